@@ -1,0 +1,123 @@
+"""The gate: the one judgement on a call, made when it is validated and made again where it executes.
+
+It looks the tool up, reads the arguments, asks the tool what a person should see, and lets policy speak. What breaks
+on the way becomes a rejection of this one call, never an exception (S5, S6, S7).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from holdfast.activities.registry import Registry
+from holdfast.approvals import ApprovalId, Decision, Outcome, call_digest
+from holdfast.calls import CallRequest
+from holdfast.content import CallError, shorten
+from holdfast.errors import BadInput
+from holdfast.tools import Invocation, Tool
+from holdfast.verdicts import Allow, Ask, Bound, Reject, Verdict
+
+ARGUMENTS_LIMIT = 1_048_576
+"""Bytes of one call's arguments."""
+ERRORS_SHOWN = 8
+
+
+class Judgement(NamedTuple):
+    """A verdict, and, when the call could run, the invocation it is about."""
+
+    verdict: Verdict
+    invocation: Invocation | None = None
+
+
+class Gate:
+    """Judges calls with one worker's registry and policy."""
+
+    def __init__(self, registry: Registry, workspace: Path) -> None:
+        self._registry = registry
+        self._workspace = workspace
+
+    async def judge(self, request: CallRequest) -> Judgement:
+        """The verdict on one call."""
+        tool = self._registry.get(request.tool)
+        if tool is None:
+            return _reject("tool_not_registered", self._unknown(request.tool))
+        size = len(request.model_dump_json())
+        if size > ARGUMENTS_LIMIT:
+            return _reject(
+                "invalid_tool_params",
+                f"The arguments of {tool.name!r} take {size:,} bytes; the limit is {ARGUMENTS_LIMIT:,}. "
+                "Pass large content in smaller pieces or by file.",
+            )
+        try:
+            return await self._bind(tool, request)
+        except ValidationError as error:
+            return _reject("invalid_tool_params", _explain(tool, error))
+        except ValueError as error:
+            return _reject("invalid_tool_params", f"Invalid arguments for {tool.name!r}: {shorten(str(error), 1_000)}")
+        except Exception as error:
+            return _reject(type(error).__name__, f"{tool.name!r} could not be prepared: {shorten(str(error), 1_000)}")
+
+    async def _bind(self, tool: Tool, request: CallRequest) -> Judgement:
+        parsed = tool.Parameters.model_validate(request.arguments)
+        arguments = parsed.model_dump(mode="json", exclude_unset=True)
+        invocation = tool.build(parsed, self._workspace)
+        declaration = tool.declaration()
+        bound = Bound(
+            tool=declaration.ref(),
+            title=shorten(invocation.describe(), 500),
+            arguments=arguments,
+            digest=call_digest(
+                tool=tool.name, server=declaration.server, definition=declaration.digest, arguments=arguments
+            ),
+            concurrency_safe=_safe(invocation),
+            timeout_seconds=tool.timeout_seconds,
+            heartbeat_seconds=tool.heartbeat_seconds,
+        )
+        confirmation = await invocation.should_confirm()
+        if confirmation is None:
+            return Judgement(Allow(rule="default: the tool needs no confirmation", bound=bound), invocation)
+        shown = confirmation.model_copy(update={"arguments": arguments})
+        return Judgement(
+            Ask(rule="default: the tool asks for confirmation", bound=bound, confirmation=shown), invocation
+        )
+
+    def _unknown(self, name: str) -> str:
+        suggestions = self._registry.suggest(name)
+        names = " or ".join(f'"{found}"' for found in suggestions)
+        hint = f" Did you mean {names}?" if suggestions else ""
+        return f"No tool is called {shorten(name, 100)!r}.{hint}"
+
+
+def covers(decision: Decision | None, verdict: Ask, *, turn_id: str, call_id: str) -> bool:
+    """Does this decision allow exactly this call of this turn, as this worker would run it (S22)?"""
+    if decision is None or decision.outcome is not Outcome.PROCEED_ONCE or decision.digest != verdict.bound.digest:
+        return False
+    try:
+        approval = ApprovalId.parse(decision.approval_id)
+    except BadInput:
+        return False
+    return (approval.turn, approval.call) == (turn_id, call_id)
+
+
+def _reject(kind: str, message: str) -> Judgement:
+    return Judgement(Reject(error=CallError(type=kind, message=message)))
+
+
+def _safe(invocation: Invocation) -> bool:
+    try:
+        return bool(invocation.concurrency_safe())
+    except Exception:
+        return False
+
+
+def _explain(tool: Tool, error: ValidationError) -> str:
+    """What is wrong with the arguments, in words a model can act on."""
+    problems = []
+    for item in error.errors(include_url=False, include_context=False)[:ERRORS_SHOWN]:
+        where = ".".join(str(step) for step in item["loc"]) or "arguments"
+        given = f", got {shorten(repr(item['input']), 80)}" if item["type"] != "missing" else ""
+        problems.append(f"{where}: {item['msg']}{given}")
+    known = ", ".join(tool.Parameters.model_fields)
+    return f"Invalid arguments for {tool.name!r}: {'; '.join(problems)}. Its parameters: {known or 'none'}."

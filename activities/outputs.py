@@ -1,0 +1,95 @@
+"""Where whole outputs are kept when only part of them reaches the model (S33).
+
+Files are named by the hash of their content, readable by their owner only. Nothing of a name comes from a model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from holdfast.content import HEAD_SHARE, OUTPUT_LIMIT, Part, Result, TextPart, joined, truncate
+
+
+class OutputStore:
+    """Content-addressed files below one folder."""
+
+    def __init__(self, folder: Path, limit: int = OUTPUT_LIMIT) -> None:
+        self.folder = folder
+        self.limit = limit
+
+    def save(self, text: str) -> str:
+        """Keep a text; where it is."""
+        spool = self.spool()
+        spool.write(text.encode("utf-8", "replace"))
+        return spool.keep()
+
+    def spool(self) -> Spool:
+        """A growing output whose length nobody knows yet."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Spool(self.folder, self.limit)
+
+    def bounded(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        """Parts that together respect the limit; the whole is saved when they did not."""
+        text = "\n".join(part.text for part in parts)
+        if len(text) <= self.limit:
+            return parts
+        return (TextPart(text=truncate(text, self.limit, whole=self.save(text))),)
+
+    def bounded_result(self, result: object) -> Result:
+        """A tool's result within the limit. What is no result at all becomes text: tools are other people's code."""
+        if not isinstance(result, Result):
+            result = Result.of(str(result))
+        display = truncate(result.display, self.limit) if result.display else None
+        return Result(parts=self.bounded(result.parts), display=display)
+
+
+class Spool:
+    """An output on its way to a file: memory holds only its two ends, however long it gets."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        descriptor, name = tempfile.mkstemp(prefix=".spool-", dir=folder)
+        self._path = Path(name)
+        self._file = cast(BinaryIO, os.fdopen(descriptor, "wb"))
+        self._hash = hashlib.sha256()
+        self._head = b""
+        self._tail = bytearray()
+        self._size = 0
+        self._head_size = int(limit * HEAD_SHARE)
+        self._tail_size = limit - self._head_size
+        self._limit = limit
+
+    def write(self, data: bytes) -> None:
+        """Add bytes."""
+        self._file.write(data)
+        self._hash.update(data)
+        self._size += len(data)
+        if len(self._head) < self._limit:
+            self._head += data[: self._limit - len(self._head)]
+        self._tail += data
+        if len(self._tail) > 2 * self._tail_size:
+            del self._tail[: -self._tail_size]
+
+    def text(self) -> str:
+        """The output if it is short, otherwise its two ends and where the whole is. Ends the spool."""
+        if self._size <= self._limit:
+            self.discard()
+            return self._head.decode("utf-8", "replace")
+        head = self._head[: self._head_size].decode("utf-8", "ignore")
+        tail = bytes(self._tail[-self._tail_size :]).decode("utf-8", "ignore")
+        return joined(head, tail, self._size - self._head_size - self._tail_size, whole=self.keep())
+
+    def keep(self) -> str:
+        """Give the file its name. Ends the spool."""
+        self._file.close()
+        final = self._path.with_name(self._hash.hexdigest() + ".txt")
+        self._path.rename(final)
+        return str(final)
+
+    def discard(self) -> None:
+        """Drop the file. Ends the spool."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)

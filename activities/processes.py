@@ -1,0 +1,82 @@
+"""Ending a process tree: everything in the command's process group, and everything that carries its mark.
+
+The mark is an environment variable that children inherit, so a process that left the group (setsid, double fork) is
+found as well. One that also cleans its environment is not: only a PID namespace would hold that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+MARKER = "HOLDFAST_CALL"
+TERM_SECONDS = 2.0
+KILL_SECONDS = 5.0
+POLL_SECONDS = 0.02
+
+
+async def kill_tree(group: int, key: str) -> None:
+    """SIGTERM to all of it, SIGKILL to what is left after two seconds. Returns when nothing is left."""
+    if await _gone(group, key, signal.SIGTERM, TERM_SECONDS):
+        return
+    await _gone(group, key, signal.SIGKILL, KILL_SECONDS)
+
+
+async def _gone(group: int, key: str, number: signal.Signals, seconds: float) -> bool:
+    """Send the signal, again to whoever appears meanwhile, until nobody is left or time is up."""
+    told: set[int] = set()
+    deadline = time.monotonic() + seconds
+    while members := await asyncio.to_thread(_members, group, key):
+        if time.monotonic() > deadline:
+            return False
+        for pid in members - told:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+        told |= members
+        await asyncio.sleep(POLL_SECONDS)
+    return True
+
+
+def _members(group: int, key: str) -> set[int]:
+    """Living processes of the group or with the mark."""
+    if not Path("/proc/self/environ").exists():
+        return _group_members(group)
+    mark = f"{MARKER}={key}".encode()
+    return {pid for pid in _pids() if _state(pid) not in (None, "Z") and (_in_group(pid, group) or _marked(pid, mark))}
+
+
+def _group_members(group: int) -> set[int]:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, 0)
+        return {-group}
+    return set()
+
+
+def _pids() -> Iterator[int]:
+    own = os.getpid()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and int(entry.name) != own:
+            yield int(entry.name)
+
+
+def _state(pid: int) -> str | None:
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+    return None
+
+
+def _in_group(pid: int, group: int) -> bool:
+    with suppress(OSError):
+        return os.getpgid(pid) == group
+    return False
+
+
+def _marked(pid: int, mark: bytes) -> bool:
+    with suppress(OSError):
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False

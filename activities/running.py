@@ -1,0 +1,136 @@
+"""Running one invocation inside an activity: heartbeats, live output, time limit, stopping.
+
+The tool itself runs as a task of its own, so that the activity keeps its heart beating while the tool works, and
+while it stops. Whatever happens becomes a `CallOutcome`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from temporalio import activity
+
+from holdfast.activities.outputs import OutputStore
+from holdfast.content import CallError, Part, TextPart, plain, shorten
+from holdfast.tools import Invocation, ToolFailure
+from holdfast.turns import LiveOutput
+from holdfast.verdicts import CallOutcome, Failed, Finished, Stopped
+
+BEAT_SECONDS = 0.4
+"""Between heartbeats. A stop reaches the tool on a heartbeat's answer, so this bounds how late it hears (S17)."""
+STOP_SECONDS = 20.0
+"""How long a tool may take to stop before it is left behind."""
+TAIL_KEPT = 100_000
+TAIL_SHOWN = 4_000
+"""Characters: at most 8 KiB with what surrounds them, since two bytes per character is the usual worst."""
+TAIL_BYTES = 7_000
+
+
+class LiveRun:
+    """What a running tool is given (`holdfast.tools.Run`): it keeps the tail of the output for viewers."""
+
+    def __init__(self, turn_id: str, call_id: str) -> None:
+        self._turn_id = turn_id
+        self._call_id = call_id
+        self._tail = ""
+        self._total = 0
+        self._pid: int | None = None
+
+    @property
+    def call_id(self) -> str:
+        """The engine's id of the call."""
+        return self._call_id
+
+    @property
+    def key(self) -> str:
+        """The same for every attempt of this call."""
+        return f"{self._turn_id}/{self._call_id}"
+
+    def write(self, text: str) -> None:
+        """Add to the live output."""
+        self._total += len(text)
+        self._tail = (self._tail + text)[-TAIL_KEPT:]
+
+    def started(self, pid: int) -> None:
+        """Remember which process runs."""
+        self._pid = pid
+
+    def live(self) -> LiveOutput:
+        """What a heartbeat carries."""
+        tail = plain(self._tail[-TAIL_SHOWN:])
+        tail = tail.encode("utf-8", "replace")[-TAIL_BYTES:].decode("utf-8", "ignore")
+        return LiveOutput(call_id=self._call_id, tail=tail, total=self._total, pid=self._pid)
+
+    def partial(self) -> tuple[Part, ...]:
+        """What was put out before the end came."""
+        return (TextPart(text=self._tail),) if self._tail else ()
+
+
+async def run_tool(
+    invocation: Invocation, run: LiveRun, *, seconds: float, repeatable: bool, outputs: OutputStore
+) -> CallOutcome:
+    """Execute, and answer with what became of it.
+
+    A worker that shuts down stops its tools: a repeatable one fails its attempt, so that another worker repeats it.
+    """
+    tool = asyncio.create_task(invocation.execute(run))
+    deadline = time.monotonic() + seconds
+    stopping: str | None = None
+    while not tool.done() and time.monotonic() < deadline:
+        try:
+            await asyncio.wait({tool}, timeout=min(BEAT_SECONDS, max(0.0, deadline - time.monotonic())))
+        except asyncio.CancelledError:
+            stopping = stopping or _why_stopped()
+            deadline = min(deadline, time.monotonic() + STOP_SECONDS)
+            tool.cancel()
+        if not tool.done():
+            activity.heartbeat(run.live())
+    if not tool.done() and stopping is None:
+        return await _timed_out(tool, run, seconds, outputs)
+    if stopping == WORKER_SHUTDOWN and repeatable and (not tool.done() or tool.cancelled()):
+        raise RuntimeError("the worker shut down; the call is repeated on another")
+    return _outcome(tool, run, stopping, outputs)
+
+
+WORKER_SHUTDOWN = "The worker shut down while the call ran, and stopped it; it may have taken effect in part"
+
+
+def _why_stopped() -> str:
+    details = activity.cancellation_details()
+    if activity.is_worker_shutdown() and not (details and details.cancel_requested):
+        return WORKER_SHUTDOWN
+    return ""
+
+
+async def _timed_out(
+    tool: asyncio.Task[object], run: LiveRun, seconds: float, outputs: OutputStore
+) -> CallOutcome:
+    tool.cancel()
+    deadline = time.monotonic() + STOP_SECONDS
+    while not tool.done() and time.monotonic() < deadline:
+        await asyncio.wait({tool}, timeout=BEAT_SECONDS)
+        activity.heartbeat(run.live())
+    message = f"The call was stopped: it ran longer than its limit of {seconds:g} seconds"
+    return Failed(error=CallError(type="timeout", message=message), parts=outputs.bounded(run.partial()))
+
+
+def _outcome(
+    tool: asyncio.Task[object], run: LiveRun, stopping: str | None, outputs: OutputStore
+) -> CallOutcome:
+    partial = outputs.bounded(run.partial())
+    if not tool.done():
+        left = "The call did not stop when told to; it may still be running"
+        return Stopped(reason=left, parts=partial)
+    if tool.cancelled() and stopping == WORKER_SHUTDOWN:
+        return Failed(error=CallError(type="worker_shutdown", message=WORKER_SHUTDOWN), parts=partial)
+    if tool.cancelled():
+        return Stopped(reason=stopping or "", parts=partial)
+    error = tool.exception()
+    if error is None:
+        return Finished(result=outputs.bounded_result(tool.result()))
+    if isinstance(error, ToolFailure):
+        parts = outputs.bounded(error.parts) or partial
+        return Failed(error=CallError(type=error.type, message=shorten(str(error), 4_000)), parts=parts)
+    name = type(error).__name__
+    return Failed(error=CallError(type=name, message=shorten(f"{name}: {error}", 4_000)), parts=partial)

@@ -1,0 +1,62 @@
+"""The two activities of a tool call: validate a batch, execute one call.
+
+The executing activity is the gate: it runs nothing that its own worker's judgement or a decision bound to that very
+digest does not cover, whatever its input claims (S22).
+"""
+
+from __future__ import annotations
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from holdfast.activities.gate import Gate, covers
+from holdfast.activities.outputs import OutputStore
+from holdfast.activities.running import LiveRun, run_tool
+from holdfast.calls import CallRequest
+from holdfast.tools import Effect
+from holdfast.turns import WORKFLOW, ExecuteInput, ValidateInput, ValidateResult
+from holdfast.verdicts import Allow, Ask, CallOutcome, Lost, Reconsider
+
+
+class ToolActivities:
+    """Validate and execute, with one worker's gate."""
+
+    def __init__(self, gate: Gate, outputs: OutputStore) -> None:
+        self._gate = gate
+        self._outputs = outputs
+
+    @activity.defn(name="holdfast.validate")
+    async def validate(self, input: ValidateInput) -> ValidateResult:
+        """One verdict per call. A second attempt judges anew and changes nothing."""
+        verdicts = {}
+        for call in input.calls:
+            verdicts[call.id] = (await self._gate.judge(call.request)).verdict
+            if not activity.info().is_local:
+                activity.heartbeat()
+        return ValidateResult(verdicts=verdicts)
+
+    @activity.defn(name="holdfast.execute")
+    async def execute(self, input: ExecuteInput) -> CallOutcome:
+        """Run one call. A second attempt repeats it if it may be repeated, and otherwise says that nobody knows."""
+        info = activity.info()
+        if info.workflow_type != WORKFLOW or info.workflow_id is None:
+            raise ApplicationError("only a turn may execute calls", type="not_a_turn", non_retryable=True)
+        bound = input.bound
+        request = CallRequest(tool=bound.tool.name, arguments=dict(bound.arguments))
+        verdict, invocation = await self._gate.judge(request)
+        allowed = isinstance(verdict, Allow) or (
+            isinstance(verdict, Ask)
+            and covers(input.decision, verdict, turn_id=info.workflow_id, call_id=input.call_id)
+        )
+        if not allowed or invocation is None or not isinstance(verdict, Allow | Ask):
+            return Reconsider(verdict=verdict)
+        repeatable = verdict.bound.tool.effect is not Effect.ONCE
+        if info.attempt > 1 and not repeatable:
+            return Lost(message="an earlier attempt was lost; the call was not run again")
+        return await run_tool(
+            invocation,
+            LiveRun(info.workflow_id, input.call_id),
+            seconds=verdict.bound.timeout_seconds,
+            repeatable=repeatable,
+            outputs=self._outputs,
+        )

@@ -1,0 +1,1 @@
+"""Holdfast: a durable tool-call engine for AI assistants, on Temporal."""

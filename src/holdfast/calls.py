@@ -1,0 +1,116 @@
+"""One tool call: an immutable record, seven states, and the table of moves between them (S1, S2).
+
+The record knows nothing of batches, activities or people; `batches.py` decides which move to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import AliasChoices, Field, JsonValue
+
+from holdfast.approvals import Confirmation, Decision
+from holdfast.content import CallError, Response
+from holdfast.errors import InvalidTransition
+from holdfast.model import Data, Message
+from holdfast.verdicts import Bound
+
+
+class Status(StrEnum):
+    """Where a call is in its life."""
+
+    VALIDATING = "validating"
+    AWAITING_APPROVAL = "awaiting_approval"
+    SCHEDULED = "scheduled"
+    EXECUTING = "executing"
+    SUCCESS = "success"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+
+
+TERMINAL = frozenset({Status.SUCCESS, Status.ERROR, Status.CANCELLED})
+
+TRANSITIONS: Mapping[Status, frozenset[Status]] = MappingProxyType(
+    {
+        Status.VALIDATING: frozenset(
+            {Status.AWAITING_APPROVAL, Status.SCHEDULED, Status.ERROR, Status.CANCELLED}
+        ),
+        Status.AWAITING_APPROVAL: frozenset(
+            {Status.AWAITING_APPROVAL, Status.SCHEDULED, Status.SUCCESS, Status.ERROR, Status.CANCELLED}
+        ),
+        Status.SCHEDULED: frozenset(
+            {Status.EXECUTING, Status.AWAITING_APPROVAL, Status.ERROR, Status.CANCELLED}
+        ),
+        Status.EXECUTING: frozenset(
+            {Status.SUCCESS, Status.ERROR, Status.CANCELLED, Status.AWAITING_APPROVAL}
+        ),
+        Status.SUCCESS: frozenset(),
+        Status.ERROR: frozenset(),
+        Status.CANCELLED: frozenset(),
+    }
+)
+
+
+class CallRequest(Message):
+    """What a model or a caller asked for. `name` and `args` are accepted for `tool` and `arguments`.
+
+    Arguments may be any JSON: whether they fit the tool is for validation to say, about this one call.
+    """
+
+    tool: str = Field(validation_alias=AliasChoices("tool", "name"))
+    arguments: JsonValue = Field(default={}, validation_alias=AliasChoices("arguments", "args"))
+    id: str | None = None
+    """The model's own id for the call, echoed in the response; need not be unique (S4)."""
+
+
+class Call(Data):
+    """One call's whole record. `live_output` and `pid` are filled for viewers only, from heartbeats."""
+
+    id: str
+    request: CallRequest
+    status: Status = Status.VALIDATING
+    bound: Bound | None = None
+    rule: str | None = None
+    """The policy rule that judged it."""
+    confirmation: Confirmation | None = None
+    revision: int = 0
+    """Counts the times a person was asked."""
+    decision: Decision | None = None
+    stopping: str | None = None
+    """Why a running call was told to stop, until it has."""
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    live_output: str | None = None
+    pid: int | None = None
+    response: Response | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """Has it ended?"""
+        return self.status in TERMINAL
+
+    @property
+    def error(self) -> CallError | None:
+        """Why it did not succeed."""
+        return self.response.error if self.response else None
+
+    @property
+    def duration(self) -> timedelta | None:
+        """How long it ran; None for a call that never did."""
+        return self.ended_at - self.started_at if self.ended_at and self.started_at else None
+
+    @property
+    def tool(self) -> str:
+        """The tool's name as it was asked for."""
+        return self.request.tool
+
+    def to(self, status: Status, **changes: Any) -> Call:
+        """The call after a move of the table; any other move is an InvalidTransition."""
+        if status not in TRANSITIONS[self.status]:
+            raise InvalidTransition(f"call {self.id!r} cannot go from {self.status} to {status}")
+        return self.model_copy(update={"status": status, **changes})

@@ -1,0 +1,107 @@
+"""What tools give back: parts, results, and the one response that answers a call.
+
+A `Result` is what a tool made: `parts` for the model, `display` for a person. A `Response` is what the
+conversation gets for a call, whatever happened to it. Also here: cutting what is too long, and making text
+harmless for a terminal. Nothing here knows where the whole of a cut text is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from holdfast.model import Data
+
+OUTPUT_LIMIT = 40_000
+"""Characters of a result that reach the model (S33)."""
+
+HEAD_SHARE = 0.2
+
+
+class TextPart(Data):
+    """Text for the model."""
+
+    kind: Literal["text"] = "text"
+    text: str
+
+
+Part = TextPart
+
+
+class CallError(Data):
+    """Why a call did not succeed: a stable type for programs, a sentence for the model."""
+
+    type: str
+    message: str
+
+
+class Result(Data):
+    """What a tool made. `display` is what a person is shown instead of the parts, if it differs."""
+
+    parts: tuple[Part, ...] = ()
+    display: str | None = None
+
+    @classmethod
+    def of(cls, text: str, *, display: str | None = None) -> Result:
+        """A result of one text part."""
+        return cls(parts=(TextPart(text=text),), display=display)
+
+
+class Response(Data):
+    """The one answer to a call: `model_id` is the id the model gave it, `call_id` the engine's own (S4)."""
+
+    call_id: str
+    model_id: str | None = None
+    tool: str
+    status: Literal["success", "error", "cancelled"]
+    parts: tuple[Part, ...] = ()
+    display: str | None = None
+    error: CallError | None = None
+
+    @property
+    def text(self) -> str:
+        """What the model reads: the error or reason first, then the output."""
+        lines = [self.error.message] if self.error else []
+        lines += [part.text for part in self.parts]
+        return "\n".join(lines)
+
+
+def shorten(text: str, limit: int) -> str:
+    """One line's worth of `text`, for summaries and views; says how much it left out."""
+    if len(text) <= limit:
+        return text
+    note = f"… ({len(text):,} characters)"
+    return text[: max(0, limit - len(note))] + note
+
+
+def truncate(text: str, limit: int = OUTPUT_LIMIT, *, whole: str | None = None) -> str:
+    """Keep 20 % of `limit` from the start of `text` and 80 % from its end (S33); `whole` says where all of it is."""
+    if len(text) <= limit:
+        return text
+    head = int(limit * HEAD_SHARE)
+    return joined(text[:head], text[len(text) - (limit - head) :], len(text) - limit, whole=whole)
+
+
+def joined(head: str, tail: str, omitted: int, *, whole: str | None = None) -> str:
+    """The two ends of a long text with a line between them that says what is missing and where it is."""
+    where = f"; the whole output is in {whole}" if whole else ""
+    return f"{head}\n… [{omitted:,} characters left out{where}] …\n{tail}"
+
+
+_ESCAPES = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\|$)"  # operating system commands: titles, links, clipboard
+    r"|\x1b[PX^_][^\x1b]*(?:\x1b\\|$)"  # device control and friends
+    r"|\x1b\[[0-?]*[ -/]*[@-~]?"  # control sequences: colours, cursor
+    r"|\x1b[ -/]*[0-~]?"  # everything else that starts with escape
+    r"|\x9b[0-?]*[ -/]*[@-~]?"
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+
+
+def plain(text: str) -> str:
+    """`text` without terminal escape codes, control or invisible characters: safe to show anywhere (S32).
+
+    A carriage return that is not part of a line ending starts a new line, so progress bars stay readable.
+    """
+    text = _ESCAPES.sub("", text.replace("\r\n", "\n")).replace("\r", "\n")
+    return _CONTROLS.sub("", text)

@@ -1,0 +1,56 @@
+"""Every exception Holdfast raises on purpose.
+
+    HoldfastError
+    ├── InvalidTransition      a call was asked to make a move the table does not have (a bug in the caller)
+    ├── Refused                a message to a turn was not taken; `.code` says why
+    │   ├── DecisionRefused    … a decision
+    │   └── RequestRefused     … a batch, a withdrawal, a cancellation
+    ├── BadInput               something outside gave us what cannot be read: a file, an option, an id
+    ├── TurnNotFound           no turn has this id
+    ├── ServerUnavailable      no Temporal server answers
+    └── NoWorker               the server answers, but no worker does
+
+A message says what happened, to which thing (`!r`), and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Base of everything raised on purpose."""
+
+
+class InvalidTransition(HoldfastError):
+    """A call was asked to make a move that the transition table does not have."""
+
+
+class Refused(HoldfastError):
+    """A turn did not take a message. `code` is stable and meant for programs."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class DecisionRefused(Refused):
+    """A decision did not count: stale, doubled, for another digest, or for nothing that waits."""
+
+
+class RequestRefused(Refused):
+    """A batch, withdrawal or cancellation was not taken."""
+
+
+class BadInput(HoldfastError):
+    """A file, an option or an identifier could not be read."""
+
+
+class TurnNotFound(HoldfastError):
+    """No turn has this id."""
+
+
+class ServerUnavailable(HoldfastError):
+    """No Temporal server answers at the address."""
+
+
+class NoWorker(HoldfastError):
+    """The server answers, but no worker took up the request in time."""

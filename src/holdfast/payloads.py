@@ -1,0 +1,90 @@
+"""Payloads outside the history: Temporal's external storage, with files named by the hash of what they hold (S42).
+
+A payload over the threshold is written once, synced, and renamed into place; the history keeps its hash. Workers and
+clients of one turn must see the same folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import (
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+)
+
+THRESHOLD = 16 * 1024
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+logger = logging.getLogger(__name__)
+
+
+class FileStorage(StorageDriver):
+    """A content-addressed folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def name(self) -> str:
+        """In histories for ever."""
+        return "holdfast.files"
+
+    async def store(
+        self, context: StorageDriverStoreContext, payloads: Sequence[Payload]
+    ) -> list[StorageDriverClaim]:
+        """Write what is not there yet."""
+        return [await asyncio.to_thread(self._store, payload) for payload in payloads]
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        """Read back.
+
+        A claim that names nothing we have becomes a payload that nothing can decode: a made-up signal is then
+        dropped and a made-up update refused, while a turn whose own payload is missing fails its task and is
+        retried until the file is back.
+        """
+        return [await asyncio.to_thread(self._retrieve, claim) for claim in claims]
+
+    def _store(self, payload: Payload) -> StorageDriverClaim:
+        data = payload.SerializeToString(deterministic=True)
+        name = hashlib.sha256(data).hexdigest()
+        path = self._path(name)
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        return StorageDriverClaim(claim_data={"sha256": name})
+
+    def _retrieve(self, claim: StorageDriverClaim) -> Payload:
+        name = claim.claim_data.get("sha256", "")
+        if not _HASH.fullmatch(name):
+            return self._missing("a malformed reference")
+        try:
+            data = self._path(name).read_bytes()
+        except FileNotFoundError:
+            return self._missing(name)
+        if hashlib.sha256(data).hexdigest() != name:
+            return self._missing(f"{name}, whose file was changed")
+        return Payload.FromString(data)
+
+    def _missing(self, what: str) -> Payload:
+        logger.warning("No stored payload in %s for %s", self._folder, what)
+        return Payload(metadata={"encoding": b"holdfast/missing"}, data=what.encode())
+
+    def _path(self, name: str) -> Path:
+        return self._folder / name[:2] / name

@@ -1,0 +1,146 @@
+"""The API a tool author sees.
+
+A `Tool` declares itself and builds an `Invocation` from validated arguments. An invocation can describe itself, say
+whether a person must confirm it, and execute. Cancellation reaches `execute` as `asyncio.CancelledError`: stop what
+you started, then let it through. A tool never sees Temporal.
+
+    class Greet(Tool):
+        name = "greet"
+        description = "Greet somebody."
+        effect = Effect.READ
+
+        class Parameters(BaseModel):
+            who: str = Field(description="Whom to greet")
+
+        def build(self, arguments: Parameters, workspace: Path) -> Invocation:
+            return Greeting(arguments.who)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from pydantic import BaseModel, JsonValue
+
+from holdfast.approvals import Confirmation, canonical_digest
+from holdfast.content import Part, Result
+from holdfast.model import Data
+
+
+class Effect(StrEnum):
+    """What repeating a call would do (S31)."""
+
+    READ = "read"
+    """Changes nothing."""
+    IDEMPOTENT = "idempotent"
+    """Changes something, and the same again when repeated."""
+    ONCE = "once"
+    """Must not be repeated."""
+
+
+class Declaration(Data):
+    """What a tool says of itself, as data: for a model, for the history, for the digest."""
+
+    name: str
+    description: str
+    parameters: dict[str, JsonValue]
+    """JSON schema."""
+    effect: Effect
+    server: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """Changes whenever the definition does."""
+        return canonical_digest(self.model_dump(mode="json"))
+
+    def ref(self) -> ToolRef:
+        """What a call remembers of its tool."""
+        return ToolRef(name=self.name, effect=self.effect, server=self.server, definition=self.digest)
+
+
+class ToolRef(Data):
+    """What a call remembers of its tool: enough to run it by, without its schema."""
+
+    name: str
+    effect: Effect
+    server: str | None = None
+    definition: str
+    """Digest of the declaration."""
+
+
+class Run(Protocol):
+    """What a running tool is given."""
+
+    @property
+    def call_id(self) -> str:
+        """The engine's id of this call; unique within its turn."""
+
+    @property
+    def key(self) -> str:
+        """Unique to this call of this turn, the same for every attempt: an idempotency key."""
+
+    def write(self, text: str) -> None:
+        """Add to the live output. Cheap; viewers see the tail of it within a second."""
+
+    def started(self, pid: int) -> None:
+        """Tell viewers which process runs."""
+
+
+class ToolFailure(Exception):
+    """Raise in `execute` to end a call as an `error` with a type and words of your choosing.
+
+    `parts` is what the tool had put out until then.
+    """
+
+    def __init__(self, type: str, message: str, parts: tuple[Part, ...] = ()) -> None:
+        super().__init__(message)
+        self.type = type
+        self.parts = parts
+
+
+class Invocation(ABC):
+    """A tool bound to validated arguments."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One line for a person: what this call would do."""
+
+    def concurrency_safe(self) -> bool:
+        """May this call run beside others that say the same?"""
+        return False
+
+    async def should_confirm(self) -> Confirmation | None:
+        """What a person is to be asked before this runs; None when it may simply run."""
+        return None
+
+    @abstractmethod
+    async def execute(self, run: Run) -> Result:
+        """Do it."""
+
+
+class Tool(ABC):
+    """A tool: its declaration, and how it becomes an invocation."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    effect: ClassVar[Effect] = Effect.ONCE
+    timeout_seconds: ClassVar[float] = 600.0
+    heartbeat_seconds: ClassVar[float] = 10.0
+    """How long its worker may be silent before the call counts as lost."""
+    Parameters: ClassVar[type[BaseModel]]
+
+    def declaration(self) -> Declaration:
+        """What this tool says of itself."""
+        return Declaration(
+            name=self.name,
+            description=self.description,
+            parameters=self.Parameters.model_json_schema(),
+            effect=self.effect,
+        )
+
+    @abstractmethod
+    def build(self, arguments: Any, workspace: Path) -> Invocation:
+        """Bind validated arguments (an instance of `Parameters`). Raise ValueError for what the schema cannot say."""

@@ -1,0 +1,221 @@
+"""A turn from the outside: what starts it, what can be said to it, what it gives back.
+
+These are the bodies of the workflow's messages; their field names are in histories for ever. New fields get defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from holdfast.approvals import Decision
+from holdfast.batches import Batch
+from holdfast.calls import CallRequest
+from holdfast.content import Response
+from holdfast.errors import RequestRefused
+from holdfast.model import Data, Message
+from holdfast.verdicts import Bound, Verdict
+
+WORKFLOW = "holdfast.turn"
+TASK_QUEUE = "holdfast"
+
+MAX_CALLS = 1_000
+"""Calls in one batch."""
+MAX_QUEUED = 100
+"""Batches waiting in one turn."""
+
+
+class ModelReply(Message):
+    """One reply of a model: text, calls, or both. Without calls it ends the turn."""
+
+    text: str = ""
+    calls: tuple[CallRequest, ...] = ()
+
+
+class ModelChoice(Message):
+    """Which model answers. `scripted` gives the replies of `script` in order, one per step."""
+
+    name: str = "scripted"
+    script: tuple[ModelReply, ...] = ()
+
+
+class TurnInput(Message):
+    """What starts a turn: either a model and a prompt, or batches of calls."""
+
+    prompt: str | None = None
+    model: ModelChoice | None = None
+    batches: tuple[tuple[CallRequest, ...], ...] = ()
+    keep_open: bool = False
+    """Without a model: stay when the queue is empty, until `finish`."""
+
+
+class UserMessage(Data):
+    """What the user said."""
+
+    kind: Literal["user"] = "user"
+    text: str
+
+
+class AssistantMessage(Data):
+    """What the model said. `call_ids` are the engine's ids of its calls, in order."""
+
+    kind: Literal["assistant"] = "assistant"
+    text: str
+    calls: tuple[CallRequest, ...] = ()
+    call_ids: tuple[str, ...] = ()
+
+
+class ToolMessage(Data):
+    """The responses to the calls of the assistant message before it: every one, once, in order."""
+
+    kind: Literal["tool"] = "tool"
+    responses: tuple[Response, ...]
+
+
+ConversationMessage = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="kind")]
+
+
+class Conversation(Data):
+    """What a model step needs to know, fetched by query so that it is not in every activity's input."""
+
+    model: ModelChoice
+    messages: tuple[ConversationMessage, ...]
+
+
+BatchStatus = Literal["queued", "active", "done", "withdrawn"]
+
+
+class BatchResult(Data):
+    """One batch and the responses it has; all of them, in order, when it is done."""
+
+    id: str
+    status: BatchStatus
+    responses: tuple[Response, ...] = ()
+
+
+TurnStatus = Literal["completed", "cancelled", "stopped", "failed"]
+
+
+class TurnResult(Data):
+    """How a turn ended, and every response of every batch."""
+
+    status: TurnStatus
+    reason: str | None = None
+    text: str | None = None
+    """The assistant's answer, when a model gave one."""
+    batches: tuple[BatchResult, ...] = ()
+
+    @property
+    def responses(self) -> tuple[Response, ...]:
+        """Every response, in the order of the batches and their calls."""
+        return tuple(response for batch in self.batches for response in batch.responses)
+
+
+class SubmitBatch(Message):
+    """Body of the update `submit`."""
+
+    calls: tuple[CallRequest, ...]
+
+
+class Submitted(Data):
+    """Answer of `submit`: the batch's id."""
+
+    batch: str
+
+
+class BatchAddress(Message):
+    """Body of the updates `withdraw` and `cancel_batch`."""
+
+    batch: str
+    reason: str | None = Field(default=None, max_length=2_000)
+
+
+class CallAddress(Message):
+    """Body of the update `cancel_call`."""
+
+    call: str
+    reason: str | None = Field(default=None, max_length=2_000)
+
+
+class Acknowledged(Data):
+    """Answer of `decide`: the state the call went to."""
+
+    call: str
+    status: str
+
+
+class CallToJudge(Data):
+    """One call on its way to validation."""
+
+    id: str
+    request: CallRequest
+
+
+class ValidateInput(Data):
+    """Input of the activity `holdfast.validate`: the calls of a batch."""
+
+    calls: tuple[CallToJudge, ...]
+
+
+class ValidateResult(Data):
+    """Its answer: one verdict per call, by call id."""
+
+    verdicts: dict[str, Verdict]
+
+
+class ExecuteInput(Data):
+    """Input of the activity `holdfast.execute`: one call, and what allows it."""
+
+    call_id: str
+    bound: Bound
+    decision: Decision | None = None
+
+
+class ModelStepInput(Data):
+    """Input of the activity `holdfast.model`. The conversation is fetched by query."""
+
+    step: int
+
+
+class LiveOutput(Data):
+    """What a heartbeat carries: the tail of the output, and the process that makes it."""
+
+    call_id: str
+    tail: str = ""
+    total: int = 0
+    """Characters put out so far."""
+    pid: int | None = None
+
+
+def check_batch(calls: tuple[CallRequest, ...], queued: int = 0) -> None:
+    """RequestRefused when a batch is empty, too large, or one too many."""
+    if not calls:
+        raise RequestRefused("empty_batch", "a batch needs at least one call")
+    if len(calls) > MAX_CALLS:
+        raise RequestRefused(
+            "batch_too_large", f"a batch takes at most {MAX_CALLS} calls, this one has {len(calls)}: split it"
+        )
+    if queued >= MAX_QUEUED:
+        raise RequestRefused(
+            "queue_full", f"{MAX_QUEUED} batches already wait in this turn: wait for some to finish"
+        )
+
+
+def check_input(input: TurnInput) -> None:
+    """RequestRefused when a turn could not do anything with what it is given."""
+    if input.model is None and not input.batches and not input.keep_open:
+        raise RequestRefused("empty_turn", "a turn needs a model and a prompt, at least one batch, or keep_open")
+    if input.model is not None and (input.batches or input.keep_open):
+        raise RequestRefused("model_and_batches", "a turn with a model takes no batches: the model asks for calls")
+    if input.model is not None and input.prompt is None:
+        raise RequestRefused("no_prompt", "a turn with a model needs a prompt")
+    if input.model is None and input.prompt is not None:
+        raise RequestRefused("no_model", "a prompt needs a model to answer it")
+    for number, calls in enumerate(input.batches):
+        check_batch(calls, queued=number)
+
+
+def batch_result(batch: Batch, status: BatchStatus) -> BatchResult:
+    """What is known of a batch."""
+    return BatchResult(id=batch.id, status="withdrawn" if batch.withdrawn else status, responses=batch.responses)

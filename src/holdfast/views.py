@@ -1,0 +1,226 @@
+"""What a viewer sees of a turn: everything, but every long value cut (S40).
+
+The whole of a call is had by asking for that call. A view never holds more than a few kilobytes per call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from holdfast.approvals import ApprovalId, Confirmation
+from holdfast.batches import Batch
+from holdfast.calls import Call, Status
+from holdfast.content import plain, shorten
+from holdfast.model import Data
+from holdfast.state import TurnState
+from holdfast.turns import TurnResult
+
+ARGUMENTS_LIMIT = 1_000
+DETAIL_LIMIT = 4_000
+OUTPUT_LIMIT = 1_000
+INBOX_ITEMS = 20
+"""Approvals whose summary is kept in the memo; a turn with more is asked by query."""
+
+ViewState = Literal["running", "thinking", "awaiting_approval", "idle", "stopping", "ended"]
+
+
+class ApprovalView(Data):
+    """One thing that waits for a person, as the inbox and a turn's view show it."""
+
+    approval_id: str
+    digest: str
+    tool: str
+    kind: str
+    title: str
+    command: str | None = None
+    programs: tuple[str, ...] = ()
+    diff: str | None = None
+    path: str | None = None
+    server: str | None = None
+    urls: tuple[str, ...] = ()
+    arguments: str = ""
+    rule: str | None = None
+    since: datetime | None = None
+
+
+class CallView(Data):
+    """One call, bounded."""
+
+    id: str
+    model_id: str | None = None
+    place: int
+    of: int
+    tool: str
+    status: Status
+    title: str
+    arguments: str
+    rule: str | None = None
+    revision: int = 0
+    stopping: str | None = None
+    decided_by: str | None = None
+    outcome: str | None = None
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    live_output: str | None = None
+    pid: int | None = None
+    output: str | None = None
+    error_type: str | None = None
+    error: str | None = None
+
+
+class BatchView(Data):
+    """One batch, bounded."""
+
+    id: str
+    calls: tuple[CallView, ...]
+
+
+class TurnView(Data):
+    """One turn, bounded: the batch at work (or the last one), what waits, and how many calls are in which state."""
+
+    id: str
+    state: ViewState
+    prompt: str | None = None
+    step: int = 0
+    batch: BatchView | None = None
+    batches_done: int = 0
+    queued: tuple[str, ...] = ()
+    approvals: tuple[ApprovalView, ...] = ()
+    counts: dict[str, int] = {}
+    text: str | None = None
+    last_event: int = 0
+    result: TurnResult | None = None
+    """Filled by the client once the turn has ended."""
+
+
+class InboxSummary(Data):
+    """What the memo of a waiting turn carries, so that an inbox needs no worker."""
+
+    approvals: tuple[ApprovalView, ...] = ()
+    total: int = 0
+
+
+def approval_view(turn_id: str, call: Call, *, detail: int = DETAIL_LIMIT, since: datetime | None = None) -> ApprovalView:
+    """What a person is shown about one waiting call."""
+    shown = call.confirmation or Confirmation(kind="info", title=call.tool)
+    return ApprovalView(
+        approval_id=str(ApprovalId(turn_id, call.id, call.revision)),
+        digest=call.bound.digest if call.bound else "",
+        tool=_line(call.tool, 100),
+        kind=shown.kind,
+        title=_line(shown.title, 300),
+        command=_cut(shown.command, detail),
+        programs=tuple(_line(program, 100) for program in shown.programs[:20]),
+        diff=_cut(shown.diff, detail),
+        path=_cut(shown.path, 300),
+        server=_cut(shown.server, 100),
+        urls=tuple(_line(url, 300) for url in shown.urls[:10]),
+        arguments=_json(call.bound.arguments if call.bound else {}, min(detail, ARGUMENTS_LIMIT)),
+        rule=call.rule,
+        since=since,
+    )
+
+
+def call_view(call: Call, place: int, of: int) -> CallView:
+    """One call, bounded."""
+    response = call.response
+    output = "\n".join(part.text for part in response.parts) if response else None
+    return CallView(
+        id=call.id,
+        model_id=_cut(call.request.id, 100),
+        place=place,
+        of=of,
+        tool=_line(call.tool, 100),
+        status=call.status,
+        title=_line(call.bound.title if call.bound else call.tool, 300),
+        arguments=_json(call.bound.arguments if call.bound else call.request.arguments, ARGUMENTS_LIMIT),
+        rule=call.rule,
+        revision=call.revision,
+        stopping=_cut(call.stopping, 300),
+        decided_by=_cut(call.decision.by, 100) if call.decision else None,
+        outcome=call.decision.outcome.value if call.decision else None,
+        created_at=call.created_at,
+        started_at=call.started_at,
+        ended_at=call.ended_at,
+        output=_cut(output, OUTPUT_LIMIT) if output else None,
+        error_type=call.error.type if call.error else None,
+        error=_cut(call.error.message, OUTPUT_LIMIT) if call.error else None,
+    )
+
+
+def batch_view(batch: Batch) -> BatchView:
+    """One batch, bounded."""
+    of = len(batch.calls)
+    return BatchView(
+        id=batch.id, calls=tuple(call_view(call, place, of) for place, call in enumerate(batch.calls, start=1))
+    )
+
+
+def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
+    """One turn, bounded."""
+    shown = state.active or (state.done[-1] if state.done else None)
+    waiting = state.active.waiting if state.active else ()
+    every = [call for batch in (*state.done, *([state.active] if state.active else [])) for call in batch.calls]
+    return TurnView(
+        id=state.turn_id,
+        state=_state_of(state, bool(waiting)),
+        prompt=_cut(state.input.prompt, DETAIL_LIMIT),
+        step=state.steps,
+        batch=batch_view(shown) if shown else None,
+        batches_done=len(state.done),
+        queued=tuple(batch.id for batch in state.queue),
+        approvals=tuple(approval_view(state.turn_id, call, since=since.get(call.id)) for call in waiting),
+        counts=dict(Counter(call.status.value for call in every)),
+        text=_cut(state.text, DETAIL_LIMIT),
+        last_event=len(state.events),
+    )
+
+
+def _state_of(state: TurnState, waiting: bool) -> ViewState:
+    if state.over:
+        return "ended"
+    if state.stop:
+        return "stopping"
+    if waiting:
+        return "awaiting_approval"
+    if state.active or state.queue:
+        return "running"
+    return "thinking" if state.input.model else "idle"
+
+
+def inbox_summary(turn_id: str, waiting: tuple[Call, ...], since: Mapping[str, datetime]) -> InboxSummary:
+    """What the memo carries about the calls that wait."""
+    return InboxSummary(
+        approvals=tuple(
+            approval_view(turn_id, call, detail=400, since=since.get(call.id)) for call in waiting[:INBOX_ITEMS]
+        ),
+        total=len(waiting),
+    )
+
+
+def _json(value: Any, limit: int) -> str:
+    return _line(json.dumps(_trim(value, limit), ensure_ascii=False), limit)
+
+
+def _trim(value: Any, limit: int) -> Any:
+    """Cut long strings before they are serialised: a megabyte must not cost a megabyte for every look at it."""
+    if isinstance(value, str):
+        return shorten(value, limit)
+    if isinstance(value, dict):
+        return {shorten(str(key), 200): _trim(item, limit) for key, item in list(value.items())[:100]}
+    if isinstance(value, list):
+        return [_trim(item, limit) for item in value[:100]]
+    return value
+
+
+def _cut(text: str | None, limit: int) -> str | None:
+    return None if text is None else plain(shorten(text, limit))
+
+
+def _line(text: str, limit: int) -> str:
+    return plain(shorten(text, limit))

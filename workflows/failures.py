@@ -1,0 +1,55 @@
+"""What became of a call whose activity failed instead of answering: the worker died, or never was, or broke."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutError
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.batches import may_repeat
+    from holdfast.calls import Call
+    from holdfast.content import CallError, TextPart, shorten
+    from holdfast.turns import LiveOutput
+    from holdfast.verdicts import CallOutcome, Failed, Lost, Stopped
+
+
+def outcome_of(error: ActivityError, call: Call) -> CallOutcome:
+    """Cancelled before it answered: stopped. Timed out: nobody knows. Anything else: failed."""
+    cause = error.cause
+    if isinstance(cause, CancelledError):
+        return Stopped(reason="The call was stopped")
+    if isinstance(cause, TimeoutError):
+        tail = _last_output(cause)
+        return Lost(
+            message=_lost_message(call, tail),
+            parts=(TextPart(text=tail),) if tail else (),
+            repeatable=may_repeat(call),
+        )
+    kind = cause.type if isinstance(cause, ApplicationError) and cause.type else "tool_failed"
+    return Failed(error=CallError(type=kind, message=reason_of(error)))
+
+
+def reason_of(error: ActivityError) -> str:
+    """The innermost words of a failed activity."""
+    return shorten(str(error.cause or error), 2_000)
+
+
+def _lost_message(call: Call, tail: str) -> str:
+    output = " Its last output follows." if tail else ""
+    if may_repeat(call):
+        return f"The worker that ran {call.tool!r} was lost, and so were those that repeated it.{output}"
+    return (
+        f"The worker that ran {call.tool!r} was lost before it answered. The call may have taken effect, in whole or "
+        f"in part, or not at all; it was not run again. Find out before you repeat it.{output}"
+    )
+
+
+def _last_output(error: TimeoutError) -> str:
+    details: Any = error.last_heartbeat_details
+    try:
+        return LiveOutput.model_validate(details[0]).tail if details else ""
+    except ValidationError:
+        return ""

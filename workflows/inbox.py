@@ -1,0 +1,44 @@
+"""What a turn publishes about itself while it waits: search attributes to be found by, a memo to be shown.
+
+Written only when what waits has changed, so a turn that asks nobody costs no history event for it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.state import TurnState
+    from holdfast.views import inbox_summary
+    from holdfast.workflows.attributes import MEMO_KEY, STATE, TOOLS
+
+
+class Inbox:
+    """Keeps search attributes and memo in step with the approvals that wait."""
+
+    def __init__(self, state: TurnState) -> None:
+        self.since: dict[str, datetime] = {}
+        """Since when each waiting call waits, by call id."""
+        self._state = state
+        self._published: tuple[tuple[str, int], ...] = ()
+
+    def publish(self) -> None:
+        """Say what waits now, if that has changed."""
+        waiting = self._state.active.waiting if self._state.active else ()
+        now = tuple((call.id, call.revision) for call in waiting)
+        if now == self._published:
+            return
+        self.since = {call.id: self.since.get(call.id, workflow.now()) for call in waiting}
+        if bool(now) != bool(self._published):
+            workflow.upsert_search_attributes(
+                [
+                    STATE.value_set("awaiting_approval" if now else "running"),
+                    TOOLS.value_set(sorted({call.tool for call in waiting})),
+                ]
+            )
+        if now:
+            summary = inbox_summary(self._state.turn_id, waiting, self.since)
+            workflow.upsert_memo({MEMO_KEY: summary.model_dump(mode="json")})
+        self._published = now

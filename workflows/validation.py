@@ -1,0 +1,46 @@
+"""Validating a batch: one local activity for all of it, and the regular kind when that takes too long."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.activities.tools import ToolActivities
+    from holdfast.batches import Batch
+    from holdfast.content import CallError
+    from holdfast.turns import CallToJudge, ValidateInput
+    from holdfast.verdicts import Reject, Verdict
+    from holdfast.workflows.failures import reason_of
+
+LOCAL_LIMIT = timedelta(seconds=4)
+"""A local activity keeps the workflow task open, and nobody is heard meanwhile: it gets only this long."""
+
+
+async def validate(batch: Batch) -> dict[str, Verdict]:
+    """One verdict per call. Validation that breaks altogether rejects every call with the reason (S7)."""
+    input = ValidateInput(calls=tuple(CallToJudge(id=call.id, request=call.request) for call in batch.calls))
+    try:
+        result = await workflow.execute_local_activity_method(
+            ToolActivities.validate,
+            input,
+            start_to_close_timeout=LOCAL_LIMIT,
+            retry_policy=RetryPolicy(maximum_attempts=1),
+        )
+    except ActivityError:
+        try:
+            result = await workflow.execute_activity_method(
+                ToolActivities.validate,
+                input,
+                summary=f"Validate {len(batch.calls)} calls",
+                start_to_close_timeout=timedelta(minutes=5),
+                heartbeat_timeout=timedelta(seconds=30),
+                retry_policy=RetryPolicy(maximum_attempts=5),
+            )
+        except ActivityError as error:
+            broken = Reject(error=CallError(type="validation_failed", message=reason_of(error)))
+            return {call.id: broken for call in batch.calls}
+    return result.verdicts
