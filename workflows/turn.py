@@ -58,6 +58,8 @@ REPEATS = 10
 class TurnWorkflow:
     """One assistant turn."""
 
+    # Messages may be delivered before `run` has begun, so the input is taken here. It is read by hand: an input that
+    # cannot be read must end the turn with a reason, where a failed decoding would be retried for ever.
     @workflow.init
     def __init__(self, *inputs: Any) -> None:
         self._state = TurnState(workflow.info().workflow_id, workflow.now)
@@ -65,13 +67,17 @@ class TurnWorkflow:
         self._running: dict[str, workflow.ActivityHandle[Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._defect: BaseException | None = None
+        self._bad_input: str | None = None
+        try:
+            self._state.begin(_read_input(inputs))
+        except (ValidationError, RequestRefused) as error:
+            self._bad_input = f"The turn cannot start: {shorten(str(error), 2_000)}"
 
-    # The body takes whatever it is given and reads it here: an input that cannot be read must end the turn with a
-    # reason, where a failed decoding would be retried for ever.
     @workflow.run
     async def run(self, *inputs: Any) -> TurnResult:
         """Take the turn to its end, however it ends, and answer with every response."""
-        self._state.begin(_read_input(inputs))
+        if self._bad_input:
+            raise ApplicationError(self._bad_input, type="bad_input", non_retryable=True)
         steps = asyncio.create_task(self._take_steps())
         while not steps.done():
             try:
@@ -296,12 +302,8 @@ class TurnWorkflow:
 
 
 def _read_input(inputs: tuple[Any, ...]) -> TurnInput:
-    try:
-        input = TurnInput.model_validate(inputs[0] if len(inputs) == 1 else None)
-        check_input(input)
-    except (ValidationError, RequestRefused) as error:
-        reason = f"The turn cannot start: {shorten(str(error), 2_000)}"
-        raise ApplicationError(reason, type="bad_input", non_retryable=True) from None
+    input = TurnInput.model_validate(inputs[0] if len(inputs) == 1 else None)
+    check_input(input)
     return input
 
 

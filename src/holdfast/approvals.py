@@ -25,7 +25,7 @@ class Confirmation(Data):
 
     kind: ConfirmationKind
     title: str
-    arguments: dict[str, JsonValue] = {}
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
     """The arguments as they will execute."""
     command: str | None = None
     programs: tuple[str, ...] = ()

@@ -34,6 +34,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.approvals import ApprovalId, Decision, Outcome
 from holdfast.calls import Call, CallRequest
+from holdfast.content import shorten
 from holdfast.errors import (
     BadInput,
     DecisionRefused,
@@ -51,7 +52,6 @@ from holdfast.turns import (
     BatchAddress,
     BatchResult,
     CallAddress,
-    LiveOutput,
     SubmitBatch,
     Submitted,
     TurnInput,
@@ -190,8 +190,7 @@ class Turn:
         """How it stands: bounded, with live output while something runs, with the result once it has ended."""
         description = await self._call(self._handle.describe())
         if description.status is not WorkflowExecutionStatus.RUNNING:
-            view = await self._ended_view(description.status)
-            return view
+            return await self._ended_view(description.status)
         view = await self._query("view", TurnView)
         if not live or view.batch is None:
             return view
@@ -248,9 +247,8 @@ class Turn:
         """Send a decision: see `Holdfast.decide`."""
         try:
             async with asyncio.timeout(seconds):
-                return await self._handle.execute_update(
-                    "decide", decision, id=decision.id, result_type=Acknowledged
-                )
+                taken = await self._handle.execute_update("decide", decision, id=decision.id, result_type=Acknowledged)
+                return cast(Acknowledged, taken)
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
             pass
         except WorkflowUpdateFailedError as error:
@@ -318,9 +316,8 @@ class Turn:
 
     async def _query(self, name: str, result_type: type[T], *args: Any) -> T:
         try:
-            return await self._handle.query(
-                name, args=args, result_type=result_type, rpc_timeout=timedelta(seconds=QUERY_SECONDS)
-            )
+            limit = timedelta(seconds=QUERY_SECONDS)
+            return cast(T, await self._handle.query(name, args=args, result_type=result_type, rpc_timeout=limit))
         except Exception as error:
             raise _translated(error, self.id) from error
 
@@ -348,8 +345,6 @@ _TRY_SIGNAL = {
 
 
 def _summary(input: TurnInput) -> str:
-    from holdfast.content import shorten
-
     if input.prompt is not None:
         return shorten(input.prompt, 120)
     return f"{sum(map(len, input.batches))} calls in {len(input.batches)} batches"
@@ -368,7 +363,8 @@ def _translated(error: Exception, turn_id: str) -> HoldfastError:
         return error
     if isinstance(error, WorkflowFailureError):
         cause = error.cause
-        return HoldfastError(f"turn {turn_id!r} did not end by itself: {cause.message if isinstance(cause, ApplicationError) else cause or error}")
+        words = cause.message if isinstance(cause, ApplicationError) else str(cause or error)
+        return HoldfastError(f"turn {turn_id!r} did not end by itself: {words}")
     if isinstance(error, WorkflowQueryFailedError | WorkflowQueryRejectedError):
         return NoWorker(f"no worker could answer for turn {turn_id!r}: {error}")
     if isinstance(error, TimeoutError | WorkflowUpdateRPCTimeoutOrCancelledError):

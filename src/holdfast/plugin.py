@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from temporalio.client import Client
@@ -53,7 +53,7 @@ class HoldfastPlugin(SimplePlugin):
         config["max_concurrent_activities"] = config.get("max_concurrent_activities") or CONCURRENT_CALLS
         return config
 
-    def _activities(self, client: Client) -> list[object]:
+    def _activities(self, client: Client) -> list[Callable[..., object]]:
         tools = ToolActivities(Gate(self.registry, self.settings.workspace), self.outputs)
         return [tools.validate, tools.execute, ModelActivities(client).step]
 

@@ -124,11 +124,11 @@ class Invocation(ABC):
 class Tool(ABC):
     """A tool: its declaration, and how it becomes an invocation."""
 
-    name: ClassVar[str]
-    description: ClassVar[str]
-    effect: ClassVar[Effect] = Effect.ONCE
-    timeout_seconds: ClassVar[float] = 600.0
-    heartbeat_seconds: ClassVar[float] = 10.0
+    name: str
+    description: str
+    effect: Effect = Effect.ONCE
+    timeout_seconds: float = 600
+    heartbeat_seconds: float = 10
     """How long its worker may be silent before the call counts as lost."""
     Parameters: ClassVar[type[BaseModel]]
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
+from pydantic import Field
+
 from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
@@ -91,7 +93,7 @@ class TurnView(Data):
     batches_done: int = 0
     queued: tuple[str, ...] = ()
     approvals: tuple[ApprovalView, ...] = ()
-    counts: dict[str, int] = {}
+    counts: dict[str, int] = Field(default_factory=dict)
     text: str | None = None
     last_event: int = 0
     result: TurnResult | None = None
@@ -105,7 +107,9 @@ class InboxSummary(Data):
     total: int = 0
 
 
-def approval_view(turn_id: str, call: Call, *, detail: int = DETAIL_LIMIT, since: datetime | None = None) -> ApprovalView:
+def approval_view(
+    turn_id: str, call: Call, *, detail: int = DETAIL_LIMIT, since: datetime | None = None
+) -> ApprovalView:
     """What a person is shown about one waiting call."""
     shown = call.confirmation or Confirmation(kind="info", title=call.tool)
     return ApprovalView(

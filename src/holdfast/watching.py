@@ -28,6 +28,7 @@ _TELLING = {
     EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
 }
+"""The history events after which there may be something new to see."""
 _ENDINGS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
@@ -35,7 +36,6 @@ _ENDINGS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
 }
-"""The history events after which there may be something new to see."""
 
 
 async def watch(client: Client, turn_id: str, after: int = 0) -> AsyncIterator[WatchItem]:
@@ -63,8 +63,9 @@ async def watch(client: Client, turn_id: str, after: int = 0) -> AsyncIterator[W
             if executing:
                 for output in await _new_output(client, handle, shown):
                     yield output
+            patience = RETRY_SECONDS if page is None else LIVE_SECONDS if executing else None
             with suppress(TimeoutError):
-                async with asyncio.timeout(LIVE_SECONDS if executing else None):
+                async with asyncio.timeout(patience):
                     await poll.news.wait()
             if poll.failed:
                 raise poll.failed
@@ -113,7 +114,8 @@ class _Poll:
 async def _look(handle: WorkflowHandle[object, object], after: int) -> EventPage | None:
     """The next page of events; None when nobody can answer just now."""
     try:
-        return await handle.query("events", after, result_type=EventPage, rpc_timeout=QUERY_TIMEOUT)
+        page: EventPage = await handle.query("events", after, result_type=EventPage, rpc_timeout=QUERY_TIMEOUT)
+        return page
     except Exception:
         return None
 

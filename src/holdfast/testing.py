@@ -1,0 +1,117 @@
+"""Fakes that our tests and yours need: a tool that does what a function says, a script, a person who decides.
+
+Not mocks of Temporal: run these against a real server (`temporalio.testing.WorkflowEnvironment.start_local`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from holdfast.approvals import Confirmation, Outcome
+from holdfast.calls import CallRequest
+from holdfast.client import Holdfast, Turn
+from holdfast.content import Result
+from holdfast.events import Event
+from holdfast.tools import Effect, Invocation, Run, Tool
+from holdfast.turns import ModelChoice, ModelReply
+from holdfast.views import ApprovalView
+
+Body = Callable[[dict[str, Any], Run], Awaitable[str | Result]]
+
+
+class FakeTool(Tool):
+    """A tool whose body is a function of its arguments; any arguments are valid."""
+
+    class Parameters(BaseModel):
+        """Anything."""
+
+        model_config = ConfigDict(extra="allow")
+
+    def __init__(
+        self,
+        name: str,
+        body: Body,
+        *,
+        asks: bool = False,
+        safe: bool = False,
+        effect: Effect = Effect.ONCE,
+        description: str = "A tool for tests.",
+        timeout_seconds: float = 600,
+        heartbeat_seconds: float = 10,
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.effect = effect
+        self.timeout_seconds = timeout_seconds
+        self.heartbeat_seconds = heartbeat_seconds
+        self.body = body
+        self.asks = asks
+        self.safe = safe
+
+    def build(self, arguments: Parameters, workspace: Path) -> Invocation:
+        """Bind the arguments."""
+        return _Fake(self, arguments.model_dump())
+
+
+class _Fake(Invocation):
+    def __init__(self, tool: FakeTool, arguments: dict[str, Any]) -> None:
+        self._tool = tool
+        self._arguments = arguments
+
+    def describe(self) -> str:
+        return f"{self._tool.name} {self._arguments}"
+
+    def concurrency_safe(self) -> bool:
+        return self._tool.safe
+
+    async def should_confirm(self) -> Confirmation | None:
+        return Confirmation(kind="info", title=self.describe()) if self._tool.asks else None
+
+    async def execute(self, run: Run) -> Result:
+        made = await self._tool.body(self._arguments, run)
+        return made if isinstance(made, Result) else Result.of(made)
+
+
+def request(tool: str, **arguments: JsonValue) -> CallRequest:
+    """A call, in few words."""
+    return CallRequest(tool=tool, arguments=arguments)
+
+
+def scripted(*replies: str | list[CallRequest]) -> ModelChoice:
+    """A model that gives these replies in order: text, or calls."""
+    return ModelChoice(
+        script=tuple(
+            ModelReply(text=reply) if isinstance(reply, str) else ModelReply(calls=tuple(reply)) for reply in replies
+        )
+    )
+
+
+async def decide_all(
+    holdfast: Holdfast, turn: Turn, choose: Callable[[ApprovalView], Outcome | str] = lambda _: Outcome.PROCEED_ONCE
+) -> list[str]:
+    """Be the person: decide on everything that is asked until the turn ends; the approval ids, in order."""
+    answered: list[str] = []
+    async with aclosing(turn.watch()) as items:  # type: ignore[type-var]
+        async for item in items:
+            if isinstance(item, Event) and item.approval_id and item.approval_id not in answered:
+                view = await turn.view(live=False)
+                for approval in view.approvals:
+                    if approval.approval_id not in answered:
+                        answered.append(approval.approval_id)
+                        await holdfast.decide(approval.approval_id, choose(approval), digest=approval.digest)
+    return answered
+
+
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 20) -> Any:
+    """Wait until a condition gives something true, and give that; TimeoutError when it does not in time."""
+    async with asyncio.timeout(seconds):
+        while True:
+            if found := await condition():
+                return found
+            await asyncio.sleep(0.02)

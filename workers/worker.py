@@ -1,0 +1,76 @@
+"""Running a worker: from a connected client to a clean end.
+
+SIGTERM or SIGINT ends it: running calls get a few seconds to finish, then they are stopped and answered, and what may
+be repeated is left for another worker. A second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import Worker
+
+from holdfast.errors import HoldfastError
+from holdfast.settings import Settings
+from holdfast.workers.connecting import ensure_search_attributes
+
+GRACE = timedelta(seconds=5)
+"""What a running call gets to finish by itself when its worker ends."""
+STOP_SECONDS = 20.0
+"""After the signal, the process ends whatever hangs: nobody may have to kill it."""
+READY = "worker ready"
+"""How the line begins that says the worker polls."""
+
+
+async def run_worker(
+    client: Client,
+    settings: Settings,
+    *,
+    say: Callable[[str], None] = print,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Poll until a signal (or `stop`) comes. The client's plugin brings workflows, activities and options."""
+    await ensure_search_attributes(client)
+    worker = Worker(client, task_queue=settings.task_queue, graceful_shutdown_timeout=GRACE)
+    stopping = stop or stop_on_signals(STOP_SECONDS)
+    running = asyncio.create_task(worker.run())
+    waiting = asyncio.create_task(stopping.wait())
+    while not worker.is_running and not running.done():
+        await asyncio.sleep(0.01)
+    if not running.done():
+        say(f"{READY}: task queue {settings.task_queue!r}, workspace {settings.workspace}, process {os.getpid()}")
+    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not running.done():
+        await worker.shutdown()
+    try:
+        await running
+    except (RuntimeError, RPCError) as error:
+        raise HoldfastError(f"the worker ended: {error}") from error
+
+
+def stop_on_signals(seconds: float) -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set; `seconds` later, or at the next signal, the process ends regardless."""
+    stop = asyncio.Event()
+
+    def heard() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+        watchdog = threading.Timer(seconds, os._exit, (1,))
+        watchdog.daemon = True
+        watchdog.start()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(NotImplementedError):
+            loop.add_signal_handler(number, heard)
+    return stop
