@@ -11,6 +11,7 @@ from temporalio.client import WorkflowExecutionStatus
 from holdfast import CallRequest, ModelChoice, ModelReply, RequestRefused, Run, TurnInput, TurnResult
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
 from tests.support.engine import Engine
+from tests.support.waiting import done, executing, waiting
 
 
 async def _echo(arguments: dict[str, Any], run: Run) -> str:
@@ -68,7 +69,7 @@ async def test_S4_two_calls_with_one_model_id_are_both_run_and_both_answered(eng
 async def test_S9_nothing_executes_until_every_call_is_ready(both: Engine) -> None:
     async with both.worker(ECHO, ASK):
         turn = await both.start(TurnInput(batches=((request("echo", say=1), request("ask", say=2)),)))
-        view = await until(lambda: _waiting(turn))
+        view = await until(lambda: waiting(turn))
         assert [call.status for call in view.batch.calls] == ["scheduled", "awaiting_approval"]
         assert "ACTIVITY_TASK_SCHEDULED" not in await both.history(turn)
         await both.holdfast.approve(view.approvals[0].approval_id)
@@ -82,14 +83,14 @@ async def test_S14_batches_run_one_after_another_and_each_gets_its_own_results(b
         turn = await both.start(TurnInput(batches=((request("ask", say="a"),),), keep_open=True))
         second = await turn.submit([request("echo", say="b")])
         third = await turn.submit([request("echo", say="c")])
-        view = await until(lambda: _waiting(turn))
+        view = await until(lambda: waiting(turn))
         assert view.queued == (second, third)
         withdrawn = await turn.withdraw(third)
         assert [response.status for response in withdrawn.responses] == ["cancelled"]
         with pytest.raises(RequestRefused, match="has started, or never was"):
             await turn.withdraw("b1")
         await both.holdfast.approve(view.approvals[0].approval_id)
-        await until(lambda: _done(turn, second))
+        await until(lambda: done(turn, second))
         assert [response.text for response in (await turn.batch(second)).responses] == ["echo b"]
         await turn.finish()
         result = await turn.result()
@@ -143,7 +144,7 @@ async def test_S16_cancelling_a_turn_stops_what_runs_and_answers_every_call(both
     async with both.worker(ECHO, FakeTool("linger", linger)):
         batches = ((request("echo", say=1), request("linger"), request("echo", say=2)), (request("echo", say=3),))
         turn = await both.start(TurnInput(batches=batches))
-        await until(lambda: _executing(turn, "b1c2"))
+        await until(lambda: executing(turn, "b1c2"))
         await turn.cancel()
         result = await turn.result()
         assert heard.is_set()
@@ -157,7 +158,7 @@ async def test_S16_cancelling_a_turn_stops_what_runs_and_answers_every_call(both
 async def test_S16_cancelling_one_call_leaves_its_siblings_alone(both: Engine) -> None:
     async with both.worker(ECHO, ASK):
         turn = await both.start(TurnInput(batches=((request("ask", say=1), request("ask", say=2)),)))
-        view = await until(lambda: _waiting(turn))
+        view = await until(lambda: waiting(turn))
         await turn.cancel_call("b1c1", "changed my mind")
         await both.holdfast.approve(view.approvals[1].approval_id)
         result = await turn.result()
@@ -170,7 +171,7 @@ async def test_S16_cancelling_a_batch_lets_the_turn_go_on(engine: Engine) -> Non
     async with engine.worker(ECHO, ASK):
         batches = ((request("ask", say=1), request("ask", say=2)), (request("echo", say=3),))
         turn = await engine.start(TurnInput(batches=batches))
-        await until(lambda: _waiting(turn))
+        await until(lambda: waiting(turn))
         await turn.cancel_batch("b1")
         result = await turn.result()
     assert [response.status for response in result.responses] == ["cancelled", "cancelled", "success"]
@@ -187,7 +188,7 @@ async def test_S7_a_call_that_finishes_before_it_hears_of_the_stop_keeps_its_res
 
     async with engine.worker(FakeTool("stubborn", stubborn)):
         turn = await engine.start(TurnInput(batches=((request("stubborn"),),)))
-        await until(lambda: _executing(turn, "b1c1"))
+        await until(lambda: executing(turn, "b1c1"))
         await turn.cancel()
         result = await turn.result()
     assert result.status == "cancelled"
@@ -225,7 +226,7 @@ async def test_S19_a_refusal_can_stop_the_turn(engine: Engine) -> None:
     model = scripted([request("ask", say=1), request("ask", say=2)], "never said")
     async with engine.worker(ASK):
         turn = await engine.start(TurnInput(prompt="Do it", model=model))
-        view = await until(lambda: _waiting(turn))
+        view = await until(lambda: waiting(turn))
         await engine.holdfast.deny(view.approvals[0].approval_id, note="not today", stop_turn=True, by="tester")
         result = await turn.result()
     assert result.status == "stopped"
@@ -239,7 +240,7 @@ async def test_S19_a_refusal_can_stop_the_turn(engine: Engine) -> None:
 async def test_S21_a_person_can_answer_in_the_tools_place(engine: Engine) -> None:
     async with engine.worker(ASK):
         turn = await engine.start(TurnInput(batches=((request("ask", say=1),),)))
-        view = await until(lambda: _waiting(turn))
+        view = await until(lambda: waiting(turn))
         await engine.holdfast.decide(view.approvals[0].approval_id, "respond", content="It is 42.")
         result = await turn.result()
         assert "ACTIVITY_TASK_SCHEDULED" not in await engine.history(turn)
@@ -270,17 +271,3 @@ async def test_S10_safe_calls_run_side_by_side_and_others_alone(engine: Engine) 
         result = await (await engine.start(TurnInput(batches=(calls,)))).result()
     assert [response.status for response in result.responses] == ["success"] * 5
     assert {"b1c3"} in seen
-
-
-async def _waiting(turn: Any) -> Any:
-    view = await turn.view(live=False)
-    return view if view.approvals else None
-
-
-async def _executing(turn: Any, call_id: str) -> bool:
-    view = await turn.view(live=False)
-    return bool(view.batch) and any(call.id == call_id and call.status == "executing" for call in view.batch.calls)
-
-
-async def _done(turn: Any, batch_id: str) -> bool:
-    return (await turn.batch(batch_id)).status == "done"

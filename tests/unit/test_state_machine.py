@@ -452,8 +452,11 @@ def check_start(before: tuple[Call, ...], chosen: tuple[Call, ...], *, open_alre
         if call.id in names:
             held = [other for other in before[:place] if other.status not in ENDS | {"executing"}]
             assert all(other.id in names or is_safe(other) for other in held), "S10: an unsafe call was overtaken"
-    if everyone_is_ready and not chosen:
-        assert not any(call.status == "scheduled" for call in before), "all are ready and nothing starts"
+    if (open_already or everyone_is_ready) and not beside:
+        for call in before:
+            assert call.status != "scheduled", "S9, S10: the gate is open, nothing executes, and nothing starts"
+            if call.status not in ENDS and not is_safe(call):
+                break
 
 
 TestTurn = TurnMachine.TestCase

@@ -1,0 +1,23 @@
+"""Conditions to wait for (with `holdfast.testing.until`)."""
+
+from __future__ import annotations
+
+from holdfast import Turn, TurnView
+
+
+async def waiting(turn: Turn, count: int = 1) -> TurnView | None:
+    """The view, once this many approvals wait."""
+    view = await turn.view(live=False)
+    return view if len(view.approvals) >= count else None
+
+
+async def executing(turn: Turn, call_id: str) -> bool:
+    """Is this call executing?"""
+    view = await turn.view(live=False)
+    calls = view.batch.calls if view.batch else ()
+    return any(call.id == call_id and call.status == "executing" for call in calls)
+
+
+async def done(turn: Turn, batch_id: str) -> bool:
+    """Has this batch ended?"""
+    return (await turn.batch(batch_id)).status == "done"

@@ -1,0 +1,160 @@
+"""Reading what people hand to the command line: files of calls, files of scripted replies, text. Errors in a sentence.
+
+    calls     [{"tool": "shell", "arguments": {"command": "date"}}]     or one object, or {"calls": [...]}
+    script    [{"text": "Let me look.", "calls": [...]}, {"text": "Done."}]     or {"script": [...]}
+
+`-` is standard input. Whether a tool exists and its arguments fit is for the turn to say, call by call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from holdfast.calls import CallRequest
+from holdfast.content import plain, shorten
+from holdfast.errors import BadInput
+from holdfast.turns import ModelReply
+
+LIMIT = 64 * 1024 * 1024
+"""Bytes of a file."""
+STDIN = "-"
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_KINDS = {dict: "an object", list: "an array", str: "text", bool: "true or false", int: "a number", float: "a number"}
+_WANTED = {
+    "string_type": "text",
+    "list_type": "an array",
+    "tuple_type": "an array",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "dict_type": "an object",
+}
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_calls(source: str) -> tuple[CallRequest, ...]:
+    """The calls of a file."""
+    name = _name(source)
+    value = _json(_text(source), name)
+    items = _items(value, "calls", name, single="tool" if isinstance(value, dict) and "name" not in value else "name")
+    return tuple(_element(CallRequest, item, f"call {place}", name) for place, item in enumerate(items, start=1))
+
+
+def read_script(source: str) -> tuple[ModelReply, ...]:
+    """The replies of a scripted model."""
+    name = _name(source)
+    value = _json(_text(source), name)
+    single = "calls" if isinstance(value, dict) and "calls" in value else "text"
+    items = _items(value, "script", name, single=single)
+    return tuple(_element(ModelReply, item, f"reply {place}", name) for place, item in enumerate(items, start=1))
+
+
+def read_text(value: str) -> str:
+    """The value of an option that may be `-` for standard input."""
+    return _text(STDIN) if value == STDIN else value
+
+
+def _name(source: str) -> str:
+    return "standard input" if source == STDIN else repr(source)
+
+
+def _text(source: str) -> str:
+    name = _name(source)
+    try:
+        if source == STDIN:
+            data = sys.stdin.buffer.read(LIMIT + 1)
+        elif Path(source).is_dir():
+            raise BadInput(f"{name} is a folder, not a file")
+        else:
+            with open(source, "rb") as file:
+                data = file.read(LIMIT + 1)
+    except FileNotFoundError:
+        raise BadInput(f"no file is called {name}") from None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > LIMIT:
+        raise BadInput(f"{name} is over {LIMIT // 1024**2} MB: split it")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{name} is not UTF-8 text: byte {error.start} cannot be read") from None
+
+
+def _json(text: str, name: str) -> Any:
+    if not text.strip():
+        raise BadInput(f"{name} is empty")
+
+    def refuse(constant: str) -> NoReturn:
+        raise BadInput(f"{name} is not JSON: {constant} is not a JSON value")
+
+    try:
+        value = json.loads(text, parse_constant=refuse)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{name} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise BadInput(f"{name} is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise BadInput(f"{name} holds half a character: a \\ud800–\\udfff escape without its partner") from None
+    except ValueError as error:
+        raise BadInput(f"{name} cannot be read: {shorten(str(error), 200)}") from None
+    return value
+
+
+def _items(value: Any, key: str, name: str, *, single: str) -> list[Any]:
+    """The elements: of an array, of an object's `key`, or one object alone."""
+    if isinstance(value, dict):
+        if isinstance(value.get(key), list) and set(value) == {key}:
+            value = value[key]
+        elif single in value:
+            value = [value]
+        else:
+            fields = ", ".join(repr(shorten(plain(field), 40)) for field in list(value)[:5]) or "nothing"
+            raise BadInput(f"{name} holds an object with {fields}; an array of {_plural(key)} is expected")
+    if not isinstance(value, list):
+        raise BadInput(f"{name} holds {_kind(value)}; an array of {_plural(key)} is expected")
+    if not value:
+        raise BadInput(f"{name} holds no {_plural(key)}: the array is empty")
+    return value
+
+
+def _plural(key: str) -> str:
+    return "calls" if key == "calls" else "replies"
+
+
+def _element(model: type[M], item: Any, which: str, name: str) -> M:
+    if not isinstance(item, dict):
+        raise BadInput(f"{which} of {name} is {_kind(item)}; an object is expected")
+    try:
+        return model.model_validate(item)
+    except ValidationError as error:
+        raise BadInput(f"{which} of {name} {explain(error)}") from None
+    except RecursionError:
+        raise BadInput(f"{which} of {name} is nested too deeply") from None
+
+
+def explain(error: ValidationError) -> str:
+    """The first thing that is wrong, in words: `has no field 'tool'`."""
+    problem = error.errors(include_url=False, include_context=False)[0]
+    field = ".".join(str(step + 1) if isinstance(step, int) else str(step) for step in problem["loc"])
+    field = repr(shorten(plain(field), 80))
+    kind = problem["type"]
+    if kind == "missing":
+        return f"has no field {field}"
+    if kind == "extra_forbidden":
+        return f"has a field {field} that nothing knows"
+    if kind in _WANTED:
+        return f"has {_kind(problem['input'])} in the field {field} where {_WANTED[kind]} is expected"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"has a field {field} that does not fit: {shorten(plain(message), 200)}"
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else _KINDS.get(type(value), "something else")
