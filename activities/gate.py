@@ -43,14 +43,14 @@ class Gate:
         tool = self._registry.get(request.tool)
         if tool is None:
             return _reject("tool_not_registered", self._unknown(request.tool))
-        size = len(request.model_dump_json())
-        if size > ARGUMENTS_LIMIT:
-            return _reject(
-                "invalid_tool_params",
-                f"The arguments of {tool.name!r} take {size:,} bytes; the limit is {ARGUMENTS_LIMIT:,}. "
-                "Pass large content in smaller pieces or by file.",
-            )
         try:
+            size = len(request.model_dump_json().encode())
+            if size > ARGUMENTS_LIMIT:
+                return _reject(
+                    "invalid_tool_params",
+                    f"The arguments of {tool.name!r} take {size:,} bytes; the limit is {ARGUMENTS_LIMIT:,}. "
+                    "Pass large content in smaller pieces or by file.",
+                )
             return await self._bind(tool, request)
         except ValidationError as error:
             return _reject("invalid_tool_params", _explain(tool, error))
@@ -60,8 +60,9 @@ class Gate:
             return _reject(type(error).__name__, f"{tool.name!r} could not be prepared: {shorten(str(error), 1_000)}")
 
     async def _bind(self, tool: Tool, request: CallRequest) -> Judgement:
-        parsed = tool.Parameters.model_validate(request.arguments)
-        arguments = parsed.model_dump(mode="json", exclude_unset=True)
+        # By either name, since the executing worker reads what is written here, and an alias may be for reading only.
+        parsed = tool.Parameters.model_validate(request.arguments, by_alias=True, by_name=True)
+        arguments = parsed.model_dump(mode="json", exclude_unset=True, by_alias=True)
         invocation = tool.build(parsed, self._workspace)
         declaration = tool.declaration()
         bound = Bound(

@@ -10,6 +10,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
+from holdfast.queries import ask
 from holdfast.turns import AssistantMessage, Conversation, ModelReply, ModelStepInput
 
 
@@ -25,8 +26,9 @@ class ModelActivities:
         info = activity.info()
         if info.workflow_id is None:
             raise ApplicationError("only a turn may ask a model", type="not_a_turn", non_retryable=True)
-        turn = self._client.get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
-        conversation = await turn.query("conversation", result_type=Conversation)
+        conversation = await ask(
+            self._client, info.workflow_id, "conversation", result_type=Conversation, run_id=info.workflow_run_id
+        )
         return reply_to(conversation)
 
 

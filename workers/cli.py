@@ -13,12 +13,12 @@ from typing import NoReturn
 import typer
 
 from holdfast.workers.commands import approvals, catalogue, processes, turns
-from holdfast.workers.commands.options import EXIT_CODES, FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, example
+from holdfast.workers.commands.options import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, example
 
 app = typer.Typer(
     name="holdfast",
     help="Durable tool calls for AI assistants: held for approval, run when all are ready, answered once.",
-    epilog=f"{EXIT_CODES}\n\n" + example("holdfast up", "holdfast demo"),
+    epilog=example("holdfast up", "holdfast demo"),
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

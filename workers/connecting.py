@@ -7,6 +7,7 @@ the embedded server of the data folder. Always bounded: a server that does not a
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from temporalio.common import SearchAttributeIndexedValueType
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.content import shorten
 from holdfast.errors import BadInput, HoldfastError, ServerUnavailable
 from holdfast.settings import Settings
 from holdfast.workers.address import read_server_file
@@ -65,8 +67,13 @@ async def connect_to(
     except ValueError as error:
         raise BadInput(f"{address!r} is not an address (host:port): {error}") from error
     except (RuntimeError, RPCError) as error:
-        reason = str(error).removeprefix("Failed client connect: ")
-        raise ServerUnavailable(f"no Temporal server answers at {address!r}: {reason}") from error
+        raise ServerUnavailable(f"no Temporal server answers at {address!r}: {_innermost(str(error))}") from error
+
+
+def _innermost(text: str) -> str:
+    """What a nested error of Temporal's core says at its heart."""
+    quoted = re.findall(r'(?:message|error): "([^"]+)"', text)
+    return quoted[-1] if quoted else shorten(text, 300)
 
 
 def environment_address() -> str | None:
@@ -78,7 +85,7 @@ def _environment() -> dict[str, Any]:
     try:
         return dict(ClientConfig.load_client_connect_config())
     except Exception as error:
-        raise BadInput(f"Temporal's configuration cannot be read: {error}") from error
+        raise BadInput(f"Temporal's configuration cannot be read: {' '.join(str(error).split())}") from error
 
 
 async def ensure_search_attributes(client: Client) -> None:
@@ -100,7 +107,7 @@ async def ensure_search_attributes(client: Client) -> None:
             raise HoldfastError(_instruction(client.namespace, missing, error)) from error
     try:
         async with asyncio.timeout(APPEAR_SECONDS):
-            while await _missing(client):  # noqa: ASYNC110: the server gives no notice
+            while await _missing(client):  # noqa: ASYNC110 - the server gives no notice
                 await asyncio.sleep(0.1)
     except TimeoutError:
         raise HoldfastError(_instruction(client.namespace, missing, None)) from None

@@ -34,6 +34,8 @@ LOG_LIMIT = 5_000_000
 FAST = (
     # Without it every hop that the server schedules waits up to 50 ms.
     ("--dynamic-config-value", "history.transferProcessorMaxPollRPS=2000"),
+    # A query held back for the next workflow task may split that task in two: see holdfast/queries.py.
+    ("--dynamic-config-value", "history.MaxBufferedQueryCount=0"),
     ("--sqlite-pragma", "journal_mode=wal"),
 )
 
@@ -81,9 +83,7 @@ class EmbeddedServer:
     async def restart(self) -> ServerAddress:
         """Start the process on the ports that `start` chose."""
         port, ui_port = self._ports
-        if self.log.exists() and self.log.stat().st_size > LOG_LIMIT:
-            self.log.unlink()
-        with open(self.log, "ab", opener=_private) as log:
+        with _appending(self.log) as log:
             self._process = await spawn(
                 _command(self._settings.database, port, ui_port),
                 death=signal.SIGKILL,
@@ -101,12 +101,13 @@ class EmbeddedServer:
         return found
 
     async def stop(self) -> None:
-        """Stop the server cleanly and give the data folder free."""
+        """Stop the server cleanly and give the data folder free; nothing when the folder is not ours."""
+        if not self._lock:
+            return
         self._settings.server_file.unlink(missing_ok=True)
         await self._stop_process()
-        if self._lock:
-            self._lock.close()
-            self._lock = None
+        self._lock.close()
+        self._lock = None
 
     async def _stop_process(self) -> None:
         if self._process:
@@ -143,7 +144,7 @@ def prepare(data: Path) -> None:
 
 def _locked(data: Path) -> IO[str]:
     """The data folder's lock, which holds the pid of its owner."""
-    file = open(data / "lock", "a+", encoding="utf-8", opener=_private)  # noqa: SIM115: it stays open as long as we hold it
+    file = open(data / "lock", "a+", encoding="utf-8", opener=_private)  # noqa: SIM115 - open is held
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -216,6 +217,12 @@ def _listens(address: str) -> bool:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def _appending(log: Path) -> IO[bytes]:
+    if log.exists() and log.stat().st_size > LOG_LIMIT:
+        log.unlink()
+    return open(log, "ab", opener=_private)
 
 
 def _tail(path: Path, lines: int = 10) -> str:

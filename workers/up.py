@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
@@ -35,8 +37,9 @@ T = TypeVar("T")
 class WorkerProcess:
     """A worker as a child process, on the embedded server of the data folder."""
 
-    def __init__(self, settings: Settings, *, options: tuple[str, ...] = ()) -> None:
+    def __init__(self, settings: Settings, *, options: tuple[str, ...] = (), log: Path | None = None) -> None:
         self._settings = settings
+        self._log = log
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
         self._echo: asyncio.Task[None] | None = None
@@ -58,7 +61,11 @@ class WorkerProcess:
             "HOLDFAST_TASK_QUEUE": settings.task_queue,
         }
         # SIGTERM: without us it still stops its calls, so that no command of theirs is left behind.
-        self._process = await spawn(command, death=signal.SIGTERM, env=env, stdout=asyncio.subprocess.PIPE)
+        with ExitStack() as files:
+            log = files.enter_context(self._log.open("ab")) if self._log else None
+            self._process = await spawn(
+                command, death=signal.SIGTERM, env=env, stdout=asyncio.subprocess.PIPE, stderr=log
+            )
         line = ""
         try:
             async with asyncio.timeout(READY_SECONDS):
@@ -89,17 +96,24 @@ class WorkerProcess:
 
 
 async def run_up(
-    settings: Settings, *, port: int | None = None, ui_port: int | None = None, verbose: bool = False, say: Say = print
+    settings: Settings,
+    *,
+    port: int | None = None,
+    ui_port: int | None = None,
+    verbose: bool = False,
+    say: Say = print,
+    welcome: Callable[[Settings, ServerAddress, int], None],
 ) -> None:
-    """Run until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT. `welcome` is told where the server is and the worker's process id."""
     stopping = stop_on_signals(2 * STOP_SECONDS)
     adopt_orphans()
     server = EmbeddedServer(settings, port=port, ui_port=ui_port)
     worker = WorkerProcess(settings, options=("--verbose",) if verbose else ())
     try:
         where = await _unless(stopping, server.start())
-        if where and await _unless(stopping, worker.start()):
-            say(_welcome(settings, where, worker.process.pid))
+        ready = await _unless(stopping, worker.start()) if where else None
+        if where and ready:
+            welcome(settings, where, worker.process.pid)
             await _supervise(server, worker, stopping, say)
             say("Stopping the worker, then the server …")
     finally:
@@ -169,7 +183,10 @@ class _Pause:
         self._last = time.monotonic()
 
 
-def _welcome(settings: Settings, where: ServerAddress, worker: int) -> str:
+def greeting(settings: Settings, where: ServerAddress, worker: int) -> str:
+    """Where everything is, and what to try next."""
+    elsewhere = environment_address()
+    first = [f"  export HOLDFAST_DATA={shlex.quote(str(settings.data))}"] if settings.data != Settings().data else []
     lines = [
         "Holdfast is up. Ctrl-C stops it; the next `holdfast up` goes on where it stopped.",
         "",
@@ -181,12 +198,12 @@ def _welcome(settings: Settings, where: ServerAddress, worker: int) -> str:
         "",
         "Try, in another terminal:",
         "",
+        *first,
         """  echo '[{"tool": "shell", "arguments": {"command": "date"}}]' | holdfast turn start --calls - --id hello""",
         "  holdfast inbox",
         "  holdfast approve hello/b1c1/1",
         "  holdfast turn show hello",
     ]
-    elsewhere = environment_address()
     if elsewhere:
         lines += ["", f"Temporal's configuration names {elsewhere}: commands in that environment go there, not here."]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """Running a worker: from a connected client to a clean end.
 
 SIGTERM or SIGINT ends it: running calls get a few seconds to finish, then they are stopped and answered, and what may
-be repeated is left for another worker. A second signal ends it at once.
+be repeated is left for another worker. A second Ctrl-C ends it at once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from temporalio.worker import Worker
 
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
+from holdfast.workers.children import adopt_orphans, end_orphans
 from holdfast.workers.connecting import ensure_search_attributes
 
 GRACE = timedelta(seconds=5)
@@ -30,25 +31,38 @@ READY = "worker ready"
 """How the line begins that says the worker polls."""
 
 
+class Orphaned(HoldfastError):
+    """The process that ran this worker and its server is gone."""
+
+
 async def run_worker(
     client: Client,
     settings: Settings,
     *,
     say: Callable[[str], None] = print,
     stop: asyncio.Event | None = None,
+    parent: int | None = None,
 ) -> None:
-    """Poll until a signal (or `stop`) comes. The client's plugin brings workflows, activities and options."""
+    """Poll until a signal (or `stop`) comes. The client's plugin brings workflows, activities and options.
+
+    With a `parent` that has died meanwhile, the signal came from that death, and the server died with it: there is
+    nobody to answer to, so every process of a running call is ended and Orphaned raised.
+    """
     await ensure_search_attributes(client)
     worker = Worker(client, task_queue=settings.task_queue, graceful_shutdown_timeout=GRACE)
     stopping = stop or stop_on_signals(STOP_SECONDS)
     running = asyncio.create_task(worker.run())
     waiting = asyncio.create_task(stopping.wait())
-    while not worker.is_running and not running.done():
+    while not worker.is_running and not running.done():  # noqa: ASYNC110 - it gives no notice
         await asyncio.sleep(0.01)
     if not running.done():
         say(f"{READY}: task queue {settings.task_queue!r}, workspace {settings.workspace}, process {os.getpid()}")
     await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
+    if parent is not None and os.getppid() != parent:
+        adopt_orphans()
+        await end_orphans(known=())
+        raise Orphaned("the process that started this worker is gone")
     if not running.done():
         await worker.shutdown()
     try:
@@ -58,12 +72,17 @@ async def run_worker(
 
 
 def stop_on_signals(seconds: float) -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set; `seconds` later, or at the next signal, the process ends regardless."""
+    """An event that SIGTERM and SIGINT set; `seconds` later, or at the next SIGINT, the process ends regardless.
+
+    Not at the next SIGTERM: when a parent dies, the kernel may send it once for each of the parent's threads.
+    """
     stop = asyncio.Event()
 
-    def heard() -> None:
+    def heard(number: signal.Signals) -> None:
         if stop.is_set():
-            os._exit(130)
+            if number is signal.SIGINT:
+                os._exit(130)
+            return
         stop.set()
         watchdog = threading.Timer(seconds, os._exit, (1,))
         watchdog.daemon = True
@@ -72,5 +91,5 @@ def stop_on_signals(seconds: float) -> asyncio.Event:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         with suppress(NotImplementedError):
-            loop.add_signal_handler(number, heard)
+            loop.add_signal_handler(number, heard, number)
     return stop

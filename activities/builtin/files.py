@@ -120,7 +120,10 @@ class _Listing(Invocation):
     def _names(self) -> list[str]:
         try:
             with os.scandir(self._target) as entries:
-                return sorted(entry.name + ("/" if entry.is_dir() else "") for entry in entries)
+                return sorted(
+                    os.fsencode(entry.name).decode("utf-8", "replace") + ("/" if entry.is_dir() else "")
+                    for entry in entries
+                )
         except OSError as error:
             reason = error.strerror or str(error)
             raise ToolFailure("folder_not_readable", f"{self._path!r} cannot be listed: {reason}") from error

@@ -21,6 +21,8 @@ from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure
 OURS = ("TEMPORAL_", "HOLDFAST_")
 """Variables a command does not inherit: they may hold our credentials."""
 CHUNK = 65_536
+READ_SECONDS = 5.0
+"""How long output is still read after the end, when something we cannot find holds it open."""
 
 
 class Shell(Tool):
@@ -69,28 +71,21 @@ class _Command(Invocation):
         return f"Run {self._command}"
 
     async def should_confirm(self) -> Confirmation | None:
-        return Confirmation(
-            kind="exec", title=self.describe(), command=self._command, programs=programs(self._command)
-        )
+        return Confirmation(kind="exec", title=self.describe(), command=self._command, programs=programs(self._command))
 
     async def execute(self, run: Run) -> Result:
+        # The pipe is our own: asyncio's would make `wait` last until every background child has closed it.
+        receiving, sending = os.pipe()
         try:
-            process = await asyncio.create_subprocess_exec(
-                shutil.which("bash") or "/bin/sh",
-                "-c",
-                self._command,
-                cwd=self._directory,
-                env=_environment(run.key),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-            )
+            process = await self._begin(sending, run.key)
         except OSError as error:
+            os.close(receiving)
             raise ToolFailure("command_not_started", f"The command could not start: {error}") from error
+        finally:
+            os.close(sending)
         run.started(process.pid)
         spool = self._outputs.spool()
-        reading = asyncio.create_task(_read(process, run, spool))
+        reading = asyncio.create_task(_read(receiving, run, spool))
         try:
             async with asyncio.timeout(self._seconds):
                 code = await process.wait()
@@ -106,6 +101,19 @@ class _Command(Invocation):
         if code != 0:
             raise ToolFailure("command_failed", _how_it_ended(code), _parts(spool))
         return Result.of(plain(spool.text()) or "(no output)")
+
+    async def _begin(self, output: int, key: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            shutil.which("bash") or "/bin/sh",
+            "-c",
+            self._command,
+            cwd=self._directory,
+            env=_environment(key),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
 
 def programs(command: str) -> tuple[str, ...]:
@@ -126,12 +134,18 @@ def programs(command: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-async def _read(process: asyncio.subprocess.Process, run: Run, spool: Spool) -> None:
-    assert process.stdout
+async def _read(pipe: int, run: Run, spool: Spool) -> None:
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", buffering=0)
+    )
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while data := await process.stdout.read(CHUNK):
-        spool.write(data)
-        run.write(plain(decoder.decode(data)))
+    try:
+        while data := await reader.read(CHUNK):
+            spool.write(data)
+            run.write(plain(decoder.decode(data)))
+    finally:
+        transport.close()
 
 
 async def _end(process: asyncio.subprocess.Process, run: Run, reading: asyncio.Task[None]) -> None:
@@ -139,7 +153,7 @@ async def _end(process: asyncio.subprocess.Process, run: Run, reading: asyncio.T
     await kill_tree(process.pid, run.key)
     await process.wait()
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(READ_SECONDS):
             await reading
     except TimeoutError:
         reading.cancel()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
@@ -89,7 +90,7 @@ class ApprovalId(NamedTuple):
     def parse(cls, text: str) -> ApprovalId:
         """Read `<workflow id>/<call id>/<revision>`; the workflow id may itself hold slashes."""
         parts = text.rsplit("/", 2)
-        if len(parts) != 3 or not all(parts) or not parts[2].isascii() or not parts[2].isdigit():
+        if len(parts) != 3 or not all(parts) or not re.fullmatch("[0-9]{1,9}", parts[2]):
             raise BadInput(
                 f"{text!r} is not an approval id: it reads <turn>/<call>/<revision>, as `holdfast inbox` lists it"
             )

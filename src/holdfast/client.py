@@ -14,7 +14,7 @@ import asyncio
 import getpass
 import socket
 from collections.abc import AsyncIterator, Awaitable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
@@ -45,6 +45,7 @@ from holdfast.errors import (
     TurnNotFound,
 )
 from holdfast.events import EventPage
+from holdfast.queries import SECONDS, ask
 from holdfast.turns import (
     TASK_QUEUE,
     WORKFLOW,
@@ -60,14 +61,13 @@ from holdfast.turns import (
     check_input,
 )
 from holdfast.views import ApprovalView, InboxSummary, TurnView
-from holdfast.watching import WatchItem, live_outputs, watch
+from holdfast.watching import Feeds, WatchItem, live_outputs
 from holdfast.workflows.attributes import MEMO_KEY, STATE
 
 T = TypeVar("T")
 
 UPDATE_SECONDS = 5.0
 """How long an update may take before a decision goes by signal instead."""
-QUERY_SECONDS = 10.0
 
 
 class Holdfast:
@@ -76,10 +76,11 @@ class Holdfast:
     def __init__(self, client: Client, *, task_queue: str = TASK_QUEUE) -> None:
         self.client = client
         self.task_queue = task_queue
+        self._feeds = Feeds(client)
 
     def turn(self, turn_id: str) -> Turn:
         """A turn by its id; nothing is asked of the server yet."""
-        return Turn(self.client, turn_id)
+        return Turn(self.client, turn_id, self._feeds)
 
     async def start(self, input: TurnInput, *, turn_id: str | None = None) -> Turn:
         """Start a turn. An id that is in use, or was, is refused."""
@@ -174,9 +175,10 @@ class Holdfast:
 class Turn:
     """One turn, from outside."""
 
-    def __init__(self, client: Client, turn_id: str) -> None:
+    def __init__(self, client: Client, turn_id: str, feeds: Feeds) -> None:
         self.id = turn_id
         self._client = client
+        self._feeds = feeds
         self._handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(turn_id, result_type=TurnResult)
 
     async def result(self) -> TurnResult:
@@ -241,7 +243,7 @@ class Turn:
 
     def watch(self, after: int = 0) -> AsyncIterator[WatchItem]:
         """Events and live output as they happen, until the turn ends."""
-        return watch(self._client, self.id, after)
+        return self._feeds.watch(self.id, after)
 
     async def decide(self, decision: Decision, *, seconds: float = UPDATE_SECONDS) -> Acknowledged | None:
         """Send a decision: see `Holdfast.decide`."""
@@ -307,7 +309,7 @@ class Turn:
     async def _update(self, name: str, body: Any, result_type: type[T] | None) -> T:
         args = [] if body is None else [body]
         try:
-            async with asyncio.timeout(QUERY_SECONDS):
+            async with asyncio.timeout(SECONDS):
                 return cast(T, await self._handle.execute_update(name, args=args, result_type=result_type))
         except WorkflowUpdateFailedError as error:
             raise _refusal(error, RequestRefused) from None
@@ -316,8 +318,7 @@ class Turn:
 
     async def _query(self, name: str, result_type: type[T], *args: Any) -> T:
         try:
-            limit = timedelta(seconds=QUERY_SECONDS)
-            return cast(T, await self._handle.query(name, args=args, result_type=result_type, rpc_timeout=limit))
+            return await ask(self._client, self.id, name, *args, result_type=result_type)
         except Exception as error:
             raise _translated(error, self.id) from error
 

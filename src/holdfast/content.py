@@ -95,7 +95,9 @@ _ESCAPES = re.compile(
     r"|\x1b[ -/]*[0-~]?"  # everything else that starts with escape
     r"|\x9b[0-?]*[ -/]*[@-~]?"
 )
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)
 
 
 def plain(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Literal
 from holdfast.approvals import ApprovalId
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
-from holdfast.content import shorten
+from holdfast.content import plain, shorten
 from holdfast.model import Data
 
 SUMMARY_LIMIT = 300
@@ -76,14 +76,19 @@ def _describe(turn_id: str, old: Call | None, call: Call) -> dict[str, object]:
     error = call.error
     return {
         "call": call.id,
-        "tool": shorten(call.tool, 100),
+        "tool": line(call.tool, 100),
         "before": old.status.value if old else None,
         "after": call.status.value,
-        "title": shorten(call.bound.title, SUMMARY_LIMIT) if call.bound else None,
+        "title": line(call.bound.title) if call.bound else None,
         "approval_id": str(ApprovalId(turn_id, call.id, call.revision)) if asking else None,
         "digest": call.bound.digest if asking and call.bound else None,
         "rule": call.rule if old and old.status is Status.VALIDATING else None,
-        "by": decided.by if decided else None,
-        "error": shorten(f"{error.type}: {error.message}", SUMMARY_LIMIT) if error else None,
-        "note": f"stopping: {shorten(call.stopping, SUMMARY_LIMIT)}" if call.stopping else None,
+        "by": line(decided.by, 100) if decided and decided.by else None,
+        "error": line(f"{error.type}: {error.message}") if error else None,
+        "note": f"stopping: {line(call.stopping)}" if call.stopping else None,
     }
+
+
+def line(text: str, limit: int = SUMMARY_LIMIT) -> str:
+    """A text as an event carries it: short, and harmless for a terminal."""
+    return plain(shorten(text, limit))

@@ -14,7 +14,7 @@ from holdfast.approvals import Decision
 from holdfast.batches import Batch, check_decision, decided, new_batch, stopped, withdrawn
 from holdfast.calls import Call, CallRequest
 from holdfast.errors import DecisionRefused, RequestRefused
-from holdfast.events import Event, EventPage, call_changes
+from holdfast.events import Event, EventPage, call_changes, line
 from holdfast.turns import (
     Acknowledged,
     AssistantMessage,
@@ -186,7 +186,7 @@ class TurnState:
             batch = self.queue.pop(0)
             self._close_unstarted(batch, stopped(batch, reason, self._clock()))
         self.over = True
-        self._emit(kind="turn", after=self.result().status, note=self.stop[1] if self.stop else None)
+        self._emit(kind="turn", after=self.result().status, note=line(self.stop[1]) if self.stop else None)
 
     def page(self, after: int) -> EventPage:
         """The events after a sequence number, oldest first."""

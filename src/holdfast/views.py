@@ -152,7 +152,7 @@ def call_view(call: Call, place: int, of: int) -> CallView:
         started_at=call.started_at,
         ended_at=call.ended_at,
         output=_cut(output, OUTPUT_LIMIT) if output else None,
-        error_type=call.error.type if call.error else None,
+        error_type=_line(call.error.type, 100) if call.error else None,
         error=_cut(call.error.message, OUTPUT_LIMIT) if call.error else None,
     )
 

@@ -1,34 +1,29 @@
 """Watching a turn without touching it: a long poll of its history says when to look, a query says what changed.
 
-Live output is in no history; it is read from the heartbeats that `describe` shows, and only while something runs.
+Live output is in no history; it is read from the heartbeats that `describe` shows, and only while something runs. All
+watchers of one turn in one process share one feed, so the hundredth costs the server no more than the first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
-from datetime import timedelta
+from contextlib import asynccontextmanager, suppress
 
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import TurnNotFound
 from holdfast.events import Event, EventPage
+from holdfast.queries import ask
 from holdfast.turns import LiveOutput
 
 WatchItem = Event | LiveOutput
 
-LIVE_SECONDS = 0.5
+LIVE_SECONDS = 0.4
 RETRY_SECONDS = 0.5
-QUERY_TIMEOUT = timedelta(seconds=10)
 
-_TELLING = {
-    EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
-    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
-}
-"""The history events after which there may be something new to see."""
 _ENDINGS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
@@ -36,43 +31,143 @@ _ENDINGS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
 }
+_TELLING = {EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, *_ENDINGS}
+"""The history events after which there may be something new to see."""
 
 
-async def watch(client: Client, turn_id: str, after: int = 0) -> AsyncIterator[WatchItem]:
-    """Events after `after` and live output, until the turn ends. Survives restarts of worker and server."""
-    handle = client.get_workflow_handle(turn_id)
-    poll = _Poll(handle)
-    polling = asyncio.create_task(poll.run())
-    executing: set[str] = set()
-    shown: dict[str, int] = {}
-    try:
-        while True:
-            ended = poll.ended
-            poll.news.clear()
-            page = await _look(handle, after)
-            if page is None and ended:
-                return
-            for event in page.events if page else ():
-                after = event.seq
-                _follow(executing, event)
-                yield event
-            if page and page.finished and not page.more:
-                return
-            if page and page.more:
-                continue
-            if executing:
-                for output in await _new_output(client, handle, shown):
-                    yield output
-            patience = RETRY_SECONDS if page is None else LIVE_SECONDS if executing else None
+class Feeds:
+    """The feeds of one client, each alive while somebody watches it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._feeds: dict[str, _Feed] = {}
+        self._watchers: dict[str, int] = {}
+
+    async def watch(self, turn_id: str, after: int = 0) -> AsyncIterator[WatchItem]:
+        """Events after `after` and live output, until the turn ends. Survives restarts of worker and server."""
+        shown: dict[str, int] = {}
+        async with self._open(turn_id) as feed:
+            while True:
+                change = feed.change
+                for event in feed.events[max(0, after) :]:
+                    after = event.seq
+                    yield event
+                for output in list(feed.outputs.values()):
+                    if shown.get(output.call_id) != output.total:
+                        shown[output.call_id] = output.total
+                        yield output
+                if feed.failed:
+                    raise feed.failed
+                if feed.finished and after >= len(feed.events):
+                    return
+                await change.wait()
+
+    @asynccontextmanager
+    async def _open(self, turn_id: str) -> AsyncIterator[_Feed]:
+        feed = self._feeds.get(turn_id)
+        if feed is None:
+            feed = self._feeds[turn_id] = _Feed(self._client, turn_id)
+        self._watchers[turn_id] = self._watchers.get(turn_id, 0) + 1
+        try:
+            yield feed
+        finally:
+            self._watchers[turn_id] -= 1
+            if not self._watchers[turn_id]:
+                del self._feeds[turn_id], self._watchers[turn_id]
+                await feed.close()
+
+
+class _Feed:
+    """Everything one process knows of one turn, kept up to date."""
+
+    def __init__(self, client: Client, turn_id: str) -> None:
+        self.events: list[Event] = []
+        self.outputs: dict[str, LiveOutput] = {}
+        self.finished = False
+        self.failed: Exception | None = None
+        self.change = asyncio.Event()
+        self._client = client
+        self._handle: WorkflowHandle[object, object] = client.get_workflow_handle(turn_id)
+        self._news = asyncio.Event()
+        self._ended = False
+        self._executing: set[str] = set()
+        self._tasks = [asyncio.create_task(self._poll()), asyncio.create_task(self._follow())]
+
+    async def close(self) -> None:
+        """Stop looking."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _poll(self) -> None:
+        """Note whenever there may be something to see; go on after any interruption."""
+        while not self._ended:
+            try:
+                async for event in self._handle.fetch_history_events(wait_new_event=True, skip_archival=True):
+                    self._ended = self._ended or event.event_type in _ENDINGS
+                    if event.event_type in _TELLING:
+                        self._news.set()
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    self.failed = TurnNotFound(f"no turn is called {self._handle.id!r}")
+                    self._notify()
+                    return
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _follow(self) -> None:
+        """Look when there is news, and at the heartbeats while something runs."""
+        await self._news.wait()
+        while not self.finished:
+            ended = self._ended
+            self._news.clear()
+            seen = await self._look()
+            if seen or ended:
+                self.finished = self.finished or ended
+                self._notify()
+            if self._executing and not self.finished:
+                await self._listen()
+            patience = LIVE_SECONDS if self._executing else None if seen else RETRY_SECONDS
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
-                    await poll.news.wait()
-            if poll.failed:
-                raise poll.failed
-    finally:
-        polling.cancel()
-        with suppress(asyncio.CancelledError):
-            await polling
+                    await self._news.wait()
+
+    async def _look(self) -> bool:
+        """Take in the events since the last look; False when nobody can answer just now."""
+        while True:
+            try:
+                page = await ask(self._client, self._handle.id, "events", len(self.events), result_type=EventPage)
+            except Exception:
+                return False
+            for event in page.events:
+                self._note(event)
+            if not page.more:
+                self.finished = page.finished
+                return True
+
+    def _note(self, event: Event) -> None:
+        self.events.append(event)
+        if event.kind == "call" and event.call:
+            if event.after == "executing":
+                self._executing.add(event.call)
+            else:
+                self._executing.discard(event.call)
+                self.outputs.pop(event.call, None)
+
+    async def _listen(self) -> None:
+        """Take in the live output of what runs."""
+        try:
+            description = await self._handle.describe()
+        except RPCError:
+            return
+        for output in await live_outputs(self._client, description):
+            known = self.outputs.get(output.call_id)
+            if output.call_id in self._executing and (known is None or known.total != output.total):
+                self.outputs[output.call_id] = output
+                self._notify()
+
+    def _notify(self) -> None:
+        rung, self.change = self.change, asyncio.Event()
+        rung.set()
 
 
 async def live_outputs(client: Client, description: WorkflowExecutionDescription) -> list[LiveOutput]:
@@ -84,58 +179,3 @@ async def live_outputs(client: Client, description: WorkflowExecutionDescription
                 [output] = await client.data_converter.decode(pending.heartbeat_details.payloads, [LiveOutput])
                 found.append(output)
     return found
-
-
-class _Poll:
-    """The long poll of one turn's history."""
-
-    def __init__(self, handle: WorkflowHandle[object, object]) -> None:
-        self.news = asyncio.Event()
-        self.ended = False
-        self.failed: Exception | None = None
-        self._handle = handle
-
-    async def run(self) -> None:
-        """Set `news` whenever there may be something to see; go on after any interruption."""
-        while not self.ended:
-            try:
-                async for event in self._handle.fetch_history_events(wait_new_event=True, skip_archival=True):
-                    self.ended = self.ended or event.event_type in _ENDINGS
-                    if event.event_type in _TELLING or self.ended:
-                        self.news.set()
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    self.failed = TurnNotFound(f"no turn is called {self._handle.id!r}")
-                    self.news.set()
-                    return
-                await asyncio.sleep(RETRY_SECONDS)
-
-
-async def _look(handle: WorkflowHandle[object, object], after: int) -> EventPage | None:
-    """The next page of events; None when nobody can answer just now."""
-    try:
-        page: EventPage = await handle.query("events", after, result_type=EventPage, rpc_timeout=QUERY_TIMEOUT)
-        return page
-    except Exception:
-        return None
-
-
-async def _new_output(
-    client: Client, handle: WorkflowHandle[object, object], shown: dict[str, int]
-) -> list[LiveOutput]:
-    """Live output that has grown since it was last shown."""
-    try:
-        description = await handle.describe()
-    except RPCError:
-        return []
-    if description.status is not WorkflowExecutionStatus.RUNNING:
-        return []
-    outputs = await live_outputs(client, description)
-    fresh = [output for output in outputs if shown.get(output.call_id) != output.total]
-    shown.update({output.call_id: output.total for output in fresh})
-    return fresh
-
-
-def _follow(executing: set[str], event: Event) -> None:
-    if event.kind == "call" and event.call:
-        (executing.add if event.after == "executing" else executing.discard)(event.call)

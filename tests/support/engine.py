@@ -29,7 +29,8 @@ class Engine:
 
     async def connect(self, *tools: Tool) -> Client:
         """A client whose plugin has these tools."""
-        return await Client.connect(self.address, plugins=[HoldfastPlugin(self.settings, tools=tools)])
+        plugin = HoldfastPlugin(self.settings, tools=tools)
+        return await Client.connect(self.address, plugins=[plugin], identity="engine")
 
     @asynccontextmanager
     async def worker(self, *tools: Tool) -> AsyncIterator[Worker]:

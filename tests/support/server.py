@@ -8,14 +8,10 @@ from pathlib import Path
 
 from temporalio.testing import WorkflowEnvironment
 
+from holdfast.workers.server import FAST
 from holdfast.workflows.attributes import DEADLINE, STATE, TOOLS
 
-TUNING = [
-    "--dynamic-config-value",
-    "history.transferProcessorMaxPollRPS=2000",
-    "--sqlite-pragma",
-    "journal_mode=wal",
-]
+TUNING = [word for option in FAST for word in option]
 
 
 def temporal_command() -> str:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -14,9 +14,7 @@ from holdfast.approvals import ApprovalId, Decision, Outcome, call_digest, canon
 from holdfast.errors import BadInput
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-JSON = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
-)
+JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
 ARGUMENTS = st.dictionaries(st.text(), JSON, max_size=4)
 CALLS = st.fixed_dictionaries(
     {"tool": st.text(), "server": st.none() | st.text(), "definition": st.text(), "arguments": ARGUMENTS}
@@ -32,6 +30,7 @@ def reversed_keys(value: Any) -> Any:
 # The digest
 
 
+@settings(max_examples=40)
 @given(first=CALLS, second=CALLS)
 def test_S22_digests_are_equal_only_for_equal_calls(first: dict[str, Any], second: dict[str, Any]) -> None:
     same = json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
@@ -80,7 +79,8 @@ def test_approval_id_is_read_as_it_is_printed(turn: str, call: str, revision: in
 
 
 @pytest.mark.parametrize(
-    ("text", "turn"), [("a/b/c/b1c1/1", "a/b/c"), ("/b1c1/1", None), ("//b1c1/1", "/"), ("https://x/b1c1/1", "https://x")]
+    ("text", "turn"),
+    [("a/b/c/b1c1/1", "a/b/c"), ("/b1c1/1", None), ("//b1c1/1", "/"), ("https://x/b1c1/1", "https://x")],
 )
 def test_turn_ids_with_slashes(text: str, turn: str | None) -> None:
     if turn is None:

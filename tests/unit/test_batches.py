@@ -440,9 +440,7 @@ def test_S13_responses_come_in_request_order_whatever_the_order_of_endings() -> 
 # Repeating
 
 
-@pytest.mark.parametrize(
-    ("effect", "repeat"), [(Effect.READ, True), (Effect.IDEMPOTENT, True), (Effect.ONCE, False)]
-)
+@pytest.mark.parametrize(("effect", "repeat"), [(Effect.READ, True), (Effect.IDEMPOTENT, True), (Effect.ONCE, False)])
 def test_S31_only_reads_and_idempotent_calls_may_be_repeated(effect: Effect, repeat: bool) -> None:
     call = Call(id="b1c1", request=CallRequest(tool="shell"), bound=bound(effect=effect))
     assert may_repeat(call) is repeat

@@ -66,8 +66,27 @@ def test_response_reads_as_its_reason_and_then_its_output() -> None:
 
 BIDI = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 INVISIBLE = set("\u180e\u200b\u200c\u200d\u2060\u2061\u2062\u2063\u2064\ufeff\u2028\u2029\U000e0001\U000e0041")
-PIECES = ["\x1b", "\x1b[", "\x1b]", "\x1bP", "\x1b\\", "\x9b", "\x9d", "\x07", "\r", "\n", "\t", "\x00", "\x7f", "0;", "31m", "a"]
-NASTY = st.lists(st.sampled_from(PIECES) | st.sampled_from(sorted(BIDI | INVISIBLE)) | st.text(), max_size=20).map("".join)
+PIECES = [
+    "\x1b",
+    "\x1b[",
+    "\x1b]",
+    "\x1bP",
+    "\x1b\\",
+    "\x9b",
+    "\x9d",
+    "\x07",
+    "\r",
+    "\n",
+    "\t",
+    "\x00",
+    "\x7f",
+    "0;",
+    "31m",
+    "a",
+]
+NASTY = st.lists(st.sampled_from(PIECES) | st.sampled_from(sorted(BIDI | INVISIBLE)) | st.text(), max_size=20).map(
+    "".join
+)
 """Pieces, since Hypothesis would draw single characters from all of Unicode and hardly ever hit these."""
 
 

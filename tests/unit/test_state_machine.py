@@ -20,7 +20,7 @@ from holdfast.approvals import Confirmation, Decision
 from holdfast.batches import Batch, begun, ended, judged, startable
 from holdfast.calls import Call, CallRequest
 from holdfast.content import CallError, Result, TextPart
-from holdfast.errors import DecisionRefused, RequestRefused
+from holdfast.errors import DecisionRefused, Refused, RequestRefused
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
 from holdfast.turns import TurnInput
@@ -77,26 +77,41 @@ def ask(*, safe: bool, digest: str) -> Ask:
     return Ask(rule="asks", bound=bound(safe=safe, digest=digest), confirmation=shown)
 
 
-ERRORS = st.builds(CallError, type=st.sampled_from(["boom", "invalid_tool_params"]), message=st.just("It broke"))
-PARTS = st.sampled_from([(), (TextPart(text="half"),)])
-BOUNDS = st.builds(bound, safe=st.booleans(), digest=st.sampled_from(["d1", "d2"]))
-ASKS = st.builds(ask, safe=st.booleans(), digest=st.sampled_from(["d1", "d2"]))
-VERDICTS: st.SearchStrategy[Verdict] = st.one_of(
-    st.builds(Allow, rule=st.just("allows"), bound=BOUNDS),
-    ASKS,
-    ASKS,
-    st.builds(Deny, rule=st.just("denies"), message=st.just("No")),
-    st.builds(Reject, error=ERRORS),
-)
-OUTCOMES: st.SearchStrategy[CallOutcome] = st.one_of(
-    st.builds(Finished, result=st.builds(Result.of, st.sampled_from(["", "done"]))),
-    st.builds(Failed, error=ERRORS, parts=PARTS),
-    st.builds(Stopped, reason=st.sampled_from(["", "by itself"]), parts=PARTS),
-    st.builds(Lost, message=st.just("Gone"), parts=PARTS, repeatable=st.booleans()),
-    st.builds(Reconsider, verdict=VERDICTS),
-    st.builds(Reconsider, verdict=ASKS),
-)
+HALF = (TextPart(text="half"),)
+BROKEN = CallError(type="boom", message="It broke")
+TRAITS = [(safe, digest) for safe in (True, False) for digest in ("d1", "d2")]
+ASKS = [ask(safe=safe, digest=digest) for safe, digest in TRAITS]
+EVERY_VERDICT: list[Verdict] = [
+    *(Allow(rule="allows", bound=bound(safe=safe, digest=digest)) for safe, digest in TRAITS),
+    *ASKS,
+    Deny(rule="denies", message="No"),
+    Reject(error=BROKEN),
+]
+EVERY_OUTCOME: list[CallOutcome] = [
+    Finished(result=Result.of("done")),
+    Finished(result=Result()),
+    Failed(error=BROKEN, parts=HALF),
+    Stopped(),
+    Stopped(reason="by itself", parts=HALF),
+    Lost(message="Gone", parts=HALF),
+    Lost(message="Gone", repeatable=True),
+    *(Reconsider(verdict=verdict) for verdict in EVERY_VERDICT),
+]
+VERDICTS = st.sampled_from(EVERY_VERDICT)
+OUTCOMES = st.sampled_from(EVERY_OUTCOME)
+ENDINGS = st.sampled_from([outcome for outcome in EVERY_OUTCOME if outcome.kind != "reconsider"])
 PLACES = st.integers(0, 4)
+LUCK = st.sampled_from([False, False, False, True])
+"""What stops everything happens seldom, so that something is left to stop."""
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"revision": -1}, "old_revision"),
+    ({"revision": 1}, "old_revision"),
+    ({"digest": "another"}, "other_digest"),
+    ({"turn": "turn-2"}, "unknown_approval"),
+    ({"call": "b99c1"}, "unknown_approval"),
+    ({"approval_id": "garbage"}, "unknown_approval"),
+    ({"outcome": "respond", "content": None}, "no_content"),
+]
 
 
 def is_safe(call: Call) -> bool:
@@ -125,6 +140,7 @@ class TurnMachine(RuleBasedStateMachine):
         batches = tuple(requests(size) for size in sizes)
         self.state.begin(TurnInput(batches=batches, keep_open=True))
         self.sizes = {f"b{number}": size for number, size in enumerate(sizes, start=1)}
+        self.state.activate()
 
     @precondition(lambda self: len(self.sizes) < 5)
     @rule(size=st.integers(1, 4))
@@ -142,11 +158,8 @@ class TurnMachine(RuleBasedStateMachine):
         answer = self.state.withdraw(batch.id)
         assert (answer.status, len(answer.responses)) == ("withdrawn", len(batch))
         assert all(call.id not in self.executed for call in batch.calls)
-
-    @rule(batch=st.sampled_from(["b1", "b2", "b9", ""]))
-    def withdraw_what_is_not_queued(self, batch: str) -> None:
-        if all(queued.id != batch for queued in self.state.queue):
-            self.changes_nothing(lambda: self.state.withdraw(batch), RequestRefused)
+        for gone in (batch.id, "b99", ""):
+            self.changes_nothing(lambda gone=gone: self.state.withdraw(gone), RequestRefused)  # type: ignore[misc]
 
     @precondition(lambda self: self.state.active is None and self.state.queue and not self.state.stop)
     @rule()
@@ -191,48 +204,34 @@ class TurnMachine(RuleBasedStateMachine):
         assert now.status == {"proceed_once": "scheduled", "respond": "success", "cancel": "cancelled"}[outcome]
         assert bool(self.state.stop) >= said.stop_turn
 
-    @precondition(lambda self: self.state.active)
-    @rule(
-        place=PLACES,
-        changes=st.sampled_from(
-            [
-                {"revision": -1},
-                {"revision": 1},
-                {"digest": "another"},
-                {"turn": "turn-2"},
-                {"call": "b9c9"},
-                {"approval_id": "garbage"},
-                {"outcome": "respond", "content": None},
-            ]
-        ),
-    )
-    def decide_badly(self, place: int, changes: dict[str, Any]) -> None:
-        calls = self.state.work.waiting or self.state.work.calls
-        said = self.decision(calls[place % len(calls)], **changes)
-        self.changes_nothing(lambda: self.state.check_decision(said), DecisionRefused)
-        self.changes_nothing(lambda: self.state.decide(said), DecisionRefused)
+    @precondition(lambda self: self.state.active and self.state.active.waiting)
+    @rule(place=PLACES)
+    def decide_badly(self, place: int) -> None:
+        call = self.state.work.waiting[place % len(self.state.work.waiting)]
+        for changes, code in BAD:
+            said = self.decision(call, **changes)
+            self.changes_nothing(lambda said=said: self.state.check_decision(said), DecisionRefused, code)  # type: ignore[misc]
+            self.changes_nothing(lambda said=said: self.state.decide(said), DecisionRefused, code)  # type: ignore[misc]
 
     @precondition(lambda self: self.given)
     @rule(place=st.integers(0, 100))
     def decide_again(self, place: int) -> None:
         again = self.given[place % len(self.given)]
-        self.changes_nothing(lambda: self.state.decide(again), DecisionRefused)
+        self.changes_nothing(lambda: self.state.decide(again), DecisionRefused, "already_counted")
 
     @precondition(lambda self: self.state.active and any(call.status != "awaiting_approval" for call in self.calls()))
     @rule(place=PLACES, outcome=st.sampled_from(["proceed_once", "respond", "cancel"]))
     def decide_what_does_not_wait(self, place: int, outcome: str) -> None:
         calls = [call for call in self.calls() if call.status != "awaiting_approval"]
         said = self.decision(calls[place % len(calls)], outcome=outcome)
-        self.changes_nothing(lambda: self.state.decide(said), DecisionRefused)
+        self.changes_nothing(lambda: self.state.decide(said), DecisionRefused, "not_waiting")
 
     # What the engine does
 
     @precondition(lambda self: self.state.active)
     @rule()
     def start(self) -> None:
-        before = self.calls()
         chosen = startable(self.state.work)
-        check_start(before, chosen, open_already=any(call.id in self.executed for call in before))
         self.state.change(begun(self.state.work, {call.id for call in chosen}, self.clock()))
         self.executed |= {call.id for call in chosen}
 
@@ -253,9 +252,7 @@ class TurnMachine(RuleBasedStateMachine):
     def finish_what_does_not_execute(self, place: int, outcome: CallOutcome) -> None:
         call = self.calls()[place % len(self.calls())]
         if call.status != "executing":
-            self.changes_nothing(
-                lambda: self.state.change(ended(self.state.work, call.id, outcome, self.clock())), None
-            )
+            self.changes_nothing(lambda: self.state.change(ended(self.state.work, call.id, outcome, self.clock())))
 
     @precondition(lambda self: self.state.active and any(call.terminal for call in self.calls()))
     @rule(place=PLACES, outcome=OUTCOMES, verdict=VERDICTS)
@@ -268,7 +265,7 @@ class TurnMachine(RuleBasedStateMachine):
             self.state.change(ended(self.state.work, call.id, outcome, self.clock()))
             self.state.stop_call(call.id, "Too late")
 
-        self.changes_nothing(arrive, None)
+        self.changes_nothing(arrive)
 
     @precondition(lambda self: self.state.active)
     @rule(place=PLACES)
@@ -279,18 +276,22 @@ class TurnMachine(RuleBasedStateMachine):
         for old, new in zip(before, self.calls(), strict=True):
             assert old == new or old.id == chosen.id
             if old.id == chosen.id:
-                assert new.terminal or new.stopping
+                assert new.terminal or new.stopping == (old.stopping or "The call was cancelled")
 
     @precondition(lambda self: self.state.active)
-    @rule()
-    def stop_batch(self) -> None:
+    @rule(luck=LUCK)
+    def stop_batch(self, luck: bool) -> None:
+        if not luck:
+            return
+        before = self.calls()
         self.state.stop_batch("Enough")
-        assert all(call.terminal or call.stopping for call in self.calls())
+        for old, new in zip(before, self.calls(), strict=True):
+            assert new.terminal or new.stopping == (old.stopping or "Enough"), "the first reason stands"
         assert not self.state.stop or self.state.stop[1] != "Enough"
 
-    @rule(luck=st.integers(0, 9))
-    def stop_turn(self, luck: int) -> None:
-        if luck == 0:
+    @rule(luck=LUCK)
+    def stop_turn(self, luck: bool) -> None:
+        if luck:
             self.state.stop_turn("cancelled", "The turn was cancelled")
             assert all(call.terminal or call.stopping for call in self.calls())
 
@@ -300,6 +301,8 @@ class TurnMachine(RuleBasedStateMachine):
         batch = self.state.work
         self.state.retire()
         assert self.state.done[-1] == batch
+        if self.state.queue and not self.state.stop:
+            self.state.activate()
 
     # What always holds
 
@@ -308,13 +311,20 @@ class TurnMachine(RuleBasedStateMachine):
         for batch in self.batches():
             for call in batch.calls:
                 if call.terminal:
-                    assert self.ended.setdefault(call.id, call) == call
+                    kept = self.ended.setdefault(call.id, call)
+                    assert kept is call or kept == call
                     assert call.response is not None
                     assert call.ended_at is not None
                     assert (call.response.call_id, call.response.status) == (call.id, call.status)
                 else:
                     assert call.id not in self.ended
                     assert call.response is None
+
+    @invariant()
+    def S9_what_may_start_is_what_the_gate_and_the_order_allow(self) -> None:
+        if self.state.active:
+            begun_before = any(call.id in self.executed for call in self.calls())
+            check_start(self.calls(), startable(self.state.work), open_already=begun_before)
 
     @invariant()
     def S10_unsafe_calls_execute_alone(self) -> None:
@@ -384,13 +394,12 @@ class TurnMachine(RuleBasedStateMachine):
                 self.state.decide(self.decision(call, id=f"last-{call.id}-{call.revision}"))
             self.start()
             for call in self.calls():
-                self.state.change(
-                    ended(self.state.work, call.id, Finished(result=Result.of("done")), self.clock())
-                )
+                self.state.change(ended(self.state.work, call.id, Finished(result=Result.of("done")), self.clock()))
         self.check()
 
     def check(self) -> None:
         self.S1_what_has_ended_never_changes()
+        self.S9_what_may_start_is_what_the_gate_and_the_order_allow()
         self.S10_unsafe_calls_execute_alone()
         self.S3_responses_are_in_request_order()
         self.S14_one_batch_at_a_time_and_queued_ones_have_not_begun()
@@ -417,14 +426,16 @@ class TurnMachine(RuleBasedStateMachine):
         }
         return Decision.model_validate(body)
 
-    def changes_nothing(self, act: Callable[[], object], refusal: type[Exception] | None) -> None:
+    def changes_nothing(
+        self, act: Callable[[], object], refusal: type[Refused] | None = None, code: str | None = None
+    ) -> None:
         """S1, S22: neither a call, nor an event, nor the queue, nor what counted differs afterwards."""
         before = self.snapshot()
         try:
             act()
-        except Exception as error:
+        except Refused as error:
             note(f"refused: {error}")
-            if refusal is None or not isinstance(error, refusal):
+            if refusal is None or not isinstance(error, refusal) or code not in (None, error.code):
                 raise
         else:
             assert refusal is None, "it was not refused"
@@ -460,7 +471,7 @@ def check_start(before: tuple[Call, ...], chosen: tuple[Call, ...], *, open_alre
 
 
 TestTurn = TurnMachine.TestCase
-TestTurn.settings = settings(max_examples=300, stateful_step_count=40)
+TestTurn.settings = settings(max_examples=250, stateful_step_count=50)
 
 
 @settings(max_examples=150)
@@ -473,11 +484,12 @@ def test_S3_every_walk_of_progress_ends_with_every_call_answered(size: int, move
     machine = TurnMachine()
     machine.begin([size])
     state, again = machine.state, 3
-    state.activate()
     for _ in range(5 * size + 6 * again):
         if state.work.done:
             break
-        open_calls = [call for call in state.work.calls if call.status in {"validating", "awaiting_approval", "executing"}]
+        open_calls = [
+            call for call in state.work.calls if call.status in {"validating", "awaiting_approval", "executing"}
+        ]
         choices: list[Call | None] = [*open_calls, *([None] if startable(state.work) else [])]
         assert choices, "the batch is not done, and nothing could ever happen to it"
         call = moves.draw(st.sampled_from(choices))
@@ -489,7 +501,7 @@ def test_S3_every_walk_of_progress_ends_with_every_call_answered(size: int, move
         elif call.status == "awaiting_approval":
             machine.decide(state.work.waiting.index(call), "proceed_once", True, False)
         else:
-            outcome = moves.draw(OUTCOMES if again else OUTCOMES.filter(lambda found: found.kind != "reconsider"))
+            outcome = moves.draw(OUTCOMES if again else ENDINGS)
             again -= outcome.kind == "reconsider"
             state.change(ended(state.work, call.id, outcome, machine.clock()))
         machine.check()

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -53,15 +54,19 @@ TurnId = Annotated[str, typer.Argument(metavar="TURN", help="The turn's id.")]
 
 def example(*lines: str) -> str:
     """The end of a command's help."""
-    return "Example:\n\n\b\n" + "\n".join(f"  {line}" for line in lines)
+    return "Example:\n\n\b\n" + "\n".join(f"  {line}" for line in lines) + f"\n\n{EXIT_CODES}"
 
 
 def settings_of(data: Path | None = None, workspace: Path | None = None) -> Settings:
     """The settings of this process: options win over the environment."""
     from holdfast.settings import Settings
 
-    given = {"data": data, "workspace": workspace}
-    return Settings(**{name: path.expanduser().absolute() for name, path in given.items() if path is not None})
+    usual = Settings()
+    return replace(
+        usual,
+        data=data.expanduser().absolute() if data else usual.data,
+        workspace=workspace.expanduser().absolute() if workspace else usual.workspace,
+    )
 
 
 async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.workers.commands.options import (
+    FAILED,
+    OK,
     Address,
     Data,
+    Json,
     Workspace,
+    emit,
     example,
+    note,
     run,
     say,
     settings_of,
@@ -19,6 +26,7 @@ from holdfast.workers.commands.options import (
 if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.tools import Tool
+    from holdfast.workers.address import ServerAddress
 
 Verbose = Annotated[bool, typer.Option("--verbose", help="Log everything, with tracebacks.")]
 
@@ -34,20 +42,32 @@ def up(
     data: Data = None,
     workspace: Workspace = None,
     port: Annotated[int | None, typer.Option(help="Server port; else 7233, or a free one.", min=0, max=65535)] = None,
-    ui_port: Annotated[int | None, typer.Option(help="Web UI port; else 8233, or a free one.", min=0, max=65535)] = None,
+    ui_port: Annotated[
+        int | None, typer.Option(help="Web UI port; else 8233, or a free one.", min=0, max=65535)
+    ] = None,
     verbose: Verbose = False,
+    json: Json = False,
 ) -> None:
     """Start the embedded server and a worker.
 
-    Ctrl-C stops both; the next `up` on the same data folder goes on where this one stopped.
+    Ctrl-C stops both; the next `up` on the same data folder goes on where this one stopped. With --json, one document
+    that says where everything is, once it is there.
     """
     from holdfast.workers import logs
-    from holdfast.workers.up import run_up
+    from holdfast.workers.up import greeting, run_up
 
     logs.configure(verbose=verbose)
     settings = settings_of(data, workspace)
     _check_workspace(settings)
-    run(run_up(settings, port=port, ui_port=ui_port, verbose=verbose, say=say))
+
+    def welcome(settings: Settings, where: ServerAddress, worker: int) -> None:
+        if json:
+            places = {"data": str(settings.data), "workspace": str(settings.workspace)}
+            emit({**asdict(where), "worker": worker, "task_queue": settings.task_queue, **places})
+        else:
+            say(greeting(settings, where, worker))
+
+    run(run_up(settings, port=port, ui_port=ui_port, verbose=verbose, say=note if json else say, welcome=welcome))
 
 
 def worker(
@@ -55,6 +75,7 @@ def worker(
     data: Data = None,
     workspace: Workspace = None,
     verbose: Verbose = False,
+    json: Json = False,
     embedded: Annotated[bool, typer.Option("--embedded", hidden=True)] = False,
     tools: Annotated[list[str] | None, typer.Option("--tools", metavar="MODULE:FUNCTION", hidden=True)] = None,
 ) -> None:
@@ -66,31 +87,42 @@ def worker(
     from holdfast.plugin import HoldfastPlugin
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
-    from holdfast.workers.worker import run_worker
+    from holdfast.workers.worker import Orphaned, run_worker
 
     logs.configure(verbose=verbose)
     settings = settings_of(data, workspace)
     _check_workspace(settings)
+    parent = os.getppid() if embedded else None
     more = [tool for name in tools or () for tool in _load(name)]
+
+    def ready(_: str) -> None:
+        emit({"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue})
 
     async def work() -> None:
         client = await connect(settings, HoldfastPlugin(settings, tools=more), address=address, embedded=embedded)
-        await run_worker(client, settings, say=say)
+        try:
+            await run_worker(client, settings, say=ready if json else say, parent=parent)
+        except Orphaned:
+            os._exit(FAILED)  # unwinding would wait for a server that is gone
 
     run(work())
 
 
-def demo() -> None:
+def demo(json: Json = False) -> None:
     """Show what Holdfast is for, in a minute.
 
     A turn of an assistant with real calls, in a temporary folder: approvals, workers killed with SIGKILL, and every
-    call answered once. Asks you for the approvals on a terminal, and gives them itself elsewhere. Leaves nothing.
+    call answered once. Asks you for the approvals on a terminal, and gives them itself elsewhere. Leaves nothing. With
+    --json it tells its story on standard error and answers with what was promised and kept.
     """
     from holdfast.workers import logs
     from holdfast.workers.demo import run_demo
 
     logs.silence()
-    raise typer.Exit(run(run_demo()))
+    demo = run(run_demo(aside=json))
+    if json:
+        emit({"kept": demo.kept, "promises": [asdict(promise) for promise in demo.promises]})
+    raise typer.Exit(OK if demo.kept else FAILED)
 
 
 def _check_workspace(settings: Settings) -> None:
@@ -111,5 +143,3 @@ def _load(name: str) -> list[Tool]:
         return list(getattr(import_module(module), function)())
     except (ImportError, AttributeError, TypeError) as error:
         raise BadInput(f"no tools come from {name!r}: {error}") from error
-
-

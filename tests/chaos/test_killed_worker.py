@@ -1,0 +1,121 @@
+"""SIGKILL of the worker at every stage of a call: the turn goes on, and nothing runs twice that must not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Turn, TurnInput, TurnResult
+from holdfast.testing import request, scripted, until
+from tests.support.engine import Engine, new_engine
+from tests.support.processes import worker_process
+from tests.support.waiting import waiting
+
+
+@pytest.fixture
+async def engine(server_address: str, tmp_path: Path) -> AsyncIterator[Engine]:
+    async with new_engine(server_address, tmp_path) as made:
+        yield made
+
+
+async def _exists(path: Path) -> bool:
+    return await asyncio.to_thread(path.exists)
+
+
+async def _speaks(turn: Turn) -> bool:
+    """Has a running call's output been seen?"""
+    view = await turn.view()
+    return bool(view.batch) and any(call.live_output for call in view.batch.calls)
+
+
+async def _killed_while(engine: Engine, mark: str, *batch: str, speaking: bool = False) -> TurnResult:
+    """Kill the worker once the mark is there (and output was seen); the result after another one took over."""
+    calls = tuple(request(tool, counter=f"{tool}-{n}") for n, tool in enumerate(batch))
+    async with worker_process(engine) as first:
+        turn = await engine.start(TurnInput(batches=(calls,)))
+        await until(lambda: _exists(engine.workspace / mark))
+        if speaking:
+            await until(lambda: _speaks(turn))
+        await first.kill()
+    async with worker_process(engine):
+        return await turn.result()
+
+
+async def test_S3_a_worker_killed_while_validating_loses_nothing(engine: Engine) -> None:
+    (engine.workspace / "idempotent-1.begun").touch()
+    result = await _killed_while(engine, "validating", "slow_to_validate", "idempotent")
+    assert [response.status for response in result.responses] == ["success", "success"]
+
+
+async def test_S31_a_read_whose_worker_was_killed_is_repeated_by_itself(engine: Engine) -> None:
+    result = await _killed_while(engine, "read-0.begun", "read")
+    assert [response.text for response in result.responses] == ["done"]
+    assert (engine.workspace / "read-0").read_text() == "xx"
+
+
+async def test_S31_an_idempotent_call_whose_worker_was_killed_is_repeated_by_itself(engine: Engine) -> None:
+    result = await _killed_while(engine, "idempotent-0.begun", "idempotent")
+    assert [response.text for response in result.responses] == ["done"]
+
+
+async def test_S31_a_once_call_whose_worker_was_killed_is_never_run_again_and_says_so(engine: Engine) -> None:
+    (engine.workspace / "read-1.begun").touch()
+    result = await _killed_while(engine, "once-0.begun", "once", "read", speaking=True)
+    lost, sibling = result.responses
+    assert (engine.workspace / "once-0").read_text() == "x"
+    assert lost.status == "error"
+    assert lost.error is not None
+    assert lost.error.type == "outcome_unknown"
+    assert "may have taken effect" in lost.error.message
+    assert "it has begun" in lost.text, "the last output of a lost worker is kept"
+    assert sibling.status == "success"
+
+
+async def test_S7_a_call_whose_worker_is_lost_while_stopping_is_cancelled_and_says_it_may_have_run(
+    engine: Engine,
+) -> None:
+    async with worker_process(engine) as first:
+        turn = await engine.start(TurnInput(batches=((request("once", counter="c"),),)))
+        await until(lambda: _exists(engine.workspace / "c.begun"))
+        await first.kill()
+        await turn.cancel()
+    async with worker_process(engine):
+        result = await turn.result()
+    assert result.status == "cancelled"
+    assert result.responses[0].status == "cancelled"
+    assert "may have taken effect" in result.responses[0].text
+
+
+async def test_S3_a_worker_killed_while_an_approval_waits_finds_it_waiting(engine: Engine) -> None:
+    async with worker_process(engine) as first:
+        turn = await engine.start(TurnInput(prompt="go", model=scripted([request("ask")], "Answered.")))
+        before = await until(lambda: waiting(turn))
+        await first.kill()
+    async with worker_process(engine):
+        after = await turn.view()
+        assert after.approvals == before.approvals
+        await engine.holdfast.approve(before.approvals[0].approval_id)
+        result = await turn.result()
+    assert result.text == "Answered."
+    assert [response.text for response in result.responses] == ["done"]
+
+
+async def test_S3_a_turn_of_many_steps_survives_a_kill_at_every_one(engine: Engine) -> None:
+    steps = 2
+    script = [[request("read", counter=f"c{n}"), request("ask")] for n in range(steps)]
+    turn = await engine.start(TurnInput(prompt="go", model=scripted(*script, "Answered.")))
+    for step in range(steps):
+        async with worker_process(engine) as worker:
+            view = await until(lambda: waiting(turn), seconds=40)
+            await worker.kill()
+        async with worker_process(engine) as worker:
+            await engine.holdfast.approve(view.approvals[0].approval_id)
+            await until(lambda step=step: _exists(engine.workspace / f"c{step}.begun"))
+            await worker.kill()
+    async with worker_process(engine):
+        result = await turn.result()
+    assert result.text == "Answered."
+    assert [response.text for response in result.responses] == ["done"] * 2 * steps

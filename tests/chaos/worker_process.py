@@ -1,0 +1,71 @@
+"""A worker to be killed: a process of its own, with tools that leave marks and then hang where the test wants it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+
+from holdfast import Confirmation, Effect, HoldfastPlugin, Invocation, Run, Settings
+from holdfast.testing import FakeTool
+from holdfast.workers.worker import run_worker
+
+HEARTBEAT_SECONDS = 3
+
+
+class _SlowToValidate(FakeTool):
+    """Its first validation leaves a mark and hangs."""
+
+    def build(self, arguments: FakeTool.Parameters, workspace: Path) -> Invocation:
+        invocation = super().build(arguments, workspace)
+        mark = workspace / "validating"
+
+        async def should_confirm() -> Confirmation | None:
+            if not mark.exists():
+                mark.touch()
+                await asyncio.Event().wait()
+            return None
+
+        invocation.should_confirm = should_confirm  # type: ignore[method-assign]
+        return invocation
+
+
+def tools(workspace: Path) -> list[FakeTool]:
+    """Each appends to a file to count its effects; the first time, it then hangs until it is killed."""
+
+    async def effect(arguments: dict[str, Any], run: Run) -> str:
+        counter = workspace / str(arguments["counter"])
+        with counter.open("a") as file:
+            file.write("x")
+        run.write("it has begun\n")
+        mark = workspace / f"{arguments['counter']}.begun"
+        if not mark.exists():
+            mark.touch()
+            await asyncio.Event().wait()
+        return "done"
+
+    common = {"heartbeat_seconds": HEARTBEAT_SECONDS}
+    return [
+        FakeTool("once", effect, effect=Effect.ONCE, **common),
+        FakeTool("idempotent", effect, effect=Effect.IDEMPOTENT, **common),
+        FakeTool("read", effect, effect=Effect.READ, safe=True, **common),
+        _SlowToValidate("slow_to_validate", _answer, **common),
+        FakeTool("ask", _answer, asks=True, **common),
+    ]
+
+
+async def _answer(arguments: dict[str, Any], run: Run) -> str:
+    return "done"
+
+
+async def _main(address: str, queue: str, data: Path, workspace: Path) -> None:
+    settings = Settings(data=data, workspace=workspace, task_queue=queue)
+    client = await Client.connect(address, plugins=[HoldfastPlugin(settings, tools=tools(workspace))])
+    await run_worker(client, settings, say=lambda line: print(line, flush=True))
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])))

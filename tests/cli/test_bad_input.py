@@ -1,0 +1,92 @@
+"""What cannot be read is refused in one sentence, with exit code 2, before any server is asked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import BadInput
+from holdfast.workers import reading
+from tests.cli.support import Home
+
+CALLS: dict[str, tuple[bytes, str]] = {
+    "broken": (b'{"tool":', "is not JSON: Expecting value at line 1, column 9"),
+    "broken later": (b'[\n  {"tool": "a"}\n  {"tool": "b"}\n]', "at line 3, column 3"),
+    "nothing": (b"", "is empty"),
+    "white space": (b" \n ", "is empty"),
+    "no calls": (b"[]", "holds no calls: the array is empty"),
+    "text": (b'"hello"', "holds text; an array of calls is expected"),
+    "another object": (b'{"a": 1}', "holds an object with 'a'; an array of calls is expected"),
+    "a number for a call": (b'[{"tool": "a"}, 3]', "call 2 of 'calls.json' is a number; an object is expected"),
+    "no tool": (b'[{"arguments": {}}]', "call 1 of 'calls.json' has no field 'tool'"),
+    "a number for a tool": (b'[{"tool": 5}]', "has a number in the field 'tool' where text is expected"),
+    "a misspelt field": (b'[{"tool": "a", "argumnts": {}}]', "has a field 'argumnts' that nothing knows"),
+    "not UTF-8": (b"\xff\xfe", "is not UTF-8 text: byte 0 cannot be read"),
+    "not a number": (b'[{"tool": "a", "arguments": NaN}]', "NaN is not a JSON value"),
+    "too deep": (b"[" * 100_000 + b"]" * 100_000, "is nested too deeply"),
+    "half a character": (b'[{"tool": "a", "arguments": {"b": "\\ud800"}}]', "holds half a character"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_unreadable_calls_are_refused_with_what_is_wrong_and_where(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, expected = CALLS[name]
+    monkeypatch.chdir(tmp_path)
+    Path("calls.json").write_bytes(content)
+    with pytest.raises(BadInput) as refusal:
+        reading.read_calls("calls.json")
+    assert expected in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert "pydantic" not in str(refusal.value)
+
+
+def test_a_file_over_the_limit_is_refused_without_reading_all_of_it(tmp_path: Path) -> None:
+    large = tmp_path / "large.json"
+    large.touch()
+    os.truncate(large, 100 * 1024**3)
+    with pytest.raises(BadInput, match="is over 64 MB: split it"):
+        reading.read_calls(str(large))
+
+
+def test_one_call_a_list_and_an_object_of_calls_are_all_read(tmp_path: Path) -> None:
+    file = tmp_path / "calls.json"
+    for text in ('{"tool": "a"}', '[{"name": "a", "args": {}}]', '{"calls": [{"tool": "a"}]}', '﻿[{"tool": "a"}]'):
+        file.write_text(text, "utf-8")
+        assert [request.tool for request in reading.read_calls(str(file))] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["turn", "start", "--calls", "missing.json"], 2, "no file is called 'missing.json'"),
+        (["turn", "start", "--calls", "."], 2, "'.' is a folder, not a file"),
+        (["turn", "start", "--calls", "-"], 2, "standard input is empty"),
+        (["turn", "start"], 2, "nothing to do: give --calls FILE"),
+        (["turn", "start", "--calls", "a", "--script", "b"], 2, "not both"),
+        (["turn", "start", "--prompt", "hello"], 2, "--prompt needs --script"),
+        (["approve", "nonsense"], 2, "'nonsense' is not an approval id"),
+        (["turn", "nonsense"], 2, "No such command 'nonsense'"),
+        (["up", "--workspace", "missing"], 2, "is not a folder"),
+        (["inbox"], 3, "start one with `holdfast up`"),
+        (["worker"], 3, "start one with `holdfast up`"),
+        (["inbox", "--address", "127.0.0.1:1"], 3, "no Temporal server answers at '127.0.0.1:1': Connection refused"),
+        (["tools", "show", "shel"], 1, "did you mean 'shell'?"),
+    ],
+)
+def test_a_command_that_cannot_do_its_work_says_why_in_a_sentence(
+    arguments: list[str], code: int, words: str, empty: Home
+) -> None:
+    done = empty.run(*arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_temporal_configuration_that_cannot_be_read_is_named(empty: Home) -> None:
+    done = empty.run("inbox", TEMPORAL_PROFILE="nowhere")
+    assert done.returncode == 2
+    assert "Profile 'nowhere' not found" in done.stderr

@@ -1,0 +1,179 @@
+"""The commands on a running server: what they answer, as text and as JSON, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.cli.support import COMMAND, Home, call
+
+SCRIPT = [
+    {"text": "Let me look.", "calls": [call("list_directory", path=".")]},
+    {"text": "All is well."},
+]
+
+
+def test_a_scripted_turn_completes_and_its_result_is_one_json_document(home: Home) -> None:
+    (home.folder / "script.json").write_text(json.dumps(SCRIPT))
+    found = home.json("turn", "start", "--script", "script.json", "--prompt", "How is it?", "--id", "story", "--wait")
+    assert found["turn"] == "story"
+    assert found["result"]["status"] == "completed"
+    assert found["result"]["text"] == "All is well."
+    [batch] = found["result"]["batches"]
+    assert [response["status"] for response in batch["responses"]] == ["success"]
+
+
+def test_S41_what_waits_is_in_the_inbox_and_is_approved_by_its_id_alone(home: Home) -> None:
+    home.start("flow", call("write_file", path="flow.txt", content="hi\n"), call("shell", command="echo ran"))
+    home.seen("flow", call="b1c2", after="awaiting_approval")
+    waiting = [item for item in home.json("inbox")["approvals"] if item["approval_id"].startswith("flow/")]
+    assert [item["approval_id"] for item in waiting] == ["flow/b1c1/1", "flow/b1c2/1"]
+    assert waiting[0]["diff"].endswith("+hi\n")
+    assert waiting[1]["command"] == "echo ran"
+
+    shown = home.run("inbox")
+    assert "flow/b1c2/1" in shown.stdout
+    assert "$ echo ran" in shown.stdout
+    assert "\x1b" not in shown.stdout
+
+    done = home.run("approve", "flow/b1c1/1", "flow/b1c2/1", "--by", "tester")
+    assert done.returncode == 0
+    assert "flow/b1c2/1: decided; the call is scheduled." in done.stdout
+    ended = home.run("turn", "watch", "flow")
+    assert ended.returncode == 0
+    assert "turn completed" in ended.stdout
+    assert (home.workspace / "flow.txt").read_text() == "hi\n"
+    whole = home.json("turn", "show", "flow", "--call", "b1c2")
+    assert whole["decision"]["by"] == "tester"
+    assert whole["response"]["parts"][0]["text"].strip() == "ran"
+
+    again = home.run("approve", "flow/b1c1/1")
+    assert again.returncode == 1
+    assert "has ended" in again.stderr
+
+
+def test_a_refusal_reaches_the_turn_with_its_note_and_can_stop_it(home: Home) -> None:
+    home.start("refused", call("shell", command="echo never"), call("shell", command="echo neither"))
+    home.seen("refused", call="b1c2", after="awaiting_approval")
+    found = home.json("deny", "refused/b1c1/1", "--note", "not today", "--stop-turn")
+    assert [(item["status"], item["by_signal"]) for item in found["decisions"]] == [("cancelled", False)]
+    home.seen("refused", kind="turn")
+    view = home.json("turn", "show", "refused")
+    assert view["result"]["status"] == "stopped"
+    [first, second] = view["result"]["batches"][0]["responses"]
+    assert first["error"]["message"].endswith("not today")
+    assert second["status"] == "cancelled"
+
+
+def test_S21_a_person_answers_in_the_tools_place(home: Home) -> None:
+    home.start("answered", call("shell", command="curl weather"))
+    home.seen("answered", after="awaiting_approval")
+    assert home.run("respond", "answered/b1c1/1", "--content", "-", stdin="It is 21 degrees.").returncode == 0
+    home.seen("answered", kind="turn", after="completed")
+    [response] = home.json("turn", "show", "answered")["result"]["batches"][0]["responses"]
+    assert response["parts"][0]["text"] == "It is 21 degrees."
+
+
+def test_of_several_decisions_one_that_is_refused_keeps_none_back(home: Home) -> None:
+    home.start("several", call("shell", command="true"))
+    home.seen("several", after="awaiting_approval")
+    done = home.run("approve", "several/b1c9/1", "nowhere/b1c1/1", "several/b1c1/1", "--json")
+    assert done.returncode == 1
+    told = json.loads(done.stdout)["decisions"]
+    assert [item["counted"] for item in told] == [False, False, True]
+    assert "no turn is called 'nowhere'" in done.stderr
+
+
+def test_S14_a_turn_that_is_kept_open_is_fed_and_finished(home: Home) -> None:
+    home.start("open", call("shell", command="true"), options=("--keep-open",))
+    home.seen("open", after="awaiting_approval")
+    batch = json.dumps([call("list_directory")])
+    assert home.json("turn", "submit", "open", "--calls", "-", stdin=batch) == {"turn": "open", "batch": "b2"}
+    assert home.json("turn", "submit", "open", "--calls", "-", stdin=batch)["batch"] == "b3"
+    assert home.json("turn", "withdraw", "open", "b2")["batch"]["status"] == "withdrawn"
+    home.json("turn", "cancel", "open", "--call", "b1c1", "--reason", "no need")
+    home.json("turn", "finish", "open")
+    home.seen("open", kind="turn", after="completed")
+    found = home.json("turn", "show", "open")["result"]
+    assert [found_batch["status"] for found_batch in found["batches"]] == ["done", "withdrawn", "done"]
+    late = home.run("turn", "submit", "open", "--calls", "-", stdin=batch)
+    assert late.returncode == 1
+    assert "has ended" in late.stderr
+
+
+def test_S16_a_cancelled_turn_makes_a_waiting_start_exit_with_one(home: Home) -> None:
+    command = [*COMMAND, "turn", "start", "--calls", "-", "--id", "stopped", "--wait"]
+    with subprocess.Popen(
+        command, env=home.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as waiting:
+        assert waiting.stdin
+        waiting.stdin.write(json.dumps([call("shell", command="sleep 600")]))
+        waiting.stdin.close()
+        assert waiting.stdout
+        assert any("waits: holdfast approve stopped/b1c1/1" in line for line in waiting.stdout)
+        assert home.run("turn", "cancel", "stopped").returncode == 0
+        shown = waiting.stdout.read()
+        assert waiting.wait(30) == 1
+    assert "turn stopped: cancelled" in shown
+
+
+def test_an_id_that_is_taken_and_a_turn_that_is_not_there_are_refused(home: Home) -> None:
+    home.start("taken", call("list_directory"))
+    done = home.run("turn", "start", "--calls", "-", "--id", "taken", stdin='{"tool": "list_directory"}')
+    assert done.returncode == 1
+    assert "a turn called 'taken' exists already" in done.stderr
+    for arguments in (["turn", "show", "nobody"], ["turn", "watch", "nobody"], ["turn", "cancel", "nobody"]):
+        done = home.run(*arguments)
+        assert (done.returncode, done.stderr) == (1, "holdfast: no turn is called 'nobody'\n")
+    assert "taken" in [turn["id"] for turn in home.json("turn", "list")["turns"]]
+
+
+def test_S32_escape_codes_of_a_tool_reach_no_terminal_and_no_pipe(home: Home) -> None:
+    (home.workspace / "escapes.txt").write_text("\x1b]0;owned\x07 \x1b[31mred [bold]literal[/bold]\n")
+    home.start("escapes", call("read_file", path="escapes.txt"))
+    home.seen("escapes", kind="turn")
+    shown = home.run("turn", "show", "escapes", "--call", "b1c1").stdout
+    assert "\x1b" not in shown
+    assert "red [bold]literal[/bold]" in shown
+
+
+def test_tools_and_version_need_no_server(empty: Home) -> None:
+    names = [tool["name"] for tool in empty.json("tools")["tools"]]
+    assert {"read_file", "list_directory", "write_file", "shell"} <= set(names)
+    assert empty.json("tools", "show", "shell")["effect"] == "once"
+    assert "command" in empty.run("tools", "show", "shell").stdout
+    assert empty.json("version")["holdfast"]
+
+
+def test_help_is_quick_and_every_command_has_an_example(empty: Home) -> None:
+    began = time.monotonic()
+    assert empty.run("--help").returncode == 0
+    assert time.monotonic() - began < 2  # half a second on an idle machine
+    for command in (
+        ["up"],
+        ["worker"],
+        ["demo"],
+        ["inbox"],
+        ["approve"],
+        ["deny"],
+        ["turn", "start"],
+        ["turn", "watch"],
+    ):
+        shown = empty.run(*command, "--help").stdout
+        assert "Example:" in shown
+        assert "Exit codes:" in shown
+
+
+def test_help_loads_neither_temporal_nor_pydantic() -> None:
+    code = "import sys, holdfast.workers.cli; print({'temporalio', 'pydantic', 'rich'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_installed_script_is_the_same_command(empty: Home) -> None:
+    script = Path(sys.executable).with_name("holdfast")
+    done = subprocess.run([script, "version"], capture_output=True, text=True, timeout=30, check=True, env=empty.env)
+    assert done.stdout.startswith("holdfast ")

@@ -1,0 +1,120 @@
+"""The terminal: calls with their states, live, and approvals asked in place."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pexpect  # type: ignore[import-untyped]
+
+from tests.cli.support import COMMAND, SECONDS, Home, call
+
+KEYS = r"\[s\] skip"
+
+
+@contextmanager
+def terminal(home: Home, *arguments: str, **env: str) -> Iterator[Any]:
+    """The command on a terminal of its own."""
+    child = pexpect.spawn(
+        COMMAND[0],
+        [*COMMAND[1:], *arguments],
+        env={**home.env, **env},
+        cwd=str(home.folder),
+        encoding="utf-8",
+        dimensions=(40, 120),
+        timeout=SECONDS,
+    )
+    try:
+        yield child
+    finally:
+        child.close(force=True)
+
+
+def ended(child: Any) -> int:
+    """Wait for the end; the exit code."""
+    child.expect(pexpect.EOF)
+    child.wait()
+    return int(child.exitstatus)
+
+
+def calls_file(home: Home, name: str, *calls: dict[str, Any]) -> str:
+    (home.folder / name).write_text(json.dumps(calls))
+    return name
+
+
+def test_approvals_are_asked_in_place_with_diff_and_command(home: Home) -> None:
+    file = calls_file(
+        home,
+        "asked.json",
+        call("write_file", path="asked.txt", content="new line\n"),
+        call("shell", command="for n in 1 2 3; do echo live $n; sleep 0.4; done"),
+    )
+    with terminal(home, "turn", "start", "--calls", file, "--id", "asked", "--wait") as child:
+        child.expect("Approve call 1 of 2")
+        child.expect(r"\+new line")
+        child.expect(KEYS)
+        child.send("y")
+        child.expect("Approved")
+        child.expect("Approve call 2 of 2")
+        child.expect(r"\$ for n in 1 2 3")
+        child.expect(KEYS)
+        child.send("y")
+        child.expect("executing")
+        child.expect("│ live")
+        child.expect("completed")
+        assert ended(child) == 0
+    assert (home.workspace / "asked.txt").read_text() == "new line\n"
+
+
+def test_an_approval_decided_elsewhere_is_no_longer_asked_and_a_skipped_one_can_be(home: Home) -> None:
+    file = calls_file(home, "both.json", call("shell", command="echo one"), call("shell", command="echo two"))
+    with terminal(home, "turn", "start", "--calls", file, "--id", "both", "--wait") as child:
+        child.expect("Approve call 1 of 2")
+        child.expect(KEYS)
+        assert home.run("approve", "both/b1c1/1", "--by", "another").returncode == 0
+        child.expect("Decided elsewhere by another")
+        child.expect("Approve call 2 of 2")
+        child.expect(KEYS)
+        child.send("s")
+        child.expect("Skipped; later: holdfast approve both/b1c2/1")
+        child.expect("to be asked")
+        child.send("a")
+        child.expect("Approve call 2 of 2")
+        child.expect(KEYS)
+        child.send("n")
+        child.expect("Refused")
+        assert ended(child) == 0
+    result = home.json("turn", "show", "both")["result"]
+    assert [response["status"] for response in result["batches"][0]["responses"]] == ["success", "cancelled"]
+
+
+def test_ctrl_c_detaches_and_the_turn_goes_on_until_it_is_stopped_from_the_next_terminal(home: Home) -> None:
+    file = calls_file(home, "left.json", call("shell", command="echo never"))
+    with terminal(home, "turn", "start", "--calls", file, "--id", "left", "--wait") as child:
+        child.expect(KEYS)
+        child.sendintr()
+        child.expect("Detached; turn left goes on. Come back with: holdfast turn watch left")
+        assert ended(child) == 130
+    assert home.json("turn", "show", "left")["state"] == "awaiting_approval"
+    with terminal(home, "turn", "watch", "left") as child:
+        child.expect(KEYS)
+        child.send("N")
+        child.expect("and the turn stops")
+        assert ended(child) == 0
+    assert home.json("turn", "show", "left")["result"]["status"] == "stopped"
+
+
+def test_S32_no_colour_is_respected_and_escape_codes_of_a_model_are_not_shown(home: Home) -> None:
+    file = calls_file(home, "harmless.json", call("shell", command="echo '\x1b]0;owned\x07\x1b[41m[red]x[/red]'"))
+    with terminal(home, "turn", "start", "--calls", file, "--id", "harmless", "--wait", NO_COLOR="1") as child:
+        child.expect(r"\$ echo '\[red\]x\[/red\]'")
+        before = str(child.before)
+        child.expect(KEYS)
+        before += str(child.before)
+        child.send("N")
+        assert ended(child) == 1
+    assert "owned" not in before
+    assert not re.search(r"\x1b\[[0-9;]*[34][0-7]m", before)

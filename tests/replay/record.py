@@ -1,0 +1,44 @@
+"""Records the history of every play that has none yet: `make histories`.
+
+A stored history is never overwritten: it stands for turns that may still be running on the code that made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
+
+from tests.support.engine import new_engine
+from tests.support.server import start_server
+from tests.support.turns import PLAYS, TOOLS
+
+HISTORIES = Path(__file__).parent / "histories"
+PAYLOADS = HISTORIES / "payloads"
+
+
+async def record() -> None:
+    """Play what is missing, store its history and the payloads it keeps outside."""
+    HISTORIES.mkdir(exist_ok=True)
+    missing = {name: play for name, play in PLAYS.items() if not (HISTORIES / f"{name}.json").exists()}
+    with tempfile.TemporaryDirectory() as folder:
+        async with await start_server(Path(folder) / "temporal.db") as server:
+            address = server.client.service_client.config.target_host
+            for name, play in missing.items():
+                async with new_engine(address, Path(folder) / name) as engine, engine.worker(*TOOLS):
+                    turn = await play(engine)
+                    await turn.result()
+                    history = await engine.client.get_workflow_handle(turn.id).fetch_history()
+                    stored = json.dumps(history.to_json_dict(), indent=1)
+                    (HISTORIES / f"{name}.json").write_text(stored.replace(engine.queue, "holdfast") + "\n")
+                    if engine.settings.payloads.exists():
+                        shutil.copytree(engine.settings.payloads, PAYLOADS, dirs_exist_ok=True)
+                    print(f"recorded {name}: {len(history.events)} events")
+
+
+if __name__ == "__main__":
+    with patch("holdfast.client.whoami", lambda: "recorder"):  # histories name no machine
+        asyncio.run(record())

@@ -1,0 +1,58 @@
+"""Real processes for tests: started, waited for, killed with SIGKILL, never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from holdfast.workers.worker import READY
+from tests.support.engine import Engine
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class WorkerProcess:
+    """A worker in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+
+@asynccontextmanager
+async def worker_process(engine: Engine) -> AsyncIterator[WorkerProcess]:
+    """A worker with the tools of `tests.chaos.worker_process`, polling."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.chaos.worker_process",
+        engine.address,
+        engine.queue,
+        str(engine.settings.data),
+        str(engine.workspace),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    worker = WorkerProcess(process)
+    try:
+        assert process.stdout
+        async with asyncio.timeout(30):
+            line = await process.stdout.readline()
+        assert line.decode().startswith(READY), line
+        yield worker
+    finally:
+        await worker.kill()

@@ -1,0 +1,162 @@
+"""The turns whose histories are kept: one of every behaviour that was ever released.
+
+`make histories` runs each on a real server and stores its history; `tests/replay` replays them all. A new behaviour gets
+a new entry; an old entry is never changed, since turns like it may still be running somewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast import CallRequest, Effect, Run, Turn, TurnInput
+from holdfast.testing import FakeTool, decide_all, request, scripted, until
+from tests.support.engine import Engine
+from tests.support.waiting import executing, waiting
+
+Play = Callable[[Engine], Awaitable[Turn]]
+
+
+async def _echo(arguments: dict[str, Any], run: Run) -> str:
+    return f"echo {arguments.get('say')}"
+
+
+async def _fail(arguments: dict[str, Any], run: Run) -> str:
+    raise LookupError("nothing there")
+
+
+async def _linger(arguments: dict[str, Any], run: Run) -> str:
+    run.write("half of it")
+    await asyncio.Event().wait()
+    return "never"
+
+
+async def _long(arguments: dict[str, Any], run: Run) -> str:
+    return "r" * 40_000
+
+
+TOOLS = [
+    FakeTool("echo", _echo, safe=True, effect=Effect.READ),
+    FakeTool("ask", _echo, asks=True),
+    FakeTool("fail", _fail),
+    FakeTool("linger", _linger),
+    FakeTool("long", _long, safe=True),
+]
+
+
+async def one_call(engine: Engine) -> Turn:
+    """One call that nobody is asked about."""
+    return await engine.start(TurnInput(batches=((request("echo", say=1),),)))
+
+
+async def ten_calls(engine: Engine) -> Turn:
+    """Ten that run side by side."""
+    return await engine.start(TurnInput(batches=(tuple(request("echo", say=n) for n in range(10)),)))
+
+
+async def ten_approvals(engine: Engine) -> Turn:
+    """Ten that are asked about, and approved one by one."""
+    turn = await engine.start(TurnInput(batches=(tuple(request("ask", say=n) for n in range(10)),)))
+    await decide_all(engine.holdfast, turn)
+    return turn
+
+
+async def mixed_batch(engine: Engine) -> Turn:
+    """Success, unknown tool, invalid arguments, failure, approval, refusal, an answer in the tool's place."""
+    answers = {"b1c5": "yes", "b1c6": "no"}
+    calls = (
+        CallRequest(tool="echo", arguments={"say": 1}, id="same"),
+        CallRequest(tool="ecko", id="same"),
+        request("read_file", pth=1),
+        request("fail"),
+        request("ask", say="approved"),
+        request("ask", say="refused"),
+        request("ask", say="answered"),
+    )
+    turn = await engine.start(TurnInput(batches=(calls,)))
+    view = await until(lambda: waiting(turn, 3))
+    for item in view.approvals:
+        outcome = answers.get(item.approval_id.split("/")[-2], "respond")
+        await engine.holdfast.decide(item.approval_id, outcome, content="42" if outcome == "respond" else None)
+    return turn
+
+
+async def model_turn(engine: Engine) -> Turn:
+    """A model, two batches, its answer."""
+    model = scripted([request("echo", say=1), request("ask", say=2)], [request("echo", say=3)], "All done.")
+    turn = await engine.start(TurnInput(prompt="Do it", model=model))
+    await decide_all(engine.holdfast, turn)
+    return turn
+
+
+async def model_gives_up(engine: Engine) -> Turn:
+    """A model that fails for good."""
+    return await engine.start(TurnInput(prompt="Do it", model=scripted([request("echo", say=1)])))
+
+
+async def queue_of_batches(engine: Engine) -> Turn:
+    """Submitted, withdrawn, finished."""
+    turn = await engine.start(TurnInput(batches=((request("ask", say="a"),),), keep_open=True))
+    view = await until(lambda: waiting(turn))
+    await turn.submit([request("echo", say="b")])
+    withdrawn = await turn.submit([request("echo", say="c")])
+    await turn.withdraw(withdrawn)
+    await engine.holdfast.approve(view.approvals[0].approval_id)
+    await turn.finish()
+    return turn
+
+
+async def cancelled_turn(engine: Engine) -> Turn:
+    """Cancelled while one runs and others wait."""
+    batches = ((request("echo", say=1), request("linger"), request("echo", say=2)), (request("echo", say=3),))
+    turn = await engine.start(TurnInput(batches=batches))
+    await until(lambda: executing(turn, "b1c2"))
+    await turn.cancel()
+    return turn
+
+
+async def cancelled_call_and_batch(engine: Engine) -> Turn:
+    """One call cancelled, then its batch; the next batch runs."""
+    batches = ((request("ask", say=1), request("ask", say=2)), (request("echo", say=3),))
+    turn = await engine.start(TurnInput(batches=batches))
+    await until(lambda: waiting(turn, 2))
+    await turn.cancel_call("b1c1")
+    await turn.cancel_batch("b1")
+    return turn
+
+
+async def refusal_that_stops(engine: Engine) -> Turn:
+    """A refusal that ends the turn, by signal."""
+    turn = await engine.start(TurnInput(batches=((request("ask", say=1), request("ask", say=2)),)))
+    view = await until(lambda: waiting(turn, 2))
+    item = view.approvals[0]
+    body = {"approval_id": item.approval_id, "digest": item.digest, "outcome": "no", "stop_turn": True}
+    handle = engine.client.get_workflow_handle(turn.id)
+    await handle.signal("decide", {"garbage": True})
+    await handle.signal("decide", body)
+    return turn
+
+
+async def large_payloads(engine: Engine) -> Turn:
+    """Arguments and results outside the history."""
+    calls = tuple(request("long", data="a" * 30_000, number=n) for n in range(3))
+    return await engine.start(TurnInput(batches=(calls,)))
+
+
+PLAYS: dict[str, Play] = {
+    play.__name__: play
+    for play in (
+        one_call,
+        ten_calls,
+        ten_approvals,
+        mixed_batch,
+        model_turn,
+        model_gives_up,
+        queue_of_batches,
+        cancelled_turn,
+        cancelled_call_and_batch,
+        refusal_that_stops,
+        large_payloads,
+    )
+}

@@ -1,0 +1,313 @@
+"""`read_file`, `list_directory` and `write_file`, run without an engine, and kept inside the workspace."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from holdfast.activities.builtin import files as builtin
+from holdfast.activities.builtin.files import ListDirectory, ReadFile, WriteFile
+from holdfast.content import Result
+from holdfast.tools import Effect, Invocation, Tool, ToolFailure
+
+
+class Quiet:
+    """A run nobody watches."""
+
+    call_id = "b1c1"
+    key = "turn/b1c1"
+
+    def write(self, text: str) -> None:
+        raise AssertionError("files have no live output")
+
+    def started(self, pid: int) -> None:
+        raise AssertionError("files have no process")
+
+
+def build(tool: Tool, workspace: Path, **arguments: Any) -> Invocation:
+    return tool.build(tool.Parameters.model_validate(arguments), workspace)
+
+
+async def execute(tool: Tool, workspace: Path, **arguments: Any) -> Result:
+    return await build(tool, workspace, **arguments).execute(Quiet())
+
+
+async def text_of(tool: Tool, workspace: Path, **arguments: Any) -> str:
+    [part] = (await execute(tool, workspace, **arguments)).parts
+    return part.text
+
+
+async def failure_of(tool: Tool, workspace: Path, **arguments: Any) -> ToolFailure:
+    with pytest.raises(ToolFailure) as failure:
+        await execute(tool, workspace, **arguments)
+    return failure.value
+
+
+# Reading
+
+
+async def test_file_is_read_whole(workspace: Path) -> None:
+    (workspace / "a.txt").write_bytes("eins\r\nzwei ✓\n".encode())
+    assert await text_of(ReadFile(), workspace, path="a.txt") == "eins\r\nzwei ✓\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        ({"start_line": 1, "line_count": 1}, "1\n"),
+        ({"start_line": 2}, "2\n3\n4"),
+        ({"start_line": 2, "line_count": 2}, "2\n3\n"),
+        ({"start_line": 4, "line_count": 100}, "4"),
+        ({"start_line": 5}, ""),
+        ({"line_count": 2}, "1\n2\n"),
+    ],
+)
+async def test_range_of_lines_is_read(workspace: Path, lines: dict[str, int], text: str) -> None:
+    (workspace / "a.txt").write_text("1\n2\n3\n4")
+    assert await text_of(ReadFile(), workspace, path="a.txt", **lines) == text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"path": ""}, {"path": "a", "start_line": 0}, {"path": "a", "line_count": 0}, {"path": "a", "lines": 3}],
+)
+def test_S6_arguments_outside_the_schema_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ReadFile.Parameters.model_validate(arguments)
+
+
+@pytest.mark.parametrize(
+    ("path", "type", "words"),
+    [
+        ("missing.txt", "file_not_readable", "does not exist"),
+        ("folder", "file_not_readable", "list_directory"),
+        ("binary", "file_is_binary", "not text"),
+        ("pipe", "file_not_readable", "does not exist"),
+        ("x" * 5_000, "file_not_readable", "cannot be read"),
+        ("a.txt/b", "file_not_readable", "does not exist"),
+    ],
+)
+async def test_what_cannot_be_read_is_a_failure_in_words(workspace: Path, path: str, type: str, words: str) -> None:
+    (workspace / "folder").mkdir()
+    (workspace / "binary").write_bytes(b"\x7fELF\0\0")
+    (workspace / "a.txt").write_text("a")
+    os.mkfifo(workspace / "pipe")
+    failure = await failure_of(ReadFile(), workspace, path=path)
+    assert failure.type == type
+    assert words in str(failure)
+
+
+async def test_too_large_file_is_a_failure(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builtin, "READ_LIMIT", 10)
+    (workspace / "a.txt").write_text("x" * 11)
+    assert (await failure_of(ReadFile(), workspace, path="a.txt")).type == "file_too_large"
+
+
+async def test_bytes_that_are_no_utf8_are_replaced(workspace: Path) -> None:
+    (workspace / "a.txt").write_bytes(b"caf\xe9\n")
+    assert await text_of(ReadFile(), workspace, path="a.txt") == "caf\ufffd\n"
+
+
+# Listing
+
+
+async def test_folder_is_listed_by_name_with_a_slash_after_folders(workspace: Path) -> None:
+    (workspace / "b.txt").touch()
+    (workspace / "a").mkdir()
+    (workspace / ".hidden").touch()
+    assert await text_of(ListDirectory(), workspace) == ".hidden\na/\nb.txt"
+    assert await text_of(ListDirectory(), workspace, path="a") == "(empty)"
+
+
+@pytest.mark.parametrize("path", ["missing", "file.txt"])
+async def test_what_is_no_folder_is_a_failure(workspace: Path, path: str) -> None:
+    (workspace / "file.txt").touch()
+    assert (await failure_of(ListDirectory(), workspace, path=path)).type == "folder_not_readable"
+
+
+async def test_long_list_is_cut_and_says_so(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builtin, "ENTRIES_SHOWN", 3)
+    for number in range(5):
+        (workspace / f"{number}").touch()
+    assert await text_of(ListDirectory(), workspace) == "0\n1\n2\n… 2 more"
+
+
+async def test_name_that_is_no_utf8_can_be_listed_and_written_to_the_history(workspace: Path) -> None:
+    (workspace / os.fsdecode(b"caf\xe9")).touch()
+    result = await execute(ListDirectory(), workspace)
+    assert "caf" in result.model_dump_json()
+
+
+# Writing
+
+
+async def test_new_file_is_created_with_its_folders(workspace: Path) -> None:
+    text = await text_of(WriteFile(), workspace, path="new/deep/a.txt", content="hallo\r\n✓")
+    assert (workspace / "new/deep/a.txt").read_bytes() == "hallo\r\n✓".encode()
+    assert text == "Created new/deep/a.txt (8 characters)."
+
+
+async def test_file_is_replaced_at_once_and_keeps_its_mode(workspace: Path) -> None:
+    target = workspace / "a.sh"
+    target.write_text("old\n")
+    target.chmod(0o750)
+    before = target.stat().st_ino
+    result = await execute(WriteFile(), workspace, path="a.sh", content="new\n")
+    assert result.parts[0].text == "Replaced a.sh (4 characters)."
+    assert result.display == "--- a/a.sh\n+++ b/a.sh\n@@ -1 +1 @@\n-old\n+new\n"
+    assert target.read_text() == "new\n"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o750
+    assert target.stat().st_ino != before, "a reader must see the old file or the new one"
+    assert os.listdir(workspace) == ["a.sh"]
+
+
+async def test_S31_writing_twice_is_writing_once(workspace: Path) -> None:
+    assert WriteFile.effect is Effect.IDEMPOTENT
+    for _ in range(2):
+        await execute(WriteFile(), workspace, path="a.txt", content="same")
+    assert (workspace / "a.txt").read_text() == "same"
+
+
+async def test_write_that_fails_leaves_nothing_behind(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workspace / "a.txt").write_text("old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    failure = await failure_of(WriteFile(), workspace, path="a.txt", content="new")
+    assert (failure.type, str(failure)) == (
+        "file_not_writable",
+        "'a.txt' cannot be written: No space left on device",
+    )
+    assert (workspace / "a.txt").read_text() == "old"
+    assert os.listdir(workspace) == ["a.txt"]
+
+
+async def test_file_below_a_file_is_a_failure(workspace: Path) -> None:
+    (workspace / "a.txt").touch()
+    assert (await failure_of(WriteFile(), workspace, path="a.txt/b", content="")).type == "file_not_writable"
+
+
+@pytest.mark.parametrize("path", [".", "folder", "folder/", "folder/.."])
+def test_folder_is_not_written(workspace: Path, path: str) -> None:
+    (workspace / "folder").mkdir()
+    with pytest.raises(ValueError, match="is a folder"):
+        build(WriteFile(), workspace, path=path, content="")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "diff"),
+    [
+        (None, "a\nb\n", "--- a/a.txt\n+++ b/a.txt\n@@ -0,0 +1,2 @@\n+a\n+b\n"),
+        ("a\nb\n", "a\nc\n", "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"),
+        ("a\n", "a\n", "(no change)"),
+        ("a", "", "--- a/a.txt\n+++ b/a.txt\n@@ -1 +0,0 @@\n-a\n"),
+    ],
+)
+async def test_S20_confirmation_shows_the_diff(workspace: Path, before: str | None, after: str, diff: str) -> None:
+    if before is not None:
+        (workspace / "a.txt").write_text(before)
+    shown = await build(WriteFile(), workspace, path="./a.txt", content=after).should_confirm()
+    assert shown is not None
+    assert (shown.kind, shown.path, shown.diff) == ("edit", "a.txt", diff)
+    assert (workspace / "a.txt").exists() is (before is not None), "asking writes nothing"
+
+
+async def test_S20_diff_of_what_is_too_long_says_so(workspace: Path) -> None:
+    shown = await build(WriteFile(), workspace, path="a.txt", content="x\n" * 500_000).should_confirm()
+    assert shown is not None
+    assert shown.diff == "(too long for a diff: 0 characters become 1,000,000)"
+
+
+@pytest.fixture
+def pipe(workspace: Path) -> Iterator[Path]:
+    path = workspace / "pipe"
+    os.mkfifo(path)
+    yield path
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_NONBLOCK), "wb"):  # lets a thread go that waits for a writer
+        pass
+
+
+@pytest.mark.xfail(
+    raises=TimeoutError, reason="the diff reads the target whatever it is: a pipe holds its thread for ever"
+)
+async def test_pipe_does_not_hold_validation_up(workspace: Path, pipe: Path) -> None:
+    invocation = build(WriteFile(), workspace, path="pipe", content="x")
+    async with asyncio.timeout(0.5):
+        await invocation.should_confirm()
+
+
+# Confinement
+
+
+OUTSIDE = [
+    "/etc/passwd",
+    "..",
+    "../outside/secret.txt",
+    "a/../../outside/secret.txt",
+    "link-to-file",
+    "link-to-folder/secret.txt",
+    "link-to-folder/new.txt",
+    "link-to-missing",
+    "chain",
+    "nul\0byte",
+]
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+@pytest.mark.parametrize("tool", [ReadFile(), ListDirectory(), WriteFile()], ids=lambda tool: tool.name)
+def test_path_that_leads_out_of_the_workspace_is_refused(workspace: Path, tool: Tool, path: str) -> None:
+    outside = workspace.parent / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("secret")
+    (workspace / "a").mkdir()
+    (workspace / "link-to-file").symlink_to(outside / "secret.txt")
+    (workspace / "link-to-folder").symlink_to(outside)
+    (workspace / "link-to-missing").symlink_to(outside / "missing")
+    (workspace / "chain").symlink_to("link-to-file")
+    content = {"content": "x"} if isinstance(tool, WriteFile) else {}
+    with pytest.raises(ValueError, match=r"outside the workspace|NUL"):
+        build(tool, workspace, path=path, **content)
+
+
+def test_neighbour_with_the_same_beginning_is_outside(workspace: Path) -> None:
+    neighbour = workspace.with_name(workspace.name + "-2")
+    neighbour.mkdir()
+    with pytest.raises(ValueError, match="outside the workspace"):
+        build(ReadFile(), workspace, path=f"../{neighbour.name}/x")
+
+
+async def test_loop_of_links_is_refused_or_fails(workspace: Path) -> None:
+    (workspace / "loop").symlink_to("loop")
+    with pytest.raises((ValueError, ToolFailure)):
+        await execute(ReadFile(), workspace, path="loop")
+
+
+async def test_paths_that_stay_inside_are_taken(workspace: Path) -> None:
+    (workspace / "a").mkdir()
+    (workspace / "a/b.txt").write_text("b")
+    (workspace / "link").symlink_to("a/b.txt")
+    for path in ("a/b.txt", "./a/../a/b.txt", "link", str(workspace / "a/b.txt")):
+        assert await text_of(ReadFile(), workspace, path=path) == "b"
+
+
+async def test_writing_through_a_link_inside_keeps_the_link(workspace: Path) -> None:
+    (workspace / "real.txt").write_text("old")
+    (workspace / "link").symlink_to("real.txt")
+    await execute(WriteFile(), workspace, path="link", content="new")
+    assert (workspace / "link").is_symlink()
+    assert (workspace / "real.txt").read_text() == "new"
+
+
+async def test_workspace_behind_a_link_is_a_workspace(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "alias").symlink_to(workspace)
+    await execute(WriteFile(), tmp_path / "alias", path="a.txt", content="x")
+    assert (workspace / "a.txt").read_text() == "x"

@@ -1,0 +1,101 @@
+"""What a watcher knows of a turn: its calls with their states, folded from events and live output. Pure.
+
+The screen and the demo read it; nothing here prints or asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from holdfast.calls import TERMINAL
+from holdfast.events import Event
+from holdfast.turns import LiveOutput
+
+_ENDED = frozenset(status.value for status in TERMINAL)
+
+
+@dataclass
+class Row:
+    """One call as far as its events told."""
+
+    call: str
+    batch: str
+    place: int
+    of: int
+    tool: str
+    status: str
+    title: str
+    approval_id: str | None = None
+    digest: str | None = None
+    by: str | None = None
+    error: str | None = None
+    stopping: bool = False
+    started: datetime | None = None
+    ended: datetime | None = None
+    tail: str = ""
+    pid: int | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """Has it ended?"""
+        return self.status in _ENDED
+
+
+@dataclass
+class Board:
+    """A turn as far as its events told."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    active: str | None = None
+    thinking: bool = False
+
+    def take(self, item: Event | LiveOutput) -> None:
+        """Fold one item in."""
+        if isinstance(item, LiveOutput):
+            row = self.rows.get(item.call_id)
+            if row and row.status == "executing":
+                row.tail, row.pid = item.tail, item.pid
+            return
+        self.events.append(item)
+        if item.kind == "call" and item.call:
+            self._take_call(item)
+        elif item.kind == "batch":
+            self.thinking = False
+            self.active = item.batch if item.after == "active" else self.active
+        elif item.kind == "model":
+            self.thinking = item.after == "thinking"
+
+    def _take_call(self, event: Event) -> None:
+        assert event.call, "a call's event names it"
+        row = self.rows.get(event.call)
+        if row is None:
+            row = Row(event.call, event.batch or "", event.place or 0, event.of or 0, event.tool or "", event.after, "")
+            self.rows[event.call] = row
+        row.status = event.after
+        row.title = event.title or row.title
+        row.approval_id, row.digest = event.approval_id, event.digest
+        row.by = event.by or row.by
+        row.error = event.error
+        row.stopping = bool(event.note) and not row.terminal
+        if event.after == "executing" and event.before != "executing":
+            row.started = event.at
+        if row.terminal:
+            row.ended = event.at
+
+    def of_batch(self, batch: str | None) -> list[Row]:
+        """The calls of a batch, in order."""
+        return sorted((row for row in self.rows.values() if row.batch == batch), key=lambda row: row.place)
+
+    @property
+    def waiting(self) -> list[Row]:
+        """The calls that wait for a person, in order."""
+        return [row for row in self.of_batch(self.active) if row.status == "awaiting_approval" and row.approval_id]
+
+    def counts(self) -> dict[str, int]:
+        """How many calls are in which state."""
+        found: dict[str, int] = {}
+        for row in self.rows.values():
+            found[row.status] = found.get(row.status, 0) + 1
+        return found

@@ -1,0 +1,283 @@
+"""`holdfast turn …`: start a turn, look at it, follow it, stop it, feed it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.workers.commands.options import (
+    FAILED,
+    INTERRUPTED,
+    Address,
+    Data,
+    Json,
+    TurnId,
+    emit,
+    example,
+    interactive,
+    note,
+    open_holdfast,
+    run,
+    say,
+)
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast, Turn
+    from holdfast.turns import TurnInput
+
+turns = typer.Typer(help="Turns: start, show, watch, cancel, feed.", no_args_is_help=True, rich_markup_mode=None)
+
+CallsFile = Annotated[
+    str | None, typer.Option("--calls", metavar="FILE|-", help='JSON: [{"tool": …, "arguments": {…}}]; - is stdin.')
+]
+ScriptFile = Annotated[
+    str | None, typer.Option("--script", metavar="FILE|-", help='Scripted model, JSON: [{"text": …, "calls": […]}].')
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(turns, name="turn")
+
+
+@turns.command(
+    epilog=example(
+        """echo '[{"tool": "shell", "arguments": {"command": "date"}}]' | holdfast turn start --calls - --id hello""",
+        'holdfast turn start --script replies.json --prompt "Tidy up" --wait',
+    )
+)
+def start(
+    calls: CallsFile = None,
+    script: ScriptFile = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="What the user asks the scripted model.")] = None,
+    id: Annotated[str | None, typer.Option("--id", help="The turn's id; else one is made.")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Follow it to its end, deciding in place on a terminal.")
+    ] = False,
+    keep_open: Annotated[bool, typer.Option("--keep-open", help="Stay for further batches until finished.")] = False,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Start a turn: from a batch of calls, or with a scripted model.
+
+    With --wait the exit code is 0 only if the turn completed, and 1 if it was cancelled, stopped or failed.
+    """
+    input = _read_input(calls, script, prompt, keep_open)
+
+    async def work() -> int:
+        holdfast = await open_holdfast(data, address)
+        turn = await holdfast.start(input, turn_id=id)
+        if not wait:
+            _started(turn.id, json)
+            return 0
+        return await _follow_to_end(holdfast, turn, json)
+
+    _leave(run(work()))
+
+
+@turns.command(epilog=example("holdfast turn show hello", "holdfast turn show hello --call b1c1"))
+def show(
+    turn: TurnId,
+    call: Annotated[str | None, typer.Option("--call", metavar="CALL", help="The whole of one call, as b1c2.")] = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Show how a turn stands, or the whole of one of its calls."""
+
+    async def work() -> None:
+        from holdfast.workers import render
+
+        found = (await open_holdfast(data, address)).turn(turn)
+        if call is None:
+            view = await found.view()
+            shown, body = render.turn(view), view.model_dump(mode="json")
+        else:
+            whole = await found.call(call)
+            shown, body = render.call(whole), whole.model_dump(mode="json")
+        if json:
+            emit(body)
+        else:
+            render.console().print(shown)
+
+    run(work())
+
+
+@turns.command(epilog=example("holdfast turn watch hello", "holdfast turn watch hello --json | jq .event"))
+def watch(turn: TurnId, json: Json = False, address: Address = None, data: Data = None) -> None:
+    """Follow a turn to its end; on a terminal, decide in place.
+
+    Ctrl-C detaches and the turn goes on. With --json, one line per event and per piece of live output.
+    """
+
+    async def work() -> int:
+        from holdfast.workers.following import follow_json
+
+        holdfast = await open_holdfast(data, address)
+        found = holdfast.turn(turn)
+        if json:
+            await follow_json(found)
+            return 0
+        code = await _follow_to_end(holdfast, found, json)
+        return 0 if code == FAILED else code
+
+    _leave(run(work()))
+
+
+@turns.command(epilog=example("holdfast turn cancel hello", "holdfast turn cancel hello --call b1c1"))
+def cancel(
+    turn: TurnId,
+    call: Annotated[
+        str | None, typer.Option("--call", metavar="CALL", help="Only this call; the rest goes on.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="With --call: why; the model reads it.")] = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Stop a turn, or one of its calls. Every call is still answered."""
+
+    async def work() -> None:
+        found = (await open_holdfast(data, address)).turn(turn)
+        if call is None:
+            await found.cancel()
+        else:
+            await found.cancel_call(call, reason)
+        _answer(json, f"Told {_what(turn, call)} to stop.", turn=turn, call=call)
+
+    run(work())
+
+
+@turns.command(epilog=example("holdfast turn submit hello --calls more.json"))
+def submit(
+    turn: TurnId,
+    calls: Annotated[str, typer.Option("--calls", metavar="FILE|-", help="JSON array of calls; - is stdin.")],
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Queue a further batch in a turn that has no model."""
+    from holdfast.workers.reading import read_calls
+
+    requests = read_calls(calls)
+
+    async def work() -> None:
+        batch = await (await open_holdfast(data, address)).turn(turn).submit(requests)
+        _answer(json, f"Queued batch {batch} in turn {turn}.", turn=turn, batch=batch)
+
+    run(work())
+
+
+@turns.command(epilog=example("holdfast turn withdraw hello b2"))
+def withdraw(
+    turn: TurnId,
+    batch: Annotated[str, typer.Argument(metavar="BATCH", help="The queued batch, as b2.")],
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Take a queued batch back; it never starts."""
+
+    async def work() -> None:
+        result = await (await open_holdfast(data, address)).turn(turn).withdraw(batch)
+        _answer(json, f"Withdrew batch {batch} of turn {turn}.", turn=turn, batch=result.model_dump(mode="json"))
+
+    run(work())
+
+
+@turns.command(epilog=example("holdfast turn finish hello"))
+def finish(turn: TurnId, json: Json = False, address: Address = None, data: Data = None) -> None:
+    """End a turn that was kept open, once its queue is empty."""
+
+    async def work() -> None:
+        await (await open_holdfast(data, address)).turn(turn).finish()
+        _answer(json, f"Turn {turn} ends when its queue is empty.", turn=turn)
+
+    run(work())
+
+
+@turns.command("list", epilog=example("holdfast turn list --limit 10"))
+def list_turns(
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 50,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """List turns, newest first."""
+
+    async def work() -> None:
+        from holdfast.workers import render
+        from holdfast.workers.following import listed
+
+        found = await listed(await open_holdfast(data, address), limit)
+        if json:
+            emit({"turns": found})
+            return
+        lines = [(item["id"], render.state(item["state"]), item["started"], item["ended"] or "") for item in found]
+        render.console().print(render.table(("turn", "state", "started", "ended"), lines) if lines else "No turns yet.")
+
+    run(work())
+
+
+def _read_input(calls: str | None, script: str | None, prompt: str | None, keep_open: bool) -> TurnInput:
+    from holdfast.errors import BadInput
+    from holdfast.turns import ModelChoice, TurnInput
+    from holdfast.workers.reading import read_calls, read_script
+
+    if calls and script:
+        raise BadInput("give --calls or --script, not both: a model decides itself which calls there are")
+    if script:
+        if prompt is None:
+            raise BadInput("--script needs --prompt: what does the user ask?")
+        if keep_open:
+            raise BadInput("--keep-open is for turns without a model")
+        return TurnInput(prompt=prompt, model=ModelChoice(script=read_script(script)))
+    if prompt is not None:
+        raise BadInput("--prompt needs --script: which model is to answer?")
+    if not calls and not keep_open:
+        raise BadInput("nothing to do: give --calls FILE, or --script FILE with --prompt TEXT, or --keep-open")
+    return TurnInput(batches=(read_calls(calls),) if calls else (), keep_open=keep_open)
+
+
+def _started(turn_id: str, json: bool) -> None:
+    text = f"Started turn {turn_id}.\nFollow it: holdfast turn watch {turn_id}    Decide: holdfast inbox"
+    _answer(json, text, turn=turn_id)
+
+
+async def _follow_to_end(holdfast: Holdfast, turn: Turn, json: bool) -> int:
+    """Show the turn until it ends or the viewer leaves; 0 only if it completed."""
+    from holdfast.workers import render
+    from holdfast.workers.following import follow_lines
+    from holdfast.workers.live import follow_live
+
+    if json:
+        result = await turn.result()
+        emit({"turn": turn.id, "result": result.model_dump(mode="json")})
+        return 0 if result.status == "completed" else FAILED
+    stays = await (follow_live(holdfast, turn) if interactive() else follow_lines(turn))
+    if not stays:
+        note(f"Detached; turn {turn.id} goes on. Come back with: holdfast turn watch {turn.id}")
+        return INTERRUPTED
+    view = await turn.view()
+    render.console().print(render.turn(view))
+    return 0 if view.result and view.result.status == "completed" else FAILED
+
+
+def _answer(json: bool, text: str, **body: Any) -> None:
+    from holdfast.content import plain
+
+    if json:
+        emit(body)
+    else:
+        say(plain(text))
+
+
+def _what(turn: str, call: str | None) -> str:
+    return f"call {call} of turn {turn}" if call else f"turn {turn}"
+
+
+def _leave(code: int) -> None:
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,269 @@
+"""`holdfast demo`: one turn, three killed workers, every call answered once. In a temporary folder; leaves nothing.
+
+It does what a user does (a server, workers, a turn, decisions) and what nobody should (SIGKILL), says what it sees,
+and checks at the end that every promise was kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.rule import Rule
+from rich.text import Text
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+
+from holdfast.client import Holdfast, Turn
+from holdfast.errors import HoldfastError
+from holdfast.events import Event
+from holdfast.plugin import HoldfastPlugin
+from holdfast.settings import Settings
+from holdfast.turns import LiveOutput, ModelChoice, TurnInput
+from holdfast.workers import render
+from holdfast.workers.board import Board, Row
+from holdfast.workers.children import adopt_orphans, end_orphans
+from holdfast.workers.commands.options import interactive
+from holdfast.workers.connecting import connect_to
+from holdfast.workers.demo_script import FILES, PROMPT, PUBLISH, SCRIPT, SURVEY, Promise, promises
+from holdfast.workers.following import interruption, unless
+from holdfast.workers.live import keys
+from holdfast.workers.server import EmbeddedServer
+from holdfast.workers.up import WorkerProcess
+
+STEP_SECONDS = 60.0
+"""No step of the demo takes longer; on a terminal people take their time, and it does not hold for them."""
+TURN_ID = "demo"
+
+
+async def run_demo(*, aside: bool = False) -> Demo:
+    """Run it, telling the story on standard output, or `aside` on standard error."""
+    with (
+        interruption() as left,
+        tempfile.TemporaryDirectory(prefix="holdfast-demo-", ignore_cleanup_errors=True) as folder,
+    ):
+        demo = Demo(Path(folder), aside=aside)
+        try:
+            await unless(left, demo.run())
+        finally:
+            await demo.clean_up()
+        return demo
+
+
+class Demo:
+    """One run of the story."""
+
+    def __init__(self, folder: Path, *, aside: bool) -> None:
+        self.promises: list[Promise] = []
+        self._settings = Settings(data=folder / "data", workspace=folder / "workspace", task_queue="holdfast-demo")
+        self._log = folder / "worker.log"
+        self._server = EmbeddedServer(self._settings, port=0, ui_port=0)
+        self._worker: WorkerProcess | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._killed = 0
+        self._answers = 0
+        self._board = Board()
+        self._refused: set[str] = set()
+        self._seen: dict[str, str] = {}
+        self._marks: list[tuple[datetime, Text]] = []
+        self._console = render.console(aside=aside)
+        self._asks = interactive() and not aside
+        self._began = time.monotonic()
+
+    @property
+    def kept(self) -> bool:
+        """Was every promise kept? Not if the story never came to its end."""
+        return bool(self.promises) and all(promise.kept for promise in self.promises)
+
+    async def run(self) -> None:
+        """The story."""
+        adopt_orphans()
+        self._settings.workspace.mkdir(parents=True)
+        for name, content in FILES.items():
+            (self._settings.workspace / name).write_text(content)
+        self._say("An assistant's tool calls can be lost, doubled or left hanging when a process dies.")
+        self._say("Holdfast makes each turn a durable workflow. Watch one survive three killed workers.")
+
+        self._chapter("A server, a worker, a turn")
+        where = await self._server.start()
+        await self._start_worker()
+        holdfast = Holdfast(
+            await connect_to(where.address, HoldfastPlugin(self._settings)), task_queue=self._settings.task_queue
+        )
+        turn = await holdfast.start(TurnInput(prompt=PROMPT, model=ModelChoice(script=SCRIPT)), turn_id=TURN_ID)
+        self._say(f'The user asks: "{PROMPT}" The model (scripted here) answers with four calls.')
+        self._watching = asyncio.create_task(self._watch(turn))
+        await self._until(lambda: len(self._board.waiting) == 2)
+        self._say("Two only read and are ready. Two need a person: nothing runs before all four are ready.")
+
+        self._chapter("Kill the worker while approvals wait")
+        await self._kill_worker()
+        waiting = await holdfast.inbox()
+        self._say(f"No worker lives, and the inbox still lists {len(waiting)} approvals: they are with the server.")
+        await self._start_worker()
+        await self._decide(holdfast, turn)
+
+        self._chapter("The second step: a slow check, a read, and publishing")
+        await self._until(lambda: [row.call for row in self._board.waiting] == [PUBLISH])
+        await self._decide(holdfast, turn)
+
+        self._chapter("Kill the worker while a call runs that may be repeated")
+        await self._until(lambda: self._runs(SURVEY))
+        await self._kill_worker()
+        self._say("The survey only reads. When its worker stays silent, the next one repeats it.")
+        await self._start_worker()
+        if PUBLISH not in self._refused:
+            self._chapter("Kill the worker while a call runs that must not be repeated")
+            await self._until(lambda: self._runs(PUBLISH))
+            await self._kill_worker()
+            self._say("Nobody can know how far the command came. Running it again could publish twice, so Holdfast")
+            self._say("does not; it waits ten silent seconds and tells the model that the outcome is unknown.")
+            await self._start_worker()
+
+        self._chapter("The turn finishes")
+        async with asyncio.timeout(STEP_SECONDS):
+            result = await turn.result()
+            await self._watching
+        self._say(f"The model reads every answer and says: {render.line(result.text, 300)}")
+        self._timeline()
+        attempts = await _attempts(holdfast.client, turn.id)
+        self._answers = len(result.responses)
+        self._close(list(promises(result, self._settings.workspace, self._refused, attempts)))
+
+    async def clean_up(self) -> None:
+        """Leave no process behind."""
+        if self._watching:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        if self._worker:
+            await self._worker.stop()
+        await end_orphans(known={self._server.pid})
+        await self._server.stop()
+
+    async def _start_worker(self) -> None:
+        options = ("--tools", "holdfast.workers.demo_script:tools")
+        self._worker = WorkerProcess(self._settings, options=options, log=self._log)
+        await self._worker.start()
+        self._act(
+            f"worker {self._killed + 1} started (process {self._worker.process.pid})", "green", mark=bool(self._killed)
+        )
+
+    async def _kill_worker(self) -> None:
+        assert self._worker, "there is a worker to kill"
+        self._worker.process.kill()
+        await self._worker.process.wait()
+        await end_orphans(known={self._server.pid})
+        self._killed += 1
+        self._act(f"worker {self._killed} killed with SIGKILL", "bold red", mark=True)
+
+    async def _watch(self, turn: Turn) -> None:
+        async for item in turn.watch():
+            self._board.take(item)
+            if isinstance(item, Event):
+                if item.kind == "call" and _telling(item):
+                    self._console.print(Text("    ").append_text(render.event(item, since=self._board.events[0].at)))
+            else:
+                self._show_output(item)
+
+    def _show_output(self, output: LiveOutput) -> None:
+        """The newest line of a running call, when there is one."""
+        newest = next(iter(reversed(output.tail.strip().splitlines())), "")
+        if newest and self._seen.get(output.call_id) != newest:
+            self._seen[output.call_id] = newest
+            self._console.print(Text(f"                  {output.call_id} │ {render.line(newest, 80)}", "dim"))
+
+    def _runs(self, call: str) -> bool:
+        row = self._board.rows.get(call)
+        return row is not None and row.status == "executing" and bool(row.tail)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                while not condition():
+                    if self._watching and self._watching.done():
+                        self._watching.result()
+                        raise HoldfastError("the turn ended before its story did")
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            log = self._log.read_text("utf-8", "replace")[-2_000:] if self._log.exists() else ""
+            raise HoldfastError(f"the demo waited {STEP_SECONDS:g} seconds in vain; its worker said:\n{log}") from None
+
+    async def _decide(self, holdfast: Holdfast, turn: Turn) -> None:
+        for row in self._board.waiting:
+            approval = render.whole_approval(turn.id, await turn.call(row.call))
+            self._console.print(render.question(approval, heading=f"\n  Approve {row.tool}? {row.title}"))
+            yes = await self._asked(row) if self._asks else True
+            outcome = "proceed_once" if yes else "cancel"
+            by = None if self._asks else "demo"
+            await holdfast.decide(approval.approval_id, outcome, digest=approval.digest, by=by)
+            self._act("approved" if yes else "refused", "yellow")
+            if not yes:
+                self._refused.add(row.call)
+
+    async def _asked(self, row: Row) -> bool:
+        """What the person at the terminal says."""
+        pressed: asyncio.Queue[str] = asyncio.Queue()
+        self._console.print(Text(f"  [y] yes   [n] no   (call {row.place} of {row.of})", "bold yellow"))
+        with keys(pressed.put_nowait):
+            while (key := await pressed.get()) not in "yn":
+                pass
+        return key == "y"
+
+    def _timeline(self) -> None:
+        self._chapter("The timeline of the turn")
+        began = self._board.events[0].at
+        told = [(event.at, render.event(event, since=began)) for event in self._board.events if _telling(event)]
+        for at, text in self._marks:
+            clock = f"{(at - began).total_seconds():7.2f} s  "
+            told.append((at, Text(clock).append_text(text)))
+        for _, text in sorted(told, key=lambda item: item[0]):
+            self._console.print(Text("  ").append_text(text))
+
+    def _close(self, found: list[Promise]) -> None:
+        self._chapter("What was promised")
+        for promise in found:
+            mark = Text("  kept    " if promise.kept else "  BROKEN  ", "green" if promise.kept else "bold red")
+            self._console.print(mark.append(promise.text, ""))
+        seconds = time.monotonic() - self._began
+        self.promises = found
+        self._console.print()
+        counts = f"{len(self._board.rows)} calls, {self._answers} answers, {self._killed} workers killed"
+        self._say(f"{counts}, {seconds:.0f} seconds.")
+        self._say("Your turn: `holdfast up`, then `holdfast turn start --help` in another terminal.")
+
+    def _chapter(self, title: str) -> None:
+        self._console.print()
+        if self._console.is_terminal:
+            self._console.print(Rule(Text(title, "bold"), align="left", style="dim"))
+        else:
+            self._console.print(f"== {title}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text)
+
+    def _act(self, text: str, style: str, *, mark: bool = False) -> None:
+        self._console.print(Text(f"  >> {text}", style))
+        if mark:
+            self._marks.append((datetime.now(UTC), Text(f">> {text}", style)))
+
+
+def _telling(event: Event) -> bool:
+    return event.after not in ("validating", "queued")
+
+
+async def _attempts(client: Client, turn_id: str) -> dict[str, int]:
+    """How often each call was begun, as the history tells."""
+    scheduled: dict[int, str] = {}
+    found: dict[str, int] = {}
+    handle = client.get_workflow_handle(turn_id)
+    async for event in handle.fetch_history_events():
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            scheduled[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
+        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
+            started = event.activity_task_started_event_attributes
+            found[scheduled[started.scheduled_event_id]] = started.attempt
+    return found

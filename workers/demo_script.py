@@ -1,0 +1,143 @@
+"""The story of the demo: a workspace, what the scripted model says, one tool of its own, and what must be true after.
+
+The model prepares a release. One call only reads and may be repeated; one publishes and may not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from holdfast.calls import CallRequest
+from holdfast.content import Result
+from holdfast.tools import Effect, Invocation, Run, Tool
+from holdfast.turns import ModelReply, TurnResult
+
+PROMPT = "Prepare release 1.1.0: set the version, run the checks, publish it."
+FILES = {
+    "VERSION": "1.0.0\n",
+    "NOTES.md": "# 1.1.0\n\n- Turns survive their workers.\n",
+    "publish.sh": (
+        "echo started >> publish.log\n"
+        'for part in 1 2 3 4 5 6 7 8 9; do echo "uploading part $part of 9"; sleep 1; done\n'
+        "echo finished >> publish.log\n"
+    ),
+}
+SURVEY, PUBLISH = "b2c1", "b2c3"
+"""The call that is repeated, and the call that must not be."""
+
+_LOG = 'echo "released $(cat VERSION)" >> release.log && cat release.log'
+SCRIPT = (
+    ModelReply(
+        text="I look around, set the version and log the release.",
+        calls=(
+            CallRequest(tool="list_directory", arguments={"path": "."}),
+            CallRequest(tool="read_file", arguments={"path": "VERSION"}),
+            CallRequest(tool="write_file", arguments={"path": "VERSION", "content": "1.1.0\n"}),
+            CallRequest(tool="shell", arguments={"command": _LOG}),
+        ),
+    ),
+    ModelReply(
+        text="Now the checks, then publishing.",
+        calls=(
+            CallRequest(tool="survey", arguments={}),
+            CallRequest(tool="read_file", arguments={"path": "NOTES.md"}),
+            CallRequest(tool="shell", arguments={"command": "bash publish.sh"}),
+        ),
+    ),
+    ModelReply(
+        text="I look at what became of the publishing before I say anything.",
+        calls=(
+            CallRequest(tool="list_directory", arguments={"path": "."}),
+            CallRequest(tool="read_file", arguments={"path": "publish.log"}),
+        ),
+    ),
+    ModelReply(
+        text="Version 1.1.0 is prepared. Whether it is published I cannot say: read publish.log before repeating it."
+    ),
+)
+
+
+class Survey(Tool):
+    """A slow check that changes nothing."""
+
+    name = "survey"
+    description = "Check every file of the workspace, slowly."
+    effect = Effect.READ
+    heartbeat_seconds = 2.0
+
+    class Parameters(BaseModel):
+        """No arguments."""
+
+    def build(self, arguments: Parameters, workspace: Path) -> Invocation:
+        """Bind to the workspace."""
+        return _Surveying(workspace)
+
+
+class _Surveying(Invocation):
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    def describe(self) -> str:
+        return "Check every file of the workspace"
+
+    def concurrency_safe(self) -> bool:
+        return True
+
+    async def execute(self, run: Run) -> Result:
+        for percent in range(10, 101, 10):
+            run.write(f"checked {percent} %\n")
+            await asyncio.sleep(0.5)
+        return Result.of("All files are in order.")
+
+
+def tools() -> list[Tool]:
+    """What the demo's workers have besides the built-in tools."""
+    return [Survey()]
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One thing that must be true at the end."""
+
+    text: str
+    kept: bool
+
+
+def promises(result: TurnResult, workspace: Path, refused: set[str], attempts: dict[str, int]) -> Iterator[Promise]:
+    """What Holdfast promised, and whether it was kept. `refused` are the calls the viewer said no to."""
+    asked = [f"b{step}c{place}" for step, reply in enumerate(SCRIPT, 1) for place in range(1, len(reply.calls) + 1)]
+    answered = [response.call_id for response in result.responses]
+    by_id = {response.call_id: response for response in result.responses}
+    yield Promise(f"the turn ended with the model's answer: {result.status}", result.status == "completed")
+    yield Promise(f"{len(asked)} calls, {len(answered)} answers: each once, in order", answered == asked)
+    lines = _lines(workspace / "release.log")
+    once = 0 if "b1c4" in refused else 1
+    yield Promise(f"the log command ran {_times(once)}: lines in release.log: {len(lines)}", len(lines) == once)
+    version = "1.0.0" if "b1c3" in refused else "1.1.0"
+    yield Promise(f"VERSION says {version}", _lines(workspace / "VERSION") == [version])
+    repeated = attempts.get(SURVEY, 0)
+    ended = by_id[SURVEY].status if SURVEY in by_id else "missing"
+    yield Promise(
+        f"the survey only reads: it was repeated by itself (attempt {repeated}) and ended in {ended}",
+        repeated > 1 and ended == "success",
+    )
+    if PUBLISH not in refused:
+        error = by_id[PUBLISH].error if PUBLISH in by_id else None
+        starts = _lines(workspace / "publish.log").count("started")
+        yield Promise(
+            f"publishing began {_times(starts)}, was not run again, and says so: {error.type if error else 'no error'}",
+            starts == 1 and error is not None and error.type == "outcome_unknown",
+        )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text("utf-8").splitlines() if path.exists() else []

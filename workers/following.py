@@ -1,0 +1,122 @@
+"""Following a turn where nobody can be asked: a line per event, or JSON lines. And the list of turns.
+
+A viewer that leaves (Ctrl-C) changes nothing: the turn goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError
+
+from holdfast.client import Holdfast, Turn
+from holdfast.content import plain
+from holdfast.errors import ServerUnavailable
+from holdfast.events import Event
+from holdfast.turns import WORKFLOW, LiveOutput
+from holdfast.workers import render
+from holdfast.workers.commands.options import emit, note
+from holdfast.workflows.attributes import STATE
+
+QUIET_SECONDS = 6.0
+"""After this long without any event, say that no worker seems to be there."""
+
+
+async def follow_lines(turn: Turn) -> bool:
+    """Print a line per event and the live output as it grows; False when the viewer left before the end."""
+    console = render.console()
+    seen: dict[str, int] = {}
+
+    async def work() -> None:
+        async for item in turn.watch():
+            silence.cancel()
+            if isinstance(item, LiveOutput):
+                for row in _fresh(item, seen):
+                    console.print(f"          {item.call_id:6} │ {row}", soft_wrap=True)
+                continue
+            console.print(render.event(item), soft_wrap=True)
+            if item.approval_id:
+                console.print(f"          waits: holdfast approve {plain(item.approval_id)}", soft_wrap=True)
+            sys.stdout.flush()
+
+    silence = asyncio.create_task(_mention_silence(turn))
+    with interruption() as left:
+        try:
+            return await unless(left, work())
+        finally:
+            silence.cancel()
+
+
+async def follow_json(turn: Turn) -> None:
+    """One JSON line per item, until the turn ends."""
+    async for item in turn.watch():
+        key = "event" if isinstance(item, Event) else "live_output"
+        emit({key: item.model_dump(mode="json")})
+
+
+async def listed(holdfast: Holdfast, limit: int) -> list[dict[str, Any]]:
+    """The newest turns, each with the state the server knows it by."""
+    found = []
+    try:
+        async for item in holdfast.client.list_workflows(f"WorkflowType = '{WORKFLOW}'", limit=limit):
+            running = item.status is WorkflowExecutionStatus.RUNNING
+            status = item.status.name.lower() if item.status else "unknown"
+            ended = "ended" if status == "completed" else status
+            found.append(
+                {
+                    "id": item.id,
+                    "state": (item.typed_search_attributes.get(STATE) or "running") if running else ended,
+                    "started": item.start_time.isoformat(timespec="seconds"),
+                    "ended": item.close_time.isoformat(timespec="seconds") if item.close_time else None,
+                }
+            )
+    except RPCError as error:
+        raise ServerUnavailable(f"the turns cannot be listed: {error.message}") from error
+    return found
+
+
+@contextmanager
+def interruption() -> Iterator[asyncio.Event]:
+    """An event that Ctrl-C sets, instead of ending the process."""
+    left = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, left.set)
+    try:
+        yield left
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+async def unless(left: asyncio.Event, work: Any) -> bool:
+    """Do the work; False when the viewer left before it was done."""
+    task = asyncio.ensure_future(work)
+    leaving = asyncio.create_task(left.wait())
+    await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    leaving.cancel()
+    if task.done():
+        task.result()
+        return True
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    return False
+
+
+async def _mention_silence(turn: Turn) -> None:
+    await asyncio.sleep(QUIET_SECONDS)
+    note(f"Nothing heard of turn {turn.id} yet: does a worker run? Start one with `holdfast worker` or `holdfast up`.")
+
+
+def _fresh(output: LiveOutput, seen: dict[str, int]) -> list[str]:
+    """The lines of live output that were not shown yet."""
+    grown = output.total - seen.get(output.call_id, 0)
+    seen[output.call_id] = output.total
+    return plain(output.tail[-grown:] if 0 < grown < len(output.tail) else output.tail).splitlines()
