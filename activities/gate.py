@@ -6,6 +6,7 @@ on the way becomes a rejection of this one call, never an exception (S5, S6, S7)
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from holdfast.activities.registry import Registry
 from holdfast.approvals import ApprovalId, Decision, Outcome, call_digest
 from holdfast.calls import CallRequest
-from holdfast.content import CallError, shorten
+from holdfast.content import CallError, said, shorten
 from holdfast.errors import BadInput
 from holdfast.tools import Invocation, Tool
 from holdfast.verdicts import Allow, Ask, Bound, Reject, Verdict
@@ -22,6 +23,8 @@ from holdfast.verdicts import Allow, Ask, Bound, Reject, Verdict
 ARGUMENTS_LIMIT = 1_048_576
 """Bytes of one call's arguments."""
 ERRORS_SHOWN = 8
+JUDGE_SECONDS = 20.0
+"""What one call's validation may take: a tool's own checks are other people's code, and may hang."""
 
 
 class Judgement(NamedTuple):
@@ -51,13 +54,16 @@ class Gate:
                     f"The arguments of {tool.name!r} take {size:,} bytes; the limit is {ARGUMENTS_LIMIT:,}. "
                     "Pass large content in smaller pieces or by file.",
                 )
-            return await self._bind(tool, request)
+            async with asyncio.timeout(JUDGE_SECONDS):
+                return await self._bind(tool, request)
+        except TimeoutError:
+            return _reject("validation_failed", f"{tool.name!r} took over {JUDGE_SECONDS:g} seconds to be prepared")
         except ValidationError as error:
             return _reject("invalid_tool_params", _explain(tool, error))
         except ValueError as error:
-            return _reject("invalid_tool_params", f"Invalid arguments for {tool.name!r}: {shorten(str(error), 1_000)}")
+            return _reject("invalid_tool_params", f"Invalid arguments for {tool.name!r}: {said(error)}")
         except Exception as error:
-            return _reject(type(error).__name__, f"{tool.name!r} could not be prepared: {shorten(str(error), 1_000)}")
+            return _reject(type(error).__name__, f"{tool.name!r} could not be prepared: {said(error)}")
 
     async def _bind(self, tool: Tool, request: CallRequest) -> Judgement:
         # By either name, since the executing worker reads what is written here, and an alias may be for reading only.

@@ -5,6 +5,7 @@ Files are named by the hash of their content, readable by their owner only. Noth
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import tempfile
@@ -34,10 +35,13 @@ class OutputStore:
 
     def bounded(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         """Parts that together respect the limit; the whole is saved when they did not."""
+        if len(parts) == 1 and parts[0].whole:
+            return parts
         text = "\n".join(part.text for part in parts)
         if len(text) <= self.limit:
             return parts
-        return (TextPart(text=truncate(text, self.limit, whole=self.save(text))),)
+        whole = self.save(text)
+        return (TextPart(text=truncate(text, self.limit, whole=whole), whole=whole),)
 
     def bounded_result(self, result: object) -> Result:
         """A tool's result within the limit. What is no result at all becomes text: tools are other people's code."""
@@ -55,32 +59,37 @@ class Spool:
         self._path = Path(name)
         self._file = cast(BinaryIO, os.fdopen(descriptor, "wb"))
         self._hash = hashlib.sha256()
-        self._head = b""
-        self._tail = bytearray()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._head = ""
+        self._tail = ""
         self._size = 0
         self._head_size = int(limit * HEAD_SHARE)
         self._tail_size = limit - self._head_size
         self._limit = limit
 
-    def write(self, data: bytes) -> None:
-        """Add bytes."""
+    def write(self, data: bytes) -> str:
+        """Add bytes; the text they are."""
         self._file.write(data)
         self._hash.update(data)
-        self._size += len(data)
-        if len(self._head) < self._limit:
-            self._head += data[: self._limit - len(self._head)]
-        self._tail += data
-        if len(self._tail) > 2 * self._tail_size:
-            del self._tail[: -self._tail_size]
+        return self._take(self._decoder.decode(data))
 
-    def text(self) -> str:
+    def part(self) -> TextPart:
         """The output if it is short, otherwise its two ends and where the whole is. Ends the spool."""
+        self._take(self._decoder.decode(b"", final=True))
         if self._size <= self._limit:
             self.discard()
-            return self._head.decode("utf-8", "replace")
-        head = self._head[: self._head_size].decode("utf-8", "ignore")
-        tail = bytes(self._tail[-self._tail_size :]).decode("utf-8", "ignore")
-        return joined(head, tail, self._size - self._head_size - self._tail_size, whole=self.keep())
+            return TextPart(text=self._head)
+        whole = self.keep()
+        tail = self._tail[-self._tail_size :]
+        text = joined(self._head[: self._head_size], tail, self._size - self._limit, whole=whole)
+        return TextPart(text=text, whole=whole)
+
+    def _take(self, text: str) -> str:
+        self._size += len(text)
+        if len(self._head) < self._limit:
+            self._head += text[: self._limit - len(self._head)]
+        self._tail = (self._tail + text)[-self._tail_size :]
+        return text
 
     def keep(self) -> str:
         """Give the file its name. Ends the spool."""

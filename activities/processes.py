@@ -10,14 +10,29 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 MARKER = "HOLDFAST_CALL"
 TERM_SECONDS = 2.0
 KILL_SECONDS = 5.0
 POLL_SECONDS = 0.02
+
+
+async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await `work` however often we are cancelled meanwhile: half a clean-up leaves something behind."""
+    task = asyncio.create_task(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 async def kill_tree(group: int, key: str) -> None:

@@ -26,9 +26,7 @@ class Registry:
         """Take a tool in; BadInput when its name is taken."""
         if tool.name in self._tools:
             other = type(self._tools[tool.name]).__qualname__
-            raise BadInput(
-                f"two tools are called {tool.name!r} ({other} and {type(tool).__qualname__}): rename one"
-            )
+            raise BadInput(f"two tools are called {tool.name!r} ({other} and {type(tool).__qualname__}): rename one")
         self._tools[tool.name] = tool
 
     def get(self, name: str) -> Tool | None:
@@ -42,7 +40,5 @@ class Registry:
     def suggest(self, name: str) -> list[str]:
         """Up to three names that are close to a name nobody has (S5)."""
         scorer = DamerauLevenshtein.normalized_similarity
-        found = process.extract(
-            name[:200], list(self._tools), scorer=scorer, score_cutoff=SIMILAR, limit=SUGGESTIONS
-        )
+        found = process.extract(name[:200], list(self._tools), scorer=scorer, score_cutoff=SIMILAR, limit=SUGGESTIONS)
         return [match for match, _, _ in found]

@@ -12,7 +12,7 @@ import time
 from temporalio import activity
 
 from holdfast.activities.outputs import OutputStore
-from holdfast.content import CallError, Part, TextPart, plain, shorten
+from holdfast.content import CallError, Part, TextPart, plain, said
 from holdfast.tools import Invocation, ToolFailure
 from holdfast.turns import LiveOutput
 from holdfast.verdicts import CallOutcome, Failed, Finished, Stopped
@@ -64,7 +64,7 @@ class LiveRun:
 
     def partial(self) -> tuple[Part, ...]:
         """What was put out before the end came."""
-        return (TextPart(text=self._tail),) if self._tail else ()
+        return (TextPart(text=plain(self._tail)),) if self._tail else ()
 
 
 async def run_tool(
@@ -81,9 +81,10 @@ async def run_tool(
         try:
             await asyncio.wait({tool}, timeout=min(BEAT_SECONDS, max(0.0, deadline - time.monotonic())))
         except asyncio.CancelledError:
-            stopping = stopping or _why_stopped()
-            deadline = min(deadline, time.monotonic() + STOP_SECONDS)
-            tool.cancel()
+            if stopping is None:
+                stopping = _why_stopped()
+                deadline = min(deadline, time.monotonic() + STOP_SECONDS)
+                tool.cancel()
         if not tool.done():
             activity.heartbeat(run.live())
     if not tool.done() and stopping is None:
@@ -103,9 +104,7 @@ def _why_stopped() -> str:
     return ""
 
 
-async def _timed_out(
-    tool: asyncio.Task[object], run: LiveRun, seconds: float, outputs: OutputStore
-) -> CallOutcome:
+async def _timed_out(tool: asyncio.Task[object], run: LiveRun, seconds: float, outputs: OutputStore) -> CallOutcome:
     tool.cancel()
     deadline = time.monotonic() + STOP_SECONDS
     while not tool.done() and time.monotonic() < deadline:
@@ -115,9 +114,7 @@ async def _timed_out(
     return Failed(error=CallError(type="timeout", message=message), parts=outputs.bounded(run.partial()))
 
 
-def _outcome(
-    tool: asyncio.Task[object], run: LiveRun, stopping: str | None, outputs: OutputStore
-) -> CallOutcome:
+def _outcome(tool: asyncio.Task[object], run: LiveRun, stopping: str | None, outputs: OutputStore) -> CallOutcome:
     partial = outputs.bounded(run.partial())
     if not tool.done():
         left = "The call did not stop when told to; it may still be running"
@@ -131,6 +128,6 @@ def _outcome(
         return Finished(result=outputs.bounded_result(tool.result()))
     if isinstance(error, ToolFailure):
         parts = outputs.bounded(error.parts) or partial
-        return Failed(error=CallError(type=error.type, message=shorten(str(error), 4_000)), parts=parts)
+        return Failed(error=CallError(type=error.type, message=said(error, 4_000)), parts=parts)
     name = type(error).__name__
-    return Failed(error=CallError(type=name, message=shorten(f"{name}: {error}", 4_000)), parts=partial)
+    return Failed(error=CallError(type=name, message=f"{name}: {said(error, 4_000)}"), parts=partial)

@@ -6,12 +6,14 @@ digest does not cover, whatever its input claims (S22).
 
 from __future__ import annotations
 
+import asyncio
+
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.gate import Gate, covers
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.running import LiveRun, run_tool
+from holdfast.activities.running import BEAT_SECONDS, LiveRun, run_tool
 from holdfast.calls import CallRequest
 from holdfast.tools import Effect
 from holdfast.turns import WORKFLOW, ExecuteInput, ValidateInput, ValidateResult
@@ -28,12 +30,15 @@ class ToolActivities:
     @activity.defn(name="holdfast.validate")
     async def validate(self, input: ValidateInput) -> ValidateResult:
         """One verdict per call. A second attempt judges anew and changes nothing."""
-        verdicts = {}
-        for call in input.calls:
-            verdicts[call.id] = (await self._gate.judge(call.request)).verdict
+        judging = asyncio.gather(*(self._gate.judge(call.request) for call in input.calls))
+        while not judging.done():
+            await asyncio.wait({judging}, timeout=BEAT_SECONDS)
             if not activity.info().is_local:
                 activity.heartbeat()
-        return ValidateResult(verdicts=verdicts)
+        judgements = judging.result()
+        return ValidateResult(
+            verdicts={call.id: judged.verdict for call, judged in zip(input.calls, judgements, strict=True)}
+        )
 
     @activity.defn(name="holdfast.execute")
     async def execute(self, input: ExecuteInput) -> CallOutcome:

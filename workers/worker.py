@@ -27,12 +27,9 @@ GRACE = timedelta(seconds=5)
 """What a running call gets to finish by itself when its worker ends."""
 STOP_SECONDS = 20.0
 """After the signal, the process ends whatever hangs: nobody may have to kill it."""
+PARENT_SECONDS = 0.2
 READY = "worker ready"
 """How the line begins that says the worker polls."""
-
-
-class Orphaned(HoldfastError):
-    """The process that ran this worker and its server is gone."""
 
 
 async def run_worker(
@@ -41,13 +38,8 @@ async def run_worker(
     *,
     say: Callable[[str], None] = print,
     stop: asyncio.Event | None = None,
-    parent: int | None = None,
 ) -> None:
-    """Poll until a signal (or `stop`) comes. The client's plugin brings workflows, activities and options.
-
-    With a `parent` that has died meanwhile, the signal came from that death, and the server died with it: there is
-    nobody to answer to, so every process of a running call is ended and Orphaned raised.
-    """
+    """Poll until a signal (or `stop`) comes. The client's plugin brings workflows, activities and options."""
     await ensure_search_attributes(client)
     worker = Worker(client, task_queue=settings.task_queue, graceful_shutdown_timeout=GRACE)
     stopping = stop or stop_on_signals(STOP_SECONDS)
@@ -59,16 +51,24 @@ async def run_worker(
         say(f"{READY}: task queue {settings.task_queue!r}, workspace {settings.workspace}, process {os.getpid()}")
     await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
-    if parent is not None and os.getppid() != parent:
-        adopt_orphans()
-        await end_orphans(known=())
-        raise Orphaned("the process that started this worker is gone")
     if not running.done():
         await worker.shutdown()
     try:
         await running
     except (RuntimeError, RPCError) as error:
         raise HoldfastError(f"the worker ended: {error}") from error
+
+
+async def leave_with(parent: int) -> None:
+    """End this process soon after its parent: the server is gone with it, and nobody is left to answer to.
+
+    Every process of a running call is ended first. A graceful end would wait for the server that is gone.
+    """
+    while os.getppid() == parent:  # noqa: ASYNC110 - the signal comes before the parent is quite gone
+        await asyncio.sleep(PARENT_SECONDS)
+    adopt_orphans()
+    await end_orphans(known=())
+    os._exit(1)
 
 
 def stop_on_signals(seconds: float) -> asyncio.Event:

@@ -20,6 +20,9 @@ LOCAL_LIMIT = timedelta(seconds=4)
 """A local activity keeps the workflow task open, and nobody is heard meanwhile: it gets only this long."""
 
 
+_NO_VERDICT = Reject(error=CallError(type="validation_failed", message="Validation gave no verdict on this call"))
+
+
 async def validate(batch: Batch) -> dict[str, Verdict]:
     """One verdict per call. Validation that breaks altogether rejects every call with the reason (S7)."""
     input = ValidateInput(calls=tuple(CallToJudge(id=call.id, request=call.request) for call in batch.calls))
@@ -43,4 +46,4 @@ async def validate(batch: Batch) -> dict[str, Verdict]:
         except ActivityError as error:
             broken = Reject(error=CallError(type="validation_failed", message=reason_of(error)))
             return {call.id: broken for call in batch.calls}
-    return result.verdicts
+    return {call.id: result.verdicts.get(call.id, _NO_VERDICT) for call in batch.calls}

@@ -146,8 +146,8 @@ class WriteFile(Tool):
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a path inside the workspace."""
         target = inside(workspace, arguments.path)
-        if target == workspace.resolve() or target.is_dir():
-            raise ValueError(f"{arguments.path!r} is a folder")
+        if target.exists() and not target.is_file():
+            raise ValueError(f"{arguments.path!r} is not a file, but a folder, pipe or device")
         return _Writing(shown(workspace, target), target, arguments.content)
 
 
@@ -178,6 +178,8 @@ class _Writing(Invocation):
 
     def _diff(self) -> str:
         try:
+            if self._target.exists() and self._target.stat().st_size > 4 * DIFF_LIMIT:
+                return f"(too long for a diff: {self._target.stat().st_size:,} bytes are replaced)"
             before = self._target.read_text("utf-8", "replace") if self._target.exists() else ""
         except OSError as error:
             return f"(the present content cannot be read: {error.strerror or error})"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import os
 import shlex
 import shutil
@@ -12,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.activities.outputs import OutputStore, Spool
-from holdfast.activities.processes import MARKER, kill_tree
+from holdfast.activities.processes import MARKER, kill_tree, to_the_end
 from holdfast.activities.workspace import inside
 from holdfast.approvals import Confirmation
 from holdfast.content import Result, TextPart, plain
@@ -78,8 +77,10 @@ class _Command(Invocation):
         receiving, sending = os.pipe()
         try:
             process = await self._begin(sending, run.key)
-        except OSError as error:
+        except BaseException as error:
             os.close(receiving)
+            if not isinstance(error, OSError):
+                raise
             raise ToolFailure("command_not_started", f"The command could not start: {error}") from error
         finally:
             os.close(sending)
@@ -90,17 +91,18 @@ class _Command(Invocation):
             async with asyncio.timeout(self._seconds):
                 code = await process.wait()
         except TimeoutError:
-            await _end(process, run, reading)
+            await to_the_end(_end(process, run, reading))
             message = f"The command was stopped: it ran longer than {self._seconds:g} seconds"
             raise ToolFailure("timeout", message, _parts(spool)) from None
         except asyncio.CancelledError:
-            await _end(process, run, reading)
+            await to_the_end(_end(process, run, reading))
             spool.discard()
             raise
-        await _end(process, run, reading)
+        await to_the_end(_end(process, run, reading))
+        parts = _parts(spool)
         if code != 0:
-            raise ToolFailure("command_failed", _how_it_ended(code), _parts(spool))
-        return Result.of(plain(spool.text()) or "(no output)")
+            raise ToolFailure("command_failed", _how_it_ended(code), parts)
+        return Result(parts=parts or (TextPart(text="(no output)"),))
 
     async def _begin(self, output: int, key: str) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -118,15 +120,17 @@ class _Command(Invocation):
 
 def programs(command: str) -> tuple[str, ...]:
     """The programs a command names at a glance. For a person to read, not for deciding what may run."""
-    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer = shlex.shlex(command, posix=True, punctuation_chars="();<>|&\n")
+    lexer.whitespace = " \t\r"
     lexer.whitespace_split = True
+    lexer.commenters = ""
     found: list[str] = []
     expecting = True
     try:
         for word in lexer:
-            if word and set(word) <= set("();<>|&"):
+            if word and set(word) <= set("();<>|&\n"):
                 expecting = not set(word) & set("<>")
-            elif expecting and "=" not in word:
+            elif expecting and "=" not in word and not word.startswith("#"):
                 found.append(word)
                 expecting = False
     except ValueError:
@@ -139,11 +143,9 @@ async def _read(pipe: int, run: Run, spool: Spool) -> None:
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", buffering=0)
     )
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     try:
         while data := await reader.read(CHUNK):
-            spool.write(data)
-            run.write(plain(decoder.decode(data)))
+            run.write(spool.write(data))
     finally:
         transport.close()
 
@@ -165,8 +167,8 @@ def _environment(key: str) -> dict[str, str]:
 
 
 def _parts(spool: Spool) -> tuple[TextPart, ...]:
-    text = plain(spool.text())
-    return (TextPart(text=text),) if text else ()
+    part = spool.part()
+    return (part.model_copy(update={"text": plain(part.text)}),) if part.text else ()
 
 
 def _how_it_ended(code: int) -> str:

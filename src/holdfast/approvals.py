@@ -11,9 +11,9 @@ import json
 import re
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from holdfast.errors import BadInput
 from holdfast.model import Data, Message
@@ -69,6 +69,12 @@ class Decision(Message):
     @classmethod
     def _read_alias(cls, value: object) -> object:
         return _ALIASES.get(value, value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _stop_goes_with_refusal(self) -> Self:
+        if self.stop_turn and self.outcome is not Outcome.CANCEL:
+            raise ValueError("stop_turn goes with the outcome `cancel` only")
+        return self
 
     @property
     def key(self) -> str:

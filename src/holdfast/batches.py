@@ -109,7 +109,7 @@ def startable(batch: Batch, limit: int = MAX_EXECUTING) -> tuple[Call, ...]:
 
 
 def judged(batch: Batch, verdicts: Mapping[str, Verdict], now: datetime) -> Batch:
-    """The batch after validation. Calls that have moved on meanwhile keep their state."""
+    """The batch after validation of these calls. Those that have moved on meanwhile keep their state."""
 
     def judge(call: Call) -> Call:
         verdict = verdicts.get(call.id)
@@ -127,9 +127,7 @@ def check_decision(batch: Batch, turn_id: str, decision: Decision) -> Call:
     if call is None:
         raise DecisionRefused("unknown_approval", f"nothing here is called {decision.approval_id!r}")
     if call.status is not Status.AWAITING_APPROVAL:
-        raise DecisionRefused(
-            "not_waiting", f"call {call.id!r} does not wait for a decision: it is {call.status}"
-        )
+        raise DecisionRefused("not_waiting", f"call {call.id!r} does not wait for a decision: it is {call.status}")
     if approval.revision != call.revision:
         raise DecisionRefused(
             "old_revision",
@@ -201,9 +199,7 @@ def stopped(batch: Batch, reason: str, now: datetime, *, only: Collection[str] |
 
 def withdrawn(batch: Batch, now: datetime) -> Batch:
     """A queued batch taken back: it never starts, and its calls say so (S14)."""
-    return stopped(batch, "The batch was withdrawn before it started", now).model_copy(
-        update={"withdrawn": True}
-    )
+    return stopped(batch, "The batch was withdrawn before it started", now).model_copy(update={"withdrawn": True})
 
 
 def _apply_verdict(call: Call, verdict: Verdict, now: datetime) -> Call:
@@ -308,4 +304,3 @@ def _parse(approval_id: str) -> ApprovalId:
 def may_repeat(call: Call) -> bool:
     """May the engine run this call again by itself after a crash (S31)?"""
     return call.bound is not None and call.bound.tool.effect is not Effect.ONCE
-

@@ -36,18 +36,12 @@ TERMINAL = frozenset({Status.SUCCESS, Status.ERROR, Status.CANCELLED})
 
 TRANSITIONS: Mapping[Status, frozenset[Status]] = MappingProxyType(
     {
-        Status.VALIDATING: frozenset(
-            {Status.AWAITING_APPROVAL, Status.SCHEDULED, Status.ERROR, Status.CANCELLED}
-        ),
+        Status.VALIDATING: frozenset({Status.AWAITING_APPROVAL, Status.SCHEDULED, Status.ERROR, Status.CANCELLED}),
         Status.AWAITING_APPROVAL: frozenset(
             {Status.AWAITING_APPROVAL, Status.SCHEDULED, Status.SUCCESS, Status.ERROR, Status.CANCELLED}
         ),
-        Status.SCHEDULED: frozenset(
-            {Status.EXECUTING, Status.AWAITING_APPROVAL, Status.ERROR, Status.CANCELLED}
-        ),
-        Status.EXECUTING: frozenset(
-            {Status.SUCCESS, Status.ERROR, Status.CANCELLED, Status.AWAITING_APPROVAL}
-        ),
+        Status.SCHEDULED: frozenset({Status.EXECUTING, Status.AWAITING_APPROVAL, Status.ERROR, Status.CANCELLED}),
+        Status.EXECUTING: frozenset({Status.SUCCESS, Status.ERROR, Status.CANCELLED, Status.AWAITING_APPROVAL}),
         Status.SUCCESS: frozenset(),
         Status.ERROR: frozenset(),
         Status.CANCELLED: frozenset(),

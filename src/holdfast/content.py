@@ -8,7 +8,9 @@ harmless for a terminal. Nothing here knows where the whole of a cut text is kep
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
 
 from holdfast.model import Data
 
@@ -18,11 +20,21 @@ OUTPUT_LIMIT = 40_000
 HEAD_SHARE = 0.2
 
 
+def encodable(text: str) -> str:
+    """`text` without what UTF-8 cannot say (lone surrogates): it must be writable wherever it goes."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+Text = Annotated[str, AfterValidator(encodable)]
+
+
 class TextPart(Data):
     """Text for the model."""
 
     kind: Literal["text"] = "text"
-    text: str
+    text: Text
+    whole: str | None = None
+    """Where all of it is kept, when `text` is only the two ends."""
 
 
 Part = TextPart
@@ -31,15 +43,15 @@ Part = TextPart
 class CallError(Data):
     """Why a call did not succeed: a stable type for programs, a sentence for the model."""
 
-    type: str
-    message: str
+    type: Text
+    message: Text
 
 
 class Result(Data):
     """What a tool made. `display` is what a person is shown instead of the parts, if it differs."""
 
     parts: tuple[Part, ...] = ()
-    display: str | None = None
+    display: Text | None = None
 
     @classmethod
     def of(cls, text: str, *, display: str | None = None) -> Result:
@@ -74,6 +86,14 @@ def shorten(text: str, limit: int) -> str:
     return text[: max(0, limit - len(note))] + note
 
 
+def said(error: BaseException, limit: int = 1_000) -> str:
+    """An exception's words, whatever its author did to them."""
+    try:
+        return shorten(str(error), limit) or type(error).__name__
+    except Exception:
+        return type(error).__name__
+
+
 def truncate(text: str, limit: int = OUTPUT_LIMIT, *, whole: str | None = None) -> str:
     """Keep 20 % of `limit` from the start of `text` and 80 % from its end (S33); `whole` says where all of it is."""
     if len(text) <= limit:
@@ -100,10 +120,24 @@ _CONTROLS = re.compile(
 )
 
 
+def visible(text: str) -> str:
+    """`text` with every control and invisible character written out: harmless, and nothing in it is hidden.
+
+    For what a person decides on. A command that hides part of itself behind an escape code would run all of it.
+    """
+    return _CONTROLS.sub(lambda found: _written(found[0]), text)
+
+
+def _written(character: str) -> str:
+    code = ord(character)
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
+
+
 def plain(text: str) -> str:
     """`text` without terminal escape codes, control or invisible characters: safe to show anywhere (S32).
 
-    A carriage return that is not part of a line ending starts a new line, so progress bars stay readable.
+    For output, where what an escape code encloses is meant for a terminal and not for a reader. A carriage return that
+    is not part of a line ending starts a new line, so progress bars stay readable.
     """
     text = _ESCAPES.sub("", text.replace("\r\n", "\n")).replace("\r", "\n")
     return _CONTROLS.sub("", text)

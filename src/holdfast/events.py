@@ -13,7 +13,7 @@ from typing import Literal
 from holdfast.approvals import ApprovalId
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
-from holdfast.content import plain, shorten
+from holdfast.content import shorten, visible
 from holdfast.model import Data
 
 SUMMARY_LIMIT = 300
@@ -91,4 +91,4 @@ def _describe(turn_id: str, old: Call | None, call: Call) -> dict[str, object]:
 
 def line(text: str, limit: int = SUMMARY_LIMIT) -> str:
     """A text as an event carries it: short, and harmless for a terminal."""
-    return plain(shorten(text, limit))
+    return visible(shorten(text, limit))

@@ -39,9 +39,7 @@ class FileStorage(StorageDriver):
         """In histories for ever."""
         return "holdfast.files"
 
-    async def store(
-        self, context: StorageDriverStoreContext, payloads: Sequence[Payload]
-    ) -> list[StorageDriverClaim]:
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
         """Write what is not there yet."""
         return [await asyncio.to_thread(self._store, payload) for payload in payloads]
 
@@ -60,7 +58,7 @@ class FileStorage(StorageDriver):
         data = payload.SerializeToString(deterministic=True)
         name = hashlib.sha256(data).hexdigest()
         path = self._path(name)
-        if not path.exists():
+        if not path.exists() or path.stat().st_size != len(data):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
             with os.fdopen(descriptor, "wb") as file:

@@ -1,18 +1,15 @@
 """One Temporal plugin for client, worker and replayer: the same converter, workflows and options everywhere.
 
-    client = await Client.connect("localhost:7233", plugins=[HoldfastPlugin()])
-    worker = Worker(client, task_queue="holdfast")          # the client's plugin configures the worker too
+client = await Client.connect("localhost:7233", plugins=[HoldfastPlugin()])
+worker = Worker(client, task_queue="holdfast")          # the client's plugin configures the worker too
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.converter import DataConverter, ExternalStorage
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import WorkerConfig
 
@@ -22,7 +19,7 @@ from holdfast.activities.model import ModelActivities
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.registry import Registry
 from holdfast.activities.tools import ToolActivities
-from holdfast.payloads import THRESHOLD, FileStorage
+from holdfast.conversion import data_converter
 from holdfast.settings import Settings
 from holdfast.tools import Tool
 from holdfast.workflows.turn import TurnWorkflow
@@ -41,7 +38,11 @@ class HoldfastPlugin(SimplePlugin):
         self.settings = settings or Settings()
         self.outputs = OutputStore(self.settings.outputs)
         self.registry = Registry([*builtin_tools(self.outputs), *tools])
-        super().__init__("holdfast.Plugin", data_converter=self._converter, workflows=[TurnWorkflow])
+        super().__init__(
+            "holdfast.Plugin",
+            data_converter=lambda existing: data_converter(existing, self.settings.payloads),
+            workflows=[TurnWorkflow],
+        )
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add workflows, activities and the options that make stopping quick and recovery fast."""
@@ -56,13 +57,3 @@ class HoldfastPlugin(SimplePlugin):
     def _activities(self, client: Client) -> list[Callable[..., object]]:
         tools = ToolActivities(Gate(self.registry, self.settings.workspace), self.outputs)
         return [tools.validate, tools.execute, ModelActivities(client).step]
-
-    def _converter(self, existing: DataConverter | None) -> DataConverter:
-        """Pydantic and external storage, unless the application brought its own."""
-        converter = existing
-        if converter is None or converter is DataConverter.default:
-            converter = pydantic_data_converter
-        if converter.external_storage is not None:
-            return converter
-        storage = ExternalStorage(drivers=[FileStorage(self.settings.payloads)], payload_size_threshold=THRESHOLD)
-        return dataclasses.replace(converter, external_storage=storage)

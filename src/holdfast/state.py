@@ -93,8 +93,6 @@ class TurnState:
         """Put the finished batch at work aside; a model will read its responses."""
         batch, self.active = self.work, None
         self._close(batch)
-        if self.input.model:
-            self.messages.append(ToolMessage(responses=batch.responses))
 
     def think(self) -> int:
         """Begin a model step; its number."""
@@ -152,9 +150,7 @@ class TurnState:
         """The queued batch with this id, or RequestRefused."""
         batch = next((batch for batch in self.queue if batch.id == batch_id), None)
         if batch is None:
-            raise RequestRefused(
-                "not_queued", f"no queued batch is called {batch_id!r}: it has started, or never was"
-            )
+            raise RequestRefused("not_queued", f"no queued batch is called {batch_id!r}: it has started, or never was")
         return batch
 
     def withdraw(self, batch_id: str) -> BatchResult:
@@ -224,6 +220,8 @@ class TurnState:
 
     def _close(self, batch: Batch) -> None:
         self.done.append(batch)
+        if self.input.model:
+            self.messages.append(ToolMessage(responses=batch.responses))
         after = "withdrawn" if batch.withdrawn else "done"
         self._emit(kind="batch", batch=batch.id, of=len(batch.calls), after=after)
 

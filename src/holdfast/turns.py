@@ -197,9 +197,7 @@ def check_batch(calls: tuple[CallRequest, ...], queued: int = 0) -> None:
             "batch_too_large", f"a batch takes at most {MAX_CALLS} calls, this one has {len(calls)}: split it"
         )
     if queued >= MAX_QUEUED:
-        raise RequestRefused(
-            "queue_full", f"{MAX_QUEUED} batches already wait in this turn: wait for some to finish"
-        )
+        raise RequestRefused("queue_full", f"{MAX_QUEUED} batches already wait in this turn: wait for some to finish")
 
 
 def check_input(input: TurnInput) -> None:

@@ -16,7 +16,7 @@ from pydantic import Field
 from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
-from holdfast.content import plain, shorten
+from holdfast.content import plain, shorten, visible
 from holdfast.model import Data
 from holdfast.state import TurnState
 from holdfast.turns import TurnResult
@@ -24,6 +24,9 @@ from holdfast.turns import TurnResult
 ARGUMENTS_LIMIT = 1_000
 DETAIL_LIMIT = 4_000
 OUTPUT_LIMIT = 1_000
+BRIEF_LIMIT = 400
+MANY = 50
+"""Above so many approvals, each is shown in brief."""
 INBOX_ITEMS = 20
 """Approvals whose summary is kept in the memo; a turn with more is asked by query."""
 
@@ -151,7 +154,7 @@ def call_view(call: Call, place: int, of: int) -> CallView:
         created_at=call.created_at,
         started_at=call.started_at,
         ended_at=call.ended_at,
-        output=_cut(output, OUTPUT_LIMIT) if output else None,
+        output=plain(shorten(output, OUTPUT_LIMIT)) if output else None,
         error_type=_line(call.error.type, 100) if call.error else None,
         error=_cut(call.error.message, OUTPUT_LIMIT) if call.error else None,
     )
@@ -169,6 +172,7 @@ def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
     """One turn, bounded."""
     shown = state.active or (state.done[-1] if state.done else None)
     waiting = state.active.waiting if state.active else ()
+    detail = DETAIL_LIMIT if len(waiting) <= MANY else BRIEF_LIMIT
     every = [call for batch in (*state.done, *([state.active] if state.active else [])) for call in batch.calls]
     return TurnView(
         id=state.turn_id,
@@ -178,7 +182,9 @@ def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
         batch=batch_view(shown) if shown else None,
         batches_done=len(state.done),
         queued=tuple(batch.id for batch in state.queue),
-        approvals=tuple(approval_view(state.turn_id, call, since=since.get(call.id)) for call in waiting),
+        approvals=tuple(
+            approval_view(state.turn_id, call, detail=detail, since=since.get(call.id)) for call in waiting
+        ),
         counts=dict(Counter(call.status.value for call in every)),
         text=_cut(state.text, DETAIL_LIMIT),
         last_event=len(state.events),
@@ -201,7 +207,7 @@ def inbox_summary(turn_id: str, waiting: tuple[Call, ...], since: Mapping[str, d
     """What the memo carries about the calls that wait."""
     return InboxSummary(
         approvals=tuple(
-            approval_view(turn_id, call, detail=400, since=since.get(call.id)) for call in waiting[:INBOX_ITEMS]
+            approval_view(turn_id, call, detail=BRIEF_LIMIT, since=since.get(call.id)) for call in waiting[:INBOX_ITEMS]
         ),
         total=len(waiting),
     )
@@ -223,8 +229,8 @@ def _trim(value: Any, limit: int) -> Any:
 
 
 def _cut(text: str | None, limit: int) -> str | None:
-    return None if text is None else plain(shorten(text, limit))
+    return None if text is None else visible(shorten(text, limit))
 
 
 def _line(text: str, limit: int) -> str:
-    return plain(shorten(text, limit))
+    return visible(shorten(text, limit))

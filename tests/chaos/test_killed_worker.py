@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from holdfast import Turn, TurnInput, TurnResult
+from holdfast import TurnInput, TurnResult
 from holdfast.testing import request, scripted, until
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import worker_process
-from tests.support.waiting import waiting
+from tests.support.waiting import speaking, waiting
 
 
 @pytest.fixture
@@ -25,20 +26,14 @@ async def _exists(path: Path) -> bool:
     return await asyncio.to_thread(path.exists)
 
 
-async def _speaks(turn: Turn) -> bool:
-    """Has a running call's output been seen?"""
-    view = await turn.view()
-    return bool(view.batch) and any(call.live_output for call in view.batch.calls)
-
-
-async def _killed_while(engine: Engine, mark: str, *batch: str, speaking: bool = False) -> TurnResult:
+async def _killed_while(engine: Engine, mark: str, *batch: str, spoken: bool = False) -> TurnResult:
     """Kill the worker once the mark is there (and output was seen); the result after another one took over."""
     calls = tuple(request(tool, counter=f"{tool}-{n}") for n, tool in enumerate(batch))
     async with worker_process(engine) as first:
         turn = await engine.start(TurnInput(batches=(calls,)))
         await until(lambda: _exists(engine.workspace / mark))
-        if speaking:
-            await until(lambda: _speaks(turn))
+        if spoken:
+            await until(lambda: speaking(turn))
         await first.kill()
     async with worker_process(engine):
         return await turn.result()
@@ -63,7 +58,7 @@ async def test_S31_an_idempotent_call_whose_worker_was_killed_is_repeated_by_its
 
 async def test_S31_a_once_call_whose_worker_was_killed_is_never_run_again_and_says_so(engine: Engine) -> None:
     (engine.workspace / "read-1.begun").touch()
-    result = await _killed_while(engine, "once-0.begun", "once", "read", speaking=True)
+    result = await _killed_while(engine, "once-0.begun", "once", "read", spoken=True)
     lost, sibling = result.responses
     assert (engine.workspace / "once-0").read_text() == "x"
     assert lost.status == "error"
@@ -113,7 +108,7 @@ async def test_S3_a_turn_of_many_steps_survives_a_kill_at_every_one(engine: Engi
             await worker.kill()
         async with worker_process(engine) as worker:
             await engine.holdfast.approve(view.approvals[0].approval_id)
-            await until(lambda step=step: _exists(engine.workspace / f"c{step}.begun"))
+            await until(partial(_exists, engine.workspace / f"c{step}.begun"))
             await worker.kill()
     async with worker_process(engine):
         result = await turn.result()

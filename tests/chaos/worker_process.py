@@ -47,13 +47,12 @@ def tools(workspace: Path) -> list[FakeTool]:
             await asyncio.Event().wait()
         return "done"
 
-    common = {"heartbeat_seconds": HEARTBEAT_SECONDS}
     return [
-        FakeTool("once", effect, effect=Effect.ONCE, **common),
-        FakeTool("idempotent", effect, effect=Effect.IDEMPOTENT, **common),
-        FakeTool("read", effect, effect=Effect.READ, safe=True, **common),
-        _SlowToValidate("slow_to_validate", _answer, **common),
-        FakeTool("ask", _answer, asks=True, **common),
+        FakeTool("once", effect, effect=Effect.ONCE, heartbeat_seconds=HEARTBEAT_SECONDS),
+        FakeTool("idempotent", effect, effect=Effect.IDEMPOTENT, heartbeat_seconds=HEARTBEAT_SECONDS),
+        FakeTool("read", effect, effect=Effect.READ, safe=True, heartbeat_seconds=HEARTBEAT_SECONDS),
+        _SlowToValidate("slow_to_validate", _answer, heartbeat_seconds=HEARTBEAT_SECONDS),
+        FakeTool("ask", _answer, asks=True, heartbeat_seconds=HEARTBEAT_SECONDS),
     ]
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 from holdfast import LiveOutput, Turn, TurnInput
 from holdfast.testing import request, until
 from tests.support.engine import Engine
-from tests.support.waiting import executing, waiting
+from tests.support.waiting import executing, speaking, waiting
 
 
 def _alive(pid: int) -> bool:
@@ -68,7 +69,7 @@ async def test_S17_from_the_request_to_the_tool_being_told_takes_under_a_second_
             log = engine.workspace / "told"
             log.unlink(missing_ok=True)
             turn = await _running_shell(engine, f"trap 'date +%s.%N > {log}; exit' TERM; echo ready; sleep 600 & wait")
-            await until(lambda turn=turn: _output(turn, "ready"))
+            await until(partial(speaking, turn, "ready"))
             asked = time.time()
             await turn.cancel()
             await turn.result()
@@ -76,17 +77,12 @@ async def test_S17_from_the_request_to_the_tool_being_told_takes_under_a_second_
     assert sorted(times)[int(0.95 * len(times))] < 1, times
 
 
-async def _output(turn: Turn, words: str) -> bool:
-    view = await turn.view()
-    return bool(view.batch) and any(words in (call.live_output or "") for call in view.batch.calls)
-
-
 async def test_S32_live_output_and_pid_are_visible_while_a_command_runs_and_not_in_the_history(engine: Engine) -> None:
     async with engine.worker():
         fifo = engine.workspace / "go"
         os.mkfifo(fifo)
         turn = await _running_shell(engine, "printf 'secret \\033[31mred\\033[0m\\n'; read line < go; echo end")
-        await until(lambda: _output(turn, "secret red"))
+        await until(lambda: speaking(turn, "secret red"))
         view = await turn.view()
         assert view.batch is not None
         call = view.batch.calls[0]

@@ -1,7 +1,7 @@
 """The turns whose histories are kept: one of every behaviour that was ever released.
 
-`make histories` runs each on a real server and stores its history; `tests/replay` replays them all. A new behaviour gets
-a new entry; an old entry is never changed, since turns like it may still be running somewhere.
+`make histories` runs each on a real server and stores its history; `tests/replay` replays them all. A new behaviour
+gets a new entry; an old entry is never changed, since turns like it may still be running somewhere.
 """
 
 from __future__ import annotations

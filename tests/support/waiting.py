@@ -21,3 +21,10 @@ async def executing(turn: Turn, call_id: str) -> bool:
 async def done(turn: Turn, batch_id: str) -> bool:
     """Has this batch ended?"""
     return (await turn.batch(batch_id)).status == "done"
+
+
+async def speaking(turn: Turn, words: str = "") -> bool:
+    """Has live output with these words been seen?"""
+    view = await turn.view()
+    calls = view.batch.calls if view.batch else ()
+    return any(call.live_output and words in call.live_output for call in calls)

@@ -15,7 +15,7 @@ import holdfast
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
-OUTER = {"__init__", "client", "watching", "plugin", "payloads", "settings", "testing"}
+OUTER = {"__init__", "client", "watching", "conversion", "plugin", "payloads", "queries", "settings", "testing"}
 """Files of src/holdfast that are not the domain: they talk to Temporal, to files or to the environment."""
 DOMAIN = sorted(path for path in SOURCE.glob("*.py") if path.stem not in OUTER)
 FOLDERS = {name: sorted((ROOT / name).rglob("*.py")) for name in ("activities", "workflows", "workers")}

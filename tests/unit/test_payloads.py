@@ -114,7 +114,6 @@ async def test_S42_changed_file_gives_what_nothing_can_decode(
     check_undecodable(*await retrieve(storage, claim))
 
 
-@pytest.mark.xfail(reason="a file that is there is trusted unread, so what was damaged can never be stored again")
 async def test_S42_storing_again_repairs_a_changed_file(storage: FileStorage, folder: Path) -> None:
     [claim] = await store(storage, payload(b"[1]"))
     files(folder)[0].write_bytes(b"garbage")

@@ -88,7 +88,6 @@ def test_S3_conversation_holds_every_call_with_its_one_response() -> None:
     assert (state.result().status, state.result().text) == ("completed", "Done")
 
 
-@pytest.mark.xfail(reason="a model's batch that is stopped while it is queued is answered, but not in the conversation")
 def test_S3_conversation_is_not_left_dangling_by_a_stop_before_the_batch_starts() -> None:
     state = turn(prompt="Hello", model=MODEL)
     state.take_reply(ModelReply(calls=ONE))
@@ -185,12 +184,10 @@ def test_refusal_that_stops_the_turn_says_who_and_what() -> None:
     assert state.stop == ("stopped", "ada refused 't' and stopped the turn")
 
 
-@pytest.mark.xfail(reason="stop_turn with another outcome than cancel is obeyed, and told as a refusal")
 @pytest.mark.parametrize("outcome", ["yes", "respond"])
-def test_approval_does_not_stop_the_turn_as_a_refusal(outcome: str) -> None:
-    state = waiting()
-    state.decide(decision(outcome=outcome, content="x", by="ada", stop_turn=True))
-    assert state.stop is None
+def test_only_a_refusal_can_stop_the_turn(outcome: str) -> None:
+    with pytest.raises(ValueError, match="goes with the outcome `cancel` only"):
+        decision(outcome=outcome, content="x", by="ada", stop_turn=True)
 
 
 def test_S23_same_decision_counts_once_with_and_without_an_id() -> None:

@@ -212,7 +212,6 @@ def test_state_of_a_turn_is_told() -> None:
     assert told(over=True, stop=("cancelled", "x")) == "ended"
 
 
-@pytest.mark.xfail(reason="escape codes are removed with what they enclose: a command can hide part of itself")
 @pytest.mark.parametrize("command", ["ls \x1b]0; ; rm -rf ~ \x07", "ls \x1bP ; rm -rf ~ \x1b\\", "ls \x1b] ; rm -rf ~"])
 def test_S20_nothing_that_would_run_is_hidden_from_the_person_who_approves(command: str) -> None:
     call = a_call("t").model_copy(update={"confirmation": Confirmation(kind="exec", title="t", command=command)})

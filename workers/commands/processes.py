@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -87,7 +88,7 @@ def worker(
     from holdfast.plugin import HoldfastPlugin
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
-    from holdfast.workers.worker import Orphaned, run_worker
+    from holdfast.workers.worker import leave_with, run_worker
 
     logs.configure(verbose=verbose)
     settings = settings_of(data, workspace)
@@ -100,10 +101,10 @@ def worker(
 
     async def work() -> None:
         client = await connect(settings, HoldfastPlugin(settings, tools=more), address=address, embedded=embedded)
-        try:
-            await run_worker(client, settings, say=ready if json else say, parent=parent)
-        except Orphaned:
-            os._exit(FAILED)  # unwinding would wait for a server that is gone
+        tied = asyncio.create_task(leave_with(parent)) if parent else None
+        await run_worker(client, settings, say=ready if json else say)
+        if tied:
+            tied.cancel()
 
     run(work())
 
