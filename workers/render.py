@@ -1,7 +1,8 @@
 """Showing things to a person: text for a terminal, or for whoever reads our lines.
 
-Whatever came from a model, a tool or a person is made harmless (`holdfast.content.plain`) and printed as it is,
-without markup. Colours are rich's concern: only on a terminal, never with NO_COLOR.
+Whatever came from a model, a tool or a person is made harmless and printed as it is, without markup: output loses its
+control characters (`plain`), and what a person is to decide on shows them written out (`visible`), so nothing hides.
+Colours are rich's concern: only on a terminal, never with NO_COLOR.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rich.text import Text
 
 from holdfast.approvals import ApprovalId
 from holdfast.calls import Call
-from holdfast.content import Response, plain, shorten
+from holdfast.content import Response, plain, shorten, visible
 from holdfast.events import Event
 from holdfast.turns import TurnResult
 from holdfast.views import ApprovalView, CallView, TurnView
@@ -50,7 +51,7 @@ def console(*, aside: bool = False) -> Console:
 
 def line(text: str | None, limit: int = 200) -> str:
     """One harmless line of a text."""
-    return shorten(" ".join(plain(text or "").split()), limit)
+    return shorten(" ".join(visible(text or "").split()), limit)
 
 
 def state(status: str) -> Text:
@@ -61,7 +62,7 @@ def state(status: str) -> Text:
 def diff(text: str, limit: int = DIFF_LINES) -> Text:
     """A diff, coloured by line."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
-    lines = plain(text).splitlines()
+    lines = visible(text).split("\n")
     shown = Text()
     for number, row in enumerate(lines[:limit]):
         shown.append(("\n" if number else "") + row, styles.get(row[:1], ""))
@@ -74,8 +75,8 @@ def question(approval: ApprovalView, *, heading: str | None = None) -> Group:
     """What a person is asked to decide on."""
     parts: list[RenderableType] = [Text(heading or line(approval.title), "bold")]
     if approval.command is not None:
-        command = plain(approval.command)
-        parts.append(Text("\n".join(f"  $ {row}" for row in command.splitlines()) or "  $", "yellow"))
+        command = visible(approval.command)
+        parts.append(Text("\n".join(f"  $ {row}" for row in command.split("\n")), "yellow"))
     elif approval.diff is not None:
         parts.append(diff(approval.diff))
     elif approval.arguments:
@@ -269,5 +270,5 @@ def _row(view: CallView) -> Row:
 def _response(found: Response) -> Text:
     text = Text(f"  {found.call_id:6} {line(found.tool, 24):<15} ")
     text.append(f"{found.status:<10}", STYLES.get(found.status, ""))
-    text.append(line(found.text, 160))
+    text.append(line(plain(found.text), 160))
     return text

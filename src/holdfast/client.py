@@ -66,6 +66,8 @@ from holdfast.workflows.attributes import MEMO_KEY, STATE
 
 T = TypeVar("T")
 
+REST_SECONDS = 2.0
+"""How long an inbox waits for a turn that has more to show than its memo holds."""
 UPDATE_SECONDS = 5.0
 """How long an update may take before a decision goes by signal instead."""
 
@@ -166,8 +168,8 @@ class Holdfast:
     async def _rest(self, turn_id: str, known: set[str]) -> list[ApprovalView]:
         """What the memo had no room for."""
         try:
-            view = await self.turn(turn_id).view()
-        except (NoWorker, TurnNotFound):
+            view = await ask(self.client, turn_id, "view", result_type=TurnView, seconds=REST_SECONDS)
+        except (RPCError, WorkflowQueryFailedError):
             return []
         return [item for item in view.approvals if item.approval_id not in known]
 

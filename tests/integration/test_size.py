@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import Payload
 from temporalio.client import WorkflowFailureError
+from temporalio.common import RawValue
 
 from holdfast import CallRequest, Run, TurnInput
-from holdfast.testing import FakeTool, decide_all, request
+from holdfast.testing import FakeTool, decide_all, request, until
 from tests.support.engine import Engine
+from tests.support.waiting import waiting
 
 OUTPUT = 40_000
 
@@ -106,6 +109,42 @@ async def test_S5_tool_names_of_any_shape_are_answered(engine: Engine, name: str
         assert "\x1b" not in (await turn.view()).model_dump_json()
     assert result.responses[0].error is not None
     assert result.responses[0].error.type == "tool_not_registered"
+
+
+def _raw(data: bytes) -> RawValue:
+    return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=data))
+
+
+UNREADABLE = [b"{", b"", b'"\\ud800"', b"[" * 5_000 + b"]" * 5_000, b"9" * 5_000, b"\xff\xfe"]
+
+
+@pytest.mark.parametrize("data", UNREADABLE, ids=lambda data: repr(data[:10]))
+async def test_a_turn_started_with_what_is_no_json_fails_at_once(engine: Engine, data: bytes) -> None:
+    async with engine.worker():
+        handle = await engine.client.start_workflow(
+            "holdfast.turn", _raw(data), id=f"{engine.queue}-unreadable", task_queue=engine.queue
+        )
+        with pytest.raises(WorkflowFailureError) as failure:
+            await handle.result()
+    assert "The turn cannot start" in str(failure.value.cause)
+
+
+async def test_S22_signals_that_are_no_json_or_name_no_payload_change_nothing(engine: Engine) -> None:
+    asking = FakeTool("asking", _long, asks=True)
+    claim = b'{"driverName": "holdfast.files", "claimData": {"sha256": "%s"}}'
+    encoding = {"encoding": b"json/protobuf", "messageType": b"temporal.api.sdk.v1.ExternalStorageReference"}
+    forged = [Payload(metadata=encoding, data=claim % name) for name in (b"0" * 64, b"../../etc/passwd", b"")]
+    async with engine.worker(asking):
+        turn = await engine.start(TurnInput(batches=((request("asking"),),)))
+        view = await until(lambda: waiting(turn))
+        handle = engine.client.get_workflow_handle(turn.id)
+        for data in UNREADABLE:
+            await handle.signal("decide", _raw(data))
+        for payload in forged:
+            await handle.signal("decide", RawValue(payload))
+        assert (await turn.view()).approvals == view.approvals
+        await engine.holdfast.approve(view.approvals[0].approval_id)
+        assert (await turn.result()).responses[0].status == "success"
 
 
 @pytest.mark.parametrize(
