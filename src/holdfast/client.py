@@ -340,6 +340,7 @@ def whoami() -> str:
 
 
 _TRY_SIGNAL = {
+    RPCStatusCode.FAILED_PRECONDITION,  # the limit of updates per run
     RPCStatusCode.RESOURCE_EXHAUSTED,
     RPCStatusCode.DEADLINE_EXCEEDED,
     RPCStatusCode.CANCELLED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -17,8 +18,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from holdfast import Decision, DecisionRefused, Outcome, Run, Turn, TurnInput, TurnNotFound, TurnView
 from holdfast.testing import FakeTool, request, until
 from holdfast.turns import ExecuteInput
-from tests.support.engine import Engine
-from tests.support.server import temporal_command
+from tests.support.engine import Engine, new_engine
+from tests.support.server import start_server, temporal_command
 from tests.support.waiting import waiting
 
 
@@ -272,3 +273,18 @@ async def test_S22_the_executing_activity_runs_nothing_for_a_foreign_workflow(en
         assert not ran.is_set()
         await turn.cancel()
         await turn.result()
+
+
+async def test_S23_when_updates_are_exhausted_decisions_go_by_signal(tmp_path: Path) -> None:
+    few = ["--dynamic-config-value", "history.maxTotalUpdates=2"]
+    async with await start_server(tmp_path / "temporal.db", few) as server:
+        address = server.client.service_client.config.target_host
+        async with new_engine(address, tmp_path / "engine") as engine, engine.worker(ASK):
+            turn, view = await _asked(engine, calls=4)
+            for item in view.approvals:
+                await engine.holdfast.approve(item.approval_id, seconds=1)
+            result = await turn.result()
+            history = await engine.history(turn)
+    assert [response.status for response in result.responses] == ["success"] * 4
+    assert history.count("WORKFLOW_EXECUTION_UPDATE_ACCEPTED") == 2
+    assert history.count("WORKFLOW_EXECUTION_SIGNALED") == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from temporalio.testing import WorkflowEnvironment
@@ -21,12 +22,12 @@ def temporal_command() -> str:
     return found
 
 
-async def start_server(database: Path) -> WorkflowEnvironment:
+async def start_server(database: Path, options: Sequence[str] = ()) -> WorkflowEnvironment:
     """A server on a free port."""
     return await WorkflowEnvironment.start_local(
         dev_server_existing_path=temporal_command(),
         dev_server_database_filename=str(database),
-        dev_server_extra_args=TUNING,
+        dev_server_extra_args=[*TUNING, *options],
         dev_server_log_level="error",
         search_attributes=[STATE, TOOLS, DEADLINE],
     )
