@@ -321,6 +321,10 @@ class Turn:
     async def _query(self, name: str, result_type: type[T], *args: Any) -> T:
         try:
             return await ask(self._client, self.id, name, *args, result_type=result_type)
+        except RPCError as error:
+            if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:  # a task waits for a worker all the time
+                raise _no_worker(self.id) from error
+            raise _translated(error, self.id) from error
         except Exception as error:
             raise _translated(error, self.id) from error
 
@@ -372,7 +376,7 @@ def _translated(error: Exception, turn_id: str) -> HoldfastError:
     if isinstance(error, WorkflowQueryFailedError | WorkflowQueryRejectedError):
         return NoWorker(f"no worker could answer for turn {turn_id!r}: {error}")
     if isinstance(error, TimeoutError | WorkflowUpdateRPCTimeoutOrCancelledError):
-        return NoWorker(f"no worker answered for turn {turn_id!r}: start one with `holdfast worker` or `holdfast up`")
+        return _no_worker(turn_id)
     if isinstance(error, RPCError):
         return _translated_rpc(error, turn_id)
     name = type(error).__name__
@@ -381,13 +385,17 @@ def _translated(error: Exception, turn_id: str) -> HoldfastError:
     return HoldfastError(f"{name}: {error}")
 
 
+def _no_worker(turn_id: str) -> NoWorker:
+    return NoWorker(f"no worker answered for turn {turn_id!r}: start one with `holdfast worker` or `holdfast up`")
+
+
 def _translated_rpc(error: RPCError, turn_id: str) -> HoldfastError:
     if error.status is RPCStatusCode.NOT_FOUND:
         if "already completed" in error.message:
             return RequestRefused("ended", f"turn {turn_id!r} has ended")
         return TurnNotFound(f"no turn is called {turn_id!r}")
     if error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
-        return NoWorker(f"no worker answered for turn {turn_id!r}: start one with `holdfast worker` or `holdfast up`")
+        return _no_worker(turn_id)
     if error.status is RPCStatusCode.UNAVAILABLE:
         return ServerUnavailable(f"the Temporal server does not answer: {error.message}")
     return HoldfastError(f"the Temporal server refused ({error.status.name}): {error.message}")
