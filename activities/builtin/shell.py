@@ -95,8 +95,10 @@ class _Command(Invocation):
             message = f"The command was stopped: it ran longer than {self._seconds:g} seconds"
             raise ToolFailure("timeout", message, _parts(spool)) from None
         except asyncio.CancelledError:
-            await to_the_end(_end(process, run, reading))
-            spool.discard()
+            try:
+                await to_the_end(_end(process, run, reading))
+            finally:
+                spool.discard()
             raise
         await to_the_end(_end(process, run, reading))
         parts = _parts(spool)
