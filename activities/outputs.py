@@ -9,6 +9,8 @@ import codecs
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -35,7 +37,7 @@ class OutputStore:
 
     def bounded(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         """Parts that together respect the limit; the whole is saved when they did not."""
-        if len(parts) == 1 and parts[0].whole:
+        if len(parts) == 1 and parts[0].whole is not None:
             return parts
         text = "\n".join(part.text for part in parts)
         if len(text) <= self.limit:
@@ -60,6 +62,7 @@ class Spool:
         self._file = cast(BinaryIO, os.fdopen(descriptor, "wb"))
         self._hash = hashlib.sha256()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._broken = False
         self._head = ""
         self._tail = ""
         self._size = 0
@@ -69,7 +72,7 @@ class Spool:
 
     def write(self, data: bytes) -> str:
         """Add bytes; the text they are."""
-        self._file.write(data)
+        self._try(lambda: self._file.write(data))
         self._hash.update(data)
         return self._take(self._decoder.decode(data))
 
@@ -92,13 +95,24 @@ class Spool:
         return text
 
     def keep(self) -> str:
-        """Give the file its name. Ends the spool."""
-        self._file.close()
+        """Give the file its name, and say where it is; nothing when the disk was full. Ends the spool."""
         final = self._path.with_name(self._hash.hexdigest() + ".txt")
-        self._path.rename(final)
-        return str(final)
+        self._try(self._file.close)
+        self._try(lambda: self._path.rename(final))
+        return "" if self._broken else str(final)
+
+    def _try(self, step: Callable[[], object]) -> None:
+        """Use the file while that works: on a full disk the command and the ends of its output go on without."""
+        if self._broken:
+            return
+        try:
+            step()
+        except OSError:
+            self._broken = True
+            self.discard()
 
     def discard(self) -> None:
-        """Drop the file. Ends the spool."""
-        self._file.close()
+        """Drop the file, unless it was kept. Ends the spool."""
+        with suppress(OSError):
+            self._file.close()
         self._path.unlink(missing_ok=True)

@@ -73,6 +73,13 @@ class _Command(Invocation):
         return Confirmation(kind="exec", title=self.describe(), command=self._command, programs=programs(self._command))
 
     async def execute(self, run: Run) -> Result:
+        spool = self._outputs.spool()
+        try:
+            return await self._run(run, spool)
+        finally:
+            spool.discard()
+
+    async def _run(self, run: Run, spool: Spool) -> Result:
         # The pipe is our own: asyncio's would make `wait` last until every background child has closed it.
         receiving, sending = os.pipe()
         try:
@@ -85,7 +92,6 @@ class _Command(Invocation):
         finally:
             os.close(sending)
         run.started(process.pid)
-        spool = self._outputs.spool()
         reading = asyncio.create_task(_read(receiving, run, spool))
         try:
             async with asyncio.timeout(self._seconds):
@@ -95,10 +101,7 @@ class _Command(Invocation):
             message = f"The command was stopped: it ran longer than {self._seconds:g} seconds"
             raise ToolFailure("timeout", message, _parts(spool)) from None
         except asyncio.CancelledError:
-            try:
-                await to_the_end(_end(process, run, reading))
-            finally:
-                spool.discard()
+            await to_the_end(_end(process, run, reading))
             raise
         await to_the_end(_end(process, run, reading))
         parts = _parts(spool)

@@ -34,7 +34,7 @@ class TextPart(Data):
     kind: Literal["text"] = "text"
     text: Text
     whole: str | None = None
-    """Where all of it is kept, when `text` is only the two ends."""
+    """Where all of it is kept, when `text` is only the two ends; empty when it could not be kept."""
 
 
 Part = TextPart
@@ -104,7 +104,7 @@ def truncate(text: str, limit: int = OUTPUT_LIMIT, *, whole: str | None = None) 
 
 def joined(head: str, tail: str, omitted: int, *, whole: str | None = None) -> str:
     """The two ends of a long text with a line between them that says what is missing and where it is."""
-    where = f"; the whole output is in {whole}" if whole else ""
+    where = f"; the whole output is in {whole}" if whole else "" if whole is None else "; the rest could not be kept"
     return f"{head}\n… [{omitted:,} characters left out{where}] …\n{tail}"
 
 

@@ -181,3 +181,16 @@ def test_S33_what_was_cut_once_is_not_cut_again(folder: Path) -> None:
     cut = Result(parts=(spool.part(),))
     assert store.bounded_result(cut) == cut
     assert len(files(folder)) == 1
+
+
+def test_full_disk_costs_the_file_and_not_the_ends(folder: Path) -> None:
+    spool = OutputStore(folder, limit=10).spool()
+    spool._file.close()
+    spool._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115 - the spool closes it
+    spool.write(b"0123456789abcdef")
+    part = spool.part()
+    assert part.text.startswith("01\n")
+    assert part.text.endswith("\n89abcdef")
+    assert "the rest could not be kept" in part.text
+    assert OutputStore(folder, limit=10).bounded((part,)) == (part,)
+    assert files(folder) == []
