@@ -10,6 +10,7 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from tests.support.engine import new_engine
@@ -32,11 +33,18 @@ async def record() -> None:
                     turn = await play(engine)
                     await turn.result()
                     history = await engine.client.get_workflow_handle(turn.id).fetch_history()
-                    stored = json.dumps(history.to_json_dict(), indent=1)
+                    stored = json.dumps(_without_traces(history.to_json_dict()), indent=1)
                     (HISTORIES / f"{name}.json").write_text(stored.replace(engine.queue, "holdfast") + "\n")
                     if engine.settings.payloads.exists():
                         shutil.copytree(engine.settings.payloads, PAYLOADS, dirs_exist_ok=True)
                     print(f"recorded {name}: {len(history.events)} events")
+
+
+def _without_traces(value: Any) -> Any:
+    """Stack traces name the files of the machine that recorded them."""
+    if isinstance(value, dict):
+        return {key: _without_traces(item) for key, item in value.items() if key != "stackTrace"}
+    return [_without_traces(item) for item in value] if isinstance(value, list) else value
 
 
 if __name__ == "__main__":
