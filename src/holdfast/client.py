@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from temporalio.client import (
     Client,
+    WorkflowExecution,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
@@ -60,7 +61,7 @@ from holdfast.turns import (
     check_batch,
     check_input,
 )
-from holdfast.views import ApprovalView, InboxSummary, TurnView
+from holdfast.views import ApprovalView, InboxSummary, TurnView, brief_result
 from holdfast.watching import Feeds, WatchItem, live_outputs
 from holdfast.workflows.attributes import MEMO_KEY, STATE
 
@@ -157,7 +158,7 @@ class Holdfast:
         items: list[ApprovalView] = []
         try:
             async for found in self.client.list_workflows(query):
-                memo = InboxSummary.model_validate(await found.memo_value(MEMO_KEY, {}))
+                memo = await _summary_of(found)
                 items += memo.approvals
                 if memo.total > len(memo.approvals):
                     items += await self._rest(found.id, {item.approval_id for item in memo.approvals})
@@ -216,7 +217,7 @@ class Turn:
             view = TurnView(id=self.id, state="ended")
         if result is None:
             result = TurnResult(status="failed", reason=await self._failure(status))
-        return view.model_copy(update={"state": "ended", "result": result})
+        return view.model_copy(update={"state": "ended", "result": brief_result(result)})
 
     async def _failure(self, status: WorkflowExecutionStatus | None) -> str:
         try:
@@ -299,7 +300,7 @@ class Turn:
         description = await self._call(self._handle.describe())
         if description.status is not WorkflowExecutionStatus.RUNNING:
             raise DecisionRefused("not_waiting", f"turn {self.id!r} has ended: nothing in it waits for a decision")
-        memo = InboxSummary.model_validate(await description.memo_value(MEMO_KEY, {}))
+        memo = await _summary_of(description)
         known = [item.digest for item in memo.approvals if item.approval_id == str(address)]
         if known:
             return known[0]
@@ -333,6 +334,14 @@ class Turn:
             return await awaitable
         except Exception as error:
             raise _translated(error, self.id) from error
+
+
+async def _summary_of(found: WorkflowExecution) -> InboxSummary:
+    """What a turn's memo says waits; nothing when somebody wrote something else there."""
+    try:
+        return InboxSummary.model_validate(await found.memo_value(MEMO_KEY, {}))
+    except Exception:
+        return InboxSummary()
 
 
 def whoami() -> str:

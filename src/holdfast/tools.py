@@ -41,6 +41,10 @@ class Effect(StrEnum):
     """Must not be repeated."""
 
 
+_DEFINITION = {"name", "description", "parameters", "effect", "server"}
+"""What an approval is about: a change of any of these is asked about again."""
+
+
 class Declaration(Data):
     """What a tool says of itself, as data: for a model, for the history, for the digest."""
 
@@ -53,8 +57,8 @@ class Declaration(Data):
 
     @property
     def digest(self) -> str:
-        """Changes whenever the definition does."""
-        return canonical_digest(self.model_dump(mode="json"))
+        """Changes whenever the definition does, and not when this class learns a new field."""
+        return canonical_digest(self.model_dump(mode="json", include=_DEFINITION))
 
     def ref(self) -> ToolRef:
         """What a call remembers of its tool."""

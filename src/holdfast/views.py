@@ -16,7 +16,7 @@ from pydantic import Field
 from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
-from holdfast.content import plain, shorten, visible
+from holdfast.content import Response, TextPart, plain, shorten, visible
 from holdfast.model import Data
 from holdfast.state import TurnState
 from holdfast.turns import TurnResult
@@ -100,7 +100,7 @@ class TurnView(Data):
     text: str | None = None
     last_event: int = 0
     result: TurnResult | None = None
-    """Filled by the client once the turn has ended."""
+    """Filled by the client once the turn has ended, with every response cut."""
 
 
 class InboxSummary(Data):
@@ -201,6 +201,23 @@ def _state_of(state: TurnState, waiting: bool) -> ViewState:
     if state.active or state.queue:
         return "running"
     return "thinking" if state.input.model else "idle"
+
+
+def brief_result(result: TurnResult) -> TurnResult:
+    """How a turn ended, bounded: the whole of a response is had by its call."""
+    batches = tuple(
+        batch.model_copy(update={"responses": tuple(map(_brief, batch.responses))}) for batch in result.batches
+    )
+    text = shorten(result.text, DETAIL_LIMIT) if result.text else result.text
+    return result.model_copy(update={"batches": batches, "text": text})
+
+
+def _brief(response: Response) -> Response:
+    output = "\n".join(part.text for part in response.parts)
+    if len(output) <= OUTPUT_LIMIT and len(response.display or "") <= OUTPUT_LIMIT:
+        return response
+    display = shorten(response.display, OUTPUT_LIMIT) if response.display else None
+    return response.model_copy(update={"parts": (TextPart(text=shorten(output, OUTPUT_LIMIT)),), "display": display})
 
 
 def inbox_summary(turn_id: str, waiting: tuple[Call, ...], since: Mapping[str, datetime]) -> InboxSummary:
