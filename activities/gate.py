@@ -17,12 +17,12 @@ from holdfast.approvals import ApprovalId, Decision, Outcome, call_digest
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, said, shorten
 from holdfast.errors import BadInput
+from holdfast.model import problems
 from holdfast.tools import Invocation, Tool
 from holdfast.verdicts import Allow, Ask, Bound, Reject, Verdict
 
 ARGUMENTS_LIMIT = 1_048_576
 """Bytes of one call's arguments."""
-ERRORS_SHOWN = 8
 JUDGE_SECONDS = 20.0
 """What one call's validation may take: a tool's own checks are other people's code, and may hang."""
 
@@ -121,10 +121,5 @@ def _safe(invocation: Invocation) -> bool:
 
 def _explain(tool: Tool, error: ValidationError) -> str:
     """What is wrong with the arguments, in words a model can act on."""
-    problems = []
-    for item in error.errors(include_url=False, include_context=False)[:ERRORS_SHOWN]:
-        where = ".".join(str(step) for step in item["loc"]) or "arguments"
-        given = f", got {shorten(repr(item['input']), 80)}" if item["type"] != "missing" else ""
-        problems.append(f"{where}: {item['msg']}{given}")
     known = ", ".join(tool.Parameters.model_fields)
-    return f"Invalid arguments for {tool.name!r}: {'; '.join(problems)}. Its parameters: {known or 'none'}."
+    return f"Invalid arguments for {tool.name!r}: {problems(error, 'arguments')}. Its parameters: {known or 'none'}."

@@ -26,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.content import shorten
     from holdfast.errors import DecisionRefused, Refused, RequestRefused
     from holdfast.events import EventPage
+    from holdfast.model import problems
     from holdfast.state import TurnState
     from holdfast.turns import (
         WORKFLOW,
@@ -70,8 +71,10 @@ class TurnWorkflow:
         self._bad_input: str | None = None
         try:
             self._state.begin(_read_input(inputs))
-        except (ValidationError, RequestRefused) as error:
-            self._bad_input = f"The turn cannot start: {shorten(str(error), 2_000)}"
+        except RequestRefused as refusal:
+            self._bad_input = f"The turn cannot start: {refusal}"
+        except ValidationError as error:
+            self._bad_input = f"The turn cannot start: {shorten(problems(error, 'input'), 2_000)}"
 
     @workflow.run
     async def run(self, *inputs: Any) -> TurnResult:
@@ -107,8 +110,10 @@ class TurnWorkflow:
         """Take a decision that nobody waits for; what does not count is only logged."""
         try:
             self._state.decide(Decision.model_validate(bodies[0] if len(bodies) == 1 else None))
-        except (DecisionRefused, ValidationError) as error:
-            workflow.logger.warning("A decision was not counted: %s", shorten(str(error), 500))
+        except DecisionRefused as refusal:
+            workflow.logger.warning("A decision was not counted: %s", shorten(str(refusal), 500))
+        except ValidationError as error:
+            workflow.logger.warning("A decision was not counted: %s", shorten(problems(error, "decision"), 500))
 
     # The rest are updates: their senders need the answer, and can repeat a lost one.
     @workflow.update(name="submit")

@@ -129,6 +129,27 @@ class _Listing(Invocation):
             raise ToolFailure("folder_not_readable", f"{self._path!r} cannot be listed: {reason}") from error
 
 
+def difference(path: str, before: bytes | None, after: str) -> str:
+    """What replacing a file's content would change, as a person should see it: nothing that changes is left unsaid."""
+    if before == after.encode("utf-8", "surrogatepass"):
+        return "(no change)"
+    if before is None and not after:
+        return "(a new, empty file)"
+    if before is not None and b"\0" in before:
+        return f"(a binary file of {len(before):,} bytes becomes text of {len(after):,} characters)"
+    old = (before or b"").decode("utf-8", "backslashreplace")
+    if max(len(old), len(after)) > DIFF_LIMIT:
+        return f"(too long for a diff: {len(old):,} characters become {len(after):,})"
+    names = ("/dev/null" if before is None else f"a/{path}", f"b/{path}")
+    lines = difflib.unified_diff(_lines(old), _lines(after), *names)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines whose endings can be told apart: a carriage return is part of its line."""
+    return text.replace("\r\n", "␍\n").replace("\r", "␍").splitlines(keepends=True)
+
+
 class WriteFile(Tool):
     """Writes a whole file, after showing what would change."""
 
@@ -178,20 +199,13 @@ class _Writing(Invocation):
 
     def _diff(self) -> str:
         try:
-            if self._target.exists() and self._target.stat().st_size > 4 * DIFF_LIMIT:
-                return f"(too long for a diff: {self._target.stat().st_size:,} bytes are replaced)"
-            before = self._target.read_text("utf-8", "replace") if self._target.exists() else ""
+            if not self._target.exists():
+                return difference(self._path, None, self._content)
+            if (size := self._target.stat().st_size) > 4 * DIFF_LIMIT:
+                return f"(too long for a diff: {size:,} bytes become {len(self._content):,} characters)"
+            return difference(self._path, self._target.read_bytes(), self._content)
         except OSError as error:
             return f"(the present content cannot be read: {error.strerror or error})"
-        if max(len(before), len(self._content)) > DIFF_LIMIT:
-            return f"(too long for a diff: {len(before):,} characters become {len(self._content):,})"
-        lines = difflib.unified_diff(
-            before.splitlines(keepends=True),
-            self._content.splitlines(keepends=True),
-            f"a/{self._path}",
-            f"b/{self._path}",
-        )
-        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines) or "(no change)"
 
     def _write(self) -> None:
         """By a temporary file and a rename: a reader sees the old content or the new, and a repeat changes nothing."""

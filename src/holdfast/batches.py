@@ -128,6 +128,8 @@ def check_decision(batch: Batch, turn_id: str, decision: Decision) -> Call:
         raise DecisionRefused("unknown_approval", f"nothing here is called {decision.approval_id!r}")
     if call.status is not Status.AWAITING_APPROVAL:
         raise DecisionRefused("not_waiting", f"call {call.id!r} does not wait for a decision: it is {call.status}")
+    if approval.revision > call.revision:
+        raise DecisionRefused("unknown_approval", f"call {call.id!r} was asked about {call.revision} times only")
     if approval.revision != call.revision:
         raise DecisionRefused(
             "old_revision",

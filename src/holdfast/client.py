@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
+from pydantic import ValidationError
 from temporalio.client import (
     Client,
     WorkflowExecution,
@@ -46,6 +47,7 @@ from holdfast.errors import (
     TurnNotFound,
 )
 from holdfast.events import EventPage
+from holdfast.model import problems
 from holdfast.queries import SECONDS, ask
 from holdfast.turns import (
     TASK_QUEUE,
@@ -148,8 +150,8 @@ class Holdfast:
                     "stop_turn": stop_turn,
                 }
             )
-        except ValueError as error:
-            raise BadInput(f"this is not a decision: {error}") from error
+        except ValidationError as error:
+            raise BadInput(f"this is not a decision: {problems(error, 'decision')}") from error
         return await turn.decide(decision, seconds=seconds)
 
     async def inbox(self) -> list[ApprovalView]:
@@ -270,10 +272,11 @@ class Turn:
             raise _translated(error, self.id) from error
         return None
 
-    async def submit(self, calls: list[CallRequest] | tuple[CallRequest, ...]) -> str:
-        """Queue a further batch; its id."""
+    async def submit(self, calls: list[CallRequest] | tuple[CallRequest, ...], *, key: str | None = None) -> str:
+        """Queue a further batch; its id. With a `key` of yours, repeating it queues nothing more."""
         check_batch(tuple(calls))
-        return (await self._update("submit", SubmitBatch(calls=tuple(calls)), Submitted)).batch
+        update_id = f"submit-{key}" if key else None
+        return (await self._update("submit", SubmitBatch(calls=tuple(calls)), Submitted, update_id)).batch
 
     async def withdraw(self, batch_id: str) -> BatchResult:
         """Take a queued batch back."""
@@ -293,6 +296,9 @@ class Turn:
 
     async def cancel(self) -> None:
         """Stop everything; the turn ends as `cancelled`, with every call answered."""
+        description = await self._call(self._handle.describe())
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            raise RequestRefused("ended", f"turn {self.id!r} has ended")
         await self._call(self._handle.cancel())
 
     async def digest_of(self, address: ApprovalId) -> str:
@@ -309,13 +315,19 @@ class Turn:
             raise DecisionRefused("unknown_approval", f"nothing waits under {str(address)!r}: see `holdfast inbox`")
         return call.bound.digest
 
-    async def _update(self, name: str, body: Any, result_type: type[T] | None) -> T:
+    async def _update(self, name: str, body: Any, result_type: type[T] | None, update_id: str | None = None) -> T:
         args = [] if body is None else [body]
         try:
             async with asyncio.timeout(SECONDS):
-                return cast(T, await self._handle.execute_update(name, args=args, result_type=result_type))
+                return cast(
+                    T, await self._handle.execute_update(name, args=args, result_type=result_type, id=update_id)
+                )
         except WorkflowUpdateFailedError as error:
             raise _refusal(error, RequestRefused) from None
+        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            raise NoWorker(
+                f"no worker answered for turn {self.id!r}; one that comes may still do it: look before you repeat it"
+            ) from error
         except Exception as error:
             raise _translated(error, self.id) from error
 

@@ -86,6 +86,15 @@ def shorten(text: str, limit: int) -> str:
     return text[: max(0, limit - len(note))] + note
 
 
+def ends(text: str, limit: int) -> str:
+    """Both ends of `text` when it is long, with what is between them counted: nobody hides at the end of a line."""
+    if len(text) <= limit:
+        return text
+    half = max(0, limit - 50 - 2 * len(f"{len(text):,}")) // 2
+    left_out = f" … [{len(text) - 2 * half:,} of {len(text):,} characters left out] … "
+    return text[:half] + left_out + text[len(text) - half :]
+
+
 def said(error: BaseException, limit: int = 1_000) -> str:
     """An exception's words, whatever its author did to them."""
     try:

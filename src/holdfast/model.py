@@ -7,7 +7,7 @@ errors, so that a misspelt one is not silently dropped).
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Data(BaseModel):
@@ -20,3 +20,14 @@ class Message(BaseModel):
     """Frozen data from outside: a field we do not know is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def problems(error: ValidationError, whole: str = "value", most: int = 8) -> str:
+    """What is wrong with some data (called `whole`), in one line that a person or a model can act on."""
+    found = []
+    for item in error.errors(include_url=False, include_context=False)[:most]:
+        where = ".".join(str(step) for step in item["loc"]) or whole
+        given = repr(item["input"])
+        got = "" if item["type"] == "missing" else f", got {given[:80]}{'…' if len(given) > 80 else ''}"
+        found.append(f"{where}: {item['msg']}{got}")
+    return "; ".join(found)

@@ -105,13 +105,14 @@ class TurnState:
         if not reply.calls:
             self.messages.append(AssistantMessage(text=reply.text))
             self.text = reply.text
-            self._emit(kind="model", after="answered")
+            self._emit(kind="model", after="answered", note=line(reply.text))
             return
         try:
             check_batch(reply.calls)
         except RequestRefused as refusal:
             self.stop_turn("failed", f"The model asked for a batch that cannot run: {refusal}")
             return
+        self._emit(kind="model", after="asked", note=line(reply.text) if reply.text else None)
         batch = self.enqueue(reply.calls)
         ids = tuple(call.id for call in batch.calls)
         self.messages.append(AssistantMessage(text=reply.text, calls=reply.calls, call_ids=ids))

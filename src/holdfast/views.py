@@ -16,7 +16,7 @@ from pydantic import Field
 from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
-from holdfast.content import Response, TextPart, plain, shorten, visible
+from holdfast.content import Response, TextPart, ends, plain, shorten, visible
 from holdfast.model import Data
 from holdfast.state import TurnState
 from holdfast.turns import TurnResult
@@ -48,6 +48,8 @@ class ApprovalView(Data):
     server: str | None = None
     urls: tuple[str, ...] = ()
     arguments: str = ""
+    cut: bool = False
+    """Something of it was too long to be shown here: the whole is had by call."""
     rule: str | None = None
     since: datetime | None = None
 
@@ -115,19 +117,21 @@ def approval_view(
 ) -> ApprovalView:
     """What a person is shown about one waiting call."""
     shown = call.confirmation or Confirmation(kind="info", title=call.tool)
+    arguments, cut = _json(call.bound.arguments if call.bound else {}, min(detail, ARGUMENTS_LIMIT))
     return ApprovalView(
         approval_id=str(ApprovalId(turn_id, call.id, call.revision)),
         digest=call.bound.digest if call.bound else "",
         tool=_line(call.tool, 100),
         kind=shown.kind,
         title=_line(shown.title, 300),
-        command=_cut(shown.command, detail),
+        command=_ends(shown.command, detail),
         programs=tuple(_line(program, 100) for program in shown.programs[:20]),
-        diff=_cut(shown.diff, detail),
+        diff=_ends(shown.diff, detail),
         path=_cut(shown.path, 300),
         server=_cut(shown.server, 100),
         urls=tuple(_line(url, 300) for url in shown.urls[:10]),
-        arguments=_json(call.bound.arguments if call.bound else {}, min(detail, ARGUMENTS_LIMIT)),
+        arguments=arguments,
+        cut=cut or any(len(text or "") > detail for text in (shown.command, shown.diff)),
         rule=call.rule,
         since=since,
     )
@@ -145,7 +149,7 @@ def call_view(call: Call, place: int, of: int) -> CallView:
         tool=_line(call.tool, 100),
         status=call.status,
         title=_line(call.bound.title if call.bound else call.tool, 300),
-        arguments=_json(call.bound.arguments if call.bound else call.request.arguments, ARGUMENTS_LIMIT),
+        arguments=_json(call.bound.arguments if call.bound else call.request.arguments, ARGUMENTS_LIMIT)[0],
         rule=call.rule,
         revision=call.revision,
         stopping=_cut(call.stopping, 300),
@@ -230,14 +234,21 @@ def inbox_summary(turn_id: str, waiting: tuple[Call, ...], since: Mapping[str, d
     )
 
 
-def _json(value: Any, limit: int) -> str:
-    return _line(json.dumps(_trim(value, limit), ensure_ascii=False), limit)
+def _ends(text: str | None, limit: int) -> str | None:
+    return None if text is None else visible(ends(text, limit))
+
+
+def _json(value: Any, limit: int) -> tuple[str, bool]:
+    """JSON of about `limit` characters, and whether it was cut: long strings keep their ends."""
+    trimmed = _trim(value, limit // 2)
+    text = json.dumps(trimmed, ensure_ascii=False)
+    return visible(ends(text, limit)), trimmed != value or len(text) > limit
 
 
 def _trim(value: Any, limit: int) -> Any:
     """Cut long strings before they are serialised: a megabyte must not cost a megabyte for every look at it."""
     if isinstance(value, str):
-        return shorten(value, limit)
+        return ends(value, limit)
     if isinstance(value, dict):
         return {shorten(str(key), 200): _trim(item, limit) for key, item in list(value.items())[:100]}
     if isinstance(value, list):

@@ -16,7 +16,7 @@ from temporalio.worker import Worker
 
 from holdfast import Holdfast, HoldfastPlugin, Settings, Tool, TurnInput
 from holdfast.testing import request
-from tests.cli.support import SECONDS, Home, call
+from tests.cli.support import SECONDS, Home
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"<!-- test: (\w+) -->\n```\w+\n(.*?)```", re.DOTALL)
@@ -56,17 +56,8 @@ def test_the_first_run_of_the_readme_works_as_written(home: Home) -> None:
 
 
 def test_S23_the_stock_command_of_the_readme_decides(home: Home) -> None:
-    home.start("signalled", call("shell", command="echo signalled"))
-    asked = home.seen("signalled", after="awaiting_approval")
-    _shell(
-        home,
-        _blocks("README.md")["signal"],
-        TURN="signalled",
-        APPROVAL=asked["approval_id"],
-        DIGEST=asked["digest"],
-        TEMPORAL_ADDRESS=_address(home),
-    )
-    assert home.seen("signalled", kind="turn")["after"] == "completed"
+    _shell(home, _blocks("README.md")["signal"], TEMPORAL_ADDRESS=_address(home))
+    assert home.seen("clock", kind="turn")["after"] == "completed"
 
 
 def _address(home: Home) -> str:

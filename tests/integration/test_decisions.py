@@ -106,7 +106,7 @@ async def test_S22_a_refused_decision_says_why_and_adds_nothing_to_the_history(e
             ("other_digest", _decision(view, digest="0" * 64)),
             ("other_digest", _decision(view, digest=view.approvals[1].digest)),
             ("old_revision", _decision(view, approval_id=f"{turn.id}/b1c1/0")),
-            ("old_revision", _decision(view, approval_id=f"{turn.id}/b1c1/2")),
+            ("unknown_approval", _decision(view, approval_id=f"{turn.id}/b1c1/2")),
             ("unknown_approval", _decision(view, approval_id=f"{turn.id}/b1c9/1")),
             ("unknown_approval", _decision(view, approval_id=f"{turn.id}/b2c1/1")),
             ("unknown_approval", _decision(view, approval_id="x/b1c1/1")),

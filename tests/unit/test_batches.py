@@ -279,7 +279,7 @@ def test_S21_cancel_ends_the_call_cancelled_with_the_reason(said: dict[str, str]
         ({"approval_id": f"{TURN}/b1c9/1"}, "unknown_approval"),
         ({"approval_id": f"{TURN}/b1c2/1"}, "not_waiting"),
         ({"approval_id": f"{TURN}/b1c1/0"}, "old_revision"),
-        ({"approval_id": f"{TURN}/b1c1/2"}, "old_revision"),
+        ({"approval_id": f"{TURN}/b1c1/2"}, "unknown_approval"),
         ({"digest": "d2"}, "other_digest"),
         ({"digest": ""}, "other_digest"),
         ({"outcome": "respond"}, "no_content"),

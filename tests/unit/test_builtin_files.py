@@ -205,15 +205,19 @@ def test_folder_is_not_written(workspace: Path, path: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "diff"),
     [
-        (None, "a\nb\n", "--- a/a.txt\n+++ b/a.txt\n@@ -0,0 +1,2 @@\n+a\n+b\n"),
+        (None, "a\nb\n", "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1,2 @@\n+a\n+b\n"),
         ("a\nb\n", "a\nc\n", "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"),
         ("a\n", "a\n", "(no change)"),
-        ("a", "", "--- a/a.txt\n+++ b/a.txt\n@@ -1 +0,0 @@\n-a\n"),
+        ("a", "", "--- a/a.txt\n+++ b/a.txt\n@@ -1 +0,0 @@\n-a\n\\ No newline at end of file\n"),
+        ("a\r\n", "a\n", "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a␍\n+a\n"),
+        ("a\r", "a\n", "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a␍\n\\ No newline at end of file\n+a\n"),
+        (None, "", "(a new, empty file)"),
+        ("\0" * 9, "text", "(a binary file of 9 bytes becomes text of 4 characters)"),
     ],
 )
 async def test_S20_confirmation_shows_the_diff(workspace: Path, before: str | None, after: str, diff: str) -> None:
     if before is not None:
-        (workspace / "a.txt").write_text(before)
+        (workspace / "a.txt").write_bytes(before.encode())
     shown = await build(WriteFile(), workspace, path="./a.txt", content=after).should_confirm()
     assert shown is not None
     assert (shown.kind, shown.path, shown.diff) == ("edit", "a.txt", diff)

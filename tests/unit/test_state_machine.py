@@ -105,7 +105,7 @@ LUCK = st.sampled_from([False, False, False, True])
 """What stops everything happens seldom, so that something is left to stop."""
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"revision": -1}, "old_revision"),
-    ({"revision": 1}, "old_revision"),
+    ({"revision": 1}, "unknown_approval"),
     ({"digest": "another"}, "other_digest"),
     ({"turn": "turn-2"}, "unknown_approval"),
     ({"call": "b99c1"}, "unknown_approval"),
