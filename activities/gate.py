@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from holdfast.activities.registry import Registry
+from holdfast.activities.running import contained
 from holdfast.approvals import ApprovalId, Decision, Outcome, call_digest
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, said, shorten
@@ -42,10 +43,25 @@ class Gate:
         self._workspace = workspace
 
     async def judge(self, request: CallRequest) -> Judgement:
-        """The verdict on one call."""
+        """The verdict on one call. A tool that hangs or breaks costs its own call, and no more."""
         tool = self._registry.get(request.tool)
         if tool is None:
             return _reject("tool_not_registered", self._unknown(request.tool))
+        judging = asyncio.create_task(contained(self._judge(tool, request)))
+        try:
+            await asyncio.wait({judging}, timeout=JUDGE_SECONDS)
+        finally:
+            judging.cancel()
+        if not judging.done():
+            return _reject("validation_failed", f"{tool.name!r} took over {JUDGE_SECONDS:g} seconds to be prepared")
+        if judging.cancelled():
+            return _reject("validation_failed", f"{tool.name!r} cancelled its own preparation")
+        error = judging.exception()
+        if error is not None:
+            return _reject(type(error).__name__, f"{tool.name!r} could not be prepared: {said(error)}")
+        return judging.result()
+
+    async def _judge(self, tool: Tool, request: CallRequest) -> Judgement:
         try:
             size = len(request.model_dump_json().encode())
             if size > ARGUMENTS_LIMIT:
@@ -54,21 +70,21 @@ class Gate:
                     f"The arguments of {tool.name!r} take {size:,} bytes; the limit is {ARGUMENTS_LIMIT:,}. "
                     "Pass large content in smaller pieces or by file.",
                 )
-            async with asyncio.timeout(JUDGE_SECONDS):
-                return await self._bind(tool, request)
-        except TimeoutError:
-            return _reject("validation_failed", f"{tool.name!r} took over {JUDGE_SECONDS:g} seconds to be prepared")
+            judgement = await self._bind(tool, request)
+            judgement.verdict.model_dump_json()  # what cannot be written down must fail here, not for the whole batch
         except ValidationError as error:
             return _reject("invalid_tool_params", _explain(tool, error))
         except ValueError as error:
             return _reject("invalid_tool_params", f"Invalid arguments for {tool.name!r}: {said(error)}")
-        except Exception as error:
-            return _reject(type(error).__name__, f"{tool.name!r} could not be prepared: {said(error)}")
+        return judgement
 
     async def _bind(self, tool: Tool, request: CallRequest) -> Judgement:
         # By either name, since the executing worker reads what is written here, and an alias may be for reading only.
-        parsed = tool.Parameters.model_validate(request.arguments, by_alias=True, by_name=True)
-        arguments = parsed.model_dump(mode="json", exclude_unset=True, by_alias=True)
+        given = tool.Parameters.model_validate(request.arguments, by_alias=True, by_name=True)
+        arguments = given.model_dump(mode="json", exclude_unset=True, by_alias=True)
+        parsed = tool.Parameters.model_validate(arguments, by_alias=True, by_name=True)
+        if parsed != given:
+            raise TypeError("its arguments do not survive being written down, so what is shown is not what would run")
         invocation = tool.build(parsed, self._workspace)
         declaration = tool.declaration()
         bound = Bound(

@@ -13,7 +13,9 @@ import time
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 MARKER = "HOLDFAST_CALL"
 TERM_SECONDS = 2.0
@@ -21,18 +23,13 @@ KILL_SECONDS = 5.0
 POLL_SECONDS = 0.02
 
 
-async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
     """Await `work` however often we are cancelled meanwhile: half a clean-up leaves something behind."""
     task = asyncio.create_task(work)
-    cancelled = False
     while not task.done():
-        try:
+        with suppress(asyncio.CancelledError):
             await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-    task.result()
-    if cancelled:
-        raise asyncio.CancelledError
+    return task.result()
 
 
 async def kill_tree(group: int, key: str) -> None:

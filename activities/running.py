@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from temporalio import activity
 
@@ -16,6 +18,8 @@ from holdfast.content import CallError, Part, TextPart, plain, said
 from holdfast.tools import Invocation, ToolFailure
 from holdfast.turns import LiveOutput
 from holdfast.verdicts import CallOutcome, Failed, Finished, Stopped
+
+T = TypeVar("T")
 
 BEAT_SECONDS = 0.4
 """Between heartbeats. A stop reaches the tool on a heartbeat's answer, so this bounds how late it hears (S17)."""
@@ -67,6 +71,15 @@ class LiveRun:
         return (TextPart(text=plain(self._tail)),) if self._tail else ()
 
 
+async def contained(work: Coroutine[Any, Any, T]) -> T:
+    """`work`, except that what asks to end the process ends the call: other people's code may call `sys.exit`."""
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        name = type(error).__name__
+        raise ToolFailure(name, f"The tool raised {name}: {said(error)}") from None
+
+
 async def run_tool(
     invocation: Invocation, run: LiveRun, *, seconds: float, repeatable: bool, outputs: OutputStore
 ) -> CallOutcome:
@@ -74,7 +87,7 @@ async def run_tool(
 
     A worker that shuts down stops its tools: a repeatable one fails its attempt, so that another worker repeats it.
     """
-    tool = asyncio.create_task(invocation.execute(run))
+    tool = asyncio.create_task(contained(invocation.execute(run)))
     deadline = time.monotonic() + seconds
     stopping: str | None = None
     while not tool.done() and time.monotonic() < deadline:
@@ -121,6 +134,9 @@ def _outcome(tool: asyncio.Task[object], run: LiveRun, stopping: str | None, out
         return Stopped(reason=left, parts=partial)
     if tool.cancelled() and stopping == WORKER_SHUTDOWN:
         return Failed(error=CallError(type="worker_shutdown", message=WORKER_SHUTDOWN), parts=partial)
+    if tool.cancelled() and stopping is None:
+        message = "The tool was cancelled, though nobody had stopped it; it may have taken effect"
+        return Failed(error=CallError(type="cancelled_inside", message=message), parts=partial)
     if tool.cancelled():
         return Stopped(reason=stopping or "", parts=partial)
     error = tool.exception()

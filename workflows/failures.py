@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutError
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, FailureError, TimeoutError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.batches import may_repeat
@@ -32,7 +32,7 @@ def outcome_of(error: ActivityError, call: Call) -> CallOutcome:
     return Failed(error=CallError(type=kind, message=reason_of(error)))
 
 
-def reason_of(error: ActivityError) -> str:
+def reason_of(error: FailureError) -> str:
     """The innermost words of a failed activity."""
     return shorten(str(error.cause or error), 2_000)
 

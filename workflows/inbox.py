@@ -10,9 +10,14 @@ from datetime import datetime
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
+    from holdfast.calls import Call
     from holdfast.state import TurnState
     from holdfast.views import inbox_summary
     from holdfast.workflows.attributes import MEMO_KEY, STATE, TOOLS
+
+
+ATTRIBUTE_BYTES = 1_500
+"""The server takes 2,048."""
 
 
 class Inbox:
@@ -35,10 +40,24 @@ class Inbox:
             workflow.upsert_search_attributes(
                 [
                     STATE.value_set("awaiting_approval" if now else "running"),
-                    TOOLS.value_set(sorted({call.tool for call in waiting})),
+                    TOOLS.value_set(_names(waiting)),
                 ]
             )
         if now:
             summary = inbox_summary(self._state.turn_id, waiting, self.since)
             workflow.upsert_memo({MEMO_KEY: summary.model_dump(mode="json")})
         self._published = now
+
+
+def _names(waiting: tuple[Call, ...]) -> list[str]:
+    """The tools that wait, as far as a search attribute holds them: the server ends a turn whose value is too long."""
+    names: list[str] = []
+    for name in sorted({call.tool for call in waiting}):
+        if sum(map(_size, names)) + _size(name) > ATTRIBUTE_BYTES:
+            break
+        names.append(name)
+    return names
+
+
+def _size(name: str) -> int:
+    return len(name.encode()) + 3

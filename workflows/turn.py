@@ -43,6 +43,7 @@ with workflow.unsafe.imports_passed_through():
         TurnResult,
         check_batch,
         check_input,
+        check_waiting,
     )
     from holdfast.views import TurnView, view_of
     from holdfast.workflows.failures import outcome_of, reason_of
@@ -127,6 +128,7 @@ class TurnWorkflow:
         with _refusals_as_failures():
             self._state.check_open()
             check_batch(body.calls, queued=len(self._state.queue))
+            check_waiting(len(body.calls) + sum(map(len, self._state.queue)))
 
     @workflow.update(name="withdraw")
     def withdraw(self, body: BatchAddress) -> BatchResult:
@@ -217,8 +219,10 @@ class TurnWorkflow:
     async def _run_batch(self) -> None:
         """One batch from validation to its last response."""
         self._state.activate()
-        self._spawn(self._validate())
-        while not self._state.work.done:
+        validating = self._spawn(self._validate())
+        # Not before validation has answered, even when a stop has answered everything: a turn that ends with a local
+        # activity under way is refused by the server when it is replayed from the start.
+        while not (self._state.work.done and validating.done()):
             self._start_what_may()
             self._stop_what_should()
             self._inbox.publish()
@@ -293,17 +297,18 @@ class TurnWorkflow:
         if self._defect:
             raise self._defect
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._join)
+        return task
 
     def _join(self, task: asyncio.Task[None]) -> None:
         """A defect in a task must fail the workflow task, where it is seen and retried, not vanish with the task."""
         self._tasks.discard(task)
-        if not task.cancelled() and (defect := task.exception()):
-            self._defect = defect
-            self._state.changed = True
+        self._state.changed = True
+        if not task.cancelled():
+            self._defect = self._defect or task.exception()
 
 
 def _read_input(inputs: tuple[Any, ...]) -> TurnInput:

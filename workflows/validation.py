@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.activities.tools import ToolActivities
@@ -33,7 +33,7 @@ async def validate(batch: Batch) -> dict[str, Verdict]:
             start_to_close_timeout=LOCAL_LIMIT,
             retry_policy=RetryPolicy(maximum_attempts=1),
         )
-    except ActivityError:
+    except FailureError:
         try:
             result = await workflow.execute_activity_method(
                 ToolActivities.validate,
@@ -43,7 +43,7 @@ async def validate(batch: Batch) -> dict[str, Verdict]:
                 heartbeat_timeout=timedelta(seconds=30),
                 retry_policy=RetryPolicy(maximum_attempts=5),
             )
-        except ActivityError as error:
+        except FailureError as error:
             broken = Reject(error=CallError(type="validation_failed", message=reason_of(error)))
             return {call.id: broken for call in batch.calls}
     return {call.id: result.verdicts.get(call.id, _NO_VERDICT) for call in batch.calls}

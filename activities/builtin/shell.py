@@ -83,7 +83,7 @@ class _Command(Invocation):
         # The pipe is our own: asyncio's would make `wait` last until every background child has closed it.
         receiving, sending = os.pipe()
         try:
-            process = await self._begin(sending, run.key)
+            process = await to_the_end(self._begin(sending, run.key))
         except BaseException as error:
             os.close(receiving)
             if not isinstance(error, OSError):
@@ -94,6 +94,8 @@ class _Command(Invocation):
         run.started(process.pid)
         reading = asyncio.create_task(_read(receiving, run, spool))
         try:
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise asyncio.CancelledError  # it came while the command was starting
             async with asyncio.timeout(self._seconds):
                 code = await process.wait()
         except TimeoutError:
@@ -103,6 +105,7 @@ class _Command(Invocation):
         except asyncio.CancelledError:
             await to_the_end(_end(process, run, reading))
             raise
+        # A stop that comes now comes too late: the command has ended, and keeps its result.
         await to_the_end(_end(process, run, reading))
         parts = _parts(spool)
         if code != 0:

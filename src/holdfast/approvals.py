@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
+from holdfast.content import Text
 from holdfast.errors import BadInput
 from holdfast.model import Data, Message
 
@@ -25,15 +26,15 @@ class Confirmation(Data):
     """What a person is shown before a call may run (S20). A tool fills what it knows; validation adds the rest."""
 
     kind: ConfirmationKind
-    title: str
+    title: Text
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     """The arguments as they will execute."""
-    command: str | None = None
-    programs: tuple[str, ...] = ()
-    diff: str | None = None
-    path: str | None = None
-    server: str | None = None
-    urls: tuple[str, ...] = ()
+    command: Text | None = None
+    programs: tuple[Text, ...] = ()
+    diff: Text | None = None
+    path: Text | None = None
+    server: Text | None = None
+    urls: tuple[Text, ...] = ()
 
 
 class Outcome(StrEnum):
@@ -78,8 +79,8 @@ class Decision(Message):
 
     @property
     def key(self) -> str:
-        """What makes this decision itself: its id, or, without one, everything it says."""
-        return self.id or f"anonymous:{canonical_digest(self.model_dump(mode='json'))}"
+        """What makes this decision itself: its approval and its id, or, without one, everything it says."""
+        return f"{self.approval_id}#{self.id or canonical_digest(self.model_dump(mode='json'))}"
 
 
 class ApprovalId(NamedTuple):

@@ -230,7 +230,7 @@ def _apply_outcome(call: Call, outcome: CallOutcome, now: datetime) -> Call:
         case Finished(result=result):
             return _end(call, Status.SUCCESS, now, parts=result.parts, display=result.display)
         case Stopped():
-            reason = call.stopping or outcome.reason or "The call was stopped"
+            reason = ". ".join(filter(None, (call.stopping, outcome.reason))) or "The call was stopped"
             return _cancel(call, "cancelled", reason, now, outcome.parts)
         case Failed() if call.stopping:
             return _cancel(call, "cancelled", call.stopping, now, outcome.parts)

@@ -34,7 +34,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.approvals import ApprovalId, Decision, Outcome
+from holdfast.approvals import ApprovalId, Decision, Outcome, canonical_digest
 from holdfast.calls import Call, CallRequest
 from holdfast.content import shorten
 from holdfast.errors import (
@@ -62,6 +62,7 @@ from holdfast.turns import (
     TurnResult,
     check_batch,
     check_input,
+    check_size,
 )
 from holdfast.views import ApprovalView, InboxSummary, TurnView, brief_result
 from holdfast.watching import Feeds, WatchItem, live_outputs
@@ -90,6 +91,7 @@ class Holdfast:
     async def start(self, input: TurnInput, *, turn_id: str | None = None) -> Turn:
         """Start a turn. An id that is in use, or was, is refused."""
         check_input(input)
+        check_size(len(input.model_dump_json()))
         turn_id = turn_id or f"turn-{uuid4().hex[:12]}"
         if not turn_id.strip() or len(turn_id) > 500:
             raise BadInput("a turn's id has between 1 and 500 characters")
@@ -254,7 +256,8 @@ class Turn:
         """Send a decision: see `Holdfast.decide`."""
         try:
             async with asyncio.timeout(seconds):
-                taken = await self._handle.execute_update("decide", decision, id=decision.id, result_type=Acknowledged)
+                update_id = canonical_digest([decision.approval_id, decision.key])
+                taken = await self._handle.execute_update("decide", decision, id=update_id, result_type=Acknowledged)
                 return cast(Acknowledged, taken)
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
             pass
@@ -275,6 +278,7 @@ class Turn:
     async def submit(self, calls: list[CallRequest] | tuple[CallRequest, ...], *, key: str | None = None) -> str:
         """Queue a further batch; its id. With a `key` of yours, repeating it queues nothing more."""
         check_batch(tuple(calls))
+        check_size(sum(len(call.model_dump_json()) for call in calls))
         update_id = f"submit-{key}" if key else None
         return (await self._update("submit", SubmitBatch(calls=tuple(calls)), Submitted, update_id)).batch
 
@@ -349,11 +353,11 @@ class Turn:
 
 
 async def _summary_of(found: WorkflowExecution) -> InboxSummary:
-    """What a turn's memo says waits; nothing when somebody wrote something else there."""
+    """What a turn's memo says waits, as far as it can be read."""
     try:
         return InboxSummary.model_validate(await found.memo_value(MEMO_KEY, {}))
     except Exception:
-        return InboxSummary()
+        return InboxSummary(total=1)  # something waits: the turn itself knows what
 
 
 def whoami() -> str:

@@ -22,7 +22,7 @@ HEAD_SHARE = 0.2
 
 def encodable(text: str) -> str:
     """`text` without what UTF-8 cannot say (lone surrogates): it must be writable wherever it goes."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 Text = Annotated[str, AfterValidator(encodable)]

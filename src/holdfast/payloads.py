@@ -24,6 +24,9 @@ from temporalio.converter import (
 )
 
 THRESHOLD = 16 * 1024
+TOO_LARGE = 100_000_000
+"""Bytes above which a payload is not even read: decoding it would take longer than a workflow task may."""
+MISSING = b"holdfast/missing"
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 logger = logging.getLogger(__name__)
@@ -61,11 +64,15 @@ class FileStorage(StorageDriver):
         if not path.exists() or path.stat().st_size != len(data):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+            except BaseException:
+                Path(temporary).unlink(missing_ok=True)
+                raise
         return StorageDriverClaim(claim_data={"sha256": name})
 
     def _retrieve(self, claim: StorageDriverClaim) -> Payload:
@@ -73,6 +80,8 @@ class FileStorage(StorageDriver):
         if not _HASH.fullmatch(name):
             return self._missing("a malformed reference")
         try:
+            if self._path(name).stat().st_size > TOO_LARGE:
+                return Payload(metadata={"encoding": b"json/plain"}, data=b"larger than anything we take in")
             data = self._path(name).read_bytes()
         except FileNotFoundError:
             return self._missing(name)
@@ -82,7 +91,25 @@ class FileStorage(StorageDriver):
 
     def _missing(self, what: str) -> Payload:
         logger.warning("No stored payload in %s for %s", self._folder, what)
-        return Payload(metadata={"encoding": b"holdfast/missing"}, data=what.encode())
+        return Payload(metadata={"encoding": MISSING}, data=what.encode())
 
     def _path(self, name: str) -> Path:
         return self._folder / name[:2] / name
+
+
+class Nowhere(StorageDriver):
+    """The driver of references that name no driver we have: finds nothing, stores nothing."""
+
+    def name(self) -> str:
+        """Never in a history."""
+        return "holdfast.nowhere"
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        """Not for storing."""
+        raise OSError("nothing is stored here")
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        """A payload nobody can read, for each."""
+        return [Payload(metadata={"encoding": MISSING}, data=b"a reference to another storage") for _ in claims]

@@ -24,6 +24,10 @@ MAX_CALLS = 1_000
 """Calls in one batch."""
 MAX_QUEUED = 100
 """Batches waiting in one turn."""
+MAX_WAITING = 5_000
+"""Calls waiting in one turn."""
+MAX_BYTES = 64_000_000
+"""Of one input or submission, as JSON."""
 
 
 class ModelReply(Message):
@@ -212,6 +216,21 @@ def check_input(input: TurnInput) -> None:
         raise RequestRefused("no_model", "a prompt needs a model to answer it")
     for number, calls in enumerate(input.batches):
         check_batch(calls, queued=number)
+    check_waiting(sum(map(len, input.batches)))
+
+
+def check_waiting(calls: int) -> None:
+    """RequestRefused when more calls would wait in a turn than it can handle in one task."""
+    if calls > MAX_WAITING:
+        raise RequestRefused("queue_full", f"at most {MAX_WAITING:,} calls can wait in one turn, not {calls:,}")
+
+
+def check_size(size: int) -> None:
+    """RequestRefused when an input or a submission is larger than a turn can read in one task."""
+    if size > MAX_BYTES:
+        raise RequestRefused(
+            "too_large", f"this takes {size:,} bytes; a turn takes {MAX_BYTES:,} at once: pass large content by file"
+        )
 
 
 def batch_result(batch: Batch, status: BatchStatus) -> BatchResult:

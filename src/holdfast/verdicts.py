@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from holdfast.approvals import Confirmation
-from holdfast.content import CallError, Part, Result
+from holdfast.content import CallError, Part, Result, Text
 from holdfast.model import Data
 from holdfast.tools import ToolRef
 
@@ -20,7 +20,7 @@ class Bound(Data):
     """A tool bound to validated arguments: what every verdict on a runnable call carries."""
 
     tool: ToolRef
-    title: str
+    title: Text
     arguments: dict[str, JsonValue]
     """As they will execute."""
     digest: str

@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.errors import TurnNotFound
+from holdfast.errors import NoWorker, TurnNotFound
 from holdfast.events import Event, EventPage
 from holdfast.queries import ask
 from holdfast.turns import LiveOutput
@@ -121,6 +121,8 @@ class _Feed:
             ended = self._ended
             self._news.clear()
             seen = await self._look()
+            if ended and not seen:
+                self.failed = NoWorker(f"turn {self._handle.id!r} has ended, and no worker is there to tell its events")
             if seen or ended:
                 self.finished = self.finished or ended
                 self._notify()

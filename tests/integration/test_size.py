@@ -9,7 +9,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import WorkflowFailureError
 from temporalio.common import RawValue
 
-from holdfast import CallRequest, Run, TurnInput
+from holdfast import CallRequest, RequestRefused, Run, TurnInput
 from holdfast.testing import FakeTool, decide_all, request, until
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
@@ -87,6 +87,22 @@ async def test_an_exception_of_megabytes_is_an_error_like_any_other(engine: Engi
     assert len(result.responses[0].text) < 10_000
 
 
+async def test_more_than_a_turn_can_take_is_refused_at_once(engine: Engine) -> None:
+    with pytest.raises(RequestRefused, match="at most 5,000 calls"):
+        await engine.start(TurnInput(batches=tuple(tuple(request("x") for _ in range(1_000)) for _ in range(6))))
+    with pytest.raises(RequestRefused, match="a turn takes 64,000,000 at once"):
+        await engine.start(TurnInput(batches=(tuple(request("x", data="a" * 900_000) for _ in range(80)),)))
+
+
+async def test_a_hundred_different_tools_can_wait_at_once(engine: Engine) -> None:
+    tools = [FakeTool(f"a_tool_with_quite_a_long_name_number_{n:04}", _long, asks=True) for n in range(100)]
+    async with engine.worker(*tools):
+        turn = await engine.start(TurnInput(batches=(tuple(request(tool.name) for tool in tools),)))
+        await until(lambda: waiting(turn, 100))
+        await turn.cancel()
+        assert (await turn.result()).status == "cancelled"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [None, "text", 7, [1, 2], {"path": None}, {"path": ""}, {"path": "a\0b"}, {"path": {"deep": []}}, {"": 1}],
@@ -115,6 +131,17 @@ def _raw(data: bytes) -> RawValue:
     return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=data))
 
 
+@pytest.mark.parametrize("encoding", [b"unknown", b"json/protobuf", b""])
+async def test_a_turn_started_with_an_unknown_encoding_fails_at_once(engine: Engine, encoding: bytes) -> None:
+    payload = Payload(metadata={"encoding": encoding} if encoding else {}, data=b"x")
+    async with engine.worker():
+        handle = await engine.client.start_workflow(
+            "holdfast.turn", RawValue(payload), id=f"{engine.queue}-unknown", task_queue=engine.queue
+        )
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+
+
 UNREADABLE = [b"{", b"", b'"\\ud800"', b"[" * 5_000 + b"]" * 5_000, b"9" * 5_000, b"\xff\xfe"]
 
 
@@ -133,7 +160,16 @@ async def test_S22_signals_that_are_no_json_or_name_no_payload_change_nothing(en
     asking = FakeTool("asking", _long, asks=True)
     claim = b'{"driverName": "holdfast.files", "claimData": {"sha256": "%s"}}'
     encoding = {"encoding": b"json/protobuf", "messageType": b"temporal.api.sdk.v1.ExternalStorageReference"}
-    forged = [Payload(metadata=encoding, data=claim % name) for name in (b"0" * 64, b"../../etc/passwd", b"")]
+    legacy = {"encoding": b"json/external-storage-reference"}
+    forged = [
+        *(Payload(metadata=encoding, data=claim % name) for name in (b"0" * 64, b"../../etc/passwd", b"")),
+        Payload(metadata=encoding, data=b'{"driverName": "x"}'),
+        Payload(metadata=encoding, data=b"garbage"),
+        Payload(metadata=legacy, data=b'{"driver_name": "x", "driver_claim": {"claim_data": {}}}'),
+        Payload(metadata=legacy, data=b"garbage"),
+        Payload(metadata={"encoding": b"unknown"}, data=b"x"),
+        Payload(),
+    ]
     async with engine.worker(asking):
         turn = await engine.start(TurnInput(batches=((request("asking"),),)))
         view = await until(lambda: waiting(turn))
@@ -142,6 +178,7 @@ async def test_S22_signals_that_are_no_json_or_name_no_payload_change_nothing(en
             await handle.signal("decide", _raw(data))
         for payload in forged:
             await handle.signal("decide", RawValue(payload))
+            await handle.signal("no-such-signal", RawValue(payload))
         assert (await turn.view()).approvals == view.approvals
         await engine.holdfast.approve(view.approvals[0].approval_id)
         assert (await turn.result()).responses[0].status == "success"

@@ -375,7 +375,7 @@ def test_S22_reconsidered_call_goes_back_to_a_person() -> None:
     [
         (Finished(result=Result.of("done")), "success", "done"),
         (Failed(error=BOOM, parts=PARTIAL), "cancelled", "Enough\nhalf"),
-        (Stopped(reason="by itself", parts=PARTIAL), "cancelled", "Enough\nhalf"),
+        (Stopped(reason="by itself", parts=PARTIAL), "cancelled", "Enough. by itself\nhalf"),
         (
             Lost(message="Gone", parts=PARTIAL),
             "cancelled",

@@ -33,7 +33,7 @@ def a_bound(text: str, arguments: dict[str, JsonValue]) -> Bound:
 
 
 def a_question(text: str) -> Confirmation:
-    return Confirmation(
+    return Confirmation.model_construct(
         kind="exec",
         title=text,
         command=text,

@@ -1,0 +1,155 @@
+"""Tools that misbehave in every way: each costs its own call, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from holdfast import Confirmation, Invocation, Run, TurnInput
+from holdfast.testing import FakeTool, request, until
+from tests.support.engine import Engine
+from tests.support.waiting import executing
+
+
+async def _echo(arguments: dict[str, Any], run: Run) -> str:
+    return "echo"
+
+
+ECHO = FakeTool("echo", _echo)
+
+
+def _raising(error: BaseException) -> Callable[..., Any]:
+    async def body(*_: object) -> str:
+        raise error
+
+    return body
+
+
+class _Asking(FakeTool):
+    """Its `should_confirm` is given."""
+
+    def __init__(self, should_confirm: Callable[[], Any]) -> None:
+        super().__init__("bad", _echo)
+        self._should_confirm = should_confirm
+
+    def build(self, arguments: FakeTool.Parameters, workspace: Path) -> Invocation:
+        invocation = super().build(arguments, workspace)
+        invocation.should_confirm = self._should_confirm  # type: ignore[method-assign]
+        return invocation
+
+
+async def _answers(engine: Engine, tool: FakeTool) -> list[tuple[str, str | None]]:
+    async with engine.worker(tool, ECHO):
+        turn = await engine.start(TurnInput(batches=((request("bad"), request("echo")),)))
+        result = await turn.result()
+    return [(response.status, response.error.type if response.error else None) for response in result.responses]
+
+
+ERRORS = [SystemExit(4), KeyboardInterrupt(), asyncio.CancelledError(), TimeoutError("own"), RecursionError("deep")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+async def test_S7_whatever_a_tool_raises_is_the_error_of_its_call(engine: Engine, error: BaseException) -> None:
+    bad, sibling = await _answers(engine, FakeTool("bad", _raising(error)))
+    assert bad[0] == "error"
+    assert sibling == ("success", None)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+async def test_S7_whatever_validation_raises_is_the_error_of_its_call(engine: Engine, error: BaseException) -> None:
+    bad, sibling = await _answers(engine, _Asking(_raising(error)))
+    assert bad[0] == "error"
+    assert sibling == ("success", None)
+
+
+async def test_S7_what_cannot_be_written_down_is_the_error_of_its_call(engine: Engine) -> None:
+    async def strange() -> Confirmation:
+        return Confirmation.model_construct(kind="info", title=object())  # type: ignore[arg-type]
+
+    bad, sibling = await _answers(engine, _Asking(strange))
+    assert bad[0] == "error"
+    assert sibling == ("success", None)
+
+
+async def test_S7_names_that_are_no_utf_8_are_shown_as_well_as_they_can(engine: Engine) -> None:
+    folder = os.fsencode(engine.workspace) + b"/caf\xe9"
+    os.mkdir(folder)
+    os.symlink(folder, os.fsencode(engine.workspace) + b"/link")
+    async with engine.worker(ECHO):
+        calls = (request("write_file", path="link/a.txt", content="x"), request("echo"))
+        turn = await engine.start(TurnInput(batches=(calls,)))
+        view = await until(lambda: _decidable(turn))
+        await engine.holdfast.approve(view.approvals[0].approval_id)
+        result = await turn.result()
+    assert [response.status for response in result.responses] == ["success", "success"]
+
+
+async def _decidable(turn: Any) -> Any:
+    view = await turn.view(live=False)
+    return view if view.approvals else None
+
+
+async def test_S22_arguments_that_would_not_execute_as_they_were_given_are_rejected(engine: Engine) -> None:
+    class Secretive(FakeTool):
+        class Parameters(FakeTool.Parameters):
+            password: SecretStr = SecretStr("")
+
+    tool = Secretive("bad", _echo)
+    async with engine.worker(tool):
+        turn = await engine.start(TurnInput(batches=((request("bad", password="hunter2"),),)))
+        result = await turn.result()
+    assert "do not survive being written down" in result.responses[0].text
+
+
+async def test_S7_a_tool_that_ignores_its_stop_is_left_behind_and_that_is_said(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.activities.running.STOP_SECONDS", 0.5)
+    release = asyncio.Event()
+
+    async def deaf(arguments: dict[str, Any], run: Run) -> str:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        return "at last"
+
+    async with engine.worker(FakeTool("bad", deaf)):
+        turn = await engine.start(TurnInput(batches=((request("bad"),),)))
+        await until(lambda: executing(turn, "b1c1"))
+        await turn.cancel()
+        result = await turn.result()
+        release.set()
+    assert result.responses[0].status == "cancelled"
+    assert "it may still be running" in result.responses[0].text
+
+
+async def test_S17_a_shell_command_stopped_while_it_starts_leaves_nothing_behind(engine: Engine) -> None:
+    async with engine.worker():
+        for _ in range(10):
+            turn = await engine.start(TurnInput(batches=((request("shell", command="sleep 613 & sleep 613"),),)))
+            view = await until(lambda turn=turn: _decidable(turn))  # type: ignore[misc]
+            await engine.holdfast.approve(view.approvals[0].approval_id)
+            await turn.cancel()
+            assert (await turn.result()).status == "cancelled"
+    assert not _commands(b"sleep\x00613\x00")
+
+
+def _commands(line: bytes) -> list[str]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid() and sys.platform == "linux":
+            try:
+                if (entry / "cmdline").read_bytes() == line:
+                    found.append(entry.name)
+            except OSError:
+                continue
+    return found
