@@ -29,6 +29,7 @@ async def spawn(
     env: Mapping[str, str] | None = None,
     stdout: int | IO[bytes] | None = None,
     stderr: int | IO[bytes] | None = None,
+    umask: int = -1,
 ) -> asyncio.subprocess.Process:
     """Start a child that gets the signal `death` when we die. Call it in the main thread: the kernel ties by thread."""
     tether = [sys.executable, "-S", str(_TETHER), str(os.getpid()), str(int(death))]
@@ -40,6 +41,7 @@ async def spawn(
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,
+        umask=umask,
     )
 
 

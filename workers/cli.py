@@ -1,51 +1,37 @@
-"""The command `holdfast`: its tree of commands, and the one place where errors become a sentence and an exit code.
+"""The command `holdfast`: the one place where errors become a sentence and an exit code.
 
-Starting must be quick, so nothing here imports Temporal; and nothing a command does may end in a traceback.
+Nothing a command does may end in a traceback, so this imports next to nothing before it can catch what goes wrong.
 """
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
-import traceback
 from typing import NoReturn
 
-import typer
-
-from holdfast.workers.commands import approvals, catalogue, processes, turns
-from holdfast.workers.commands.options import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, example
-
-app = typer.Typer(
-    name="holdfast",
-    help="Durable tool calls for AI assistants: held for approval, run when all are ready, answered once.",
-    epilog=example("holdfast up", "holdfast demo"),
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-processes.register(app)
-turns.register(app)
-approvals.register(app)
-catalogue.register(app)
+from holdfast.workers.commands.codes import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
 
 
 def main() -> NoReturn:
     """Run the command line. Leaves without the interpreter's own shutdown, in which Temporal's core may abort."""
-    code = _run(sys.argv[1:])
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (BrokenPipeError, ValueError, OSError):
-            code = code or FAILED
+    try:
+        _open_streams()
+        code = _run(sys.argv[1:])
+        code = _flush() or code
+    except KeyboardInterrupt:
+        code = _complain("interrupted", INTERRUPTED)
     os._exit(code)
 
 
 def _run(arguments: list[str]) -> int:
     try:
-        app(arguments, prog_name="holdfast")
+        from holdfast.workers.commands.tree import run_command
+
+        run_command(arguments)
     except SystemExit as leaving:
-        return _code(leaving.code)
+        return _complain("interrupted", INTERRUPTED) if _was_interrupted(leaving) else _code(leaving.code)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
@@ -53,6 +39,35 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:
         return _complain(*_explained(error))
     return OK
+
+
+def _open_streams() -> None:
+    """A stream that was closed swallows what is written; one that cannot say a character writes it out."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # or the next connection becomes standard output
+        pass
+    os.close(descriptor)
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flush() -> int:
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError as error:
+        return FAILED if error.errno == errno.EPIPE else _complain(*_explained(error))
+    except ValueError:
+        return FAILED
+    return OK
+
+
+def _was_interrupted(leaving: SystemExit) -> bool:
+    """Typer turns Ctrl-C into an exit of its own."""
+    return leaving.__context__ is not None and isinstance(leaving.__context__.__cause__, KeyboardInterrupt)
 
 
 def _code(code: object) -> int:
@@ -67,6 +82,8 @@ def _explained(error: Exception) -> tuple[str, int]:
     from holdfast.errors import BadInput, HoldfastError, NoWorker, ServerUnavailable
 
     if os.environ.get("HOLDFAST_TRACEBACK"):
+        import traceback
+
         traceback.print_exception(error)
     text = plain(str(error))
     if isinstance(error, BadInput):
@@ -75,11 +92,17 @@ def _explained(error: Exception) -> tuple[str, int]:
         return text, UNREACHABLE
     if isinstance(error, HoldfastError):
         return text, FAILED
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO):
+        return f"cannot write: {os.strerror(error.errno).lower()}", FAILED
     return f"something went wrong inside: {type(error).__name__}: {text} (HOLDFAST_TRACEBACK=1 shows where)", FAILED
 
 
 def _complain(text: str, code: int) -> int:
-    sys.stderr.write(f"holdfast: {text}\n")
+    try:
+        sys.stderr.write(f"holdfast: {text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass  # nobody can be told
     return code
 
 

@@ -7,10 +7,14 @@ and checks at the end that every promise was kept.
 from __future__ import annotations
 
 import asyncio
+import shlex
+import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from rich.rule import Rule
@@ -31,13 +35,20 @@ from holdfast.workers.commands.options import interactive
 from holdfast.workers.connecting import connect_to
 from holdfast.workers.demo_script import FILES, PROMPT, PUBLISH, SCRIPT, SURVEY, Promise, promises
 from holdfast.workers.following import interruption, unless
-from holdfast.workers.live import keys
+from holdfast.workers.keyboard import keys
 from holdfast.workers.server import EmbeddedServer
 from holdfast.workers.up import WorkerProcess
 
 STEP_SECONDS = 60.0
 """No step of the demo takes longer; on a terminal people take their time, and it does not hold for them."""
 TURN_ID = "demo"
+HEADINGS = {
+    "b2 active": "The second step: a slow check, a read, and publishing",
+    f"{SURVEY} executing": "Kill the worker while a call runs that may be repeated",
+    f"{PUBLISH} executing": "Kill the worker while a call runs that must not be repeated",
+    "b3 active": "The turn finishes",
+}
+"""The chapters that begin with an event, so that no line of the one before comes after."""
 
 
 async def run_demo(*, aside: bool = False) -> Demo:
@@ -70,6 +81,7 @@ class Demo:
         self._refused: set[str] = set()
         self._seen: dict[str, str] = {}
         self._marks: list[tuple[datetime, Text]] = []
+        self._headings = dict(HEADINGS)
         self._console = render.console(aside=aside)
         self._asks = interactive() and not aside
         self._began = time.monotonic()
@@ -107,24 +119,22 @@ class Demo:
         await self._start_worker()
         await self._decide(holdfast, turn)
 
-        self._chapter("The second step: a slow check, a read, and publishing")
         await self._until(lambda: [row.call for row in self._board.waiting] == [PUBLISH])
         await self._decide(holdfast, turn)
 
-        self._chapter("Kill the worker while a call runs that may be repeated")
         await self._until(lambda: self._runs(SURVEY))
         await self._kill_worker()
         self._say("The survey only reads. When its worker stays silent, the next one repeats it.")
         await self._start_worker()
         if PUBLISH not in self._refused:
-            self._chapter("Kill the worker while a call runs that must not be repeated")
             await self._until(lambda: self._runs(PUBLISH))
             await self._kill_worker()
-            self._say("Nobody can know how far the command came. Running it again could publish twice, so Holdfast")
-            self._say("does not; it waits ten silent seconds and tells the model that the outcome is unknown.")
+            self._say(
+                "Nobody can know how far the command came. Running it again could publish twice, so Holdfast does not; "
+                "it waits ten silent seconds and tells the model that the outcome is unknown."
+            )
             await self._start_worker()
 
-        self._chapter("The turn finishes")
         async with asyncio.timeout(STEP_SECONDS):
             result = await turn.result()
             await self._watching
@@ -164,8 +174,11 @@ class Demo:
         async for item in turn.watch():
             self._board.take(item)
             if isinstance(item, Event):
+                if heading := self._headings.pop(f"{item.call or item.batch} {item.after}", None):
+                    self._chapter(heading)
                 if item.kind == "call" and _telling(item):
-                    self._console.print(Text("    ").append_text(render.event(item, since=self._board.events[0].at)))
+                    text = render.event(item, since=self._board.events[0].at, indent="    ")
+                    render.print_line(self._console, text)
             else:
                 self._show_output(item)
 
@@ -203,6 +216,7 @@ class Demo:
             self._act("approved" if yes else "refused", "yellow")
             if not yes:
                 self._refused.add(row.call)
+            await self._until(partial(_decided, row))
 
     async def _asked(self, row: Row) -> bool:
         """What the person at the terminal says."""
@@ -216,24 +230,26 @@ class Demo:
     def _timeline(self) -> None:
         self._chapter("The timeline of the turn")
         began = self._board.events[0].at
-        told = [(event.at, render.event(event, since=began)) for event in self._board.events if _telling(event)]
+        events = [event for event in self._board.events if _telling(event)]
+        told = [(event.at, render.event(event, since=began, indent="  ")) for event in events]
         for at, text in self._marks:
-            clock = f"{(at - began).total_seconds():7.2f} s  "
+            clock = f"  {(at - began).total_seconds():7.2f} s  "
             told.append((at, Text(clock).append_text(text)))
         for _, text in sorted(told, key=lambda item: item[0]):
-            self._console.print(Text("  ").append_text(text))
+            render.print_line(self._console, text)
 
     def _close(self, found: list[Promise]) -> None:
         self._chapter("What was promised")
         for promise in found:
             mark = Text("  kept    " if promise.kept else "  BROKEN  ", "green" if promise.kept else "bold red")
-            self._console.print(mark.append(promise.text, ""))
+            self._console.print(mark.append(promise.text, ""), soft_wrap=False)
         seconds = time.monotonic() - self._began
         self.promises = found
         self._console.print()
         counts = f"{len(self._board.rows)} calls, {self._answers} answers, {self._killed} workers killed"
         self._say(f"{counts}, {seconds:.0f} seconds.")
-        self._say("Your turn: `holdfast up`, then `holdfast turn start --help` in another terminal.")
+        command = _command()
+        self._say(f"Your turn: `{command} up`, then `{command} turn start --help` in another terminal.")
 
     def _chapter(self, title: str) -> None:
         self._console.print()
@@ -243,12 +259,24 @@ class Demo:
             self._console.print(f"== {title}")
 
     def _say(self, text: str) -> None:
-        self._console.print(text)
+        self._console.print(text, soft_wrap=False)
 
     def _act(self, text: str, style: str, *, mark: bool = False) -> None:
         self._console.print(Text(f"  >> {text}", style))
         if mark:
             self._marks.append((datetime.now(UTC), Text(f">> {text}", style)))
+
+
+def _command() -> str:
+    """How this command is called here: by its name, or by its path where the shell does not find it."""
+    if shutil.which("holdfast"):
+        return "holdfast"
+    script = Path(sys.executable).with_name("holdfast")
+    return shlex.quote(str(script)) if script.exists() else f"{shlex.quote(sys.executable)} -m holdfast.workers.cli"
+
+
+def _decided(row: Row) -> bool:
+    return row.status != "awaiting_approval"
 
 
 def _telling(event: Event) -> bool:

@@ -56,9 +56,7 @@ SCRIPT = (
             CallRequest(tool="read_file", arguments={"path": "publish.log"}),
         ),
     ),
-    ModelReply(
-        text="Version 1.1.0 is prepared. Whether it is published I cannot say: read publish.log before repeating it."
-    ),
+    ModelReply(text="That was my part. Before you repeat any of it, read VERSION, release.log and publish.log."),
 )
 
 

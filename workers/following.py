@@ -12,20 +12,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from holdfast.client import Holdfast, Turn
 from holdfast.content import plain
 from holdfast.errors import ServerUnavailable
 from holdfast.events import Event
-from holdfast.turns import WORKFLOW, LiveOutput
+from holdfast.turns import WORKFLOW, LiveOutput, TurnResult
 from holdfast.workers import render
 from holdfast.workers.commands.options import emit, note
 from holdfast.workflows.attributes import STATE
 
 QUIET_SECONDS = 6.0
 """After this long without any event, say that no worker seems to be there."""
+AT_ONCE = 20
+OUTCOME_SECONDS = 3.0
+"""For the outcomes of all listed turns together; a turn whose outcome is not known by then has just ended."""
 
 
 async def follow_lines(turn: Turn) -> bool:
@@ -40,9 +43,9 @@ async def follow_lines(turn: Turn) -> bool:
                 for row in _fresh(item, seen):
                     console.print(f"          {item.call_id:6} │ {row}", soft_wrap=True)
                 continue
-            console.print(render.event(item), soft_wrap=True)
+            render.print_line(console, render.event(item))
             if item.approval_id:
-                console.print(f"          waits: holdfast approve {plain(item.approval_id)}", soft_wrap=True)
+                console.print(f"          waits: holdfast approve {render.quoted(item.approval_id)}", soft_wrap=True)
             sys.stdout.flush()
 
     silence = asyncio.create_task(_mention_silence(turn))
@@ -62,22 +65,43 @@ async def follow_json(turn: Turn) -> None:
 
 async def listed(holdfast: Holdfast, limit: int) -> list[dict[str, Any]]:
     """The newest turns, each with the state the server knows it by."""
-    found = []
     try:
-        async for item in holdfast.client.list_workflows(f"WorkflowType = '{WORKFLOW}'", limit=limit):
-            running = item.status is WorkflowExecutionStatus.RUNNING
-            status = item.status.name.lower() if item.status else "unknown"
-            ended = "ended" if status == "completed" else status
-            found.append(
-                {
-                    "id": item.id,
-                    "state": (item.typed_search_attributes.get(STATE) or "running") if running else ended,
-                    "started": item.start_time.isoformat(timespec="seconds"),
-                    "ended": item.close_time.isoformat(timespec="seconds") if item.close_time else None,
-                }
-            )
+        found = [item async for item in holdfast.client.list_workflows(f"WorkflowType = '{WORKFLOW}'", limit=limit)]
     except RPCError as error:
         raise ServerUnavailable(f"the turns cannot be listed: {error.message}") from error
+    outcomes = await _outcomes(holdfast, [item for item in found if item.status is WorkflowExecutionStatus.COMPLETED])
+    return [
+        {
+            "id": item.id,
+            "state": outcomes.get(item.id) or _state(item),
+            "started": item.start_time.isoformat(timespec="seconds"),
+            "ended": item.close_time.isoformat(timespec="seconds") if item.close_time else None,
+        }
+        for item in found
+    ]
+
+
+def _state(item: WorkflowExecution) -> str:
+    """The state of a turn as the server lists it."""
+    if item.status is WorkflowExecutionStatus.RUNNING:
+        return item.typed_search_attributes.get(STATE) or "running"
+    status = item.status.name.lower() if item.status else "unknown"
+    return "ended" if status == "completed" else status
+
+
+async def _outcomes(holdfast: Holdfast, ended: list[WorkflowExecution]) -> dict[str, str]:
+    """How turns ended, by id, as far as can be told soon."""
+    found: dict[str, str] = {}
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def read(item: WorkflowExecution) -> None:
+        handle = holdfast.client.get_workflow_handle(item.id, run_id=item.run_id, result_type=TurnResult)
+        async with room:
+            found[item.id] = (await handle.result()).status
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(OUTCOME_SECONDS):
+            await asyncio.gather(*map(read, ended), return_exceptions=True)
     return found
 
 

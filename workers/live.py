@@ -7,12 +7,6 @@ an approval that is decided elsewhere meanwhile simply stops being asked.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-import termios
-import tty
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from rich.console import Console, Group, RenderableType
@@ -27,10 +21,11 @@ from holdfast.views import ApprovalView
 from holdfast.workers import render
 from holdfast.workers.board import Board
 from holdfast.workers.following import QUIET_SECONDS, interruption, unless
+from holdfast.workers.keyboard import Keyboard, keys, page, pager
 
 FRAME_SECONDS = 0.15
 RETRY_SECONDS = 1.0
-KEYS = "[y] yes, run it   [n] no   [N] no, and stop the turn   [s] skip, decide later or elsewhere"
+KEYS = "[y] yes  [n] no  [N] no, stop turn  [s] skip  [v] view all"
 ANSWERS = {
     "y": ("proceed_once", False),
     "n": ("cancel", False),
@@ -42,8 +37,8 @@ async def follow_live(holdfast: Holdfast, turn: Turn) -> bool:
     """Show the turn until it ends; False when the viewer left before."""
     console = render.console()
     screen = Screen(holdfast, turn, console)
-    with interruption() as left, keys(screen.press):
-        return await unless(left, screen.run())
+    with interruption() as left, keys(screen.press) as keyboard:
+        return await unless(left, screen.run(keyboard))
 
 
 class Screen:
@@ -55,10 +50,15 @@ class Screen:
         self._console = console
         self._board = Board()
         self._asked: ApprovalView | None = None
+        self._which = ""
+        self._stopped = False
+        self._paged = False
+        self._unsaid: list[RenderableType] = []
         self._skipped: set[str] = set()
         self._mine: set[str] = set()
         self._keys: asyncio.Queue[str] = asyncio.Queue()
         self._began = asyncio.get_running_loop().time()
+        self._live = self._new_live()
 
     def press(self, key: str) -> None:
         """Somebody pressed a key."""
@@ -69,48 +69,59 @@ class Screen:
         while not self._keys.empty():
             self._keys.get_nowait()
 
-    async def run(self) -> None:
+    async def run(self, keyboard: Keyboard) -> None:
         """Watch, draw and ask until the turn ends."""
-        with Live(
-            console=self._console, get_renderable=self._draw, auto_refresh=False, transient=True, redirect_stderr=False
-        ) as live:
-            helpers = [asyncio.create_task(self._redraw(live)), asyncio.create_task(self._ask())]
-            try:
-                async for item in self._turn.watch():
-                    self._board.take(item)
-                    if isinstance(item, Event):
-                        self._notice(item)
-                    for helper in helpers:
-                        if helper.done():
-                            helper.result()
-            finally:
+        self._live.start()
+        helpers = [asyncio.create_task(self._redraw()), asyncio.create_task(self._ask(keyboard))]
+        try:
+            async for item in self._turn.watch():
+                self._board.take(item)
+                if isinstance(item, Event):
+                    self._notice(item)
                 for helper in helpers:
-                    helper.cancel()
-                await asyncio.gather(*helpers, return_exceptions=True)
+                    if helper.done():
+                        helper.result()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            self._live.stop()
+
+    def _new_live(self) -> Live:
+        return Live(
+            console=self._console, get_renderable=self._draw, auto_refresh=False, transient=True, redirect_stderr=False
+        )
 
     def _notice(self, event: Event) -> None:
         """Stop asking about what somebody else has decided."""
         if self._asked and event.kind == "call" and event.call == _call_of(self._asked):
             if self._asked.approval_id not in self._mine:
-                who = f" by {render.line(event.by, 80)}" if event.by else ""
-                self._console.print(Text(f"Decided elsewhere{who}: {event.after.replace('_', ' ')}.", "dim"))
+                self._say(Text(_meanwhile(event), "dim"))
             self._asked = None
 
-    async def _redraw(self, live: Live) -> None:
+    async def _redraw(self) -> None:
         while True:
-            live.refresh()
+            if not self._paged:
+                self._live.refresh()
             await asyncio.sleep(FRAME_SECONDS)
 
     def _draw(self) -> RenderableType:
         board = self._board
         parts: list[RenderableType] = []
         if board.active:
-            room = max(3, self._console.height - 8)
+            room = max(3, self._console.height - 9)
             shown = board.of_batch(board.active)
             if len(shown) > room:
                 shown = [row for row in shown if not row.terminal][:room]
-                parts.append(Text("  ".join(f"{count} {name}" for name, count in board.counts().items()), "dim"))
-            parts.append(render.rows(shown, datetime.now(UTC)))
+                parts.append(
+                    Text(
+                        "  ".join(f"{count} {name.replace('_', ' ')}" for name, count in board.counts().items()), "dim"
+                    )
+                )
+            asked = _call_of(self._asked) if self._asked else None
+            parts.append(render.rows(shown, datetime.now(UTC), asked=asked))
+        if self._asked:
+            parts.append(Text(self._which, "bold", no_wrap=True, overflow="ellipsis"))
         parts.append(self._footer())
         return Group(*parts)
 
@@ -118,6 +129,8 @@ class Screen:
         board = self._board
         if self._asked:
             return Text(KEYS, "bold yellow")
+        if self._stopped:
+            return Text("the turn stops …", "dim")
         if board.waiting and all(row.approval_id in self._skipped | self._mine for row in board.waiting):
             return Text(
                 f"{len(board.waiting)} waiting for a decision: press [a] to be asked, or use `holdfast approve`",
@@ -129,7 +142,7 @@ class Screen:
             return Text(f"waiting for a worker{hint}", "dim")
         return Text("the model thinks …" if board.thinking else "Ctrl-C leaves; the turn goes on", "dim")
 
-    async def _ask(self) -> None:
+    async def _ask(self, keyboard: Keyboard) -> None:
         """Ask about one waiting call after another, for as long as we are watched."""
         while True:
             if self._asked is None:
@@ -139,14 +152,16 @@ class Screen:
                     key = await self._keys.get()
             except TimeoutError:
                 continue
-            if self._asked:
+            if self._asked and key == "v":
+                await self._view(self._asked, keyboard)
+            elif self._asked:
                 await self._answer(self._asked, key)
             elif key == "a":
                 self._skipped.clear()
 
     async def _next_question(self) -> None:
         open_rows = [row for row in self._board.waiting if row.approval_id not in self._skipped | self._mine]
-        if not open_rows:
+        if not open_rows or self._stopped:
             return
         row = open_rows[0]
         try:
@@ -157,25 +172,55 @@ class Screen:
         if row.status != "awaiting_approval" or row.approval_id != approval.approval_id:
             return
         heading = f"\nApprove call {row.place} of {row.of}? {render.line(approval.title)}"
-        self._console.print(render.question(approval, heading=heading))
+        self._say(render.question(approval, heading=heading, more="[v] shows all"))
         self._forget_keys()
+        self._which = f"call {row.place} of {row.of}, {render.subject(approval)}:"
         self._asked = approval
+
+    async def _view(self, approval: ApprovalView, keyboard: Keyboard) -> None:
+        """All of the question in the viewer's pager; without one, all of it is printed."""
+        text = render.whole(approval)
+        command = pager()
+        self._live.stop()
+        self._paged = True
+        try:
+            with keyboard.released():
+                shown = bool(command) and await page(command, text)
+        finally:
+            self._paged = False
+        if not shown:
+            self._console.print(Text(text))
+        for item in self._unsaid:
+            self._console.print(item)
+        self._unsaid.clear()
+        self._forget_keys()
+        self._live = self._new_live()  # a used one would erase what stands above it
+        self._live.start()
+
+    def _say(self, item: RenderableType) -> None:
+        """Print above the board, once no pager covers it."""
+        if self._paged:
+            self._unsaid.append(item)
+        else:
+            self._console.print(item)
 
     async def _answer(self, approval: ApprovalView, key: str) -> None:
         if key == "s":
             self._skipped.add(approval.approval_id)
             self._asked = None
-            self._console.print(Text(f"Skipped; later: holdfast approve {plain(approval.approval_id)}", "dim"))
+            self._console.print(Text(f"Skipped; later: holdfast approve {render.quoted(approval.approval_id)}", "dim"))
         if key not in ANSWERS:
             return
         outcome, stop_turn = ANSWERS[key]
         self._mine.add(approval.approval_id)
         self._asked = None
+        self._stopped = stop_turn
         try:
             counted = await self._holdfast.decide(
                 approval.approval_id, outcome, digest=approval.digest, stop_turn=stop_turn
             )
         except HoldfastError as error:
+            self._stopped = False
             self._console.print(Text(f"That did not count: {plain(str(error))}", "red"))
             return
         words = {"y": "Approved.", "n": "Refused.", "N": "Refused, and the turn stops."}[key]
@@ -183,27 +228,12 @@ class Screen:
         self._console.print(Text(words + signal, "dim"))
 
 
-@contextmanager
-def keys(press: Callable[[str], None]) -> Iterator[None]:
-    """Single keys from the terminal, until the end of the block; Ctrl-C stays a signal."""
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-    loop = asyncio.get_running_loop()
-
-    def read() -> None:
-        data = os.read(descriptor, 1024).decode("utf-8", "ignore")
-        if not data:
-            loop.remove_reader(descriptor)
-        elif not data.startswith("\x1b"):  # arrows and function keys are no answers
-            press(data[0])
-
-    tty.setcbreak(descriptor)  # which also drops what was typed before
-    loop.add_reader(descriptor, read)
-    try:
-        yield
-    finally:
-        loop.remove_reader(descriptor)
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+def _meanwhile(event: Event) -> str:
+    """What happened to a call that was being asked about."""
+    if event.by or event.after != "cancelled":
+        who = f" by {render.line(event.by, 80)}" if event.by else ""
+        return f"Decided elsewhere{who}: {event.after.replace('_', ' ')}."
+    return "Call stopped with the turn." if "the turn" in (event.error or "").lower() else "Call stopped elsewhere."
 
 
 def _call_of(approval: ApprovalView) -> str:

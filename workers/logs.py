@@ -7,6 +7,7 @@ with the exception's words says as much, unless `verbose` asks for more.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
@@ -14,6 +15,8 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 from holdfast.content import plain, shorten
 
 LINE_LIMIT = 1_000
+_FIELDS = re.compile(r"\s*\(\{.*\}\)")
+_LINK = re.compile(r"\s*(?:For further information visit )?https?://\S+")
 
 
 class OneLine(logging.Formatter):
@@ -25,10 +28,16 @@ class OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         short = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None, "stack_info": None})
-        text = super().format(short)
+        text = _gist(super().format(short))
         if record.exc_info and record.exc_info[1] is not None:
-            text = f"{text}: {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
+            text = f"{text}: {type(record.exc_info[1]).__name__}: {_gist(str(record.exc_info[1]))}"
         return shorten(" ".join(plain(text).split()), LINE_LIMIT)
+
+
+def _gist(text: str) -> str:
+    """The first line, without the fields that Temporal adds and without links: pydantic writes pages."""
+    first = next(iter(text.strip().splitlines()), "")
+    return _LINK.sub("", _FIELDS.sub("", first)).rstrip()
 
 
 def configure(*, verbose: bool = False) -> None:

@@ -8,6 +8,7 @@ Colours are rich's concern: only on a terminal, never with NO_COLOR.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -24,11 +25,13 @@ from holdfast.events import Event
 from holdfast.turns import TurnResult
 from holdfast.views import ApprovalView, CallView, TurnView
 from holdfast.workers.board import Row
+from holdfast.workers.cutting import LINE_LIMIT, count_changes, cut_diff, cut_lines
 
 _JUSTIFY: tuple[JustifyMethod, ...] = ("left", "left", "right", "left")
 WIDE = 1_000
 """Columns when nobody looks: lines are not to be broken for a pipe."""
-DIFF_LINES = 400
+QUESTION_LINES = 60
+"""Lines of a command or a diff in a question: what is asked must not scroll away."""
 STYLES = {
     "validating": "dim",
     "awaiting_approval": "bold yellow",
@@ -49,6 +52,11 @@ def console(*, aside: bool = False) -> Console:
     return Console(highlight=False, markup=False, emoji=False, width=width, soft_wrap=True, stderr=aside)
 
 
+def print_line(target: Console, text: Text) -> None:
+    """One line, cut to the width of a terminal."""
+    target.print(text, no_wrap=True, overflow="ellipsis", soft_wrap=False)
+
+
 def line(text: str | None, limit: int = 200) -> str:
     """One harmless line of a text."""
     return shorten(" ".join(visible(text or "").split()), limit)
@@ -59,35 +67,68 @@ def state(status: str) -> Text:
     return Text(status.replace("_", " "), STYLES.get(status, ""))
 
 
-def diff(text: str, limit: int = DIFF_LINES) -> Text:
-    """A diff, coloured by line."""
-    styles = {"+": "green", "-": "red", "@": "cyan"}
-    lines = visible(text).split("\n")
+def diff(text: str, limit: int | None = None) -> Text:
+    """A diff, coloured by line; one over the limit begins with its counts and shows both ends of every change."""
+    styles = {"+": "green", "-": "red", "@": "cyan", "…": "dim"}
+    lines = visible(text).removesuffix("\n").split("\n")
     shown = Text()
-    for number, row in enumerate(lines[:limit]):
+    if limit and len(lines) > limit:
+        shown.append(f"{count_changes(lines)}\n", "bold")
+    if limit:
+        lines = cut_diff(lines, limit)
+    for number, row in enumerate(lines):
         shown.append(("\n" if number else "") + row, styles.get(row[:1], ""))
-    if len(lines) > limit:
-        shown.append(f"\n… {len(lines) - limit:,} more lines", "dim")
     return shown
 
 
-def question(approval: ApprovalView, *, heading: str | None = None) -> Group:
-    """What a person is asked to decide on."""
+def question(approval: ApprovalView, *, heading: str | None = None, more: str | None = None) -> Group:
+    """What a person is asked to decide on, bounded; `more` says where all of it is, when it is cut."""
     parts: list[RenderableType] = [Text(heading or line(approval.title), "bold")]
     if approval.command is not None:
-        command = visible(approval.command)
-        parts.append(Text("\n".join(f"  $ {row}" for row in command.split("\n")), "yellow"))
+        rows = cut_lines(visible(approval.command).split("\n"), QUESTION_LINES)
+        parts.append(Text("\n".join(f"  $ {row}" for row in rows), "yellow"))
     elif approval.diff is not None:
-        parts.append(diff(approval.diff))
+        parts.append(diff(approval.diff, QUESTION_LINES))
     elif approval.arguments:
         parts.append(Text(f"  {line(approval.arguments, 1_000)}"))
+    if len(approval.programs) > 1:
+        parts.append(Text(f"  runs: {line(', '.join(approval.programs), 500)}", "dim"))
     if approval.server or approval.urls:
         parts.append(Text("  " + line(" ".join(filter(None, [approval.server, *approval.urls])), 500)))
+    if approval.cut or any(_too_long(text) for text in (approval.command, approval.diff)):
+        parts.append(Text(f"  cut: {more or _see_all(approval)}", "bold"))
     return Group(*parts)
 
 
+def _too_long(text: str | None) -> bool:
+    lines = (text or "").removesuffix("\n").split("\n")
+    return len(lines) > QUESTION_LINES or max(map(len, lines)) > LINE_LIMIT
+
+
+def _see_all(approval: ApprovalView) -> str:
+    address = ApprovalId.parse(approval.approval_id)
+    return f"see all with `holdfast turn show {quoted(address.turn)} --call {address.call}`"
+
+
+def whole(approval: ApprovalView) -> str:
+    """All of what a person is asked to decide on, as text."""
+    details = [approval.command, approval.diff, approval.arguments]
+    parts = [approval.title, next((text for text in details if text), ""), approval.server or "", *approval.urls]
+    return visible("\n\n".join(part for part in parts if part)) + "\n"
+
+
+def subject(approval: ApprovalView) -> str:
+    """What a call is about, in a few words: a file, a command, or its title."""
+    return line(f"{approval.tool} {approval.path or approval.command or approval.title}")
+
+
+def quoted(text: str) -> str:
+    """Text to be pasted into a shell."""
+    return shlex.quote(plain(text))
+
+
 def whole_approval(turn_id: str, call: Call) -> ApprovalView:
-    """All of what a person is shown of a call, where a view holds only the beginning."""
+    """All of what a person is shown of a call, where a view is cut."""
     shown = call.confirmation
     arguments = call.bound.arguments if call.bound else {}
     return ApprovalView(
@@ -97,6 +138,7 @@ def whole_approval(turn_id: str, call: Call) -> ApprovalView:
         kind=shown.kind if shown else "info",
         title=shown.title if shown else call.tool,
         command=shown.command if shown else None,
+        programs=shown.programs if shown else (),
         diff=shown.diff if shown else None,
         path=shown.path if shown else None,
         server=shown.server if shown else None,
@@ -105,21 +147,29 @@ def whole_approval(turn_id: str, call: Call) -> ApprovalView:
     )
 
 
-def inbox(approvals: list[ApprovalView]) -> Group:
-    """Everything that waits, newest first."""
-    if not approvals:
+def inbox(shown: list[ApprovalView], *, total: int, turns: int) -> Group:
+    """What waits, newest first, and how much there is."""
+    if not shown:
         return Group(Text("Nothing waits for a decision."))
+    first = quoted(shown[0].approval_id)
+    some = "" if len(shown) == total else f", the newest {len(shown)} shown"
+    counts = f"{total} {'waits' if total == 1 else 'wait'} in {turns} turn{'' if turns == 1 else 's'}{some}"
+    hint = f"Decide: holdfast approve {first}   or: holdfast deny {first}"
+    return Group(approvals(shown), Text(hint, "dim"), Text(counts, "dim"))
+
+
+def approvals(shown: Iterable[ApprovalView]) -> Group:
+    """Things that wait, each with its id."""
     blocks: list[RenderableType] = []
-    for item in approvals:
+    for item in shown:
         head = Text(plain(item.approval_id), "bold")
         head.append(f"   {line(item.tool, 60)}, {ago(item.since)}", "dim")
         blocks += [head, question(item), Text("")]
-    first = plain(approvals[0].approval_id)
-    return Group(*blocks, Text(f"Decide: holdfast approve {first}   or: holdfast deny {first}", "dim"))
+    return Group(*blocks)
 
 
-def rows(shown: Iterable[Row], now: datetime | None = None) -> Table:
-    """Calls with their states, one line each, and the end of the output of those that run."""
+def rows(shown: Iterable[Row], now: datetime | None = None, *, asked: str | None = None) -> Table:
+    """Calls with their states, one line each, and the end of the output of those that run; `asked` is marked."""
     lines = list(shown)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for justify in _JUSTIFY:
@@ -129,16 +179,16 @@ def rows(shown: Iterable[Row], now: datetime | None = None) -> Table:
         what = _cut(line(row.error or row.title, 300))
         status = Text("stopping", "magenta") if row.stopping else state(row.status)
         ran = took(row.started, row.ended, now)
-        table.add_row(Text(_place(row), "dim"), status, ran, Text(line(row.tool, 20)), what)
+        table.add_row(_place(row, row.call == asked), status, ran, Text(line(row.tool, 20)), what)
         for tail in plain(row.tail).rstrip().splitlines()[-3:] if not row.terminal else ():
             table.add_row("", "", "", "", _cut(f"│ {line(tail)}", "dim"))
     return table
 
 
-def event(item: Event, *, since: datetime | None = None) -> Text:
+def event(item: Event, *, since: datetime | None = None, indent: str = "") -> Text:
     """One event as a line; with `since`, its time is relative."""
     clock = f"{(item.at - since).total_seconds():7.2f} s" if since else item.at.astimezone().strftime("%H:%M:%S")
-    text = Text(f"{clock}  ")
+    text = Text(f"{indent}{clock}  ")
     if item.kind == "call":
         text.append(f"{line(item.call, 20):6} {item.place}/{item.of}  {line(item.tool, 24):<15} ")
         text.append(f"{item.after.replace('_', ' '):<18}", STYLES.get(item.after, ""))
@@ -178,12 +228,12 @@ def result(ended: TurnResult) -> list[RenderableType]:
     """How a turn ended: every response, then the answer."""
     parts: list[RenderableType] = []
     if ended.reason:
-        parts.append(Text(f"  {line(ended.reason, 1_000)}"))
+        parts.append(prose(f"  {line(ended.reason, 1_000)}"))
     for batch in ended.batches:
         parts.append(Text(f"batch {batch.id}: {batch.status}", "dim"))
         parts += [_response(found) for found in batch.responses]
     if ended.text is not None:
-        parts += [Text(""), Text(plain(ended.text))]
+        parts += [Text(""), prose(ended.text)]
     return parts
 
 
@@ -205,7 +255,7 @@ def call(whole: Call) -> Group:
     arguments = whole.bound.arguments if whole.bound else whole.request.arguments
     parts += [Text("arguments", "dim"), Text(plain(json.dumps(arguments, ensure_ascii=False, indent=2)))]
     if whole.confirmation and whole.confirmation.diff:
-        parts += [Text("diff", "dim"), diff(whole.confirmation.diff, limit=100_000)]
+        parts += [Text("diff", "dim"), diff(whole.confirmation.diff)]
     if whole.response:
         output = "\n".join(part.text for part in whole.response.parts)
         parts += [Text("output", "dim"), Text(plain(output))]
@@ -234,6 +284,16 @@ def ago(then: datetime | None) -> str:
     return f"{seconds} s ago"
 
 
+def local(moment: str | None) -> str:
+    """A moment as the clock here shows it."""
+    return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else ""
+
+
+def prose(text: str) -> Text:
+    """Text that is broken between words on a terminal, and not at all elsewhere."""
+    return Text(plain(text), no_wrap=not sys.stdout.isatty())
+
+
 def took(started: datetime | None, ended: datetime | None, now: datetime | None = None) -> str:
     """How long a call has run."""
     end = ended or now
@@ -246,8 +306,9 @@ def _cut(text: str, style: str = "") -> Text:
     return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
-def _place(row: Row) -> str:
-    return f"{row.place}/{row.of}"
+def _place(row: Row, asked: bool) -> Text:
+    mark = "▸" if asked else " "
+    return Text(f"{mark} {line(row.call, 20)} {row.place}/{row.of}", "bold yellow" if asked else "dim")
 
 
 def _row(view: CallView) -> Row:
@@ -268,7 +329,7 @@ def _row(view: CallView) -> Row:
 
 
 def _response(found: Response) -> Text:
-    text = Text(f"  {found.call_id:6} {line(found.tool, 24):<15} ")
+    text = _cut(f"  {found.call_id:6} {line(found.tool, 24):<15} ")
     text.append(f"{found.status:<10}", STYLES.get(found.status, ""))
     text.append(line(plain(found.text), 160))
     return text

@@ -90,6 +90,7 @@ class EmbeddedServer:
                 env=_environment(),
                 stdout=log,
                 stderr=log,
+                umask=0o077,  # its database holds every argument and result
             )
         found = ServerAddress(f"{HOST}:{port}", f"http://{HOST}:{ui_port}", self._process.pid)
         try:

@@ -177,3 +177,77 @@ def test_the_installed_script_is_the_same_command(empty: Home) -> None:
     script = Path(sys.executable).with_name("holdfast")
     done = subprocess.run([script, "version"], capture_output=True, text=True, timeout=30, check=True, env=empty.env)
     assert done.stdout.startswith("holdfast ")
+
+
+def test_everything_that_waits_in_a_turn_is_listed_and_approved_as_shown(home: Home) -> None:
+    home.start("whole", call("shell", command="echo one | cat"), call("write_file", path="whole.txt", content="hi\n"))
+    home.start("beside", call("shell", command="echo beside"))
+    home.seen("whole", call="b1c2", after="awaiting_approval")
+    home.seen("beside", after="awaiting_approval")
+    found = home.json("inbox", "--turn", "whole", "--limit", "1")
+    assert (len(found["approvals"]), found["total"], found["turns"]) == (1, 2, 1)
+    shown = home.run("inbox", "--turn", "whole").stdout
+    assert shown.rstrip().endswith("2 wait in 1 turn")
+    assert "runs: echo, cat" in shown
+    assert "beside" not in shown
+
+    done = home.run("approve", "--turn", "whole")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.index("$ echo one | cat") < done.stdout.index("whole/b1c1/1: decided")
+    assert "whole/b1c2/1: decided; the call is scheduled." in done.stdout
+    assert home.seen("whole", kind="turn")["after"] == "completed"
+    late = home.run("approve", "--turn", "whole")
+    assert (late.returncode, late.stdout) == (1, "")
+    assert "turn 'whole' has ended" in late.stderr
+
+    denied = home.json("deny", "--turn", "beside", "--stop-turn")
+    assert [item["status"] for item in denied["decisions"]] == ["cancelled"]
+
+
+def test_all_calls_of_a_turn_are_refused_before_it_stops(home: Home) -> None:
+    home.start("alltold", call("shell", command="echo one"), call("shell", command="echo two"))
+    home.seen("alltold", call="b1c2", after="awaiting_approval")
+    denied = home.json("deny", "--turn", "alltold", "--stop-turn")
+    assert [item["counted"] for item in denied["decisions"]] == [True, True]
+    assert home.seen("alltold", kind="turn")["after"] == "stopped"
+
+
+def test_an_ended_turn_is_not_cancelled(home: Home) -> None:
+    home.start("over", call("list_directory"))
+    home.seen("over", kind="turn")
+    for more in ([], ["--call", "b1c1"]):
+        done = home.run("turn", "cancel", "over", *more)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "turn 'over' has ended" in done.stderr
+
+
+def test_a_long_command_is_cut_in_its_middle_and_the_listing_says_where_all_of_it_is(home: Home) -> None:
+    command = "echo begin; " + "true; " * 3_000 + "echo end"
+    home.start("it's long", call("shell", command=command))
+    home.seen("it's long", after="awaiting_approval")
+    for arguments in (["inbox", "--turn", "it's long"], ["turn", "show", "it's long"]):
+        shown = home.run(*arguments).stdout
+        assert "$ echo begin" in shown
+        assert "echo end\n" in shown
+        assert """cut: see all with `holdfast turn show 'it'"'"'s long' --call b1c1`""" in shown
+    assert "b1c1 1/1" in home.run("turn", "show", "it's long").stdout
+    assert command in home.run("turn", "show", "it's long", "--call", "b1c1").stdout
+
+
+def test_what_the_output_cannot_say_is_written_out(home: Home) -> None:
+    home.start("ünïcode", call("shell", command="echo ☃"))
+    home.seen("ünïcode", after="awaiting_approval")
+    done = home.run("turn", "show", "ünïcode", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "$ echo \\u2603" in done.stdout
+
+
+def test_the_list_of_turns_tells_how_they_ended(home: Home) -> None:
+    home.start("good", call("list_directory"))
+    home.start("halted", call("shell", command="true"))
+    home.seen("good", kind="turn")
+    home.seen("halted", after="awaiting_approval")
+    home.json("deny", "--turn", "halted", "--stop-turn")
+    home.seen("halted", kind="turn")
+    states = {turn["id"]: turn["state"] for turn in home.json("turn", "list")["turns"]}
+    assert (states["good"], states["halted"]) == ("completed", "stopped")

@@ -12,11 +12,11 @@ import pexpect  # type: ignore[import-untyped]
 
 from tests.cli.support import COMMAND, SECONDS, Home, call
 
-KEYS = r"\[s\] skip"
+KEYS = r"\[v\] view all"
 
 
 @contextmanager
-def terminal(home: Home, *arguments: str, **env: str) -> Iterator[Any]:
+def terminal(home: Home, *arguments: str, columns: int = 120, **env: str) -> Iterator[Any]:
     """The command on a terminal of its own."""
     child = pexpect.spawn(
         COMMAND[0],
@@ -24,7 +24,7 @@ def terminal(home: Home, *arguments: str, **env: str) -> Iterator[Any]:
         env={**home.env, **env},
         cwd=str(home.folder),
         encoding="utf-8",
-        dimensions=(40, 120),
+        dimensions=(40, columns),
         timeout=SECONDS,
     )
     try:
@@ -118,3 +118,70 @@ def test_S32_no_colour_is_respected_and_escape_codes_of_a_model_are_written_out(
         assert ended(child) == 1
     assert "\x1b]0" not in before
     assert not re.search(r"\x1b\[[0-9;]*[34][0-7]m", before)
+
+
+def test_after_no_and_stop_nothing_more_is_asked_and_nothing_is_called_decided_elsewhere(home: Home) -> None:
+    file = calls_file(home, "enough.json", *(call("shell", command=f"echo {n}") for n in range(3)))
+    with terminal(home, "turn", "start", "--calls", file, "--id", "enough", "--wait") as child:
+        child.expect("Approve call 1 of 3")
+        child.expect(KEYS)
+        child.send("N")
+        child.expect("Refused, and the turn stops")
+        assert ended(child) == 1
+        assert "Approve call" not in child.before
+        assert "elsewhere" not in child.before
+
+
+def test_a_call_that_is_asked_about_when_the_turn_is_cancelled_elsewhere_says_so(home: Home) -> None:
+    file = calls_file(home, "pulled.json", call("shell", command="echo one"))
+    with terminal(home, "turn", "start", "--calls", file, "--id", "pulled", "--wait") as child:
+        child.expect(KEYS)
+        assert home.run("turn", "cancel", "pulled").returncode == 0
+        child.expect("stopped with the turn")
+        assert ended(child) == 1
+
+
+def test_a_narrow_terminal_shows_which_call_is_asked_and_every_key(home: Home) -> None:
+    file = calls_file(home, "narrow.json", call("list_directory"), call("write_file", path="one.txt", content="1\n"))
+    with terminal(home, "turn", "start", "--calls", file, "--id", "narrow", "--wait", columns=80) as child:
+        child.expect("▸ b1c2 2/2")
+        child.expect("call 2 of 2, write_file one.txt:")
+        child.expect(r"\[y\] yes  \[n\] no  \[N\] no, stop turn  \[s\] skip  \[v\] view all")
+        child.send("N")
+        assert ended(child) == 1
+
+
+def test_a_long_diff_shows_what_is_added_and_all_of_it_in_the_pager(home: Home) -> None:
+    (home.workspace / "long.txt").write_text("".join(f"old {number}\n" for number in range(450)))
+    file = calls_file(home, "long.json", call("write_file", path="long.txt", content="added \x1b[31m\n"))
+    pager = "cat > pager.txt; echo paged"
+    with terminal(home, "turn", "start", "--calls", file, "--id", "long", "--wait", PAGER=pager) as child:
+        child.expect(r"\+1 −450")
+        child.expect(r"\d+ lines left out")
+        child.expect("-old 449")
+        child.expect(r"\+added ␛")
+        child.expect(r"cut: \[v\] shows all")
+        child.expect(KEYS)
+        child.send("v")
+        child.expect("paged")
+        child.expect(KEYS)
+        child.send("y")
+        child.expect("Approved")
+        assert ended(child) == 0
+    paged = (home.folder / "pager.txt").read_text()
+    assert "-old 200\n" in paged
+    assert "+added ␛[31m\n" in paged
+
+
+def test_without_a_pager_all_of_a_command_is_printed(home: Home) -> None:
+    command = "\n".join(f"echo {number} >/dev/null" for number in range(100))
+    file = calls_file(home, "unpaged.json", call("shell", command=command))
+    with terminal(home, "turn", "start", "--calls", file, "--id", "unpaged", "--wait", PAGER="") as child:
+        child.expect("40 lines left out")
+        child.expect(KEYS)
+        child.send("v")
+        child.expect("echo 50 >")
+        child.expect("echo 99 >")
+        child.expect(KEYS)
+        child.send("N")
+        assert ended(child) == 1

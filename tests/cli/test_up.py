@@ -12,6 +12,7 @@ from tests.cli.support import COMMAND, SECONDS, Home, call
 def test_S46_up_is_stopped_with_ctrl_c_and_the_next_up_goes_on_where_it_stopped(empty: Home) -> None:
     with empty.up() as up:
         assert (empty.data.stat().st_mode & 0o777) == 0o700
+        assert {path.stat().st_mode & 0o077 for path in empty.data.iterdir()} == {0}, "for their owner only"
         empty.start("lasting", call("shell", command="echo once >> lasting.txt"))
         empty.seen("lasting", after="awaiting_approval")
         assert up.end(signal.SIGINT) == 0
@@ -73,6 +74,9 @@ def test_S23_a_decision_that_no_worker_answers_is_left_as_a_signal_and_counts_la
         empty.start("later", call("shell", command="echo ran"))
         empty.seen("later", after="awaiting_approval")
         os.kill(up.where["worker"], signal.SIGSTOP)
+        shown = empty.run("turn", "show", "later")
+        assert (shown.returncode, "$ echo ran" in shown.stdout) == (3, True)
+        assert "No worker answers" in shown.stderr
         done = empty.run("approve", "later/b1c1/1")
         assert done.returncode == 0
         assert "no worker answered, so the decision was left as a signal" in done.stdout

@@ -71,7 +71,7 @@ async def test_S7_whatever_validation_raises_is_the_error_of_its_call(engine: En
 
 async def test_S7_what_cannot_be_written_down_is_the_error_of_its_call(engine: Engine) -> None:
     async def strange() -> Confirmation:
-        return Confirmation.model_construct(kind="info", title=object())  # type: ignore[arg-type]
+        return Confirmation.model_construct(kind="info", title=object())
 
     bad, sibling = await _answers(engine, _Asking(strange))
     assert bad[0] == "error"

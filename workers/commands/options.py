@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
-
 EXIT_CODES = (
     "Exit codes: 0 done; 1 failed or refused; 2 wrong usage or unreadable input; 3 no server or no worker answers; "
     "130 interrupted by Ctrl-C."
@@ -36,8 +34,25 @@ Address = Annotated[
         "--address", metavar="HOST:PORT", help="Temporal server; else Temporal's configuration, else `holdfast up`."
     ),
 ]
+
+
+def _folder(value: str) -> Path:
+    """An empty path would be the current folder, which nobody means who gives an unset variable."""
+    if not value.strip():
+        raise typer.BadParameter("the folder's name is empty")
+    return Path(value)
+
+
 Data = Annotated[
-    Path | None, typer.Option("--data", metavar="FOLDER", help="Data folder.", envvar="HOLDFAST_DATA", show_envvar=True)
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="FOLDER",
+        help="Data folder.",
+        envvar="HOLDFAST_DATA",
+        show_envvar=True,
+        parser=_folder,
+    ),
 ]
 Workspace = Annotated[
     Path | None,
@@ -47,6 +62,7 @@ Workspace = Annotated[
         help="The folder the tools are confined to; else the current one.",
         envvar="HOLDFAST_WORKSPACE",
         show_envvar=True,
+        parser=_folder,
     ),
 ]
 TurnId = Annotated[str, typer.Argument(metavar="TURN", help="The turn's id.")]

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.workers.commands.codes import FAILED, OK
 from holdfast.workers.commands.options import (
-    FAILED,
-    OK,
     Address,
     Data,
     Json,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.workers.commands.codes import FAILED, INTERRUPTED
 from holdfast.workers.commands.options import (
-    FAILED,
-    INTERRUPTED,
     Address,
     Data,
     Json,
@@ -25,6 +25,7 @@ from holdfast.workers.commands.options import (
 if TYPE_CHECKING:
     from holdfast.client import Holdfast, Turn
     from holdfast.turns import TurnInput
+    from holdfast.views import TurnView
 
 turns = typer.Typer(help="Turns: start, show, watch, cancel, feed.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -90,9 +91,10 @@ def show(
     async def work() -> None:
         from holdfast.workers import render
 
-        found = (await open_holdfast(data, address)).turn(turn)
+        holdfast = await open_holdfast(data, address)
+        found = holdfast.turn(turn)
         if call is None:
-            view = await found.view()
+            view = await _view(holdfast, turn, json)
             shown, body = render.turn(view), view.model_dump(mode="json")
         else:
             whole = await found.call(call)
@@ -215,7 +217,10 @@ def list_turns(
         if json:
             emit({"turns": found})
             return
-        lines = [(item["id"], render.state(item["state"]), item["started"], item["ended"] or "") for item in found]
+        lines = [
+            (item["id"], render.state(item["state"]), render.local(item["started"]), render.local(item["ended"]))
+            for item in found
+        ]
         render.console().print(render.table(("turn", "state", "started", "ended"), lines) if lines else "No turns yet.")
 
     run(work())
@@ -242,8 +247,24 @@ def _read_input(calls: str | None, script: str | None, prompt: str | None, keep_
 
 
 def _started(turn_id: str, json: bool) -> None:
-    text = f"Started turn {turn_id}.\nFollow it: holdfast turn watch {turn_id}    Decide: holdfast inbox"
+    text = f"Started turn {turn_id}.\nFollow it: holdfast turn watch {shlex.quote(turn_id)}    Decide: holdfast inbox"
     _answer(json, text, turn=turn_id)
+
+
+async def _view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
+    """How a turn stands. When no worker answers, what the server knows is shown before that is said."""
+    from holdfast.errors import NoWorker
+    from holdfast.workers import render
+    from holdfast.workers.waiting import kept_by_server
+
+    try:
+        return await holdfast.turn(turn).view()
+    except NoWorker:
+        kept = await kept_by_server(holdfast, turn)
+        if kept.approvals and not json:
+            note(f"No worker answers; the server knows that {kept.total} wait in turn {turn}:")
+            render.console().print(render.approvals(kept.approvals))
+        raise
 
 
 async def _follow_to_end(holdfast: Holdfast, turn: Turn, json: bool) -> int:
@@ -258,7 +279,7 @@ async def _follow_to_end(holdfast: Holdfast, turn: Turn, json: bool) -> int:
         return 0 if result.status == "completed" else FAILED
     stays = await (follow_live(holdfast, turn) if interactive() else follow_lines(turn))
     if not stays:
-        note(f"Detached; turn {turn.id} goes on. Come back with: holdfast turn watch {turn.id}")
+        note(f"Detached; turn {turn.id} goes on. Come back with: holdfast turn watch {render.quoted(turn.id)}")
         return INTERRUPTED
     view = await turn.view()
     render.console().print(render.turn(view))

@@ -1,0 +1,52 @@
+"""The tree of commands. Nothing here imports Temporal: starting must be quick."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.workers.commands import approvals, catalogue, processes, turns
+from holdfast.workers.commands.codes import USAGE
+from holdfast.workers.commands.options import example, note
+
+COMPLETION = ("--install-completion", "--show-completion")
+
+app = typer.Typer(
+    name="holdfast",
+    help="Durable tool calls for AI assistants: held for approval, run when all are ready, answered once.",
+    epilog=example("holdfast up", "holdfast demo"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        catalogue.version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and leave.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Durable tool calls for AI assistants: held for approval, run when all are ready, answered once."""
+
+
+processes.register(app)
+turns.register(app)
+approvals.register(app)
+catalogue.register(app)
+
+
+def run_command(arguments: list[str]) -> None:
+    """Run one command; leaves with SystemExit."""
+    if len(arguments) > 1 and arguments[0] in COMPLETION:  # typer would ignore the rest
+        note(f"holdfast: {arguments[0]} takes no argument: it is for the shell that runs it, so run it in that one")
+        raise SystemExit(USAGE)
+    app(arguments, prog_name="holdfast")

@@ -1,0 +1,40 @@
+"""What waits in one turn: asked of the turn itself, or, when no worker answers, read from what the server keeps."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from temporalio.service import RPCError
+
+from holdfast.approvals import ApprovalId
+from holdfast.client import Holdfast
+from holdfast.errors import NoWorker, RequestRefused
+from holdfast.views import ApprovalView, InboxSummary
+from holdfast.workflows.attributes import MEMO_KEY
+
+
+async def waiting_in(holdfast: Holdfast, turn_id: str) -> list[ApprovalView]:
+    """Everything that waits in a turn, in the order of its calls."""
+    try:
+        view = await holdfast.turn(turn_id).view(live=False)
+    except NoWorker:
+        kept = await kept_by_server(holdfast, turn_id)
+        if kept.total > len(kept.approvals):
+            raise
+        return list(kept.approvals)
+    if view.result:
+        raise RequestRefused("ended", f"turn {turn_id!r} has ended: nothing in it waits for a decision")
+    return list(view.approvals)
+
+
+async def kept_by_server(holdfast: Holdfast, turn_id: str) -> InboxSummary:
+    """What the turn's memo says waits; nothing when it says something else."""
+    with suppress(RPCError, ValueError, TypeError):
+        description = await holdfast.client.get_workflow_handle(turn_id).describe()
+        return InboxSummary.model_validate(await description.memo_value(MEMO_KEY, {}))
+    return InboxSummary()
+
+
+def turn_of(approval: ApprovalView) -> str:
+    """The turn in which it waits."""
+    return ApprovalId.parse(approval.approval_id).turn
