@@ -1,24 +1,138 @@
-"""Paths that a model gives, resolved inside the workspace or refused."""
+"""The workspace: the one folder that file tools can touch, by paths that a model gives.
+
+Paths may be relative or absolute; they are walked by the kernel and never leave the folder (`beneath.py`). What is
+opened stays what it was, whatever is renamed or linked meanwhile: writing goes through the open folder, not its name.
+"""
 
 from __future__ import annotations
 
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
+
+from holdfast.activities.beneath import OutsideError, open_beneath, real_path
 
 
-def inside(workspace: Path, path: str) -> Path:
-    """The absolute path of `path`, links resolved; ValueError when it leads out of the workspace."""
-    if "\0" in path:
-        raise ValueError("a path holds no NUL character")
-    root = workspace.resolve()
-    try:
-        target = (root / path).resolve()
-    except (OSError, RuntimeError) as error:
-        raise ValueError(f"the path {path!r} cannot be resolved: {error}") from error
-    if not target.is_relative_to(root):
-        raise ValueError(f"the path {path!r} is outside the workspace")
-    return target
+@dataclass(frozen=True)
+class Workspace:
+    """A folder, and what is in it."""
+
+    root: Path
+
+    def relative(self, path: str) -> str:
+        """`path` as seen from the root. ValueError for what is no path, or lies elsewhere at first sight."""
+        if not path or "\0" in path:
+            raise ValueError("a path has at least one character, and no NUL")
+        if not os.path.isabs(path):
+            return path
+        for base in dict.fromkeys((self.root, self.root.resolve())):
+            if Path(path).is_relative_to(base):
+                return str(Path(path).relative_to(base))
+        raise OutsideError(path)
+
+    def place(self, path: str) -> str:
+        """Where `path` really is, relative to the root, links followed; it need not exist. ValueError when outside."""
+        wanted = Path(self.relative(path))
+        missing: list[str] = []
+        while True:
+            try:
+                with self.opened(str(wanted), os.O_PATH) as found:
+                    real = real_path(found, self.root / wanted)
+                break
+            except FileNotFoundError:
+                if wanted.name in ("", "..") or self._is_link(wanted):
+                    raise OutsideError(path) from None
+                missing.insert(0, wanted.name)
+                wanted = wanted.parent
+            except OSError as error:
+                raise ValueError(f"the path {path!r} cannot be used: {error.strerror or error}") from error
+        return str(Path(os.path.relpath(real, self.root.resolve()), *missing))
+
+    @contextmanager
+    def opened(self, path: str, flags: int) -> Iterator[int]:
+        """A descriptor of `path` for the length of a block."""
+        wanted = self.relative(path)
+        try:
+            descriptor = open_beneath(self.root, wanted, flags)
+        except OutsideError:
+            descriptor = open_beneath(self.root, self._without_links(wanted), flags)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def status(self, path: str) -> os.stat_result | None:
+        """What `path` is; None when there is nothing."""
+        try:
+            with self.opened(path, os.O_PATH) as found:
+                return os.fstat(found)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def read(self, path: str, limit: int) -> bytes:
+        """Up to `limit` bytes of a file. OSError for a folder; never waits for a pipe."""
+        with self.opened(path, os.O_RDONLY | os.O_NONBLOCK) as found, os.fdopen(os.dup(found), "rb") as file:
+            return file.read(limit) or b""
+
+    def names(self, path: str) -> list[str]:
+        """What is in a folder, sorted; folders end in a slash."""
+        with self.opened(path, os.O_RDONLY | os.O_DIRECTORY) as found, os.scandir(found) as entries:
+            return sorted(_printable(entry.name) + ("/" if entry.is_dir() else "") for entry in entries)
+
+    def write(self, path: str, content: bytes) -> None:
+        """Replace a file by a temporary one and a rename: readers see the old or the new, a repeat changes nothing."""
+        place = Path(self.place(path))
+        with self._folder(place.parent) as folder:
+            temporary = f".holdfast-{uuid4().hex}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fchmod(file.fileno(), _mode(place.name, folder))
+                    os.fsync(file.fileno())
+                os.replace(temporary, place.name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
+
+    @contextmanager
+    def _folder(self, place: Path) -> Iterator[int]:
+        """A folder, made as needed, held open: what happens to its name afterwards does not matter."""
+        made = Path()
+        for name in place.parts:
+            with self.opened(str(made), os.O_RDONLY | os.O_DIRECTORY) as parent, suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=parent)
+            made /= name
+        with self.opened(str(place), os.O_RDONLY | os.O_DIRECTORY) as folder:
+            yield folder
+
+    def _without_links(self, wanted: str) -> str:
+        """The kernel refuses absolute links even where they lead inside: then the path they lead to is walked."""
+        base = self.root.resolve()
+        real = (base / wanted).resolve()
+        if not real.is_relative_to(base):
+            raise OutsideError(wanted)
+        return str(real.relative_to(base))
+
+    def _is_link(self, wanted: Path) -> bool:
+        with suppress(OSError, ValueError), self.opened(str(wanted.parent), os.O_RDONLY | os.O_DIRECTORY) as parent:
+            return stat.S_ISLNK(os.stat(wanted.name, dir_fd=parent, follow_symlinks=False).st_mode)
+        return False
 
 
-def shown(workspace: Path, target: Path) -> str:
-    """A path as a person in the workspace would write it."""
-    return str(target.relative_to(workspace.resolve()))
+def _mode(name: str, folder: int) -> int:
+    """The mode of the file that is replaced; that of an ordinary file when there is none."""
+    with suppress(FileNotFoundError):
+        return stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    return 0o644
+
+
+def _printable(name: str) -> str:
+    return os.fsencode(name).decode("utf-8", "replace")

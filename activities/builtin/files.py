@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
-import tempfile
+import stat
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.activities.workspace import inside, shown
+from holdfast.activities.workspace import Workspace
 from holdfast.approvals import Confirmation
 from holdfast.content import Result
 from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure
@@ -43,13 +43,15 @@ class ReadFile(Tool):
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a path inside the workspace."""
-        return _Reading(arguments, inside(workspace, arguments.path))
+        room = Workspace(workspace)
+        room.place(arguments.path)
+        return _Reading(arguments, room)
 
 
 class _Reading(Invocation):
-    def __init__(self, arguments: ReadFile.Parameters, target: Path) -> None:
+    def __init__(self, arguments: ReadFile.Parameters, workspace: Workspace) -> None:
         self._arguments = arguments
-        self._target = target
+        self._workspace = workspace
 
     def describe(self) -> str:
         return f"Read {self._arguments.path}"
@@ -69,17 +71,25 @@ class _Reading(Invocation):
     def _read(self) -> str:
         path = self._arguments.path
         try:
-            if not self._target.is_file():
-                problem = "is a folder: use list_directory" if self._target.is_dir() else "does not exist"
+            if problem := _unreadable(self._workspace.status(path)):
                 raise ToolFailure("file_not_readable", f"{path!r} {problem}")
-            if self._target.stat().st_size > READ_LIMIT:
-                raise ToolFailure("file_too_large", f"{path!r} is over {READ_LIMIT:,} bytes: read part of it by shell")
-            data = self._target.read_bytes()
+            data = self._workspace.read(path, READ_LIMIT + 1)
         except OSError as error:
             raise ToolFailure("file_not_readable", f"{path!r} cannot be read: {error.strerror or error}") from error
+        if len(data) > READ_LIMIT:
+            raise ToolFailure("file_too_large", f"{path!r} is over {READ_LIMIT:,} bytes: read part of it by shell")
         if b"\0" in data[:8_192]:
             raise ToolFailure("file_is_binary", f"{path!r} is not text ({len(data):,} bytes)")
         return data.decode("utf-8", "replace")
+
+
+def _unreadable(status: os.stat_result | None) -> str | None:
+    """Why what is there cannot be read as a file."""
+    if status is None:
+        return "does not exist"
+    if stat.S_ISDIR(status.st_mode):
+        return "is a folder: use list_directory"
+    return None if stat.S_ISREG(status.st_mode) else "is a pipe, socket or device, not a file"
 
 
 class ListDirectory(Tool):
@@ -97,13 +107,15 @@ class ListDirectory(Tool):
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a folder inside the workspace."""
-        return _Listing(arguments.path, inside(workspace, arguments.path))
+        room = Workspace(workspace)
+        room.place(arguments.path)
+        return _Listing(arguments.path, room)
 
 
 class _Listing(Invocation):
-    def __init__(self, path: str, target: Path) -> None:
+    def __init__(self, path: str, workspace: Workspace) -> None:
         self._path = path
-        self._target = target
+        self._workspace = workspace
 
     def describe(self) -> str:
         return f"List {self._path}"
@@ -119,11 +131,7 @@ class _Listing(Invocation):
 
     def _names(self) -> list[str]:
         try:
-            with os.scandir(self._target) as entries:
-                return sorted(
-                    os.fsencode(entry.name).decode("utf-8", "replace") + ("/" if entry.is_dir() else "")
-                    for entry in entries
-                )
+            return self._workspace.names(self._path)
         except OSError as error:
             reason = error.strerror or str(error)
             raise ToolFailure("folder_not_readable", f"{self._path!r} cannot be listed: {reason}") from error
@@ -166,16 +174,18 @@ class WriteFile(Tool):
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a path inside the workspace."""
-        target = inside(workspace, arguments.path)
-        if target.exists() and not target.is_file():
+        room = Workspace(workspace)
+        place = room.place(arguments.path)
+        status = room.status(place)
+        if status and not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{arguments.path!r} is not a file, but a folder, pipe or device")
-        return _Writing(shown(workspace, target), target, arguments.content)
+        return _Writing(place, room, arguments.content)
 
 
 class _Writing(Invocation):
-    def __init__(self, path: str, target: Path, content: str) -> None:
+    def __init__(self, path: str, workspace: Workspace, content: str) -> None:
         self._path = path
-        self._target = target
+        self._workspace = workspace
         self._content = content
 
     def describe(self) -> str:
@@ -187,10 +197,10 @@ class _Writing(Invocation):
         )
 
     async def execute(self, run: Run) -> Result:
-        existed = self._target.exists()
+        existed = self._workspace.status(self._path) is not None
         diff = await asyncio.to_thread(self._diff)
         try:
-            await asyncio.to_thread(self._write)
+            await asyncio.to_thread(self._workspace.write, self._path, self._content.encode("utf-8", "surrogatepass"))
         except OSError as error:
             reason = error.strerror or str(error)
             raise ToolFailure("file_not_writable", f"{self._path!r} cannot be written: {reason}") from error
@@ -199,26 +209,11 @@ class _Writing(Invocation):
 
     def _diff(self) -> str:
         try:
-            if not self._target.exists():
+            status = self._workspace.status(self._path)
+            if status is None:
                 return difference(self._path, None, self._content)
-            if (size := self._target.stat().st_size) > 4 * DIFF_LIMIT:
-                return f"(too long for a diff: {size:,} bytes become {len(self._content):,} characters)"
-            return difference(self._path, self._target.read_bytes(), self._content)
+            if status.st_size > 4 * DIFF_LIMIT:
+                return f"(too long for a diff: {status.st_size:,} bytes become {len(self._content):,} characters)"
+            return difference(self._path, self._workspace.read(self._path, 4 * DIFF_LIMIT), self._content)
         except OSError as error:
             return f"(the present content cannot be read: {error.strerror or error})"
-
-    def _write(self) -> None:
-        """By a temporary file and a rename: a reader sees the old content or the new, and a repeat changes nothing."""
-        self._target.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".holdfast-", dir=self._target.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:
-                file.write(self._content)
-                file.flush()
-                os.fsync(file.fileno())
-            mode = self._target.stat().st_mode & 0o777 if self._target.exists() else 0o644
-            os.chmod(name, mode)
-            os.replace(name, self._target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.activities.outputs import OutputStore, Spool
 from holdfast.activities.processes import MARKER, kill_tree, to_the_end
-from holdfast.activities.workspace import inside
+from holdfast.activities.workspace import Workspace
 from holdfast.approvals import Confirmation
 from holdfast.content import Result, TextPart, plain
 from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure
@@ -53,7 +53,7 @@ class Shell(Tool):
             raise ValueError("the command is blank")
         if "\0" in arguments.command:
             raise ValueError("a command holds no NUL character")
-        directory = inside(workspace, arguments.directory)
+        directory = workspace.resolve() / Workspace(workspace).place(arguments.directory)
         if not directory.is_dir():
             raise ValueError(f"{arguments.directory!r} is not a folder of the workspace")
         return _Command(arguments, directory, self._outputs)

@@ -88,9 +88,7 @@ def test_S6_arguments_outside_the_schema_are_refused(arguments: dict[str, Any]) 
         ("missing.txt", "file_not_readable", "does not exist"),
         ("folder", "file_not_readable", "list_directory"),
         ("binary", "file_is_binary", "not text"),
-        ("pipe", "file_not_readable", "does not exist"),
-        ("x" * 5_000, "file_not_readable", "cannot be read"),
-        ("a.txt/b", "file_not_readable", "does not exist"),
+        ("pipe", "file_not_readable", "is a pipe"),
     ],
 )
 async def test_what_cannot_be_read_is_a_failure_in_words(workspace: Path, path: str, type: str, words: str) -> None:
@@ -190,9 +188,50 @@ async def test_write_that_fails_leaves_nothing_behind(workspace: Path, monkeypat
     assert os.listdir(workspace) == ["a.txt"]
 
 
-async def test_file_below_a_file_is_a_failure(workspace: Path) -> None:
+@pytest.mark.parametrize("path", ["a.txt/b", "x" * 5_000, "x" * 300])
+@pytest.mark.parametrize("tool", [ReadFile(), ListDirectory(), WriteFile()], ids=lambda tool: tool.name)
+def test_path_that_cannot_be_is_refused_before_anybody_is_asked(workspace: Path, tool: Tool, path: str) -> None:
     (workspace / "a.txt").touch()
-    assert (await failure_of(WriteFile(), workspace, path="a.txt/b", content="")).type == "file_not_writable"
+    with pytest.raises(ValueError, match="cannot be used"):
+        build(tool, workspace, path=path, **({"content": ""} if tool.name == "write_file" else {}))
+
+
+async def test_S37_link_swapped_between_question_and_write_leads_nowhere(workspace: Path, tmp_path: Path) -> None:
+    """The folder is checked when the call is asked about, and replaced by a link out of the workspace after."""
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    (workspace / "folder").mkdir()
+    invocation = build(WriteFile(), workspace, path="folder/a.txt", content="x")
+    await invocation.should_confirm()
+    (workspace / "folder").rmdir()
+    (workspace / "folder").symlink_to(outside)
+    with pytest.raises(ValueError, match="outside the workspace"):
+        await invocation.execute(Quiet())
+    assert list(outside.iterdir()) == []
+
+
+async def test_S37_link_swapped_between_question_and_read_leads_nowhere(workspace: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret")
+    (workspace / "a.txt").write_text("harmless")
+    invocation = build(ReadFile(), workspace, path="a.txt")
+    (workspace / "a.txt").unlink()
+    (workspace / "a.txt").symlink_to(secret)
+    with pytest.raises(ValueError, match="outside the workspace"):
+        await invocation.execute(Quiet())
+
+
+async def test_S37_absolute_links_inside_are_followed(workspace: Path) -> None:
+    (workspace / "folder").mkdir()
+    (workspace / "link").symlink_to((workspace / "folder").absolute())
+    await execute(WriteFile(), workspace, path="link/a.txt", content="here")
+    assert await text_of(ReadFile(), workspace, path="link/a.txt") == "here"
+    assert (workspace / "folder" / "a.txt").read_text() == "here"
+
+
+async def test_S37_absolute_paths_inside_are_taken(workspace: Path) -> None:
+    (workspace / "a.txt").write_text("here")
+    assert await text_of(ReadFile(), workspace, path=str(workspace / "a.txt")) == "here"
 
 
 @pytest.mark.parametrize("path", [".", "folder", "folder/", "folder/.."])
