@@ -116,10 +116,10 @@ class Workspace:
     def _without_links(self, wanted: str) -> str:
         """The kernel refuses absolute links even where they lead inside: then the path they lead to is walked."""
         base = self.root.resolve()
-        real = (base / wanted).resolve()
-        if not real.is_relative_to(base):
-            raise OutsideError(wanted)
-        return str(real.relative_to(base))
+        try:
+            return str((base / wanted).resolve().relative_to(base))
+        except (ValueError, RuntimeError):  # elsewhere, or a loop of links
+            raise OutsideError(wanted) from None
 
     def _is_link(self, wanted: Path) -> bool:
         with suppress(OSError, ValueError), self.opened(str(wanted.parent), os.O_RDONLY | os.O_DIRECTORY) as parent:
