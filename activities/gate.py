@@ -10,16 +10,15 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
-from holdfast.activities.registry import Registry
+from holdfast.activities.registry import Entry, Registry
 from holdfast.activities.running import contained
+from holdfast.activities.schemas import InvalidArguments
 from holdfast.approvals import ApprovalId, Decision, Outcome, call_digest
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, said, shorten
 from holdfast.errors import BadInput
-from holdfast.model import problems
-from holdfast.tools import Invocation, Tool
+from holdfast.suggestions import did_you_mean
+from holdfast.tools import Invocation
 from holdfast.verdicts import Allow, Ask, Bound, Reject, Verdict
 
 ARGUMENTS_LIMIT = 1_048_576
@@ -40,63 +39,60 @@ class Gate:
 
     def __init__(self, registry: Registry, workspace: Path) -> None:
         self._registry = registry
-        self._workspace = workspace
+        self.workspace = workspace
+        self.catalogue = registry.digest
 
     async def judge(self, request: CallRequest) -> Judgement:
         """The verdict on one call. A tool that hangs or breaks costs its own call, and no more."""
-        tool = self._registry.get(request.tool)
-        if tool is None:
+        entry = self._registry.get(request.tool)
+        if entry is None:
             return _reject("tool_not_registered", self._unknown(request.tool))
-        judging = asyncio.create_task(contained(self._judge(tool, request)))
+        name = request.tool
+        judging = asyncio.create_task(contained(self._judge(entry, request)))
         try:
             await asyncio.wait({judging}, timeout=JUDGE_SECONDS)
         finally:
             judging.cancel()
         if not judging.done():
-            return _reject("validation_failed", f"{tool.name!r} took over {JUDGE_SECONDS:g} seconds to be prepared")
+            return _reject("validation_failed", f"{name!r} took over {JUDGE_SECONDS:g} seconds to be prepared")
         if judging.cancelled():
-            return _reject("validation_failed", f"{tool.name!r} cancelled its own preparation")
+            return _reject("validation_failed", f"{name!r} cancelled its own preparation")
         error = judging.exception()
         if error is not None:
-            return _reject(type(error).__name__, f"{tool.name!r} could not be prepared: {said(error)}")
+            return _reject(type(error).__name__, f"{name!r} could not be prepared: {said(error)}")
         return judging.result()
 
-    async def _judge(self, tool: Tool, request: CallRequest) -> Judgement:
+    async def _judge(self, entry: Entry, request: CallRequest) -> Judgement:
+        name = entry.declaration.name
         try:
             size = len(request.model_dump_json().encode())
             if size > ARGUMENTS_LIMIT:
                 return _reject(
                     "invalid_tool_params",
-                    f"The arguments of {tool.name!r} take {size:,} bytes; the limit is {ARGUMENTS_LIMIT:,}. "
+                    f"The arguments of {name!r} take {size:,} bytes; the limit is {ARGUMENTS_LIMIT:,}. "
                     "Pass large content in smaller pieces or by file.",
                 )
-            judgement = await self._bind(tool, request)
+            judgement = await self._bind(entry, request)
             judgement.verdict.model_dump_json()  # what cannot be written down must fail here, not for the whole batch
-        except ValidationError as error:
-            return _reject("invalid_tool_params", _explain(tool, error))
         except ValueError as error:
-            return _reject("invalid_tool_params", f"Invalid arguments for {tool.name!r}: {said(error)}")
+            return _reject("invalid_tool_params", f"Invalid arguments for {name!r}: {said(error, _limit(error))}")
         return judgement
 
-    async def _bind(self, tool: Tool, request: CallRequest) -> Judgement:
-        # By either name, since the executing worker reads what is written here, and an alias may be for reading only.
-        given = tool.Parameters.model_validate(request.arguments, by_alias=True, by_name=True)
-        arguments = given.model_dump(mode="json", exclude_unset=True, by_alias=True)
-        parsed = tool.Parameters.model_validate(arguments, by_alias=True, by_name=True)
-        if parsed != given:
-            raise TypeError("its arguments do not survive being written down, so what is shown is not what would run")
-        invocation = tool.build(parsed, self._workspace)
-        declaration = tool.declaration()
+    async def _bind(self, entry: Entry, request: CallRequest) -> Judgement:
+        tool, declaration = entry.tool, entry.declaration
+        arguments, given = entry.schema.check(request.arguments)
+        invocation = tool.build(given, self.workspace)
         bound = Bound(
             tool=declaration.ref(),
             title=shorten(invocation.describe(), 500),
             arguments=arguments,
             digest=call_digest(
-                tool=tool.name, server=declaration.server, definition=declaration.digest, arguments=arguments
+                tool=declaration.name, server=declaration.server, definition=declaration.digest, arguments=arguments
             ),
             concurrency_safe=_safe(invocation),
             timeout_seconds=tool.timeout_seconds,
             heartbeat_seconds=tool.heartbeat_seconds,
+            touches=invocation.touches(),
         )
         confirmation = await invocation.should_confirm()
         if confirmation is None:
@@ -107,10 +103,10 @@ class Gate:
         )
 
     def _unknown(self, name: str) -> str:
-        suggestions = self._registry.suggest(name)
-        names = " or ".join(f'"{found}"' for found in suggestions)
-        hint = f" Did you mean {names}?" if suggestions else ""
-        return f"No tool is called {shorten(name, 100)!r}.{hint}"
+        hint = did_you_mean(name, [entry.declaration.name for entry in self._registry.entries])
+        missing = ", ".join(dict.fromkeys(problem.source for problem in self._registry.problems))
+        left_out = f"Some tools are not available, from: {shorten(missing, 300)}." if missing else ""
+        return " ".join(filter(None, (f"No tool is called {shorten(name, 100)!r}.", hint, left_out)))
 
 
 def covers(decision: Decision | None, verdict: Ask, *, turn_id: str, call_id: str) -> bool:
@@ -135,7 +131,6 @@ def _safe(invocation: Invocation) -> bool:
         return False
 
 
-def _explain(tool: Tool, error: ValidationError) -> str:
-    """What is wrong with the arguments, in words a model can act on."""
-    known = ", ".join(tool.Parameters.model_fields)
-    return f"Invalid arguments for {tool.name!r}: {problems(error, 'arguments')}. Its parameters: {known or 'none'}."
+def _limit(error: ValueError) -> int:
+    """Our own words are as long as they need to be; a tool's are cut."""
+    return 4_000 if isinstance(error, InvalidArguments) else 1_000

@@ -14,18 +14,37 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from holdfast.content import HEAD_SHARE, OUTPUT_LIMIT, Part, Result, TextPart, joined, truncate
+from holdfast.content import HEAD_SHARE, OUTPUT_LIMIT, BlobPart, Part, Result, TextPart, joined, truncate
+
+SAVED_LIMIT = 5_000_000_000
+"""Bytes of one whole output that are kept."""
+BLOB_LIMIT = 50_000_000
+"""Bytes of one part that is no text."""
+PARTS_LIMIT = 100
+SEEN_LIMIT = 100
+NOTE_LIMIT = 1_000
+_SUFFIXES = {
+    "application/json": ".json",
+    "application/pdf": ".pdf",
+    "audio/mpeg": ".mp3",
+    "audio/wav": ".wav",
+    "image/gif": ".gif",
+    "image/jpeg": ".jpg",
+    "image/png": ".png",
+    "image/webp": ".webp",
+}
 
 
 class OutputStore:
     """Content-addressed files below one folder."""
 
-    def __init__(self, folder: Path, limit: int = OUTPUT_LIMIT) -> None:
+    def __init__(self, folder: Path, limit: int = OUTPUT_LIMIT, most_bytes: int = SAVED_LIMIT) -> None:
         self.folder = folder
         self.limit = limit
+        self.most_bytes = most_bytes
 
     def save(self, text: str) -> str:
-        """Keep a text; where it is."""
+        """Keep a text; where it is, or nothing when it could not be kept."""
         spool = self.spool()
         spool.write(text.encode("utf-8", "replace"))
         return spool.keep()
@@ -33,30 +52,56 @@ class OutputStore:
     def spool(self) -> Spool:
         """A growing output whose length nobody knows yet."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Spool(self.folder, self.limit)
+        return Spool(self.folder, self.limit, self.most_bytes)
 
     def bounded(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        """Parts that together respect the limit; the whole is saved when they did not."""
-        if len(parts) == 1 and parts[0].whole is not None:
-            return parts
-        text = "\n".join(part.text for part in parts)
-        if len(text) <= self.limit:
-            return parts
-        whole = self.save(text)
-        return (TextPart(text=truncate(text, self.limit, whole=whole), whole=whole),)
+        """Parts whose text together respects the limit (S33); the whole is saved when it did not. Bytes are kept."""
+        kept = tuple(self._kept(part) if isinstance(part, BlobPart) else part for part in parts)
+        if len(kept) <= PARTS_LIMIT and sum(len(part.text) for part in kept) <= self.limit + _noted(kept):
+            return kept
+        text = "\n".join(part.text for part in kept)
+        blobs = tuple(part for part in kept if isinstance(part, BlobPart))[:PARTS_LIMIT]
+        return (self._shortened(text), *blobs)
 
     def bounded_result(self, result: object) -> Result:
-        """A tool's result within the limit. What is no result at all becomes text: tools are other people's code."""
+        """A tool's result within the limits. What is no result at all becomes text: tools are other people's code."""
         if not isinstance(result, Result):
             result = Result.of(str(result))
         display = truncate(result.display, self.limit) if result.display else None
-        return Result(parts=self.bounded(result.parts), display=display)
+        seen = dict(list(result.seen.items())[:SEEN_LIMIT])
+        return Result(parts=self.bounded(result.parts), display=display, seen=seen)
+
+    def _shortened(self, text: str) -> TextPart:
+        if len(text) <= self.limit:
+            return TextPart(text=text)
+        whole = self.save(text)
+        return TextPart(text=truncate(text, self.limit, whole=whole), whole=whole)
+
+    def _kept(self, blob: BlobPart) -> BlobPart:
+        """A part whose bytes are in a file, if they can be."""
+        if blob.data is None:
+            return blob
+        if len(blob.data) > BLOB_LIMIT:
+            return blob.model_copy(update={"whole": "", "data": None})
+        spool = self.spool()
+        spool.write(blob.data)
+        return blob.model_copy(update={"whole": spool.keep(suffix(blob.media_type)), "data": None})
+
+
+def _noted(parts: tuple[Part, ...]) -> int:
+    """How much longer a text may be that was already cut, for the line that says so."""
+    return sum(NOTE_LIMIT for part in parts if isinstance(part, TextPart) and part.whole is not None)
+
+
+def suffix(media_type: str) -> str:
+    """How a file of this type usually ends; nothing of it comes from outside."""
+    return _SUFFIXES.get(media_type.lower().partition(";")[0].strip(), ".bin")
 
 
 class Spool:
     """An output on its way to a file: memory holds only its two ends, however long it gets."""
 
-    def __init__(self, folder: Path, limit: int) -> None:
+    def __init__(self, folder: Path, limit: int, most_bytes: int) -> None:
         descriptor, name = tempfile.mkstemp(prefix=".spool-", dir=folder)
         self._path = Path(name)
         self._file = cast(BinaryIO, os.fdopen(descriptor, "wb"))
@@ -69,9 +114,13 @@ class Spool:
         self._head_size = int(limit * HEAD_SHARE)
         self._tail_size = limit - self._head_size
         self._limit = limit
+        self._room = most_bytes
 
     def write(self, data: bytes) -> str:
         """Add bytes; the text they are."""
+        if self._room < len(data):
+            self._break()
+        self._room -= len(data)
         self._try(lambda: self._file.write(data))
         self._hash.update(data)
         return self._take(self._decoder.decode(data))
@@ -94,9 +143,9 @@ class Spool:
         self._tail = (self._tail + text)[-self._tail_size :]
         return text
 
-    def keep(self) -> str:
-        """Give the file its name, and say where it is; nothing when the disk was full. Ends the spool."""
-        final = self._path.with_name(self._hash.hexdigest() + ".txt")
+    def keep(self, suffix: str = ".txt") -> str:
+        """Give the file its name, and say where it is; nothing when there was no room. Ends the spool."""
+        final = self._path.with_name(self._hash.hexdigest() + suffix)
         self._try(self._file.close)
         self._try(lambda: self._path.rename(final))
         return "" if self._broken else str(final)
@@ -108,8 +157,11 @@ class Spool:
         try:
             step()
         except OSError:
-            self._broken = True
-            self.discard()
+            self._break()
+
+    def _break(self) -> None:
+        self._broken = True
+        self.discard()
 
     def discard(self) -> None:
         """Drop the file, unless it was kept. Ends the spool."""

@@ -1,44 +1,111 @@
-"""The catalogue of tools a worker has. Names are unique: a second tool of the same name is refused, not merged."""
+"""The catalogue of tools a worker has, and where each comes from.
+
+Names are unique: a second tool of the same name is refused, and both sources are named. A source that brings nothing
+usable (a package that does not load, a discovery that hangs) is remembered with its reason and costs nobody else
+anything.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from rapidfuzz import process
-from rapidfuzz.distance import DamerauLevenshtein
-
+from holdfast.activities.schemas import Schema, schema_of
+from holdfast.approvals import canonical_digest
+from holdfast.content import plain, said, shorten
 from holdfast.errors import BadInput
+from holdfast.suggestions import suggest
 from holdfast.tools import Declaration, Tool
 
-SUGGESTIONS = 3
-SIMILAR = 0.5
+BUILT_IN = "built in"
+IN_CODE = "this program"
+NAME_LIMIT = 128
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]*")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tool that was taken in: what it said of itself then is what counts."""
+
+    tool: Tool
+    declaration: Declaration
+    schema: Schema
+    source: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a source, or one tool of it, is not there."""
+
+    source: str
+    reason: str
 
 
 class Registry:
     """Tools by name."""
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
-        self._tools: dict[str, Tool] = {}
+    def __init__(self, tools: Iterable[Tool] = (), *, source: str = IN_CODE) -> None:
+        self._entries: dict[str, Entry] = {}
+        self.problems: list[Problem] = []
         for tool in tools:
-            self.add(tool)
+            self.add(tool, source)
 
-    def add(self, tool: Tool) -> None:
-        """Take a tool in; BadInput when its name is taken."""
-        if tool.name in self._tools:
-            other = type(self._tools[tool.name]).__qualname__
-            raise BadInput(f"two tools are called {tool.name!r} ({other} and {type(tool).__qualname__}): rename one")
-        self._tools[tool.name] = tool
+    def add(self, tool: Tool, source: str = IN_CODE) -> None:
+        """Take a tool in; BadInput when it cannot be used or its name is taken."""
+        entry = _entry(tool, source)
+        name = entry.declaration.name
+        if other := self._entries.get(name):
+            raise BadInput(f"two tools are called {name!r}, one from {other.source} and one from {source}: rename one")
+        self._entries[name] = entry
 
-    def get(self, name: str) -> Tool | None:
+    def offer(self, tool: Tool, source: str) -> None:
+        """Take a tool in if that can be done; remember why not otherwise. For what other people wrote."""
+        try:
+            self.add(tool, source)
+        except BadInput as error:
+            self.refuse(source, str(error))
+
+    def refuse(self, source: str, reason: str) -> None:
+        """Remember why a source, or one tool of it, is not there."""
+        self.problems.append(Problem(source=plain(source), reason=plain(shorten(reason, 1_000))))
+
+    def remove(self, name: str) -> bool:
+        """Take a tool out; False when there was none."""
+        return self._entries.pop(name, None) is not None
+
+    def get(self, name: str) -> Entry | None:
         """The tool with this name."""
-        return self._tools.get(name)
+        return self._entries.get(name)
 
-    def declarations(self) -> list[Declaration]:
-        """What every tool says of itself, by name."""
-        return [tool.declaration() for _, tool in sorted(self._tools.items())]
+    @property
+    def entries(self) -> list[Entry]:
+        """All of them, by name."""
+        return [entry for _, entry in sorted(self._entries.items())]
+
+    @property
+    def digest(self) -> str:
+        """Changes whenever any definition does."""
+        return canonical_digest({name: entry.declaration.digest for name, entry in self._entries.items()})
 
     def suggest(self, name: str) -> list[str]:
         """Up to three names that are close to a name nobody has (S5)."""
-        scorer = DamerauLevenshtein.normalized_similarity
-        found = process.extract(name[:200], list(self._tools), scorer=scorer, score_cutoff=SIMILAR, limit=SUGGESTIONS)
-        return [match for match, _, _ in found]
+        return suggest(name, self._entries)
+
+
+def _entry(tool: Tool, source: str) -> Entry:
+    """A tool as the catalogue keeps it; BadInput when it does not say properly what it is."""
+    try:
+        declaration = tool.declaration()
+        declaration.model_dump_json()
+        name = declaration.name
+        if not _NAME.fullmatch(name) or len(name) > NAME_LIMIT:
+            raise BadInput(
+                f"a tool's name has at most {NAME_LIMIT} letters, digits and _ . : / -, not {shorten(name, 100)!r}"
+            )
+        return Entry(tool, declaration, schema_of(tool, declaration.parameters), source)
+    except BadInput as error:
+        raise BadInput(f"a tool from {source} cannot be used: {error}") from error
+    except Exception as error:
+        kind = type(tool).__qualname__
+        raise BadInput(f"the tool {kind} from {source} does not say properly what it is: {said(error)}") from error

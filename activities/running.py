@@ -1,4 +1,4 @@
-"""Running one invocation inside an activity: heartbeats, live output, time limit, stopping.
+"""Running one invocation inside an activity: heartbeats, time limit, stopping.
 
 The tool itself runs as a task of its own, so that the activity keeps its heart beating while the tool works, and
 while it stops. Whatever happens becomes a `CallOutcome`.
@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from temporalio import activity
 
+from holdfast.activities.live import LiveRun
 from holdfast.activities.outputs import OutputStore
-from holdfast.content import CallError, Part, TextPart, plain, said
+from holdfast.content import CallError, said
 from holdfast.tools import Invocation, ToolFailure
-from holdfast.turns import LiveOutput
 from holdfast.verdicts import CallOutcome, Failed, Finished, Stopped
 
 T = TypeVar("T")
@@ -25,50 +25,6 @@ BEAT_SECONDS = 0.4
 """Between heartbeats. A stop reaches the tool on a heartbeat's answer, so this bounds how late it hears (S17)."""
 STOP_SECONDS = 20.0
 """How long a tool may take to stop before it is left behind."""
-TAIL_KEPT = 100_000
-TAIL_SHOWN = 4_000
-"""Characters: at most 8 KiB with what surrounds them, since two bytes per character is the usual worst."""
-TAIL_BYTES = 7_000
-
-
-class LiveRun:
-    """What a running tool is given (`holdfast.tools.Run`): it keeps the tail of the output for viewers."""
-
-    def __init__(self, turn_id: str, call_id: str) -> None:
-        self._turn_id = turn_id
-        self._call_id = call_id
-        self._tail = ""
-        self._total = 0
-        self._pid: int | None = None
-
-    @property
-    def call_id(self) -> str:
-        """The engine's id of the call."""
-        return self._call_id
-
-    @property
-    def key(self) -> str:
-        """The same for every attempt of this call."""
-        return f"{self._turn_id}/{self._call_id}"
-
-    def write(self, text: str) -> None:
-        """Add to the live output."""
-        self._total += len(text)
-        self._tail = (self._tail + text)[-TAIL_KEPT:]
-
-    def started(self, pid: int) -> None:
-        """Remember which process runs."""
-        self._pid = pid
-
-    def live(self) -> LiveOutput:
-        """What a heartbeat carries."""
-        tail = plain(self._tail[-TAIL_SHOWN:])
-        tail = tail.encode("utf-8", "replace")[-TAIL_BYTES:].decode("utf-8", "ignore")
-        return LiveOutput(call_id=self._call_id, tail=tail, total=self._total, pid=self._pid)
-
-    def partial(self) -> tuple[Part, ...]:
-        """What was put out before the end came."""
-        return (TextPart(text=plain(self._tail)),) if self._tail else ()
 
 
 async def contained(work: Coroutine[Any, Any, T]) -> T:
@@ -99,7 +55,7 @@ async def run_tool(
                 deadline = min(deadline, time.monotonic() + STOP_SECONDS)
                 tool.cancel()
         if not tool.done():
-            activity.heartbeat(run.live())
+            activity.heartbeat(run.beat())
     if not tool.done() and stopping is None:
         return await _timed_out(tool, run, seconds, outputs)
     if stopping == WORKER_SHUTDOWN and repeatable and (not tool.done() or tool.cancelled()):
@@ -122,7 +78,7 @@ async def _timed_out(tool: asyncio.Task[object], run: LiveRun, seconds: float, o
     deadline = time.monotonic() + STOP_SECONDS
     while not tool.done() and time.monotonic() < deadline:
         await asyncio.wait({tool}, timeout=BEAT_SECONDS)
-        activity.heartbeat(run.live())
+        activity.heartbeat(run.beat())
     message = f"The call was stopped: it ran longer than its limit of {seconds:g} seconds"
     return Failed(error=CallError(type="timeout", message=message), parts=outputs.bounded(run.partial()))
 

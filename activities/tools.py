@@ -12,8 +12,9 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.gate import Gate, covers
+from holdfast.activities.live import LiveRuns
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.running import BEAT_SECONDS, LiveRun, run_tool
+from holdfast.activities.running import BEAT_SECONDS, run_tool
 from holdfast.calls import CallRequest
 from holdfast.tools import Effect
 from holdfast.turns import WORKFLOW, ExecuteInput, ValidateInput, ValidateResult
@@ -23,9 +24,10 @@ from holdfast.verdicts import Allow, Ask, CallOutcome, Lost, Reconsider
 class ToolActivities:
     """Validate and execute, with one worker's gate."""
 
-    def __init__(self, gate: Gate, outputs: OutputStore) -> None:
+    def __init__(self, gate: Gate, outputs: OutputStore, live: LiveRuns) -> None:
         self._gate = gate
         self._outputs = outputs
+        self._live = live
 
     @activity.defn(name="holdfast.validate")
     async def validate(self, input: ValidateInput) -> ValidateResult:
@@ -37,7 +39,8 @@ class ToolActivities:
                 activity.heartbeat()
         judgements = judging.result()
         return ValidateResult(
-            verdicts={call.id: judged.verdict for call, judged in zip(input.calls, judgements, strict=True)}
+            verdicts={call.id: judged.verdict for call, judged in zip(input.calls, judgements, strict=True)},
+            catalogue=self._gate.catalogue,
         )
 
     @activity.defn(name="holdfast.execute")
@@ -58,10 +61,13 @@ class ToolActivities:
         repeatable = verdict.bound.tool.effect is not Effect.ONCE
         if info.attempt > 1 and not repeatable:
             return Lost(message="an earlier attempt was lost; the call was not run again")
-        return await run_tool(
-            invocation,
-            LiveRun(info.workflow_id, input.call_id),
-            seconds=verdict.bound.timeout_seconds,
-            repeatable=repeatable,
-            outputs=self._outputs,
-        )
+        with self._live.running(
+            info.workflow_id, input.call_id, workspace=self._gate.workspace, seen=input.seen
+        ) as run:
+            return await run_tool(
+                invocation,
+                run,
+                seconds=verdict.bound.timeout_seconds,
+                repeatable=repeatable,
+                outputs=self._outputs,
+            )

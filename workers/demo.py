@@ -28,7 +28,7 @@ from holdfast.events import Event
 from holdfast.plugin import HoldfastPlugin
 from holdfast.settings import Settings
 from holdfast.turns import LiveOutput, ModelChoice, TurnInput
-from holdfast.workers import render
+from holdfast.workers import questions, render
 from holdfast.workers.board import Board, Row
 from holdfast.workers.children import adopt_orphans, end_orphans
 from holdfast.workers.commands.options import interactive
@@ -207,8 +207,8 @@ class Demo:
 
     async def _decide(self, holdfast: Holdfast, turn: Turn) -> None:
         for row in self._board.waiting:
-            approval = render.whole_approval(turn.id, await turn.call(row.call))
-            self._console.print(render.question(approval, heading=f"\n  Approve {row.tool}? {row.title}"))
+            approval = questions.whole_approval(turn.id, await turn.call(row.call))
+            self._console.print(questions.question(approval, heading=f"\n  Approve {row.tool}? {row.title}"))
             yes = await self._asked(row) if self._asks else True
             outcome = "proceed_once" if yes else "cancel"
             by = None if self._asks else "demo"

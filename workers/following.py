@@ -22,6 +22,7 @@ from holdfast.events import Event
 from holdfast.turns import WORKFLOW, LiveOutput, TurnResult
 from holdfast.workers import render
 from holdfast.workers.commands.options import emit, note
+from holdfast.workers.questions import how_to_decide
 from holdfast.workflows.attributes import STATE
 
 QUIET_SECONDS = 6.0
@@ -45,7 +46,7 @@ async def follow_lines(turn: Turn) -> bool:
                 continue
             render.print_line(console, render.event(item))
             if item.approval_id:
-                console.print(f"          waits: holdfast approve {render.quoted(item.approval_id)}", soft_wrap=True)
+                console.print(f"          waits: {how_to_decide(item.approval_id, item.asks)}", soft_wrap=True)
             sys.stdout.flush()
 
     silence = asyncio.create_task(_mention_silence(turn))

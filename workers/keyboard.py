@@ -40,6 +40,22 @@ class Keyboard:
         finally:
             self.take()
 
+    async def line(self, prompt: str) -> str:
+        """One line, edited as the terminal does it, while the keyboard is released; empty at the end of input."""
+        sys.stdout.write(prompt)
+        sys.stdout.flush()
+        typed: asyncio.Future[bytes] = self._loop.create_future()
+
+        def take() -> None:
+            if not typed.done():
+                typed.set_result(os.read(self._descriptor, 100_000))
+
+        self._loop.add_reader(self._descriptor, take)
+        try:
+            return (await typed).decode("utf-8", "replace")
+        finally:
+            self._loop.remove_reader(self._descriptor)
+
     def _read(self) -> None:
         data = os.read(self._descriptor, 1024).decode("utf-8", "ignore")
         if not data:

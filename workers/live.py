@@ -7,7 +7,10 @@ an approval that is decided elsewhere meanwhile simply stops being asked.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -18,7 +21,7 @@ from holdfast.content import plain
 from holdfast.errors import HoldfastError
 from holdfast.events import Event
 from holdfast.views import ApprovalView
-from holdfast.workers import render
+from holdfast.workers import questions, render
 from holdfast.workers.board import Board
 from holdfast.workers.following import QUIET_SECONDS, interruption, unless
 from holdfast.workers.keyboard import Keyboard, keys, page, pager
@@ -26,6 +29,7 @@ from holdfast.workers.keyboard import Keyboard, keys, page, pager
 FRAME_SECONDS = 0.15
 RETRY_SECONDS = 1.0
 KEYS = "[y] yes  [n] no  [N] no, stop turn  [s] skip  [v] view all"
+QUESTION_KEYS = "{options}[r] write an answer  [n] decline  [N] decline, stop turn  [s] skip"
 ANSWERS = {
     "y": ("proceed_once", False),
     "n": ("cancel", False),
@@ -128,7 +132,7 @@ class Screen:
     def _footer(self) -> Text:
         board = self._board
         if self._asked:
-            return Text(KEYS, "bold yellow")
+            return Text(_keys(self._asked), "bold yellow")
         if self._stopped:
             return Text("the turn stops …", "dim")
         if board.waiting and all(row.approval_id in self._skipped | self._mine for row in board.waiting):
@@ -152,7 +156,9 @@ class Screen:
                     key = await self._keys.get()
             except TimeoutError:
                 continue
-            if self._asked and key == "v":
+            if self._asked and self._asked.kind == questions.QUESTION and (key == "r" or key.isdigit()):
+                await self._respond(self._asked, key, keyboard)
+            elif self._asked and key == "v":
                 await self._view(self._asked, keyboard)
             elif self._asked:
                 await self._answer(self._asked, key)
@@ -165,31 +171,50 @@ class Screen:
             return
         row = open_rows[0]
         try:
-            approval = render.whole_approval(self._turn.id, await self._turn.call(row.call))
+            approval = questions.whole_approval(self._turn.id, await self._turn.call(row.call))
         except HoldfastError:
             await asyncio.sleep(RETRY_SECONDS)
             return
         if row.status != "awaiting_approval" or row.approval_id != approval.approval_id:
             return
-        heading = f"\nApprove call {row.place} of {row.of}? {render.line(approval.title)}"
-        self._say(render.question(approval, heading=heading, more="[v] shows all"))
+        asking = approval.kind == questions.QUESTION
+        title = "" if asking else f"Approve call {row.place} of {row.of}? {render.line(approval.title)}"
+        heading = f"\n{title or f'Call {row.place} of {row.of} asks you:'}"
+        self._say(questions.question(approval, heading=heading, more="[v] shows all"))
         self._forget_keys()
-        self._which = f"call {row.place} of {row.of}, {render.subject(approval)}:"
+        self._which = f"call {row.place} of {row.of}, {questions.subject(approval)}:"
         self._asked = approval
 
     async def _view(self, approval: ApprovalView, keyboard: Keyboard) -> None:
         """All of the question in the viewer's pager; without one, all of it is printed."""
-        text = render.whole(approval)
+        text = questions.whole(approval)
         command = pager()
+        with self._aside(keyboard):
+            shown = bool(command) and await page(command, text)
+        if not shown:
+            self._say(Text(text))
+
+    async def _respond(self, approval: ApprovalView, key: str, keyboard: Keyboard) -> None:
+        """Answer a question: with one of its options, or in words."""
+        if key == "r":
+            with self._aside(keyboard):
+                answer = (await keyboard.line("answer> ")).strip()
+        else:
+            number = int(key)
+            answer = approval.options[number - 1] if 0 < number <= len(approval.options) else ""
+        if answer and self._asked is approval:
+            await self._decide(approval, "respond", "Answered.", content=answer)
+
+    @contextmanager
+    def _aside(self, keyboard: Keyboard) -> Iterator[None]:
+        """The board makes room: the terminal is another's, until the end of the block."""
         self._live.stop()
         self._paged = True
         try:
             with keyboard.released():
-                shown = bool(command) and await page(command, text)
+                yield
         finally:
             self._paged = False
-        if not shown:
-            self._console.print(Text(text))
         for item in self._unsaid:
             self._console.print(item)
         self._unsaid.clear()
@@ -208,24 +233,35 @@ class Screen:
         if key == "s":
             self._skipped.add(approval.approval_id)
             self._asked = None
-            self._console.print(Text(f"Skipped; later: holdfast approve {render.quoted(approval.approval_id)}", "dim"))
-        if key not in ANSWERS:
+            later = questions.how_to_decide(approval.approval_id, approval.kind)
+            self._console.print(Text(f"Skipped; later: {later}", "dim"))
+        if key not in ANSWERS or (key == "y" and approval.kind == questions.QUESTION):
             return
         outcome, stop_turn = ANSWERS[key]
+        words = {"y": "Approved.", "n": "Refused.", "N": "Refused, and the turn stops."}[key]
+        self._stopped = stop_turn
+        await self._decide(approval, outcome, words, stop_turn=stop_turn)
+
+    async def _decide(self, approval: ApprovalView, outcome: str, words: str, **details: Any) -> None:
         self._mine.add(approval.approval_id)
         self._asked = None
-        self._stopped = stop_turn
         try:
-            counted = await self._holdfast.decide(
-                approval.approval_id, outcome, digest=approval.digest, stop_turn=stop_turn
-            )
+            counted = await self._holdfast.decide(approval.approval_id, outcome, digest=approval.digest, **details)
         except HoldfastError as error:
             self._stopped = False
             self._console.print(Text(f"That did not count: {plain(str(error))}", "red"))
             return
-        words = {"y": "Approved.", "n": "Refused.", "N": "Refused, and the turn stops."}[key]
         signal = "" if counted else " No worker answered, so it was left as a signal for the next one."
         self._console.print(Text(words + signal, "dim"))
+
+
+def _keys(approval: ApprovalView) -> str:
+    """The keys that answer."""
+    if approval.kind != questions.QUESTION:
+        return KEYS
+    options = "[1-9] choose  " if approval.options else ""
+    keys = QUESTION_KEYS.format(options=options)
+    return keys if approval.other else keys.replace("[r] write an answer  ", "")
 
 
 def _meanwhile(event: Event) -> str:

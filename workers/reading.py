@@ -60,6 +60,15 @@ def read_text(value: str) -> str:
     return _text(STDIN) if value == STDIN else value
 
 
+def read_arguments(value: str) -> dict[str, Any]:
+    """The arguments of one call, as JSON; `-` is standard input."""
+    name = _name(value) if value == STDIN else "the value of --args"
+    arguments = _json(read_text(value), name)
+    if not isinstance(arguments, dict):
+        raise BadInput(f"{name} is {_KINDS.get(type(arguments), 'null')}, and must be an object of arguments")
+    return arguments
+
+
 def _name(source: str) -> str:
     return "standard input" if source == STDIN else repr(source)
 

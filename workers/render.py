@@ -18,20 +18,15 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.approvals import ApprovalId
 from holdfast.calls import Call
-from holdfast.content import Response, plain, shorten, visible
+from holdfast.content import plain, shorten, visible
 from holdfast.events import Event
-from holdfast.turns import TurnResult
-from holdfast.views import ApprovalView, CallView, TurnView
 from holdfast.workers.board import Row
-from holdfast.workers.cutting import LINE_LIMIT, count_changes, cut_diff, cut_lines
+from holdfast.workers.cutting import count_changes, cut_diff
 
 _JUSTIFY: tuple[JustifyMethod, ...] = ("left", "left", "right", "left")
 WIDE = 1_000
 """Columns when nobody looks: lines are not to be broken for a pipe."""
-QUESTION_LINES = 60
-"""Lines of a command or a diff in a question: what is asked must not scroll away."""
 STYLES = {
     "validating": "dim",
     "awaiting_approval": "bold yellow",
@@ -81,91 +76,9 @@ def diff(text: str, limit: int | None = None) -> Text:
     return shown
 
 
-def question(approval: ApprovalView, *, heading: str | None = None, more: str | None = None) -> Group:
-    """What a person is asked to decide on, bounded; `more` says where all of it is, when it is cut."""
-    parts: list[RenderableType] = [Text(heading or line(approval.title), "bold")]
-    if approval.command is not None:
-        rows = cut_lines(visible(approval.command).split("\n"), QUESTION_LINES)
-        parts.append(Text("\n".join(f"  $ {row}" for row in rows), "yellow"))
-    elif approval.diff is not None:
-        parts.append(diff(approval.diff, QUESTION_LINES))
-    elif approval.arguments:
-        parts.append(Text(f"  {line(approval.arguments, 1_000)}"))
-    if len(approval.programs) > 1:
-        parts.append(Text(f"  runs: {line(', '.join(approval.programs), 500)}", "dim"))
-    if approval.server or approval.urls:
-        parts.append(Text("  " + line(" ".join(filter(None, [approval.server, *approval.urls])), 500)))
-    if approval.cut or any(_too_long(text) for text in (approval.command, approval.diff)):
-        parts.append(Text(f"  cut: {more or _see_all(approval)}", "bold"))
-    return Group(*parts)
-
-
-def _too_long(text: str | None) -> bool:
-    lines = (text or "").removesuffix("\n").split("\n")
-    return len(lines) > QUESTION_LINES or max(map(len, lines)) > LINE_LIMIT
-
-
-def _see_all(approval: ApprovalView) -> str:
-    address = ApprovalId.parse(approval.approval_id)
-    return f"see all with `holdfast turn show {quoted(address.turn)} --call {address.call}`"
-
-
-def whole(approval: ApprovalView) -> str:
-    """All of what a person is asked to decide on, as text."""
-    details = [approval.command, approval.diff, approval.arguments]
-    parts = [approval.title, next((text for text in details if text), ""), approval.server or "", *approval.urls]
-    return visible("\n\n".join(part for part in parts if part)) + "\n"
-
-
-def subject(approval: ApprovalView) -> str:
-    """What a call is about, in a few words: a file, a command, or its title."""
-    return line(f"{approval.tool} {approval.path or approval.command or approval.title}")
-
-
 def quoted(text: str) -> str:
     """Text to be pasted into a shell."""
     return shlex.quote(plain(text))
-
-
-def whole_approval(turn_id: str, call: Call) -> ApprovalView:
-    """All of what a person is shown of a call, where a view is cut."""
-    shown = call.confirmation
-    arguments = call.bound.arguments if call.bound else {}
-    return ApprovalView(
-        approval_id=str(ApprovalId(turn_id, call.id, call.revision)),
-        digest=call.bound.digest if call.bound else "",
-        tool=call.tool,
-        kind=shown.kind if shown else "info",
-        title=shown.title if shown else call.tool,
-        command=shown.command if shown else None,
-        programs=shown.programs if shown else (),
-        diff=shown.diff if shown else None,
-        path=shown.path if shown else None,
-        server=shown.server if shown else None,
-        urls=shown.urls if shown else (),
-        arguments=json.dumps(arguments, ensure_ascii=False),
-    )
-
-
-def inbox(shown: list[ApprovalView], *, total: int, turns: int) -> Group:
-    """What waits, newest first, and how much there is."""
-    if not shown:
-        return Group(Text("Nothing waits for a decision."))
-    first = quoted(shown[0].approval_id)
-    some = "" if len(shown) == total else f", the newest {len(shown)} shown"
-    counts = f"{total} {'waits' if total == 1 else 'wait'} in {turns} turn{'' if turns == 1 else 's'}{some}"
-    hint = f"Decide: holdfast approve {first}   or: holdfast deny {first}"
-    return Group(approvals(shown), Text(hint, "dim"), Text(counts, "dim"))
-
-
-def approvals(shown: Iterable[ApprovalView]) -> Group:
-    """Things that wait, each with its id."""
-    blocks: list[RenderableType] = []
-    for item in shown:
-        head = Text(plain(item.approval_id), "bold")
-        head.append(f"   {line(item.tool, 60)}, {ago(item.since)}", "dim")
-        blocks += [head, question(item), Text("")]
-    return Group(*blocks)
 
 
 def rows(shown: Iterable[Row], now: datetime | None = None, *, asked: str | None = None) -> Table:
@@ -176,12 +89,12 @@ def rows(shown: Iterable[Row], now: datetime | None = None, *, asked: str | None
         table.add_column(no_wrap=True, justify=justify)
     table.add_column()  # the one that rich may shrink: its texts do not wrap, they are cut
     for row in lines:
-        what = _cut(line(row.error or row.title, 300))
+        what = cut(line(row.error or row.title, 300))
         status = Text("stopping", "magenta") if row.stopping else state(row.status)
         ran = took(row.started, row.ended, now)
         table.add_row(_place(row, row.call == asked), status, ran, Text(line(row.tool, 20)), what)
         for tail in plain(row.tail).rstrip().splitlines()[-3:] if not row.terminal else ():
-            table.add_row("", "", "", "", _cut(f"│ {line(tail)}", "dim"))
+            table.add_row("", "", "", "", cut(f"│ {line(tail)}", "dim"))
     return table
 
 
@@ -201,40 +114,6 @@ def event(item: Event, *, since: datetime | None = None, indent: str = "") -> Te
     if item.note:
         text.append(f": {line(item.note)}")
     return text
-
-
-def turn(view: TurnView) -> Group:
-    """How a turn stands."""
-    head = Text("turn ")
-    head.append(plain(view.id), "bold")
-    head.append(": ")
-    head.append_text(state(view.result.status if view.result else view.state))
-    parts: list[RenderableType] = [head]
-    if view.prompt:
-        parts.append(Text(f"  {line(view.prompt)}", "dim"))
-    if view.result:
-        parts += result(view.result)
-        return Group(*parts)
-    if view.batch:
-        parts += [Text(f"batch {view.batch.id}", "dim"), rows(map(_row, view.batch.calls))]
-    if view.queued:
-        parts.append(Text(f"queued: {', '.join(view.queued)}", "dim"))
-    for item in view.approvals:
-        parts += [Text(""), Text(plain(item.approval_id), "bold"), question(item)]
-    return Group(*parts)
-
-
-def result(ended: TurnResult) -> list[RenderableType]:
-    """How a turn ended: every response, then the answer."""
-    parts: list[RenderableType] = []
-    if ended.reason:
-        parts.append(prose(f"  {line(ended.reason, 1_000)}"))
-    for batch in ended.batches:
-        parts.append(Text(f"batch {batch.id}: {batch.status}", "dim"))
-        parts += [_response(found) for found in batch.responses]
-    if ended.text is not None:
-        parts += [Text(""), prose(ended.text)]
-    return parts
 
 
 def call(whole: Call) -> Group:
@@ -259,6 +138,9 @@ def call(whole: Call) -> Group:
     if whole.response:
         output = "\n".join(part.text for part in whole.response.parts)
         parts += [Text("output", "dim"), Text(plain(output))]
+        shown = whole.response.display
+        if shown and not (whole.confirmation and shown == whole.confirmation.diff):
+            parts += [Text("shown to people", "dim"), Text(plain(shown))]
     return Group(*parts)
 
 
@@ -302,34 +184,11 @@ def took(started: datetime | None, ended: datetime | None, now: datetime | None 
     return f"{max(0.0, (end - started).total_seconds()):.1f} s"
 
 
-def _cut(text: str, style: str = "") -> Text:
+def cut(text: str, style: str = "") -> Text:
+    """Text that is cut where the terminal ends, and not wrapped."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def _place(row: Row, asked: bool) -> Text:
     mark = "▸" if asked else " "
     return Text(f"{mark} {line(row.call, 20)} {row.place}/{row.of}", "bold yellow" if asked else "dim")
-
-
-def _row(view: CallView) -> Row:
-    return Row(
-        call=view.id,
-        batch="",
-        place=view.place,
-        of=view.of,
-        tool=line(view.tool, 40),
-        status=view.status.value,
-        title=view.title,
-        error=f"{view.error_type}: {view.error}" if view.error else None,
-        stopping=bool(view.stopping) and not view.ended_at,
-        started=view.started_at,
-        ended=view.ended_at or (datetime.now(UTC) if view.started_at else None),
-        tail=view.live_output or "",
-    )
-
-
-def _response(found: Response) -> Text:
-    text = _cut(f"  {found.call_id:6} {line(found.tool, 24):<15} ")
-    text.append(f"{found.status:<10}", STYLES.get(found.status, ""))
-    text.append(line(plain(found.text), 160))
-    return text

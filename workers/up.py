@@ -53,7 +53,8 @@ class WorkerProcess:
     async def start(self) -> str:
         """Start it; the line with which it says that it polls."""
         settings = self._settings
-        command = [sys.executable, "-m", "holdfast.workers.cli", "worker", "--embedded", *self._options]
+        command = [sys.executable, "-m", "holdfast.workers.cli", *_same_file(settings)]
+        command += ["worker", "--embedded", *self._options]
         env = {
             **os.environ,
             "HOLDFAST_DATA": str(settings.data),
@@ -67,8 +68,9 @@ class WorkerProcess:
                 command, death=signal.SIGTERM, env=env, stdout=asyncio.subprocess.PIPE, stderr=log
             )
         line = ""
+        discovering = max((source.timeout_seconds for source in settings.discovery), default=0)
         try:
-            async with asyncio.timeout(READY_SECONDS):
+            async with asyncio.timeout(READY_SECONDS + discovering):
                 line = await self._read_line()
         except TimeoutError:
             pass
@@ -93,6 +95,13 @@ class WorkerProcess:
         """A full pipe would block it."""
         while await self._read_line():
             pass
+
+
+def _same_file(settings: Settings) -> list[str]:
+    """What we read, a worker reads, and nothing else: a call of its own may have changed the file since."""
+    if settings.file is None:
+        return ["--no-config"]
+    return ["--config", str(settings.file), "--config-digest", settings.file_digest or ""]
 
 
 async def run_up(
@@ -195,6 +204,7 @@ def greeting(settings: Settings, where: ServerAddress, worker: int) -> str:
         f"  worker     process {worker}, task queue {settings.task_queue!r}",
         f"  workspace  {settings.workspace}",
         f"  data       {settings.data}",
+        *([f"  settings   {settings.file}"] if settings.file else []),
         "",
         "Try, in another terminal:",
         "",

@@ -6,7 +6,14 @@ from typing import Any
 
 from pydantic import ValidationError
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, FailureError, TimeoutError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    FailureError,
+    TimeoutError,
+    TimeoutType,
+)
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.batches import may_repeat
@@ -21,6 +28,10 @@ def outcome_of(error: ActivityError, call: Call) -> CallOutcome:
     cause = error.cause
     if isinstance(cause, CancelledError):
         return Stopped(reason="The call was stopped")
+    if isinstance(cause, TimeoutError) and cause.type is TimeoutType.SCHEDULE_TO_START:
+        queue = call.bound.tool.traits.task_queue if call.bound else None
+        message = f"No worker of task queue {queue!r}, where {call.tool!r} must run, took the call in time"
+        return Failed(error=CallError(type="no_worker", message=message))
     if isinstance(cause, TimeoutError):
         tail = _last_output(cause)
         return Lost(

@@ -21,7 +21,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.activities.model import ModelActivities
     from holdfast.activities.tools import ToolActivities
     from holdfast.approvals import Decision
-    from holdfast.batches import begun, ended, judged, may_repeat, startable
+    from holdfast.batches import begun, judged, may_repeat, startable
     from holdfast.calls import Call
     from holdfast.content import shorten
     from holdfast.errors import DecisionRefused, Refused, RequestRefused
@@ -52,6 +52,8 @@ with workflow.unsafe.imports_passed_through():
 
 EXECUTE_GRACE = timedelta(seconds=60)
 """How much longer than the tool's own limit its activity may take: the worker enforces the limit, this is the net."""
+QUEUE_LIMIT = timedelta(minutes=5)
+"""How long a call waits for a worker of the task queue it must run on."""
 REPEATS = 10
 """Attempts of a call that may be repeated; each one more means a worker that died under it."""
 
@@ -250,10 +252,13 @@ class TurnWorkflow:
 
     async def _execute(self, call: Call) -> None:
         assert call.bound, "only validated calls are scheduled"
+        queue = call.bound.tool.traits.task_queue
         self._running[call.id] = handle = workflow.start_activity_method(
             ToolActivities.execute,
-            ExecuteInput(call_id=call.id, bound=call.bound, decision=call.decision),
+            ExecuteInput(call_id=call.id, bound=call.bound, decision=call.decision, seen=self._state.seen_of(call)),
             activity_id=call.id,
+            task_queue=queue,
+            schedule_to_start_timeout=QUEUE_LIMIT if queue else None,
             summary=shorten(call.bound.title, 120),
             start_to_close_timeout=timedelta(seconds=call.bound.timeout_seconds) + EXECUTE_GRACE,
             heartbeat_timeout=timedelta(seconds=call.bound.heartbeat_seconds),
@@ -269,7 +274,7 @@ class TurnWorkflow:
         except ActivityError as error:
             outcome = outcome_of(error, call)
         self._running.pop(call.id, None)
-        self._state.change(ended(self._state.work, call.id, outcome, workflow.now()))
+        self._state.end_call(call.id, outcome)
 
     async def _ask_model(self) -> None:
         step = self._state.think()

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from holdfast.activities.builtin.files import ListDirectory, ReadFile, WriteFile
+from holdfast.activities.addresses import AddressRules
+from holdfast.activities.builtin.asking import AskUser
+from holdfast.activities.builtin.editing import Edit
+from holdfast.activities.builtin.fetching import Fetch
+from holdfast.activities.builtin.reading import ListDirectory, ReadFile
 from holdfast.activities.builtin.shell import Shell
+from holdfast.activities.builtin.writing import WriteFile
 from holdfast.activities.outputs import OutputStore
+from holdfast.configuration import ToolSettings
 from holdfast.tools import Tool
 
 
-def builtin_tools(outputs: OutputStore) -> list[Tool]:
+def builtin_tools(outputs: OutputStore, settings: ToolSettings) -> list[Tool]:
     """One of each."""
-    return [ReadFile(), ListDirectory(), WriteFile(), Shell(outputs)]
+    shell = Shell(
+        outputs,
+        environment=settings.shell.environment,
+        inherit=settings.shell.inherit_environment,
+        seconds=settings.shell.timeout_seconds,
+    )
+    fetch = Fetch(AddressRules(allow=settings.fetch.allow), settings.fetch.max_bytes)
+    return [ReadFile(), ListDirectory(), WriteFile(), Edit(), AskUser(), shell, fetch]

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shlex
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from holdfast.activities.commands import OURS, Command, environment, how_it_ended, run_command
 from holdfast.activities.outputs import OutputStore, Spool
-from holdfast.activities.processes import MARKER, kill_tree, to_the_end
 from holdfast.activities.workspace import Workspace
 from holdfast.approvals import Confirmation
 from holdfast.content import Result, TextPart, plain
 from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure
 
-OURS = ("TEMPORAL_", "HOLDFAST_")
-"""Variables a command does not inherit: they may hold our credentials."""
-CHUNK = 65_536
-READ_SECONDS = 5.0
-"""How long output is still read after the end, when something we cannot find holds it open."""
+SECONDS = 600.0
+"""How long a command may run that says nothing else."""
 
 
 class Shell(Tool):
@@ -33,6 +30,8 @@ class Shell(Tool):
         "outlives it."
     )
     effect = Effect.ONCE
+    aborts_siblings = True
+    live_output = True
     timeout_seconds = 3_600
 
     class Parameters(BaseModel):
@@ -42,88 +41,81 @@ class Shell(Tool):
 
         command: str = Field(description="The command, as bash reads it", min_length=1)
         directory: str = Field(default=".", description="Working directory, relative to the workspace")
-        timeout_seconds: float = Field(default=600, gt=0, le=3_600, description="Stop it after this long")
+        environment: dict[Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
+            default_factory=dict, description="Environment variables to add", max_length=100
+        )
+        timeout_seconds: float | None = Field(default=None, gt=0, le=3_600, description="Stop it after this long")
 
-    def __init__(self, outputs: OutputStore) -> None:
+    def __init__(
+        self,
+        outputs: OutputStore,
+        *,
+        environment: Mapping[str, str] | None = None,
+        inherit: bool = True,
+        seconds: float = SECONDS,
+    ) -> None:
         self._outputs = outputs
+        self._environment = dict(environment or {})
+        self._inherit = inherit
+        self._seconds = seconds
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a working directory inside the workspace."""
         if not arguments.command.strip():
             raise ValueError("the command is blank")
-        if "\0" in arguments.command:
-            raise ValueError("a command holds no NUL character")
+        _check_text(arguments.command, *arguments.environment, *arguments.environment.values())
+        if ours := [name for name in arguments.environment if name.startswith(OURS)]:
+            raise ValueError(f"the variable {ours[0]!r} is not for commands")
         directory = workspace.resolve() / Workspace(workspace).place(arguments.directory)
         if not directory.is_dir():
             raise ValueError(f"{arguments.directory!r} is not a folder of the workspace")
-        return _Command(arguments, directory, self._outputs)
+        command = Command(
+            words=(shutil.which("bash") or "/bin/sh", "-c", arguments.command),
+            directory=directory,
+            seconds=arguments.timeout_seconds or self._seconds,
+            environment=environment({**self._environment, **arguments.environment}, inherit=self._inherit),
+        )
+        return _Running(arguments, command, self._outputs)
 
 
-class _Command(Invocation):
-    def __init__(self, arguments: Shell.Parameters, directory: Path, outputs: OutputStore) -> None:
-        self._command = arguments.command
-        self._seconds = arguments.timeout_seconds
-        self._directory = directory
+class _Running(Invocation):
+    def __init__(self, arguments: Shell.Parameters, command: Command, outputs: OutputStore) -> None:
+        self._arguments = arguments
+        self._command = command
         self._outputs = outputs
 
     def describe(self) -> str:
-        return f"Run {self._command}"
+        return f"Run {self._arguments.command}"
 
     async def should_confirm(self) -> Confirmation | None:
-        return Confirmation(kind="exec", title=self.describe(), command=self._command, programs=programs(self._command))
+        command = self._arguments.command
+        return Confirmation(kind="exec", title=self.describe(), command=command, programs=programs(command))
 
     async def execute(self, run: Run) -> Result:
         spool = self._outputs.spool()
         try:
-            return await self._run(run, spool)
+            return await self._execute(run, spool)
         finally:
             spool.discard()
 
-    async def _run(self, run: Run, spool: Spool) -> Result:
-        # The pipe is our own: asyncio's would make `wait` last until every background child has closed it.
-        receiving, sending = os.pipe()
+    async def _execute(self, run: Run, spool: Spool) -> Result:
+        def take(data: bytes) -> None:
+            run.write(spool.write(data))
+
         try:
-            process = await to_the_end(self._begin(sending, run.key))
-        except BaseException as error:
-            os.close(receiving)
-            if not isinstance(error, OSError):
-                raise
-            raise ToolFailure("command_not_started", f"The command could not start: {error}") from error
-        finally:
-            os.close(sending)
-        run.started(process.pid)
-        reading = asyncio.create_task(_read(receiving, run, spool))
-        try:
-            if (task := asyncio.current_task()) and task.cancelling():
-                raise asyncio.CancelledError  # it came while the command was starting
-            async with asyncio.timeout(self._seconds):
-                code = await process.wait()
+            code = await run_command(self._command, run.key, output=take, started=run.started)
         except TimeoutError:
-            await to_the_end(_end(process, run, reading))
-            message = f"The command was stopped: it ran longer than {self._seconds:g} seconds"
+            message = f"The command was stopped: it ran longer than {self._command.seconds:g} seconds"
             raise ToolFailure("timeout", message, _parts(spool)) from None
-        except asyncio.CancelledError:
-            await to_the_end(_end(process, run, reading))
-            raise
-        # A stop that comes now comes too late: the command has ended, and keeps its result.
-        await to_the_end(_end(process, run, reading))
         parts = _parts(spool)
         if code != 0:
-            raise ToolFailure("command_failed", _how_it_ended(code), parts)
+            raise ToolFailure("command_failed", how_it_ended(code), parts)
         return Result(parts=parts or (TextPart(text="(no output)"),))
 
-    async def _begin(self, output: int, key: str) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            shutil.which("bash") or "/bin/sh",
-            "-c",
-            self._command,
-            cwd=self._directory,
-            env=_environment(key),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+
+def _check_text(*texts: str) -> None:
+    if any("\0" in text for text in texts):
+        raise ValueError("a command and its environment hold no NUL character")
 
 
 def programs(command: str) -> tuple[str, ...]:
@@ -146,40 +138,6 @@ def programs(command: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-async def _read(pipe: int, run: Run, spool: Spool) -> None:
-    reader = asyncio.StreamReader()
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", buffering=0)
-    )
-    try:
-        while data := await reader.read(CHUNK):
-            run.write(spool.write(data))
-    finally:
-        transport.close()
-
-
-async def _end(process: asyncio.subprocess.Process, run: Run, reading: asyncio.Task[None]) -> None:
-    """Nothing of the command is left, and everything it said is read."""
-    await kill_tree(process.pid, run.key)
-    await process.wait()
-    try:
-        async with asyncio.timeout(READ_SECONDS):
-            await reading
-    except TimeoutError:
-        reading.cancel()
-
-
-def _environment(key: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    return {**kept, MARKER: key, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-
-
 def _parts(spool: Spool) -> tuple[TextPart, ...]:
     part = spool.part()
     return (part.model_copy(update={"text": plain(part.text)}),) if part.text else ()
-
-
-def _how_it_ended(code: int) -> str:
-    if code < 0:
-        return f"The command was ended by signal {-code}"
-    return f"The command exited with code {code}"

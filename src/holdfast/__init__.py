@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.approvals import ApprovalId, Confirmation, Decision, Outcome
     from holdfast.calls import Call, CallRequest, Status
     from holdfast.client import Holdfast, Turn
-    from holdfast.content import CallError, Response, Result, TextPart
+    from holdfast.content import BlobPart, CallError, DataPart, Response, Result, TextPart
     from holdfast.errors import (
         BadInput,
         DecisionRefused,
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
         TurnNotFound,
     )
     from holdfast.events import Event
+    from holdfast.functions import FunctionTool, tool
     from holdfast.plugin import HoldfastPlugin
+    from holdfast.responses import FunctionResponse, function_response
     from holdfast.settings import Settings
-    from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure
+    from holdfast.tools import Declaration, Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
     from holdfast.turns import LiveOutput, ModelChoice, ModelReply, TurnInput, TurnResult
     from holdfast.views import ApprovalView, TurnView
 
@@ -37,7 +39,7 @@ _HOMES = {
     "approvals": ("ApprovalId", "Confirmation", "Decision", "Outcome"),
     "calls": ("Call", "CallRequest", "Status"),
     "client": ("Holdfast", "Turn"),
-    "content": ("CallError", "Response", "Result", "TextPart"),
+    "content": ("BlobPart", "CallError", "DataPart", "Response", "Result", "TextPart"),
     "errors": (
         "BadInput",
         "DecisionRefused",
@@ -49,9 +51,11 @@ _HOMES = {
         "TurnNotFound",
     ),
     "events": ("Event",),
+    "functions": ("FunctionTool", "tool"),
     "plugin": ("HoldfastPlugin",),
+    "responses": ("FunctionResponse", "function_response"),
     "settings": ("Settings",),
-    "tools": ("Effect", "Invocation", "Run", "Tool", "ToolFailure"),
+    "tools": ("Declaration", "Effect", "Interrupt", "Invocation", "Run", "Strict", "Tool", "ToolFailure"),
     "turns": ("LiveOutput", "ModelChoice", "ModelReply", "TurnInput", "TurnResult"),
     "views": ("ApprovalView", "TurnView"),
 }
@@ -60,17 +64,23 @@ __all__ = [
     "ApprovalId",
     "ApprovalView",
     "BadInput",
+    "BlobPart",
     "Call",
     "CallError",
     "CallRequest",
     "Confirmation",
+    "DataPart",
     "Decision",
     "DecisionRefused",
+    "Declaration",
     "Effect",
     "Event",
+    "FunctionResponse",
+    "FunctionTool",
     "Holdfast",
     "HoldfastError",
     "HoldfastPlugin",
+    "Interrupt",
     "Invocation",
     "LiveOutput",
     "ModelChoice",
@@ -85,6 +95,7 @@ __all__ = [
     "ServerUnavailable",
     "Settings",
     "Status",
+    "Strict",
     "TextPart",
     "Tool",
     "ToolFailure",
@@ -93,6 +104,8 @@ __all__ = [
     "TurnNotFound",
     "TurnResult",
     "TurnView",
+    "function_response",
+    "tool",
 ]
 
 

@@ -35,6 +35,12 @@ class Confirmation(Data):
     path: Text | None = None
     server: Text | None = None
     urls: tuple[Text, ...] = ()
+    question: Text | None = None
+    """What a person is asked in a question's own words."""
+    options: tuple[Text, ...] = ()
+    """Of a question: answers to choose from."""
+    other: bool = True
+    """Of a question: may the answer be something else than the options?"""
 
 
 class Outcome(StrEnum):

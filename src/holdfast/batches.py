@@ -141,7 +141,19 @@ def check_decision(batch: Batch, turn_id: str, decision: Decision) -> Call:
         )
     if decision.outcome is Outcome.RESPOND and not decision.content:
         raise DecisionRefused("no_content", "to respond in the tool's place, give the response as `content`")
+    _check_answer(call, decision)
     return call
+
+
+def _check_answer(call: Call, decision: Decision) -> None:
+    """A question wants an answer, and one of its options when it takes no other."""
+    shown = call.confirmation
+    if shown is None or shown.kind != "question":
+        return
+    if decision.outcome is Outcome.PROCEED_ONCE:
+        raise DecisionRefused("needs_answer", "this is a question: say `respond` with the answer as `content`")
+    if decision.outcome is Outcome.RESPOND and not shown.other and decision.content not in shown.options:
+        raise DecisionRefused("not_an_option", f"the answer must be one of: {', '.join(map(repr, shown.options))}")
 
 
 def decided(batch: Batch, turn_id: str, decision: Decision, now: datetime) -> Batch:

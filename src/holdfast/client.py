@@ -47,6 +47,7 @@ from holdfast.errors import (
     TurnNotFound,
 )
 from holdfast.events import EventPage
+from holdfast.hosts import ask_output
 from holdfast.model import problems
 from holdfast.queries import SECONDS, ask
 from holdfast.turns import (
@@ -56,6 +57,8 @@ from holdfast.turns import (
     BatchAddress,
     BatchResult,
     CallAddress,
+    LiveOutput,
+    RunningCall,
     SubmitBatch,
     Submitted,
     TurnInput,
@@ -240,6 +243,15 @@ class Turn:
         if call is None:
             raise BadInput(f"turn {self.id!r} has no call {call_id!r}")
         return call
+
+    async def output(self, call_id: str) -> LiveOutput | None:
+        """The last 100,000 characters a running call has put out; None when it does not run."""
+        description = await self._call(self._handle.describe())
+        running = {item.call_id: item for item in await live_outputs(self._client, description)}
+        shown = running.get(call_id)
+        if shown is None or shown.host is None or shown.total <= len(shown.tail):
+            return shown
+        return await ask_output(self._client, shown.host, RunningCall(turn=self.id, call=call_id)) or shown
 
     async def batch(self, batch_id: str) -> BatchResult:
         """One batch and the responses it has."""

@@ -7,10 +7,12 @@ harmless for a terminal. Nothing here knows where the whole of a cut text is kep
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field, JsonValue
 
 from holdfast.model import Data
 
@@ -28,6 +30,12 @@ def encodable(text: str) -> str:
 Text = Annotated[str, AfterValidator(encodable)]
 
 
+def _writable(value: JsonValue) -> JsonValue:
+    """`value` as JSON can say it: no lone surrogates; ValueError for NaN and infinity."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return value if text.isascii() else json.loads(encodable(text))
+
+
 class TextPart(Data):
     """Text for the model."""
 
@@ -37,7 +45,47 @@ class TextPart(Data):
     """Where all of it is kept, when `text` is only the two ends; empty when it could not be kept."""
 
 
-Part = TextPart
+class DataPart(Data):
+    """A structured result: any JSON value."""
+
+    kind: Literal["data"] = "data"
+    value: Annotated[JsonValue, AfterValidator(_writable)]
+
+    @property
+    def text(self) -> str:
+        """What a model that only reads text is given."""
+        return json.dumps(self.value, ensure_ascii=False)
+
+
+class BlobPart(Data):
+    """Bytes that are no text: an image, a document, a sound. They are kept in a file and travel by reference."""
+
+    kind: Literal["blob"] = "blob"
+    media_type: Text
+    size: int
+    digest: str
+    """SHA-256 of the bytes."""
+    name: Text | None = None
+    whole: str | None = None
+    """Where the bytes are kept; empty when they could not be."""
+    data: bytes | None = Field(default=None, exclude=True, repr=False)
+    """The bytes on their way from the tool to their file. Never in a history."""
+
+    @classmethod
+    def of(cls, data: bytes, media_type: str, *, name: str | None = None) -> BlobPart:
+        """A part of these bytes."""
+        digest = hashlib.sha256(data).hexdigest()
+        return cls(media_type=media_type, size=len(data), digest=digest, name=name, data=data)
+
+    @property
+    def text(self) -> str:
+        """Described, for whoever cannot take bytes."""
+        called = f"{self.name}, " if self.name else ""
+        kept = f", kept in {self.whole}" if self.whole else ", not kept" if self.whole == "" else ""
+        return f"[{called}{self.media_type}, {self.size:,} bytes{kept}]"
+
+
+Part = Annotated[TextPart | DataPart | BlobPart, Field(discriminator="kind")]
 
 
 class CallError(Data):
@@ -52,6 +100,8 @@ class Result(Data):
 
     parts: tuple[Part, ...] = ()
     display: Text | None = None
+    seen: dict[str, str] = Field(default_factory=dict)
+    """Files of the workspace that the tool read or wrote whole: the digest of each as it was then."""
 
     @classmethod
     def of(cls, text: str, *, display: str | None = None) -> Result:

@@ -37,6 +37,8 @@ class Event(Data):
     title: str | None = None
     approval_id: str | None = None
     digest: str | None = None
+    asks: str | None = None
+    """What a call that waits asks for: the kind of its confirmation."""
     rule: str | None = None
     by: str | None = None
     error: str | None = None
@@ -82,6 +84,7 @@ def _describe(turn_id: str, old: Call | None, call: Call) -> dict[str, object]:
         "title": line(call.bound.title) if call.bound else None,
         "approval_id": str(ApprovalId(turn_id, call.id, call.revision)) if asking else None,
         "digest": call.bound.digest if asking and call.bound else None,
+        "asks": call.confirmation.kind if asking and call.confirmation else None,
         "rule": call.rule if old and old.status is Status.VALIDATING else None,
         "by": line(decided.by, 100) if decided and decided.by else None,
         "error": line(f"{error.type}: {error.message}") if error else None,

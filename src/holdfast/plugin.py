@@ -6,20 +6,23 @@ worker = Worker(client, task_queue="holdfast")          # the client's plugin co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
+from functools import cached_property
 
 from temporalio.client import Client
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import WorkerConfig
+from temporalio.worker import Worker, WorkerConfig
 
-from holdfast.activities.builtin import builtin_tools
+from holdfast.activities.catalogue import load_registry
 from holdfast.activities.gate import Gate
+from holdfast.activities.live import LiveRuns
 from holdfast.activities.model import ModelActivities
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.registry import Registry
 from holdfast.activities.tools import ToolActivities
 from holdfast.conversion import data_converter
+from holdfast.hosts import host_queue, host_worker
 from holdfast.settings import Settings
 from holdfast.tools import Tool
 from holdfast.workflows.turn import TurnWorkflow
@@ -28,7 +31,6 @@ HEARTBEAT_THROTTLE = timedelta(milliseconds=200)
 """Temporal's own default lets a stop take half a minute to reach a running tool."""
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a turn waits for a dead worker that had it in its cache."""
-CONCURRENT_CALLS = 100
 
 
 class HoldfastPlugin(SimplePlugin):
@@ -36,13 +38,21 @@ class HoldfastPlugin(SimplePlugin):
 
     def __init__(self, settings: Settings | None = None, *, tools: Iterable[Tool] = ()) -> None:
         self.settings = settings or Settings()
-        self.outputs = OutputStore(self.settings.outputs)
-        self.registry = Registry([*builtin_tools(self.outputs), *tools])
+        limits = self.settings.limits
+        self.outputs = OutputStore(self.settings.outputs, limits.output_characters, limits.saved_output_bytes)
+        self._given = tuple(tools)
+        self._live = LiveRuns(host_queue(self.settings.task_queue))
+        self._hosting = False
         super().__init__(
             "holdfast.Plugin",
             data_converter=lambda existing: data_converter(existing, self.settings.payloads),
             workflows=[TurnWorkflow],
         )
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The tools of this process. Loading them may run commands and other people's code, so only workers do it."""
+        return load_registry(self.settings, self.outputs, self._given)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add workflows, activities and the options that make stopping quick and recovery fast."""
@@ -51,9 +61,23 @@ class HoldfastPlugin(SimplePlugin):
         config["max_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
         config["default_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
         config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
-        config["max_concurrent_activities"] = config.get("max_concurrent_activities") or CONCURRENT_CALLS
+        config["max_concurrent_activities"] = (
+            config.get("max_concurrent_activities") or self.settings.limits.concurrent_calls
+        )
         return config
 
     def _activities(self, client: Client) -> list[Callable[..., object]]:
-        tools = ToolActivities(Gate(self.registry, self.settings.workspace), self.outputs)
+        tools = ToolActivities(Gate(self.registry, self.settings.workspace), self.outputs, self._live)
         return [tools.validate, tools.execute, ModelActivities(client).step]
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        """Answer what this process is asked while it runs calls."""
+        if self._hosting:
+            await super().run_worker(worker, next)
+            return
+        self._hosting = True
+        try:
+            async with host_worker(worker.client, self._live):
+                await super().run_worker(worker, next)
+        finally:
+            self._hosting = False

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.approvals import Decision
-from holdfast.batches import Batch, check_decision, decided, new_batch, stopped, withdrawn
+from holdfast.batches import Batch, check_decision, decided, ended, new_batch, stopped, withdrawn
 from holdfast.calls import Call, CallRequest
 from holdfast.errors import DecisionRefused, RequestRefused
 from holdfast.events import Event, EventPage, call_changes, line
@@ -30,6 +30,7 @@ from holdfast.turns import (
     batch_result,
     check_batch,
 )
+from holdfast.verdicts import CallOutcome, Finished
 
 EVENTS_PER_PAGE = 500
 
@@ -50,6 +51,7 @@ class TurnState:
         self.stop: tuple[TurnStatus, str] | None = None
         self.text: str | None = None
         self.over = False
+        self.seen: dict[str, str] = {}
         self.changed = False
         self._clock = clock
         self._batches = 0
@@ -88,6 +90,17 @@ class TurnState:
         """Replace the batch at work by what became of it."""
         self._write_changes(self.active, batch)
         self.active = batch
+
+    def end_call(self, call_id: str, outcome: CallOutcome) -> None:
+        """Take what became of a running call. What it saw of files counts for the calls after it."""
+        if isinstance(outcome, Finished):
+            self.seen |= outcome.result.seen
+        self.change(ended(self.work, call_id, outcome, self._clock()))
+
+    def seen_of(self, call: Call) -> dict[str, str]:
+        """What the turn knows of the files a call touches."""
+        touched = call.bound.touches if call.bound else ()
+        return {path: self.seen[path] for path in touched if path in self.seen}
 
     def retire(self) -> None:
         """Put the finished batch at work aside; a model will read its responses."""

@@ -1,4 +1,4 @@
-"""The API a tool author sees.
+"""The API of a tool written as a class; `functions.py` makes one from a function.
 
 A `Tool` declares itself and builds an `Invocation` from validated arguments. An invocation can describe itself, say
 whether a person must confirm it, and execute. Cancellation reaches `execute` as `asyncio.CancelledError`: stop what
@@ -19,11 +19,12 @@ you started, then let it through. A tool never sees Temporal.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from holdfast.approvals import Confirmation, canonical_digest
 from holdfast.content import Part, Result
@@ -41,6 +42,29 @@ class Effect(StrEnum):
     """Must not be repeated."""
 
 
+class Interrupt(StrEnum):
+    """What a user's new message does to a running call (S18)."""
+
+    CANCEL = "cancel"
+    """It is stopped."""
+    BLOCK = "block"
+    """It finishes first."""
+
+
+class Traits(Data):
+    """How a tool's calls are to be treated. Not part of what a person approves."""
+
+    interrupt: Interrupt = Interrupt.BLOCK
+    aborts_siblings: bool = False
+    """Its error cancels the calls beside it (S15)."""
+    live_output: bool = False
+    """It writes while it runs."""
+    markdown: bool = False
+    """What it gives is markdown."""
+    task_queue: str | None = None
+    """Where its calls must run; on any worker of the turn when left out."""
+
+
 _DEFINITION = {"name", "description", "parameters", "effect", "server"}
 """What an approval is about: a change of any of these is asked about again."""
 
@@ -54,6 +78,8 @@ class Declaration(Data):
     """JSON schema."""
     effect: Effect
     server: str | None = None
+    display_name: str | None = None
+    traits: Traits = Traits()
 
     @property
     def digest(self) -> str:
@@ -62,7 +88,18 @@ class Declaration(Data):
 
     def ref(self) -> ToolRef:
         """What a call remembers of its tool."""
-        return ToolRef(name=self.name, effect=self.effect, server=self.server, definition=self.digest)
+        return ToolRef(
+            name=self.name,
+            effect=self.effect,
+            server=self.server,
+            definition=self.digest,
+            display_name=self.display_name,
+            traits=self.traits,
+        )
+
+    def for_model(self) -> dict[str, JsonValue]:
+        """What a model is told."""
+        return {"name": self.name, "description": self.description, "parameters": self.parameters}
 
 
 class ToolRef(Data):
@@ -73,6 +110,8 @@ class ToolRef(Data):
     server: str | None = None
     definition: str
     """Digest of the declaration."""
+    display_name: str | None = None
+    traits: Traits = Traits()
 
 
 class Run(Protocol):
@@ -85,6 +124,13 @@ class Run(Protocol):
     @property
     def key(self) -> str:
         """Unique to this call of this turn, the same for every attempt: an idempotency key."""
+
+    @property
+    def workspace(self) -> Path:
+        """The folder this worker's tools work in."""
+
+    def seen(self, path: str) -> str | None:
+        """The digest of a file as this turn last read or wrote it; None when it did not."""
 
     def write(self, text: str) -> None:
         """Add to the live output. Cheap; viewers see the tail of it within a second."""
@@ -105,6 +151,12 @@ class ToolFailure(Exception):
         self.parts = parts
 
 
+class Strict(BaseModel):
+    """A base for `Parameters` in which an unknown argument is an error, so that a misspelt one is not dropped."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class Invocation(ABC):
     """A tool bound to validated arguments."""
 
@@ -116,6 +168,10 @@ class Invocation(ABC):
         """May this call run beside others that say the same?"""
         return False
 
+    def touches(self) -> tuple[str, ...]:
+        """The files this call relies on or changes, by their path in the workspace: `run.seen` knows these."""
+        return ()
+
     async def should_confirm(self) -> Confirmation | None:
         """What a person is to be asked before this runs; None when it may simply run."""
         return None
@@ -126,25 +182,45 @@ class Invocation(ABC):
 
 
 class Tool(ABC):
-    """A tool: its declaration, and how it becomes an invocation."""
+    """A tool: its declaration, and how it becomes an invocation.
+
+    `Parameters` is a pydantic model, or a JSON schema of an object; `build` then gets an instance of the model, or the
+    arguments as a dict. Either way they have been checked.
+    """
 
     name: str
+    display_name: str | None = None
     description: str
     effect: Effect = Effect.ONCE
+    interrupt: Interrupt = Interrupt.BLOCK
+    aborts_siblings: bool = False
+    live_output: bool = False
+    markdown: bool = False
+    task_queue: str | None = None
     timeout_seconds: float = 600
     heartbeat_seconds: float = 10
     """How long its worker may be silent before the call counts as lost."""
-    Parameters: ClassVar[type[BaseModel]]
+    Parameters: type[BaseModel] | Mapping[str, JsonValue]
 
     def declaration(self) -> Declaration:
         """What this tool says of itself."""
+        given = self.Parameters
+        schema = given.model_json_schema() if isinstance(given, type) else dict(given)
         return Declaration(
             name=self.name,
             description=self.description,
-            parameters=self.Parameters.model_json_schema(),
+            parameters=schema,
             effect=self.effect,
+            display_name=self.display_name,
+            traits=Traits(
+                interrupt=self.interrupt,
+                aborts_siblings=self.aborts_siblings,
+                live_output=self.live_output,
+                markdown=self.markdown,
+                task_queue=self.task_queue,
+            ),
         )
 
     @abstractmethod
     def build(self, arguments: Any, workspace: Path) -> Invocation:
-        """Bind validated arguments (an instance of `Parameters`). Raise ValueError for what the schema cannot say."""
+        """Bind checked arguments. Raise ValueError for what the schema cannot say."""

@@ -166,6 +166,8 @@ class ValidateResult(Data):
     """Its answer: one verdict per call, by call id."""
 
     verdicts: dict[str, Verdict]
+    catalogue: str = ""
+    """The digest of all the tools the judging worker had."""
 
 
 class ExecuteInput(Data):
@@ -174,6 +176,8 @@ class ExecuteInput(Data):
     call_id: str
     bound: Bound
     decision: Decision | None = None
+    seen: dict[str, str] = Field(default_factory=dict)
+    """Of the files the call touches: their digests as the turn last read or wrote them."""
 
 
 class ModelStepInput(Data):
@@ -190,6 +194,15 @@ class LiveOutput(Data):
     total: int = 0
     """Characters put out so far."""
     pid: int | None = None
+    host: str | None = None
+    """The task queue at which its worker is asked for more of the tail."""
+
+
+class RunningCall(Data):
+    """Input of the activity `holdfast.output`: a call that may run on the worker that is asked."""
+
+    turn: str
+    call: str
 
 
 def check_batch(calls: tuple[CallRequest, ...], queued: int = 0) -> None:

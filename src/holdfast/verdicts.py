@@ -27,6 +27,8 @@ class Bound(Data):
     concurrency_safe: bool = False
     timeout_seconds: float
     heartbeat_seconds: float
+    touches: tuple[Text, ...] = ()
+    """Files the call relies on or changes."""
 
 
 class Allow(Data):

@@ -47,6 +47,9 @@ class ApprovalView(Data):
     path: str | None = None
     server: str | None = None
     urls: tuple[str, ...] = ()
+    question: str | None = None
+    options: tuple[str, ...] = ()
+    other: bool = True
     arguments: str = ""
     cut: bool = False
     """Something of it was too long to be shown here: the whole is had by call."""
@@ -76,6 +79,10 @@ class CallView(Data):
     live_output: str | None = None
     pid: int | None = None
     output: str | None = None
+    """What the model reads."""
+    display: str | None = None
+    """What a person is shown instead, when it differs."""
+    markdown: bool = False
     error_type: str | None = None
     error: str | None = None
 
@@ -130,8 +137,11 @@ def approval_view(
         path=_cut(shown.path, 300),
         server=_cut(shown.server, 100),
         urls=tuple(_line(url, 300) for url in shown.urls[:10]),
+        question=_prose(shown.question, detail),
+        options=tuple(_line(option, 200) for option in shown.options[:20]),
+        other=shown.other,
         arguments=arguments,
-        cut=cut or any(len(text or "") > detail for text in (shown.command, shown.diff)),
+        cut=cut or any(len(text or "") > detail for text in (shown.command, shown.diff, shown.question)),
         rule=call.rule,
         since=since,
     )
@@ -159,6 +169,8 @@ def call_view(call: Call, place: int, of: int) -> CallView:
         started_at=call.started_at,
         ended_at=call.ended_at,
         output=plain(shorten(output, OUTPUT_LIMIT)) if output else None,
+        display=plain(shorten(response.display, OUTPUT_LIMIT)) if response and response.display else None,
+        markdown=bool(call.bound and call.bound.tool.traits.markdown),
         error_type=_line(call.error.type, 100) if call.error else None,
         error=_cut(call.error.message, OUTPUT_LIMIT) if call.error else None,
     )
@@ -236,6 +248,11 @@ def inbox_summary(turn_id: str, waiting: tuple[Call, ...], since: Mapping[str, d
 
 def _ends(text: str | None, limit: int) -> str | None:
     return None if text is None else visible(ends(text, limit))
+
+
+def _prose(text: str | None, limit: int) -> str | None:
+    """Text of several lines: only its line breaks stay what they are."""
+    return None if text is None else "\n".join(visible(row) for row in ends(text, limit).split("\n"))
 
 
 def _json(value: Any, limit: int) -> tuple[str, bool]:

@@ -8,14 +8,16 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from holdfast import Holdfast, HoldfastPlugin, Settings, Tool, TurnInput
-from holdfast.testing import request
+from holdfast import CallRequest, Holdfast, HoldfastPlugin, Settings, Tool, TurnInput
+from holdfast.settings import load_settings
+from holdfast.testing import decide_all, request
 from tests.cli.support import SECONDS, Home
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,15 +74,39 @@ def test_the_python_of_the_readme_runs_a_turn(home: Home) -> None:
     assert "list_directory success" in done.stdout, done.stderr
 
 
-async def test_the_tool_of_the_how_to_works_in_a_turn(home: Home) -> None:
+async def _texts(home: Home, settings: Settings, tools: list[Tool], *calls: CallRequest) -> list[str]:
+    """What the calls of one turn answer, with everything approved."""
+    client = await Client.connect(_address(home), plugins=[HoldfastPlugin(settings, tools=tools)])
+    holdfast = Holdfast(client, task_queue=settings.task_queue)
+    async with asyncio.timeout(SECONDS), Worker(client, task_queue=settings.task_queue):
+        turn = await holdfast.start(TurnInput(batches=(calls,)))
+        await decide_all(holdfast, turn)
+        return [response.text for response in (await turn.result()).responses]
+
+
+async def test_the_class_of_the_how_to_works_in_a_turn(home: Home) -> None:
     names: dict[str, Any] = {}
     exec(_blocks("docs/tools.md")["tool"], names)
-    made = names["CountWords"]()
-    assert isinstance(made, Tool)
-    settings = Settings(data=home.data, workspace=home.workspace, task_queue="how-to")
-    client = await Client.connect(_address(home), plugins=[HoldfastPlugin(settings, tools=[made])])
-    async with asyncio.timeout(SECONDS), Worker(client, task_queue="how-to"):
-        calls = (request("count_words", text="one two three"), request("count_words", text=" "))
-        turn = await Holdfast(client, task_queue="how-to").start(TurnInput(batches=(calls,)))
-        result = await turn.result()
-    assert [response.text for response in result.responses] == ["3", "There is nothing to count."]
+    settings = Settings(data=home.data, workspace=home.workspace, task_queue="how-to-class")
+    calls = (request("count_words", text="one two three"), request("count_words", text=" "))
+    assert await _texts(home, settings, [names["CountWords"]()], *calls) == ["3", "There is nothing to count."]
+
+
+async def test_the_functions_of_the_how_to_work_in_a_turn(home: Home) -> None:
+    names: dict[str, Any] = {}
+    exec(_blocks("docs/tools.md")["function"], names)
+    settings = Settings(data=home.data, workspace=home.workspace, task_queue="how-to-function")
+    calls = (request("longest_word", text="a bcd ef"), request("publish", title="News", body="None."))
+    longest, published = await _texts(home, settings, [names["longest_word"], names["publish"]], *calls)
+    assert longest == "bcd"
+    assert json.loads(published)["characters"] == 5
+
+
+async def test_the_discovery_of_the_how_to_works_in_a_turn(home: Home, tmp_path: Path) -> None:
+    blocks = _blocks("docs/tools.md")
+    (tmp_path / "project_tools.py").write_text(blocks["discovery"])
+    file = tmp_path / "holdfast.toml"
+    file.write_text(blocks["settings"])
+    loaded = load_settings(file)
+    settings = replace(loaded, data=home.data, workspace=home.workspace, task_queue="how-to-discovery")
+    assert [text.strip() for text in await _texts(home, settings, [], request("reverse", text="abc"))] == ["cba"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,17 +18,19 @@ HISTORIES = Path(__file__).parent / "histories"
 STORED = sorted(path.stem for path in HISTORIES.glob("*.json"))
 
 
-class _StoredPayloads(Settings):
-    @property
-    def payloads(self) -> Path:
-        return HISTORIES / "payloads"
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings whose payloads are a copy of the stored ones: a replay writes what it would store today."""
+    folder = tmp_path_factory.mktemp("replay")
+    shutil.copytree(HISTORIES / "payloads", folder / "payloads")
+    return Settings(data=folder)
 
 
-async def _replay(name: str, plugin: HoldfastPlugin | None = None) -> WorkflowReplayResult:
+async def _replay(name: str, plugin: HoldfastPlugin) -> WorkflowReplayResult:
     stored = json.loads((HISTORIES / f"{name}.json").read_text())
     turn_id = stored["events"][0]["workflowExecutionStartedEventAttributes"]["workflowId"]
     history = WorkflowHistory.from_json(turn_id, stored)
-    replayer = Replayer(workflows=[], plugins=[plugin or HoldfastPlugin(_StoredPayloads())])
+    replayer = Replayer(workflows=[], plugins=[plugin])
     return await replayer.replay_workflow(history, raise_on_replay_failure=False)
 
 
@@ -36,8 +39,8 @@ def test_every_play_has_a_stored_history() -> None:
 
 
 @pytest.mark.parametrize("name", STORED)
-async def test_a_stored_history_replays(name: str) -> None:
-    assert (await _replay(name)).replay_failure is None
+async def test_a_stored_history_replays(name: str, settings: Settings) -> None:
+    assert (await _replay(name, HoldfastPlugin(settings))).replay_failure is None
 
 
 @workflow.defn(name="holdfast.turn")
@@ -49,8 +52,8 @@ class Changed:
         await workflow.sleep(1)
 
 
-async def test_a_change_that_breaks_determinism_is_caught() -> None:
-    plugin = HoldfastPlugin(_StoredPayloads())
+async def test_a_change_that_breaks_determinism_is_caught(settings: Settings) -> None:
+    plugin = HoldfastPlugin(settings)
     plugin.workflows = [Changed]
     failure = (await _replay("one_call", plugin)).replay_failure
     assert failure is not None

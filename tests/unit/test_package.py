@@ -12,10 +12,10 @@ import holdfast
 ROOT = Path(__file__).resolve().parents[2]
 
 SURFACE = """
-ApprovalId ApprovalView BadInput Call CallError CallRequest Confirmation Decision DecisionRefused Effect Event Holdfast
-HoldfastError HoldfastPlugin Invocation LiveOutput ModelChoice ModelReply NoWorker Outcome Refused RequestRefused
-Response Result Run ServerUnavailable Settings Status TextPart Tool ToolFailure Turn TurnInput TurnNotFound TurnResult
-TurnView
+ApprovalId ApprovalView BadInput BlobPart Call CallError CallRequest Confirmation DataPart Decision DecisionRefused
+Declaration Effect Event FunctionResponse FunctionTool Holdfast HoldfastError HoldfastPlugin Interrupt Invocation
+LiveOutput ModelChoice ModelReply NoWorker Outcome Refused RequestRefused Response Result Run ServerUnavailable Settings
+Status Strict TextPart Tool ToolFailure Turn TurnInput TurnNotFound TurnResult TurnView function_response tool
 """.split()  # noqa: SIM905 - easier to read than to index
 
 

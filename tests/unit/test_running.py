@@ -11,8 +11,9 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
 from holdfast.activities import running
+from holdfast.activities.live import LiveRun
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.running import LiveRun, run_tool
+from holdfast.activities.running import run_tool
 from holdfast.content import Result, TextPart
 from holdfast.tools import Invocation, Run, ToolFailure
 from holdfast.turns import LiveOutput
@@ -50,7 +51,7 @@ class Bench:
 
     async def run(self, work: Work, seconds: float = 10, *, repeatable: bool = False) -> CallOutcome:
         async def activity() -> CallOutcome:
-            live = LiveRun("turn", "b1c1")
+            live = LiveRun("turn", "b1c1", workspace=Path(), seen={})
             return await run_tool(Doing(work), live, seconds=seconds, repeatable=repeatable, outputs=self.outputs)
 
         async with asyncio.timeout(10):
@@ -186,7 +187,7 @@ async def test_S33_long_result_of_any_tool_is_bounded(bench: Bench) -> None:
 
 
 async def test_many_small_writes_are_cheap() -> None:
-    live = LiveRun("turn", "b1c1")
+    live = LiveRun("turn", "b1c1", workspace=Path(), seen={})
     for _ in range(20_000):
         live.write("0123456789")
     assert live.live().total == 200_000

@@ -19,26 +19,18 @@ from pydantic import ValidationError
 from holdfast.activities.builtin.shell import Shell, programs
 from holdfast.activities.outputs import OutputStore
 from holdfast.content import Result, plain
+from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Invocation, ToolFailure
 
 PATIENCE = 10.0
 """Seconds any wait may take before the test fails."""
 
 
-class Watched:
-    """A run that remembers what it is told."""
+class Watched(FakeRun):
+    """A run of its own: processes are found by its key."""
 
     def __init__(self) -> None:
-        self.call_id = "b1c1"
-        self.key = f"turn-{uuid4()}/b1c1"
-        self.output = ""
-        self.pid: int | None = None
-
-    def write(self, text: str) -> None:
-        self.output += text
-
-    def started(self, pid: int) -> None:
-        self.pid = pid
+        super().__init__(key=f"turn-{uuid4()}/b1c1")
 
 
 @pytest.fixture
@@ -217,7 +209,7 @@ async def test_background_child_that_keeps_the_output_open_does_not_hold_the_cal
 async def test_daemon_that_hides_from_us_and_keeps_the_output_open_does_not_hold_the_call(
     shell: Shell, workspace: Path, run: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.activities.builtin.shell.READ_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast.activities.commands.READ_SECONDS", 0.2)
     command = (
         "env -i setsid bash -c 'echo $$; while [ -d . ] && [ ! -e stop ]; do sleep 0.05; done' & sleep 0.2; echo done"
     )

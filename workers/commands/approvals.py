@@ -63,7 +63,7 @@ def inbox(
     """List everything that waits for a decision, in all turns, newest first."""
 
     async def work() -> None:
-        from holdfast.workers import render
+        from holdfast.workers import questions, render
         from holdfast.workers.waiting import turn_of
 
         found = await (await open_holdfast(data, address)).inbox()
@@ -73,7 +73,7 @@ def inbox(
             shown = [item.model_dump(mode="json") for item in approvals[:limit]]
             emit({"approvals": shown, "total": len(approvals), "turns": turns})
         else:
-            render.console().print(render.inbox(approvals[:limit], total=len(approvals), turns=turns))
+            render.console().print(questions.inbox(approvals[:limit], total=len(approvals), turns=turns))
 
     run(work())
 
@@ -157,14 +157,14 @@ def _decide(
 async def _listed(holdfast: Holdfast, turn: str, json: bool) -> dict[str, str | None]:
     """Show everything that waits in a turn; its ids, each with the digest of what was shown."""
     from holdfast.errors import DecisionRefused
-    from holdfast.workers import render
+    from holdfast.workers import questions, render
     from holdfast.workers.waiting import waiting_in
 
     found = await waiting_in(holdfast, turn)
     if not found:
         raise DecisionRefused("not_waiting", f"nothing waits for a decision in turn {turn!r}")
     if not json:
-        render.console().print(render.approvals(found))
+        render.console().print(questions.approvals(found))
     return {item.approval_id: item.digest for item in found}
 
 

@@ -1,21 +1,33 @@
-"""`holdfast tools` and `version`: what is here, without asking any server."""
+"""`holdfast tools …` and `version`: what is here, and one call of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.workers.commands.options import Json, emit, example, say, settings_of
+from holdfast.workers.commands.options import (
+    Address,
+    Data,
+    Json,
+    emit,
+    example,
+    note,
+    open_holdfast,
+    run,
+    say,
+    settings_of,
+)
 
 if TYPE_CHECKING:
-    from holdfast.activities.registry import Registry
+    from holdfast.activities.registry import Entry, Registry
 
 tools = typer.Typer(
     help="The tools that a worker on this machine has.",
     epilog=example("holdfast tools", "holdfast tools show shell"),
     rich_markup_mode=None,
 )
+ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -33,38 +45,90 @@ def default(context: typer.Context, json: Json = False) -> None:
 
 @tools.command("list", epilog=example("holdfast tools list --json"))
 def list_tools(json: Json = False) -> None:
-    """List them."""
+    """List them, with where each comes from and what repeating it does; then what could not be loaded, and why."""
     from holdfast.workers import render
 
-    found = _registry().declarations()
+    registry = _registry()
     if json:
-        emit({"tools": [tool.model_dump(mode="json") for tool in found]})
+        emit(
+            {
+                "digest": registry.digest,
+                "tools": [_described(entry) for entry in registry.entries],
+                "problems": [{"source": item.source, "reason": item.reason} for item in registry.problems],
+            }
+        )
         return
-    lines = [(tool.name, tool.effect.value, render.line(tool.description)) for tool in found]
-    render.console().print(render.table(("tool", "effect", "description"), lines))
+    lines = [
+        (
+            entry.declaration.name,
+            entry.declaration.effect.value,
+            entry.source,
+            render.line(entry.declaration.description),
+        )
+        for entry in registry.entries
+    ]
+    render.console().print(render.table(("tool", "effect", "source", "description"), lines))
+    for item in registry.problems:
+        note(f"Not available, from {item.source}: {item.reason}")
 
 
-@tools.command("show", epilog=example("holdfast tools show shell"))
-def show(name: Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name.")], json: Json = False) -> None:
+@tools.command("show", epilog=example("holdfast tools show shell", "holdfast tools show shell --json"))
+def show(name: ToolName, json: Json = False) -> None:
     """Show one: what it does, what repeating it does, its parameters."""
     from holdfast.content import plain
-    from holdfast.errors import HoldfastError
 
-    registry = _registry()
-    tool = registry.get(name)
-    if tool is None:
-        near = registry.suggest(name)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "; see `holdfast tools`"
-        raise HoldfastError(f"no tool is called {name!r}{hint}")
-    declaration = tool.declaration()
+    entry = _find(_registry(), name)
     if json:
-        emit(declaration.model_dump(mode="json"))
+        emit(_described(entry))
         return
-    say(f"{declaration.name}  (effect: {declaration.effect.value})\n{plain(declaration.description)}\n")
-    required = declaration.parameters.get("required") or []
-    for field, info in tool.Parameters.model_fields.items():
-        must = "required" if isinstance(required, list) and field in required else f"default {info.default!r}"
-        say(f"  {field:18} {plain(info.description or '')} ({must})")
+    declaration = entry.declaration
+    called = f"{declaration.display_name}, " if declaration.display_name else ""
+    say(f"{declaration.name}  ({called}effect: {declaration.effect.value}, from {entry.source})")
+    say(f"{plain(declaration.description)}\n")
+    for line in _parameters(declaration.parameters):
+        say(f"  {plain(line)}")
+    for line in _traits(entry):
+        say(f"  {line}")
+
+
+@tools.command(
+    "call",
+    epilog=example(
+        """holdfast tools call read_file --args '{"path": "README.md"}'""",
+        """echo '{"command": "date"}' | holdfast tools call shell --args -""",
+    ),
+)
+def call(
+    name: ToolName,
+    args: Annotated[
+        str, typer.Option("--args", metavar="JSON|-", help="Its arguments; - reads standard input.")
+    ] = "{}",
+    id: Annotated[str | None, typer.Option("--id", help="The turn's id; else one is made.")] = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Call one tool: a turn of a single call, durable and approved like any other.
+
+    Waits for the answer and prints what a model would read. On a terminal it asks you when the call needs approval;
+    elsewhere it waits for `holdfast approve`. The exit code is 0 only for a success.
+    """
+    from holdfast.workers.reading import read_arguments
+
+    arguments = read_arguments(args)
+
+    async def work() -> int:
+        from holdfast.calls import CallRequest
+        from holdfast.turns import TurnInput
+        from holdfast.workers.single import call_and_wait
+
+        holdfast = await open_holdfast(data, address)
+        request = CallRequest(tool=name, arguments=arguments)
+        turn = await holdfast.start(TurnInput(batches=((request,),)), turn_id=id)
+        return await call_and_wait(holdfast, turn, json)
+
+    if code := run(work()):
+        raise typer.Exit(code)
 
 
 def version(json: Json = False) -> None:
@@ -90,3 +154,38 @@ def _registry() -> Registry:
     from holdfast.plugin import HoldfastPlugin
 
     return HoldfastPlugin(settings_of()).registry
+
+
+def _find(registry: Registry, name: str) -> Entry:
+    from holdfast.errors import HoldfastError
+    from holdfast.suggestions import did_you_mean
+
+    entry = registry.get(name)
+    if entry is None:
+        hint = did_you_mean(name, [entry.declaration.name for entry in registry.entries]) or "See `holdfast tools`."
+        raise HoldfastError(f"no tool is called {name!r}. {hint}")
+    return entry
+
+
+def _described(entry: Entry) -> dict[str, Any]:
+    return {**entry.declaration.model_dump(mode="json"), "source": entry.source, "digest": entry.declaration.digest}
+
+
+def _parameters(schema: dict[str, Any]) -> list[str]:
+    """One line per parameter."""
+    properties, required = schema.get("properties"), schema.get("required")
+    needed = required if isinstance(required, list) else []
+    lines = []
+    for name, spec in properties.items() if isinstance(properties, dict) else ():
+        spec = spec if isinstance(spec, dict) else {}
+        must = "required" if name in needed else f"default {spec['default']!r}" if "default" in spec else "optional"
+        lines.append(f"{name:18} {spec.get('description', '')} ({must})")
+    return lines
+
+
+def _traits(entry: Entry) -> list[str]:
+    traits = entry.declaration.traits
+    lines = [f"Runs on task queue {traits.task_queue}."] if traits.task_queue else []
+    lines += ["Its error cancels the calls beside it, where a turn says so."] if traits.aborts_siblings else []
+    lines += [f"Stopped after {entry.tool.timeout_seconds:g} seconds."]
+    return lines

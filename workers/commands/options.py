@@ -10,7 +10,8 @@ import json
 import os
 import sys
 from collections.abc import Coroutine
-from dataclasses import replace
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -65,7 +66,43 @@ Workspace = Annotated[
         parser=_folder,
     ),
 ]
+Config = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Settings file; else HOLDFAST_CONFIG, else ./holdfast.toml if it is trusted, else the one in ~/.config.",
+    ),
+]
+NoConfig = Annotated[bool, typer.Option("--no-config", help="Read no settings file.")]
+ConfigDigest = Annotated[str | None, typer.Option("--config-digest", metavar="SHA256", hidden=True)]
 TurnId = Annotated[str, typer.Argument(metavar="TURN", help="The turn's id.")]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which settings file the command line asks for. With a digest, only with exactly this content."""
+
+    file: Path | None = None
+    none: bool = False
+    digest: str | None = None
+
+
+_CHOICE: ContextVar[Choice] = ContextVar("holdfast_config_choice")
+
+
+def choose_config(config: str | None, no_config: bool, digest: str | None) -> None:
+    """Remember what the command line says about the settings file."""
+    if config is not None and no_config:
+        raise typer.BadParameter("give --config or --no-config, not both")
+    if config is not None and not config.strip():
+        raise typer.BadParameter("the settings file's name is empty")
+    _CHOICE.set(Choice(Path(config) if config else None, no_config, digest))
+
+
+def chosen_config() -> Choice:
+    """What was said before the command's name."""
+    return _CHOICE.get(Choice())
 
 
 def example(*lines: str) -> str:
@@ -74,14 +111,27 @@ def example(*lines: str) -> str:
 
 
 def settings_of(data: Path | None = None, workspace: Path | None = None) -> Settings:
-    """The settings of this process: options win over the environment."""
-    from holdfast.settings import Settings
+    """The settings of this process: options win over the environment, the environment over the file."""
+    from holdfast.settings import Settings, load_settings
 
-    usual = Settings()
+    choice = chosen_config()
+    usual = Settings() if choice.none else load_settings(choice.file, digest=choice.digest)
+    return with_options(usual, data, workspace)
+
+
+def with_options(usual: Settings, data: Path | None, workspace: Path | None) -> Settings:
+    """Settings with the folders that a command's options name."""
+    given = {
+        name: folder.expanduser().absolute()
+        for name, folder in (("data", data), ("workspace", workspace))
+        if folder is not None
+    }
+    lines = {name: line for name, line in usual.file_lines.items() if name not in given}
     return replace(
         usual,
-        data=data.expanduser().absolute() if data else usual.data,
-        workspace=workspace.expanduser().absolute() if workspace else usual.workspace,
+        data=given.get("data", usual.data),
+        workspace=given.get("workspace", usual.workspace),
+        file_lines=lines,
     )
 
 

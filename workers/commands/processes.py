@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +25,6 @@ from holdfast.workers.commands.options import (
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
-    from holdfast.tools import Tool
     from holdfast.workers.address import ServerAddress
 
 Verbose = Annotated[bool, typer.Option("--verbose", help="Log everything, with tracebacks.")]
@@ -62,7 +61,8 @@ def up(
 
     def welcome(settings: Settings, where: ServerAddress, worker: int) -> None:
         if json:
-            places = {"data": str(settings.data), "workspace": str(settings.workspace)}
+            file = str(settings.file) if settings.file else None
+            places = {"data": str(settings.data), "workspace": str(settings.workspace), "config": file}
             emit({**asdict(where), "worker": worker, "task_queue": settings.task_queue, **places})
         else:
             say(greeting(settings, where, worker))
@@ -77,7 +77,9 @@ def worker(
     verbose: Verbose = False,
     json: Json = False,
     embedded: Annotated[bool, typer.Option("--embedded", hidden=True)] = False,
-    tools: Annotated[list[str] | None, typer.Option("--tools", metavar="MODULE:FUNCTION", hidden=True)] = None,
+    tools: Annotated[
+        list[str] | None, typer.Option("--tools", metavar="MODULE:NAME", help="More tools, from a module.")
+    ] = None,
 ) -> None:
     """Run a worker: it validates and executes the calls of turns.
 
@@ -93,13 +95,17 @@ def worker(
     settings = settings_of(data, workspace)
     _check_workspace(settings)
     parent = os.getppid() if embedded else None
-    more = [tool for name in tools or () for tool in _load(name)]
+    named = settings.tools.model_copy(update={"modules": (*settings.tools.modules, *(tools or ()))})
+    settings = replace(settings, tools=named)
+    plugin = HoldfastPlugin(settings)
+    for problem in plugin.registry.problems:
+        note(f"Not available, from {problem.source}: {problem.reason}")
 
     def ready(_: str) -> None:
         emit({"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue})
 
     async def work() -> None:
-        client = await connect(settings, HoldfastPlugin(settings, tools=more), address=address, embedded=embedded)
+        client = await connect(settings, plugin, address=address, embedded=embedded)
         tied = asyncio.create_task(leave_with(parent)) if parent else None
         await run_worker(client, settings, say=ready if json else say)
         if tied:
@@ -129,17 +135,6 @@ def _check_workspace(settings: Settings) -> None:
     from holdfast.errors import BadInput
 
     if not settings.workspace.is_dir():
-        raise BadInput(f"the workspace {str(settings.workspace)!r} is not a folder")
-
-
-def _load(name: str) -> list[Tool]:
-    """Tools made by a function, named `module:function`."""
-    from importlib import import_module
-
-    from holdfast.errors import BadInput
-
-    module, _, function = name.partition(":")
-    try:
-        return list(getattr(import_module(module), function)())
-    except (ImportError, AttributeError, TypeError) as error:
-        raise BadInput(f"no tools come from {name!r}: {error}") from error
+        line = settings.file_lines.get("workspace")
+        where = f"{settings.file}, line {line}: " if line else ""
+        raise BadInput(f"{where}the workspace {str(settings.workspace)!r} is not a folder")

@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
-from holdfast.workers.commands import approvals, catalogue, processes, turns
+from holdfast.workers.commands import approvals, catalogue, processes, settings, turns
 from holdfast.workers.commands.codes import USAGE
-from holdfast.workers.commands.options import example, note
+from holdfast.workers.commands.options import Config, ConfigDigest, NoConfig, choose_config, example, note
 
 COMPLETION = ("--install-completion", "--show-completion")
 
 app = typer.Typer(
     name="holdfast",
     help="Durable tool calls for AI assistants: held for approval, run when all are ready, answered once.",
-    epilog=example("holdfast up", "holdfast demo"),
+    epilog=example("holdfast up", "holdfast --config ~/project/holdfast.toml up", "holdfast demo"),
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -34,14 +34,19 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and leave.", callback=_show_version, is_eager=True)
     ] = False,
+    config: Config = None,
+    no_config: NoConfig = False,
+    config_digest: ConfigDigest = None,
 ) -> None:
     """Durable tool calls for AI assistants: held for approval, run when all are ready, answered once."""
+    choose_config(config, no_config, config_digest)
 
 
 processes.register(app)
 turns.register(app)
 approvals.register(app)
 catalogue.register(app)
+settings.register(app)
 
 
 def run_command(arguments: list[str]) -> None:

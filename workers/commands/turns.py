@@ -89,13 +89,13 @@ def show(
     """Show how a turn stands, or the whole of one of its calls."""
 
     async def work() -> None:
-        from holdfast.workers import render
+        from holdfast.workers import render, standing
 
         holdfast = await open_holdfast(data, address)
         found = holdfast.turn(turn)
         if call is None:
             view = await _view(holdfast, turn, json)
-            shown, body = render.turn(view), view.model_dump(mode="json")
+            shown, body = standing.turn(view), view.model_dump(mode="json")
         else:
             whole = await found.call(call)
             shown, body = render.call(whole), whole.model_dump(mode="json")
@@ -126,6 +126,31 @@ def watch(turn: TurnId, json: Json = False, address: Address = None, data: Data 
         return 0 if code == FAILED else code
 
     _leave(run(work()))
+
+
+@turns.command(epilog=example("holdfast turn output hello b1c1"))
+def output(
+    turn: TurnId,
+    call: Annotated[str, typer.Argument(metavar="CALL", help="The call, as b1c2.")],
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Show what a call has put out: the last 100,000 characters while it runs, what the model reads once it has ended.
+
+    A long output that was cut says in which file the whole is, on the worker's host.
+    """
+
+    async def work() -> None:
+        from holdfast.workers.single import output_of
+
+        found = await output_of((await open_holdfast(data, address)).turn(turn), call)
+        if json:
+            emit({"turn": turn, "call": call, **found.model_dump(mode="json")})
+        else:
+            say(found.tail.removesuffix("\n"))
+
+    run(work())
 
 
 @turns.command(epilog=example("holdfast turn cancel hello", "holdfast turn cancel hello --call b1c1"))
@@ -254,7 +279,7 @@ def _started(turn_id: str, json: bool) -> None:
 async def _view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
     """How a turn stands. When no worker answers, what the server knows is shown before that is said."""
     from holdfast.errors import NoWorker
-    from holdfast.workers import render
+    from holdfast.workers import questions, render
     from holdfast.workers.waiting import kept_by_server
 
     try:
@@ -263,13 +288,13 @@ async def _view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
         kept = await kept_by_server(holdfast, turn)
         if kept.approvals and not json:
             note(f"No worker answers; the server knows that {kept.total} wait in turn {turn}:")
-            render.console().print(render.approvals(kept.approvals))
+            render.console().print(questions.approvals(kept.approvals))
         raise
 
 
 async def _follow_to_end(holdfast: Holdfast, turn: Turn, json: bool) -> int:
     """Show the turn until it ends or the viewer leaves; 0 only if it completed."""
-    from holdfast.workers import render
+    from holdfast.workers import render, standing
     from holdfast.workers.following import follow_lines
     from holdfast.workers.live import follow_live
 
@@ -282,7 +307,7 @@ async def _follow_to_end(holdfast: Holdfast, turn: Turn, json: bool) -> int:
         note(f"Detached; turn {turn.id} goes on. Come back with: holdfast turn watch {render.quoted(turn.id)}")
         return INTERRUPTED
     view = await turn.view()
-    render.console().print(render.turn(view))
+    render.console().print(standing.turn(view))
     return 0 if view.result and view.result.status == "completed" else FAILED
 
 

@@ -1,0 +1,148 @@
+"""`edit`: replace a piece of a file by another, exactly as often as it was said to be there.
+
+It works on bytes, so what is not touched stays as it is: line endings, encoding, a missing newline at the end. A model
+writes lines with a newline; in a file whose lines end otherwise both pieces are taken to do so too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import Field
+
+from holdfast.activities.builtin.writing import READ_LIMIT, check_unchanged, replace, written
+from holdfast.activities.differences import difference
+from holdfast.activities.workspace import Workspace
+from holdfast.approvals import Confirmation
+from holdfast.content import Result
+from holdfast.tools import Effect, Invocation, Run, Strict, Tool, ToolFailure
+
+LINES_SHOWN = 10
+
+
+class Edit(Tool):
+    """Replaces exact text."""
+
+    name = "edit"
+    description = (
+        "Replace a piece of text in a file of the workspace by another. `old_text` must occur exactly "
+        "`expected_count` times, character for character, white space included: give enough lines around it."
+    )
+    effect = Effect.ONCE
+    timeout_seconds = 60
+
+    class Parameters(Strict):
+        """Arguments."""
+
+        path: str = Field(description="Path of the file, relative to the workspace", min_length=1)
+        old_text: str = Field(description="The text as it is in the file", min_length=1)
+        new_text: str = Field(description="The text to put in its place")
+        expected_count: int = Field(default=1, ge=1, description="How often `old_text` occurs; each is replaced")
+
+    def build(self, arguments: Parameters, workspace: Path) -> Invocation:
+        """Bind to a file that holds the text; ValueError tells a model what is there instead."""
+        room = Workspace(workspace)
+        place = room.place(arguments.path)
+        if arguments.old_text == arguments.new_text:
+            raise ValueError("old_text and new_text are the same: nothing would change")
+        status = room.status(place)
+        if status is None:
+            raise ValueError(f"{arguments.path!r} does not exist: use write_file to create it")
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{arguments.path!r} is not a file, but a folder, pipe or device")
+        editing = _Editing(arguments, place, room)
+        editing.change()
+        return editing
+
+
+class _Change(NamedTuple):
+    before: bytes
+    after: bytes
+
+
+class _Editing(Invocation):
+    def __init__(self, arguments: Edit.Parameters, place: str, workspace: Workspace) -> None:
+        self._arguments = arguments
+        self._place = place
+        self._workspace = workspace
+
+    def describe(self) -> str:
+        return f"Edit {self._place}"
+
+    def touches(self) -> tuple[str, ...]:
+        return (self._place,)
+
+    async def should_confirm(self) -> Confirmation | None:
+        change = await asyncio.to_thread(self.change)
+        return Confirmation(kind="edit", title=self.describe(), path=self._place, diff=_diff(self._place, change))
+
+    async def execute(self, run: Run) -> Result:
+        await asyncio.to_thread(check_unchanged, self._workspace, self._place, run)
+        try:
+            change = await asyncio.to_thread(self.change)
+        except ValueError as error:
+            raise ToolFailure("edit_failed", str(error)) from error
+        await asyncio.to_thread(replace, self._workspace, self._place, change.after)
+        count = self._arguments.expected_count
+        words = f"Edited {self._place} ({count:,} replacement{'s' * (count > 1)})."
+        return written(self._place, change.after, words, _diff(self._place, change))
+
+    def change(self) -> _Change:
+        """The file as it is and as it would be; ValueError when the text is not there as often as was said."""
+        try:
+            before = self._workspace.read(self._place, READ_LIMIT + 1)
+        except OSError as error:
+            raise ValueError(f"{self._place!r} cannot be read: {error.strerror or error}") from error
+        if len(before) > READ_LIMIT:
+            raise ValueError(f"{self._place!r} is over {READ_LIMIT:,} bytes: edit it by shell")
+        if b"\0" in before:
+            raise ValueError(f"{self._place!r} is not text")
+        given, expected = self._arguments, self._arguments.expected_count
+        old, new = fitted(before, given.old_text, given.new_text)
+        found = before.count(old)
+        if found != expected:
+            raise ValueError(_miscounted(self._place, before, old, found, expected))
+        return _Change(before, before.replace(old, new))
+
+
+def fitted(content: bytes, old_text: str, new_text: str) -> tuple[bytes, bytes]:
+    """Both texts as bytes, with the line endings of the file where they hold none of their own."""
+    old, new = (text.encode("utf-8", "surrogatepass") for text in (old_text, new_text))
+    returns, newlines = content.count(b"\r\n"), content.count(b"\n")
+    if b"\r" in old + new or returns == 0 or (returns < newlines and old in content):
+        return old, new
+    return old.replace(b"\n", b"\r\n"), new.replace(b"\n", b"\r\n")
+
+
+def _miscounted(place: str, content: bytes, old: bytes, found: int, expected: int) -> str:
+    if found == 0:
+        return f"old_text does not occur in {place!r}{_hint(content, old)}: read the file, and copy the text exactly"
+    lines = ", ".join(str(content.count(b"\n", 0, position) + 1) for position in _positions(content, old))
+    more = ", …" if found > LINES_SHOWN else ""
+    return (
+        f"old_text occurs {found:,} times in {place!r} (from lines {lines}{more}), not {expected:,}: "
+        "give more of the text around it, or set expected_count"
+    )
+
+
+def _positions(content: bytes, old: bytes) -> list[int]:
+    found: list[int] = []
+    position = content.find(old)
+    while position >= 0 and len(found) < LINES_SHOWN:
+        found.append(position)
+        position = content.find(old, position + len(old))
+    return found
+
+
+def _hint(content: bytes, old: bytes) -> str:
+    """Why it may have been missed: the same words with other white space are there."""
+    if b" ".join(old.split()) in b" ".join(content.split()):
+        return ", though it does with other white space"
+    return ""
+
+
+def _diff(place: str, change: _Change) -> str:
+    return difference(place, change.before, change.after)

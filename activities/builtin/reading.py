@@ -1,0 +1,142 @@
+"""Looking at the workspace: `read_file`, `list_directory`."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+from pydantic import Field
+
+from holdfast.activities.media import binary_type
+from holdfast.activities.workspace import Workspace
+from holdfast.content import BlobPart, Result, TextPart
+from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
+
+READ_LIMIT = 20_000_000
+"""Bytes `read_file` reads at most."""
+ENTRIES_SHOWN = 2_000
+
+
+class ReadFile(Tool):
+    """Reads text."""
+
+    name = "read_file"
+    description = (
+        "Read a file of the workspace: text, whole or from a line on; an image or another binary file as it is."
+    )
+    effect = Effect.READ
+    interrupt = Interrupt.CANCEL
+    timeout_seconds = 60
+
+    class Parameters(Strict):
+        """Arguments."""
+
+        path: str = Field(description="Path of the file, relative to the workspace", min_length=1)
+        start_line: int = Field(default=1, ge=1, description="First line to read, counted from 1")
+        line_count: int | None = Field(default=None, ge=1, description="How many lines to read; all when left out")
+
+    def build(self, arguments: Parameters, workspace: Path) -> Invocation:
+        """Bind to a path inside the workspace."""
+        room = Workspace(workspace)
+        room.place(arguments.path)
+        return _Reading(arguments, room)
+
+
+class _Reading(Invocation):
+    def __init__(self, arguments: ReadFile.Parameters, workspace: Workspace) -> None:
+        self._arguments = arguments
+        self._workspace = workspace
+
+    def describe(self) -> str:
+        return f"Read {self._arguments.path}"
+
+    def concurrency_safe(self) -> bool:
+        return True
+
+    async def execute(self, run: Run) -> Result:
+        data = await asyncio.to_thread(self._read)
+        place = self._workspace.place(self._arguments.path)
+        seen = {place: hashlib.sha256(data).hexdigest()}
+        if kind := binary_type(data):
+            return Result(parts=(BlobPart.of(data, kind, name=place),), seen=seen)
+        return Result(parts=(TextPart(text=self._lines(data.decode("utf-8", "replace"))),), seen=seen)
+
+    def _lines(self, text: str) -> str:
+        """The lines that were asked for."""
+        start, count = self._arguments.start_line - 1, self._arguments.line_count
+        if start == 0 and count is None:
+            return text
+        lines = text.splitlines(keepends=True)
+        if start >= len(lines) > 0:
+            raise ToolFailure("no_such_line", f"{self._arguments.path!r} has {len(lines):,} lines, not {start + 1:,}")
+        return "".join(lines[start : None if count is None else start + count])
+
+    def _read(self) -> bytes:
+        path = self._arguments.path
+        try:
+            if problem := _unreadable(self._workspace.status(path)):
+                raise ToolFailure("file_not_readable", f"{path!r} {problem}")
+            data = self._workspace.read(path, READ_LIMIT + 1)
+        except OSError as error:
+            raise ToolFailure("file_not_readable", f"{path!r} cannot be read: {error.strerror or error}") from error
+        if len(data) > READ_LIMIT:
+            raise ToolFailure("file_too_large", f"{path!r} is over {READ_LIMIT:,} bytes: read part of it by shell")
+        return data
+
+
+def _unreadable(status: os.stat_result | None) -> str | None:
+    """Why what is there cannot be read as a file."""
+    if status is None:
+        return "does not exist"
+    if stat.S_ISDIR(status.st_mode):
+        return "is a folder: use list_directory"
+    return None if stat.S_ISREG(status.st_mode) else "is a pipe, socket or device, not a file"
+
+
+class ListDirectory(Tool):
+    """Lists a folder."""
+
+    name = "list_directory"
+    description = "List the entries of a folder of the workspace; folders end in a slash."
+    effect = Effect.READ
+    interrupt = Interrupt.CANCEL
+    timeout_seconds = 60
+
+    class Parameters(Strict):
+        """Arguments."""
+
+        path: str = Field(default=".", description="Path of the folder, relative to the workspace", min_length=1)
+
+    def build(self, arguments: Parameters, workspace: Path) -> Invocation:
+        """Bind to a folder inside the workspace."""
+        room = Workspace(workspace)
+        room.place(arguments.path)
+        return _Listing(arguments.path, room)
+
+
+class _Listing(Invocation):
+    def __init__(self, path: str, workspace: Workspace) -> None:
+        self._path = path
+        self._workspace = workspace
+
+    def describe(self) -> str:
+        return f"List {self._path}"
+
+    def concurrency_safe(self) -> bool:
+        return True
+
+    async def execute(self, run: Run) -> Result:
+        names = await asyncio.to_thread(self._names)
+        left_out = len(names) - ENTRIES_SHOWN
+        lines = names[:ENTRIES_SHOWN] + ([f"… {left_out:,} more"] if left_out > 0 else [])
+        return Result.of("\n".join(lines) or "(empty)")
+
+    def _names(self) -> list[str]:
+        try:
+            return self._workspace.names(self._path)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ToolFailure("folder_not_readable", f"{self._path!r} cannot be listed: {reason}") from error

@@ -1,0 +1,111 @@
+"""`write_file`: a whole file, after showing what would change. And what every tool that writes shares."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import stat
+from pathlib import Path
+
+from pydantic import Field
+
+from holdfast.activities.differences import difference
+from holdfast.activities.workspace import Workspace
+from holdfast.approvals import Confirmation
+from holdfast.content import Result, TextPart
+from holdfast.tools import Effect, Invocation, Run, Strict, Tool, ToolFailure
+
+READ_LIMIT = 20_000_000
+"""Bytes of a file that a tool changes."""
+
+
+def check_unchanged(workspace: Workspace, path: str, run: Run, *, wanted: bytes | None = None) -> None:
+    """ToolFailure when a file is not as the turn last saw it, unless it already holds what is wanted."""
+    known = run.seen(path)
+    if known is None:
+        return
+    try:
+        present = workspace.read(path, READ_LIMIT + 1)
+    except OSError as error:
+        raise ToolFailure("file_not_readable", f"{path!r} cannot be read: {error.strerror or error}") from error
+    if present != wanted and hashlib.sha256(present).hexdigest() != known:
+        raise ToolFailure("file_changed", f"{path!r} has changed since it was read: read it again, then decide anew")
+
+
+def replace(workspace: Workspace, path: str, content: bytes) -> None:
+    """Write a file, or say why not."""
+    try:
+        workspace.write(path, content)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ToolFailure("file_not_writable", f"{path!r} cannot be written: {reason}") from error
+
+
+def written(path: str, content: bytes, words: str, diff: str) -> Result:
+    """What a tool that wrote a file answers."""
+    seen = {path: hashlib.sha256(content).hexdigest()}
+    return Result(parts=(TextPart(text=words),), display=diff, seen=seen)
+
+
+class WriteFile(Tool):
+    """Writes a whole file, after showing what would change."""
+
+    name = "write_file"
+    description = "Write a text file of the workspace, replacing what it holds; folders are made as needed."
+    effect = Effect.IDEMPOTENT
+    timeout_seconds = 60
+
+    class Parameters(Strict):
+        """Arguments."""
+
+        path: str = Field(description="Path of the file, relative to the workspace", min_length=1)
+        content: str = Field(description="The whole new content")
+
+    def build(self, arguments: Parameters, workspace: Path) -> Invocation:
+        """Bind to a path inside the workspace."""
+        room = Workspace(workspace)
+        place = room.place(arguments.path)
+        status = room.status(place)
+        if status and not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{arguments.path!r} is not a file, but a folder, pipe or device")
+        return _Writing(place, room, arguments.content)
+
+
+class _Writing(Invocation):
+    def __init__(self, path: str, workspace: Workspace, content: str) -> None:
+        self._path = path
+        self._workspace = workspace
+        self._content = content
+
+    def describe(self) -> str:
+        return f"Write {self._path} ({len(self._content):,} characters)"
+
+    def touches(self) -> tuple[str, ...]:
+        return (self._path,)
+
+    async def should_confirm(self) -> Confirmation | None:
+        return Confirmation(
+            kind="edit", title=self.describe(), path=self._path, diff=await asyncio.to_thread(self._diff)
+        )
+
+    async def execute(self, run: Run) -> Result:
+        content = self._content.encode("utf-8", "surrogatepass")
+        existed = self._workspace.status(self._path) is not None
+        diff = await asyncio.to_thread(self._diff)
+        if existed:
+            await asyncio.to_thread(check_unchanged, self._workspace, self._path, run, wanted=content)
+        await asyncio.to_thread(replace, self._workspace, self._path, content)
+        verb = "Replaced" if existed else "Created"
+        return written(self._path, content, f"{verb} {self._path} ({len(self._content):,} characters).", diff)
+
+    def _diff(self) -> str:
+        content = self._content.encode("utf-8", "surrogatepass")
+        try:
+            status = self._workspace.status(self._path)
+            if status is None:
+                return difference(self._path, None, content)
+            if status.st_size > READ_LIMIT:
+                return f"(too long for a diff: {status.st_size:,} bytes become {len(content):,})"
+            return difference(self._path, self._workspace.read(self._path, READ_LIMIT), content)
+        except OSError as error:
+            return f"(the present content cannot be read: {error.strerror or error})"

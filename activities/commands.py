@@ -1,0 +1,126 @@
+"""Running one command: its output read as it comes, its time limited, its process tree dead before we return."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.activities.processes import MARKER, kill_tree, to_the_end
+from holdfast.tools import ToolFailure
+
+OURS = ("TEMPORAL_", "HOLDFAST_")
+"""Variables a command does not inherit: they may hold our credentials."""
+USUAL = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM")
+"""Variables a command gets that inherits none of the others."""
+CHUNK = 65_536
+READ_SECONDS = 5.0
+"""How long output is still read after the end, when something we cannot find holds it open."""
+
+Sink = Callable[[bytes], object]
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to run, and where."""
+
+    words: Sequence[str]
+    directory: Path
+    seconds: float
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """All of it: nothing else is inherited."""
+    input: bytes = b""
+
+
+def environment(added: Mapping[str, str], *, inherit: bool = True) -> dict[str, str]:
+    """What a command finds in its environment: ours without what is only ours, and what was added."""
+    names = [name for name in os.environ if not name.startswith(OURS)]
+    kept = {name: os.environ[name] for name in names if inherit or name in USUAL or name.startswith("LC_")}
+    return {**kept, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", **added}
+
+
+async def run_command(
+    command: Command, key: str, *, output: Sink, errors: Sink | None = None, started: Callable[[int], None]
+) -> int:
+    """Its exit code, negative for a signal. TimeoutError when it ran too long; nothing of it is left in any case.
+
+    What it says on standard error goes to `errors`, or to `output` in the order it was said.
+    """
+    pipes = [_Pipe(output)] + ([_Pipe(errors)] if errors else [])
+    try:
+        process = await to_the_end(_begin(command, key, pipes))
+    except BaseException as error:
+        for pipe in pipes:
+            os.close(pipe.receiving)
+        if not isinstance(error, OSError | ValueError):
+            raise
+        raise ToolFailure("command_not_started", f"The command could not start: {error}") from error
+    finally:
+        for pipe in pipes:
+            os.close(pipe.sending)
+    started(process.pid)
+    reading = [asyncio.create_task(pipe.read()) for pipe in pipes]
+    try:
+        if (task := asyncio.current_task()) and task.cancelling():
+            raise asyncio.CancelledError  # it came while the command was starting
+        async with asyncio.timeout(command.seconds):
+            return await process.wait()
+    finally:
+        # However it ended; and a stop that comes now comes too late, for a command that has ended keeps its result.
+        await to_the_end(_end(process, key, reading))
+
+
+class _Pipe:
+    """A pipe of our own: asyncio's would make `wait` last until every background child has closed it."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.receiving, self.sending = os.pipe()
+        self._sink = sink
+
+    async def read(self) -> None:
+        """Give everything to the sink."""
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self.receiving, "rb", buffering=0)
+        )
+        try:
+            while data := await reader.read(CHUNK):
+                self._sink(data)
+        finally:
+            transport.close()
+
+
+async def _begin(command: Command, key: str, pipes: Sequence[_Pipe]) -> asyncio.subprocess.Process:
+    # Input comes from a file: a command that does not read it cannot make us wait.
+    with tempfile.TemporaryFile() as input:
+        input.write(command.input)
+        input.seek(0)
+        return await asyncio.create_subprocess_exec(
+            *command.words,
+            cwd=command.directory,
+            env={**command.environment, MARKER: key},
+            stdin=input if command.input else asyncio.subprocess.DEVNULL,
+            stdout=pipes[0].sending,
+            stderr=pipes[-1].sending,
+            start_new_session=True,
+        )
+
+
+async def _end(process: asyncio.subprocess.Process, key: str, reading: Sequence[asyncio.Task[None]]) -> None:
+    """Nothing of the command is left, and everything it said is read."""
+    await kill_tree(process.pid, key)
+    await process.wait()
+    _, late = await asyncio.wait(reading, timeout=READ_SECONDS)
+    for task in late:
+        task.cancel()
+    for task in reading:
+        if task.done() and not task.cancelled():
+            task.result()
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code in words."""
+    return f"The command was ended by signal {-code}" if code < 0 else f"The command exited with code {code}"

@@ -1,0 +1,153 @@
+"""Tools that a command of the user's declares, and another runs (S38).
+
+    discovery_command          prints the declarations: a JSON array of them, bare or wrapped in `functionDeclarations`
+    call_command NAME          gets the arguments as JSON on standard input; what it prints is the result
+
+Both are bounded in time and output and die with their process trees. A discovery that breaks is an error of its own
+source: its tools are not there, and the reason is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pydantic import AliasChoices, Field, JsonValue, ValidationError
+
+from holdfast.activities.commands import Command, environment, how_it_ended, run_command
+from holdfast.activities.discovered import DiscoveredTool
+from holdfast.activities.outputs import OutputStore
+from holdfast.configuration import DiscoverySettings
+from holdfast.content import plain, shorten
+from holdfast.errors import BadInput
+from holdfast.model import Data, problems
+from holdfast.tools import Effect, Tool, ToolFailure
+
+OUTPUT_LIMIT = 4_000_000
+"""Bytes a discovery may print."""
+TOOLS_LIMIT = 1_000
+ERRORS_KEPT = 2_000
+"""The end of what it says on standard error, in bytes."""
+_WRAPPERS = ("functionDeclarations", "function_declarations")
+
+
+class Declared(Data):
+    """One declaration, by any of the names in use for its fields."""
+
+    name: str
+    description: str | None = None
+    display_name: str | None = Field(
+        default=None, validation_alias=AliasChoices("display_name", "displayName", "title")
+    )
+    parameters: dict[str, JsonValue] | None = Field(
+        default=None,
+        validation_alias=AliasChoices(
+            "parameters", "parametersJsonSchema", "parameters_json_schema", "inputSchema", "input_schema"
+        ),
+    )
+    effect: Effect | None = None
+
+
+async def discover(settings: DiscoverySettings, outputs: OutputStore) -> list[Tool]:
+    """The tools a source declares; BadInput with the reason when it does not do so properly."""
+    text = await _declarations(settings)
+    return [DiscoveredTool(settings, declared, outputs) for declared in read_declarations(text)]
+
+
+def read_declarations(text: str) -> list[Declared]:
+    """What a discovery printed; BadInput when that is not declarations."""
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"it printed no JSON ({shorten(str(error), 200)}), but {shorten(text.strip(), 80)!r}") from None
+    found = list(_unwrapped(value))
+    if len(found) > TOOLS_LIMIT:
+        raise BadInput(f"it declares {len(found):,} tools; at most {TOOLS_LIMIT:,} are taken")
+    return [_declared(item, place) for place, item in enumerate(found, start=1)]
+
+
+def _no_constant(name: str) -> None:
+    """Python would read these; a digest of a declaration could not be made of them."""
+    raise ValueError(f"{name} is not JSON")
+
+
+def _unwrapped(value: Any) -> Iterator[Any]:
+    """Declarations, whatever they are wrapped in: arrays, `functionDeclarations`, `{"type": "function", …}`."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _unwrapped(item) if isinstance(item, dict) else (item,)
+        return
+    if not isinstance(value, dict):
+        raise BadInput("it must print a JSON array of declarations")
+    wrapped = [value[key] for key in _WRAPPERS if isinstance(value.get(key), list)]
+    if wrapped:
+        yield from (item for items in wrapped for item in items)
+    elif isinstance(value.get("tools"), list):
+        yield from _unwrapped(value["tools"])
+    else:
+        yield value["function"] if isinstance(value.get("function"), dict) else value
+
+
+def _declared(item: Any, place: int) -> Declared:
+    try:
+        return Declared.model_validate(item)
+    except ValidationError as error:
+        raise BadInput(f"declaration {place} cannot be used: {problems(error, 'declaration', 3)}") from None
+
+
+async def _declarations(settings: DiscoverySettings) -> str:
+    """Run the discovery command; what it printed."""
+    printed, said = bytearray(), bytearray()
+    too_much = asyncio.Event()
+
+    def take(data: bytes) -> None:
+        if len(printed) > OUTPUT_LIMIT:
+            too_much.set()
+        else:
+            printed.extend(data)
+
+    def complain(data: bytes) -> None:
+        said.extend(data)
+        del said[:-ERRORS_KEPT]
+
+    command = Command(
+        words=settings.discovery_command,
+        directory=Path(settings.folder),
+        seconds=settings.timeout_seconds,
+        environment=environment(settings.environment),
+    )
+    key = f"discovery/{settings.name}/{uuid4().hex}"
+    try:
+        code = await _unless(too_much, run_command(command, key, output=take, errors=complain, started=lambda _: None))
+    except TimeoutError:
+        raise BadInput(f"it took longer than {settings.timeout_seconds:g} seconds{_complaints(said)}") from None
+    except ToolFailure as failure:
+        raise BadInput(str(failure)) from None
+    if code is None or too_much.is_set():
+        raise BadInput(f"it printed over {OUTPUT_LIMIT:,} bytes")
+    if code != 0:
+        raise BadInput(f"{how_it_ended(code)}{_complaints(said)}")
+    if not printed.strip():
+        raise BadInput(f"it printed nothing{_complaints(said)}")
+    return printed.decode("utf-8-sig", "replace")
+
+
+async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, int]) -> int | None:
+    """What `work` gives; None when the event came first, and `work` has been stopped."""
+    working, waiting = asyncio.create_task(work), asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        waiting.cancel()
+        working.cancel()
+        await asyncio.wait({working})
+
+
+def _complaints(said: bytearray) -> str:
+    text = plain(said.decode("utf-8", "replace")).strip()
+    return f"; it said: {text}" if text else ""

@@ -1,0 +1,127 @@
+"""What runs on this worker right now: the tail of each call's output, for heartbeats and for whoever asks.
+
+A heartbeat carries at most 8 KiB. The last 100,000 characters stay here, and are had by asking this very worker, on a
+task queue of its own: nothing of it is in any turn's history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from temporalio import activity
+
+from holdfast.content import Part, TextPart, plain
+from holdfast.turns import LiveOutput, RunningCall
+
+TAIL_KEPT = 100_000
+TAIL_SHOWN = 4_000
+TAIL_BYTES = 7_000
+"""At most 8 KiB with what surrounds them."""
+
+
+class Tail:
+    """The end of a growing text. Adding to it is cheap, however small the pieces."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pieces: list[str] = []
+        self._held = 0
+        self.total = 0
+
+    def add(self, text: str) -> None:
+        """Add to the end."""
+        self._pieces.append(text[-self._limit :])
+        self._held += len(self._pieces[-1])
+        self.total += len(text)
+        if self._held > 2 * self._limit or len(self._pieces) > 10_000:
+            self._pieces = [self.text]
+            self._held = len(self._pieces[0])
+
+    @property
+    def text(self) -> str:
+        """The last characters, as many as are kept."""
+        return "".join(self._pieces)[-self._limit :]
+
+
+class LiveRun:
+    """What a running tool is given (`holdfast.tools.Run`)."""
+
+    def __init__(
+        self, turn_id: str, call_id: str, *, workspace: Path, seen: Mapping[str, str], host: str | None = None
+    ) -> None:
+        self._turn_id = turn_id
+        self._call_id = call_id
+        self._workspace = workspace
+        self._seen = seen
+        self._host = host
+        self._tail = Tail(TAIL_KEPT)
+        self._pid: int | None = None
+
+    @property
+    def call_id(self) -> str:
+        """The engine's id of the call."""
+        return self._call_id
+
+    @property
+    def key(self) -> str:
+        """The same for every attempt of this call."""
+        return f"{self._turn_id}/{self._call_id}"
+
+    @property
+    def workspace(self) -> Path:
+        """The folder this worker's tools work in."""
+        return self._workspace
+
+    def seen(self, path: str) -> str | None:
+        """The digest of a file as the turn last read or wrote it."""
+        return self._seen.get(path)
+
+    def write(self, text: str) -> None:
+        """Add to the live output."""
+        self._tail.add(text)
+
+    def started(self, pid: int) -> None:
+        """Remember which process runs."""
+        self._pid = pid
+
+    def live(self, most: int = TAIL_SHOWN) -> LiveOutput:
+        """The end of the output, harmless for a terminal."""
+        tail = plain(self._tail.text[-most:])
+        return LiveOutput(call_id=self._call_id, tail=tail, total=self._tail.total, pid=self._pid, host=self._host)
+
+    def beat(self) -> LiveOutput:
+        """What a heartbeat carries."""
+        live = self.live()
+        tail = live.tail.encode("utf-8", "replace")[-TAIL_BYTES:].decode("utf-8", "ignore")
+        return live.model_copy(update={"tail": tail})
+
+    def partial(self) -> tuple[Part, ...]:
+        """What was put out before the end came."""
+        return (TextPart(text=plain(self._tail.text)),) if self._tail.total else ()
+
+
+class LiveRuns:
+    """The calls that run on this worker, which is asked at the task queue `host`."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self._runs: dict[str, LiveRun] = {}
+
+    @contextmanager
+    def running(self, turn_id: str, call_id: str, *, workspace: Path, seen: Mapping[str, str]) -> Iterator[LiveRun]:
+        """A call, known here while it runs."""
+        run = LiveRun(turn_id, call_id, workspace=workspace, seen=seen, host=self.host)
+        self._runs[run.key] = run
+        try:
+            yield run
+        finally:
+            if self._runs.get(run.key) is run:
+                del self._runs[run.key]
+
+    @activity.defn(name="holdfast.output")
+    async def output(self, input: RunningCall) -> LiveOutput | None:
+        """The last 100,000 characters of a call that runs here; None when it does not."""
+        run = self._runs.get(f"{input.turn}/{input.call}")
+        return run.live(TAIL_KEPT) if run else None

@@ -1,0 +1,166 @@
+"""Checking arguments, against a pydantic model or a JSON schema, with one language for what is wrong (S6).
+
+A JSON schema is checked once, when its tool is taken in: it must be about an object, and refer to nothing outside
+itself. Nothing here fetches anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import jsonschema_rs
+from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from holdfast.activities.complaints import MASK, of_model, of_schema, place, quoted
+from holdfast.content import shorten
+from holdfast.errors import BadInput
+from holdfast.tools import Tool
+
+PROBLEMS_SHOWN = 8
+PARAMETERS_SHOWN = 40
+SCHEMA_LIMIT = 262_144
+"""Bytes of a schema."""
+BACKTRACK_LIMIT = 100_000
+NOT_JSON = "arguments: hold a number that is none, half a character, or too many levels: JSON cannot say that"
+
+
+class Checked(NamedTuple):
+    """Arguments that fit: as they are written down and shown, and as the tool is given them."""
+
+    written: dict[str, JsonValue]
+    given: Any
+
+
+class InvalidArguments(ValueError):
+    """What is wrong with some arguments, in words a model can act on."""
+
+
+class Schema(Protocol):
+    """What arguments must look like."""
+
+    def check(self, arguments: JsonValue) -> Checked:
+        """The arguments, or InvalidArguments."""
+
+
+def schema_of(tool: Tool, parameters: Mapping[str, JsonValue]) -> Schema:
+    """The schema of a tool whose declaration has these parameters; BadInput when it cannot be used."""
+    if isinstance(tool.Parameters, type):
+        return ModelSchema(tool.Parameters, parameters)
+    return JsonSchema(parameters)
+
+
+class ModelSchema:
+    """A pydantic model: it may convert what it is given (`"5"` to `5`) and check what no schema can say."""
+
+    def __init__(self, model: type[BaseModel], parameters: Mapping[str, JsonValue]) -> None:
+        self._model = model
+        self._parameters = parameters
+
+    def check(self, arguments: JsonValue) -> Checked:
+        """Read, write down and read again: what is shown is what would run."""
+        try:
+            # By either name, since the executing worker reads what is written here, and an alias may be for reading.
+            given = self._model.model_validate(arguments, by_alias=True, by_name=True)
+            written = given.model_dump(mode="json", exclude_unset=True, by_alias=True)
+            parsed = self._model.model_validate(written, by_alias=True, by_name=True)
+        except ValidationError as error:
+            problems = of_model(error, arguments, dict(self._parameters))
+            raise InvalidArguments(_sentence(problems, self._parameters)) from error
+        except PydanticSerializationError as error:
+            raise InvalidArguments(_sentence([NOT_JSON], self._parameters)) from error
+        if parsed != given:
+            raise TypeError("its arguments do not survive being written down, so what is shown is not what would run")
+        return Checked(written, parsed)
+
+
+class JsonSchema:
+    """A JSON schema, compiled. What it is given is what it gives: a schema converts nothing."""
+
+    def __init__(self, parameters: Mapping[str, JsonValue]) -> None:
+        self._parameters = dict(parameters)
+        self._validator = _compiled(self._parameters)
+
+    def check(self, arguments: JsonValue) -> Checked:
+        """Every problem at once."""
+        problems = self._problems(arguments)
+        if problems or not isinstance(arguments, dict):
+            raise InvalidArguments(_sentence(problems, self._parameters))
+        return Checked(arguments, arguments)
+
+    def _problems(self, arguments: JsonValue) -> list[str]:
+        if not isinstance(arguments, dict):
+            return [f"arguments: must be an object, not {quoted(arguments)}"]
+        if not _is_json(arguments):
+            return [NOT_JSON]
+        errors = self._validator.iter_errors(arguments)
+        return [line for error in errors for line in of_schema(error, arguments, self._parameters)]
+
+
+def _is_json(arguments: JsonValue) -> bool:
+    """Can this be written down? Python also reads `NaN` and half a character as JSON."""
+    try:
+        json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True
+
+
+def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
+    if schema.get("type", "object") != "object":
+        raise BadInput("the schema of a tool's parameters must be of type object")
+    try:
+        size = len(json.dumps(schema, allow_nan=False, ensure_ascii=False).encode())
+    except (ValueError, TypeError, RecursionError):
+        raise BadInput("the schema of its parameters cannot be used: JSON cannot say it") from None
+    if size > SCHEMA_LIMIT:
+        raise BadInput(f"the schema of a tool's parameters is over {SCHEMA_LIMIT:,} bytes")
+    try:
+        return jsonschema_rs.validator_for(
+            schema, offline=True, mask=MASK, pattern_options=jsonschema_rs.RegexOptions()
+        )
+    except ValueError:
+        # Look-around needs the engine that backtracks; then with a limit.
+        fancy = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT)
+        try:
+            return jsonschema_rs.validator_for(schema, offline=True, mask=MASK, pattern_options=fancy)
+        except ValueError as error:
+            raise BadInput(f"the schema of its parameters cannot be used: {_reason(error)}") from None
+
+
+def _reason(error: ValueError) -> str:
+    """The first line of what the validator says of a schema, and where in the schema it is."""
+    message = shorten(str(getattr(error, "message", None) or error).splitlines()[0], 300)
+    if not isinstance(error, jsonschema_rs.ValidationError) or not error.instance_path:
+        return message
+    return f"{quoted(error.instance)} at {place(error.instance_path)}: {message}"
+
+
+def _sentence(problems: Iterable[str], parameters: Mapping[str, JsonValue]) -> str:
+    found = list(dict.fromkeys(problems))
+    more = f"; and {len(found) - PROBLEMS_SHOWN} more" if len(found) > PROBLEMS_SHOWN else ""
+    told = f"{'; '.join(found[:PROBLEMS_SHOWN])}{more}"
+    return f"{told}{'' if told.endswith('?') else '.'} Its parameters: {_signature(parameters)}."
+
+
+def _signature(parameters: Mapping[str, JsonValue]) -> str:
+    """The parameters in one line: `path (string, required), limit (integer)`."""
+    required = parameters.get("required")
+    needed = required if isinstance(required, list) else []
+    known = list(_properties(parameters).items())
+    words = [_parameter(name, spec, name in needed) for name, spec in known[:PARAMETERS_SHOWN]]
+    return ", ".join(words + ["…"] * (len(known) > PARAMETERS_SHOWN)) or "none"
+
+
+def _properties(parameters: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    found = parameters.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _parameter(name: str, spec: JsonValue, required: bool) -> str:
+    kind = spec.get("type") if isinstance(spec, dict) else None
+    words = [kind] if isinstance(kind, str) else []
+    words += ["required"] if required else []
+    return f"{name} ({', '.join(words)})" if words else name

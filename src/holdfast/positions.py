@@ -1,0 +1,167 @@
+"""On which line of a TOML text a value stands; `tomllib` does not tell.
+
+A scanner for text that `tomllib` has read: it follows headers, keys, arrays and inline tables and skips all else, so it
+knows no rule about what is allowed. One pass, whatever the number of paths. In text that is not TOML it stops where
+it is lost, and what was found until then counts.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from contextlib import suppress
+
+Steps = tuple[str | int, ...]
+"""The way to a value: keys, and places in arrays counted from 0."""
+
+_GAP = re.compile(r"[ \t\n]*(?:#[^\n]*[ \t\n]*)*")
+_PART = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s"'.=\[\]{},#]+)"""
+_KEY = re.compile(rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*")
+_TEXT = r'''"""(?:[^\\]|\\.)*?"{3,5}|"(?:[^"\\\n]|\\.)*"'''
+_LITERAL = r"""'''.*?'{3,5}|'[^'\n]*'"""
+_SCALAR = re.compile(rf"{_TEXT}|{_LITERAL}|[^,\]}}\n#]+", re.DOTALL)
+
+
+def lines_of(text: str, paths: Iterable[Steps]) -> dict[Steps, int]:
+    """The line on which each path begins; for one that is not there, where its nearest ancestor begins."""
+    wanted = dict.fromkeys(paths)
+    found = _Scanner(text, {path[:depth] for path in wanted for depth in range(len(path) + 1)}).scan()
+    return {path: _nearest(found, path) for path in wanted}
+
+
+def _nearest(found: dict[Steps, int], path: Steps) -> int:
+    while path and path not in found:
+        path = path[:-1]
+    return found.get(path, 1)
+
+
+class _Lost(Exception):
+    """The text is not TOML."""
+
+
+class _Scanner:
+    """Where it is in the text, and the lines of the wanted paths so far."""
+
+    def __init__(self, text: str, wanted: set[Steps]) -> None:
+        self._text = text.replace("\r\n", "\n")
+        self._wanted = wanted
+        self._depth = max(map(len, wanted), default=0)
+        self._at = self._counted = 0
+        self._line = 1
+        self._found: dict[Steps, int] = {}
+        self._lengths: dict[Steps, int] = {}
+        """Of arrays of tables, so far."""
+
+    def scan(self) -> dict[Steps, int]:
+        with suppress(_Lost, RecursionError):
+            table: Steps = ()
+            while self._next():
+                if self._take("[["):
+                    table = self._header(array=True)
+                elif self._take("["):
+                    table = self._header(array=False)
+                else:
+                    self._pair(table)
+        return self._found
+
+    def _header(self, *, array: bool) -> Steps:
+        self._next()
+        keys = self._key()
+        path: Steps = ()
+        for place, key in enumerate(keys, start=1):
+            path = self._note(path, key)
+            if array and place == len(keys):
+                self._lengths[path] = self._lengths.get(path, 0) + 1
+            if path in self._lengths:
+                path = self._note(path, self._lengths[path] - 1)
+        self._need("]")
+        if array:
+            self._need("]")
+        return path
+
+    def _pair(self, table: Steps) -> None:
+        path = table
+        for key in self._key():
+            path = self._note(path, key)
+        self._need("=")
+        self._value(path)
+
+    def _value(self, path: Steps) -> None:
+        self._next()
+        if self._take("["):
+            self._array(path)
+        elif self._take("{"):
+            self._inline_table(path)
+        else:
+            self._match(_SCALAR)
+
+    def _array(self, path: Steps) -> None:
+        place = 0
+        while not self._end("]"):
+            self._value(self._note(path, place))
+            place += 1
+            self._separator("]")
+
+    def _inline_table(self, path: Steps) -> None:
+        while not self._end("}"):
+            self._pair(path)
+            self._separator("}")
+
+    def _key(self) -> list[str]:
+        raw = self._match(_KEY)
+        if '"' not in raw and "'" not in raw:
+            return [part.strip() for part in raw.split(".")]
+        keys: list[str] = []
+        try:
+            value: object = tomllib.loads(f"{raw} = 0")
+        except ValueError:
+            raise _Lost from None
+        while isinstance(value, dict):
+            [(key, value)] = value.items()
+            keys.append(key)
+        return keys
+
+    def _note(self, parent: Steps, step: str | int) -> Steps:
+        """One step further; remember that the path was first seen here. No deeper than anybody asks."""
+        if len(parent) > self._depth:
+            return parent
+        path = (*parent, step)
+        if path in self._wanted and path not in self._found:
+            self._line += self._text.count("\n", self._counted, self._at)
+            self._counted = self._at
+            self._found[path] = self._line
+        return path
+
+    def _next(self) -> str:
+        """Step over blanks and comments; the character that follows, empty at the end."""
+        gap = _GAP.match(self._text, self._at)
+        assert gap
+        self._at = gap.end()
+        return self._text[self._at : self._at + 1]
+
+    def _match(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self._text, self._at)
+        if not found:
+            raise _Lost
+        self._at = found.end()
+        return found[0]
+
+    def _take(self, mark: str) -> bool:
+        taken = self._text.startswith(mark, self._at)
+        self._at += len(mark) if taken else 0
+        return taken
+
+    def _need(self, mark: str) -> None:
+        self._next()
+        if not self._take(mark):
+            raise _Lost
+
+    def _end(self, mark: str) -> bool:
+        if not self._next():
+            raise _Lost
+        return self._take(mark)
+
+    def _separator(self, end: str) -> None:
+        if self._next() != end:
+            self._need(",")

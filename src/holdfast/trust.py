@@ -1,0 +1,144 @@
+"""Which settings file counts: one that was named, the user's own, or one found here that was looked at.
+
+The file names commands that run at start, and whoever may write in a folder may leave one there: a model, an archive,
+a colleague. So a file that is merely found in the current folder counts only while its path and its content are on
+record (`holdfast config trust`), as direnv does it. The record is the user's own, outside of any workspace.
+
+    --config FILE, HOLDFAST_CONFIG                named: counts
+    ./holdfast.toml                               found: counts while it is trusted
+    $XDG_CONFIG_HOME/holdfast/holdfast.toml       the user's own: counts                  (~/.config)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from holdfast.documents import Content, read
+from holdfast.errors import BadInput
+
+NAME = "holdfast.toml"
+VARIABLE = "HOLDFAST_CONFIG"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A settings file and how we came to it: by name, in the current folder, in the user's own."""
+
+    file: Path
+    origin: Literal["option", "environment", "folder", "user"]
+
+
+def find(named: Path | None = None) -> Source | None:
+    """The file that would be used. One that is named need not exist: that is for the reader to say."""
+    if named:
+        return Source(located(named), "option")
+    if variable := os.environ.get(VARIABLE):
+        return Source(located(Path(variable)), "environment")
+    folder = _ours("XDG_CONFIG_HOME", ".config")
+    own = located(folder / NAME) if folder else None
+    here = _here()
+    if here and here != own:
+        return Source(here, "folder")
+    return Source(own, "user") if own and os.path.lexists(own) else None
+
+
+def located(file: Path) -> Path:
+    """A file's one true path. The folder is resolved; the file itself may be a link, and counts where the link is."""
+    try:
+        file = file.expanduser()
+        return file.parent.resolve() / file.name
+    except (OSError, RuntimeError, ValueError) as error:
+        raise BadInput(f"{str(file)!r} cannot be read: {error}") from None
+
+
+def read_source(source: Source, digest: str | None = None) -> Content:
+    """Read the file if it counts; BadInput if it was found and is not trusted, or is not what `digest` says."""
+    content = read(source.file)
+    if content.problem:
+        return content
+    if digest and content.digest != digest:
+        raise BadInput(f"{source.file} has changed since `holdfast up` read it: start `holdfast up` again")
+    if source.origin == "folder" and not is_trusted(content):
+        raise BadInput(f"{source.file} {untrusted(source.file)}")
+    return content
+
+
+def untrusted(file: Path) -> str:
+    """Why a file does not count, and what to do."""
+    why = "has changed since it was trusted" if _record(file).exists() else "was found here and is not trusted"
+    return (
+        f"{why}: it decides which commands run. Look at it, then `holdfast config trust`; "
+        "or name it with --config; or leave it out with --no-config"
+    )
+
+
+def is_trusted(content: Content) -> bool:
+    """Is exactly this content of this file on record? A record that somebody else could write is none."""
+    record = _record(content.file)
+    try:
+        status = record.stat()
+        kept = json.loads(record.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    safe = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return safe and not content.problem and kept == _entry(content)
+
+
+def trust(content: Content) -> None:
+    """Put it on record, for the user alone to read and write."""
+    record = _record(content.file)
+    try:
+        record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=".trust-", dir=record.parent)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(json.dumps(_entry(content)))
+        os.replace(name, record)
+    except OSError as error:
+        raise BadInput(f"the record of trust cannot be written in {record.parent}: {error.strerror}") from error
+
+
+def distrust(file: Path) -> bool:
+    """Take it off the record; False when it was not there."""
+    try:
+        _record(file).unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise BadInput(f"the record of trust cannot be removed: {error.strerror}") from error
+    return True
+
+
+def _entry(content: Content) -> dict[str, str]:
+    return {"file": str(content.file), "sha256": content.digest}
+
+
+def _record(file: Path) -> Path:
+    folder = _ours("XDG_STATE_HOME", ".local/state")
+    if not folder:
+        raise BadInput("you have no home folder to keep records of trust in: set XDG_STATE_HOME")
+    return folder / "trusted" / f"{hashlib.sha256(os.fsencode(file)).hexdigest()}.json"
+
+
+def _here() -> Path | None:
+    """A dangling link is there as well: whoever left it may yet fill it."""
+    with suppress(OSError):
+        here = Path.cwd() / NAME
+        return here if os.path.lexists(here) else None
+    return None
+
+
+def _ours(variable: str, usual: str) -> Path | None:
+    """Our folder among the user's. A relative path in the variable does not count, as the standard has it."""
+    value = Path(os.environ.get(variable) or f"~/{usual}")
+    with suppress(RuntimeError):
+        folder = value if value.is_absolute() else Path("~", usual).expanduser()
+        return folder / "holdfast"
+    return None

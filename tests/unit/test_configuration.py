@@ -1,0 +1,313 @@
+"""The settings file: what it may hold, every mistake with its line, and what the environment says against it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from holdfast.configuration import Configuration, DiscoverySettings, ShellSettings, ToolSettings, configuration_of
+from holdfast.content import visible
+from holdfast.documents import Content, Problem, complaint, read
+from holdfast.errors import BadInput
+from holdfast.settings import Settings, load_settings
+from holdfast.tools import Effect
+
+DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
+FILE = Path("/project/holdfast.toml")
+DISCOVERY = '[[discovery]]\nname = "a"\ndiscovery_command = "./t list"\ncall_command = ["./t", "call"]\n'
+
+
+@pytest.fixture(autouse=True)
+def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("HOLDFAST_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.chdir(tmp_path)
+
+
+def found(text: str | bytes) -> tuple[Problem, ...]:
+    data = text if isinstance(text, bytes) else text.encode()
+    return configuration_of(Content(FILE, data)).problems
+
+
+def loaded(text: str) -> Configuration:
+    return configuration_of(Content(FILE, text.encode())).require()
+
+
+# What it says
+
+
+def example() -> str:
+    [block] = re.findall(r"<!-- test: settings -->\n```toml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    return str(block)
+
+
+def test_the_example_of_the_docs_is_read_and_holds_every_key() -> None:
+    configuration = loaded(example())
+    [source] = configuration.discovery
+    assert (source.discovery_command, source.call_command) == (("./tools.py", "list"), ("./tools.py", "call"))
+    assert source.folder == configuration.workspace == FILE.parent
+    tables = [configuration, configuration.tools, configuration.tools.shell, configuration.tools.fetch]
+    for table in (*tables, configuration.limits, configuration.mcp, source):
+        written = {name for name, field in type(table).model_fields.items() if not field.exclude}
+        assert table.model_fields_set == written, "the example leaves out a key"
+    assert set(configuration.mcp.servers) == {"files", "search"}
+
+
+def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
+    told = dict(re.findall(r"^\| `([\w.]+)` \| `?(.*?)`? \|", DOCS.read_text(), re.MULTILINE))
+    tools, limits = Configuration().tools, Configuration().limits
+    for prefix, table in (("tools.shell", tools.shell), ("tools.fetch", tools.fetch), ("limits", limits)):
+        for name, value in table.model_dump(mode="json").items():
+            shown = str(value).lower().removesuffix(".0")
+            assert told[f"{prefix}.{name}"] == shown, name
+    keys = {f"discovery.{name}" for name, field in DiscoverySettings.model_fields.items() if not field.exclude}
+    assert keys <= set(told)
+    assert set(Configuration.model_fields) - {"tools", "discovery", "mcp", "limits"} <= set(told)
+
+
+def test_an_empty_file_is_the_defaults() -> None:
+    assert loaded("# nothing\n") == Configuration()
+    assert loaded("\ufeff") == Configuration()
+
+
+def test_paths_count_from_the_files_folder_and_know_the_home(tmp_path: Path) -> None:
+    assert loaded('workspace = "sub/folder"').workspace == FILE.parent / "sub" / "folder"
+    assert loaded('workspace = "/elsewhere"').workspace == Path("/elsewhere")
+    assert loaded('data = "~/data"').data == tmp_path / "user" / "data"
+
+
+def test_values_are_frozen_and_can_be_made_in_code(tmp_path: Path) -> None:
+    made = DiscoverySettings(
+        name="x", discovery_command=("a",), call_command=("b",), effect=Effect.READ, folder=tmp_path
+    )
+    assert (made.folder, made.timeout_seconds, made.call_timeout_seconds) == (tmp_path, 10, 600)
+    with pytest.raises(ValidationError):
+        made.name = "y"
+    assert ToolSettings() == Settings().tools
+    assert ShellSettings(timeout_seconds=5).timeout_seconds == 5
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    ["localhost", "host.example:80", "127.0.0.1", "127.0.0.1:8080", "::1", "[::1]:80", "10.0.0.0/8", "fd00::/8"],
+)
+def test_hosts_ports_and_networks_may_be_allowed(allowed: str) -> None:
+    assert loaded(f'[tools.fetch]\nallow = ["{allowed}"]').tools.fetch.allow == (allowed,)
+
+
+# What is wrong with it
+
+WRONG: dict[str, tuple[str, int, str]] = {
+    "broken": ('a = 1\nb = "x', 2, "is not TOML: "),
+    "half a table": ("a = 1\n[tools", 2, "is not TOML: "),
+    "twice": ("data = 'a'\ndata = 'b'\n", 2, "is not TOML: Cannot overwrite a value, column"),
+    "a number without end": ("a = " + "9" * 5_000, 1, "Exceeds the limit"),
+    "unknown": ("\ntols = 1", 2, "`tols` is not a setting; did you mean `tools`?"),
+    "unknown inside": ("[tools]\n\n[tools.shel]", 3, "`tools.shel` is not a setting; did you mean `shell`?"),
+    "unknown and like nothing": ("qqqqqqqq = 1", 1, "`qqqqqqqq` is not a setting"),
+    "unknown in discovery": (DISCOVERY + "effects = 1", 5, "`discovery.1.effects` is not a setting; did you mean `eff"),
+    "folder": (DISCOVERY + "folder = '.'", 5, "`discovery.1.folder` is not a setting"),
+    "unknown in a server": ("[mcp.servers.a]\nur = 'x'", 2, "is not a setting; did you mean `url`?"),
+    "type of text": ("task_queue = 5", 1, "`task_queue` must be text, not a whole number"),
+    "type of a path": ("workspace = [1]", 1, "`workspace` must be text, not an array"),
+    "type of a flag": ("tools.entry_points = 1", 1, "`tools.entry_points` must be true or false, not a whole number"),
+    "type of a number": ("limits.concurrent_calls = true", 1, "must be a whole number, not true or false"),
+    "type of seconds": ("tools.shell.timeout_seconds = '9'", 1, "must be a number, not text"),
+    "type of an array": ("tools.disable = 'fetch'", 1, "`tools.disable` must be an array, not text"),
+    "type of an element": ("tools.disable = [\n'a',\n2]", 3, "`tools.disable.2` must be text, not a whole number"),
+    "type of a table": ("tools = 1979-05-27", 1, "`tools` must be a table, not a date or time"),
+    "type of tables": ("discovery = {}", 1, "`discovery` must be an array, not a table"),
+    "type of variables": ("tools.shell.environment = []", 1, "must be a table, not an array"),
+    "too small": ("limits.output_characters = 999", 1, "must be at least 1,000, not 999"),
+    "too large": ("[limits]\nconcurrent_calls = 1_001", 2, "must be at most 1,000, not 1001"),
+    "very large": ("limits.concurrent_calls = 0x" + "f" * 9_000, 1, "must be at most 1,000, not a very large number"),
+    "infinite": ("tools.shell.timeout_seconds = inf", 1, "must be at most 3,600, not inf"),
+    "not a number": ("tools.shell.timeout_seconds = nan", 1, "`tools.shell.timeout_seconds` must be"),
+    "an empty queue": ("task_queue = ' '", 1, "`task_queue` is empty"),
+    "a long queue": (f"task_queue = '{'x' * 1_001}'", 1, "`task_queue` is over 1,000 characters"),
+    "an empty path": ("workspace = ''", 1, "`workspace` is empty"),
+    "half a path": ('workspace = "a\\u0000"', 1, "`workspace` holds a NUL character"),
+    "nobody's home": ("data = '~nobody-at-all/x'", 1, "`data` names a home folder that nobody has"),
+    "a policy": ("\npolicy = ['p.toml']", 2, "policy files are not read by this version: remove `policy`"),
+    "any policy": ("policy = true", 1, "policy files are not read by this version: remove `policy`"),
+    "a module": ("tools.modules = ['a.b']", 1, "`tools.modules.1` must be `module:name`"),
+    "no module": ("tools.modules = [':x']", 1, "must be `module:name`"),
+    "no name": ("tools.modules = ['a-b:c']", 1, "must be `module:name`"),
+    "a variable": ("tools.shell.environment = { 'a-b' = '' }", 1, "is not the name of an environment variable"),
+    "our variable": ("tools.shell.environment.HOLDFAST_X = ''", 1, "are kept from them"),
+    "half a variable": ('tools.shell.environment.X = "\\u0000"', 1, "holds a NUL character"),
+    "a host": ("tools.fetch.allow = ['a b']", 1, "must be a host, host:port, or a network"),
+    "a port": ("tools.fetch.allow = ['a:99999']", 1, "must be a host, host:port, or a network"),
+    "a network": ("tools.fetch.allow = ['10.0.0.1/8']", 1, "must be a host, host:port, or a network"),
+    "no command": (DISCOVERY.replace('"./t list"', "''"), 3, "`discovery.1.discovery_command` is empty"),
+    "no words": (DISCOVERY.replace('["./t", "call"]', "[]"), 4, "`discovery.1.call_command` is empty"),
+    "an open quote": (DISCOVERY.replace("./t list", "a 'b"), 3, "cannot be split into words: no closing quotation"),
+    "a missing command": (
+        "[[discovery]]\nname = 'a'\ncall_command = 'x'",
+        1,
+        "`discovery_command` is missing in `disc",
+    ),
+    "an effect": (DISCOVERY + "effect = 'twice'", 5, "must be 'read', 'idempotent' or 'once', not 'twice'"),
+    "a table for an effect": (DISCOVERY + "effect.x = 0x" + "f" * 9_000, 5, "or 'once', not a table"),
+    "a name": (DISCOVERY.replace('"a"', '"a b"'), 2, "`discovery.1.name` must be 1 to 40 letters"),
+    "a name taken": (DISCOVERY * 2, 6, "`discovery.2.name` is taken: another [[discovery]] is called 'a'"),
+    "neither way": ("[mcp.servers.a]", 1, "`mcp.servers.a` needs either `command` or `url`"),
+    "both ways": ("mcp.servers.a = { command = 'x', url = 'http://x' }", 1, "needs either `command` or `url`"),
+    "words for a URL": ("mcp.servers.a = { url = 'http://x', args = ['y'] }", 1, "are for a `command`"),
+    "no URL": ("mcp.servers.a = { url = 'file:///x' }", 1, "must begin with http:// or https://"),
+    "no server name": ("[mcp.servers.'a.b']\ncommand = 'x'", 1, "must be 1 to 40 letters"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_mistake_is_told_with_its_line(name: str) -> None:
+    text, line, words = WRONG[name]
+    problems = found(text)
+    assert words in " / ".join(problem.message for problem in problems)
+    assert [problem.line for problem in problems] == [line]
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_their_lines() -> None:
+    text = DISCOVERY + DISCOVERY + "effect = 'x'\n[limits]\nconcurrent_calls = 0\noops = 1\n[tools]\ndisable = [1]\n"
+    assert [problem.line for problem in found(text)] == [6, 9, 11, 12, 14]
+    with pytest.raises(BadInput) as refusal:
+        configuration_of(Content(FILE, text.encode())).require()
+    told = str(refusal.value).split("\n")
+    assert len(told) == 5
+    assert told[1] == f"{FILE}, line 9: `discovery.2.effect` must be 'read', 'idempotent' or 'once', not 'x'"
+
+
+def test_of_a_thousand_mistakes_twenty_are_told_and_the_rest_counted() -> None:
+    problems = found("".join(f"wrong{number} = 1\n" for number in range(1_000)))
+    told = complaint(FILE, problems).split("\n")
+    assert (len(problems), len(told), told[-1]) == (1_000, 21, f"{FILE}: and 980 more")
+
+
+def test_what_is_not_text_or_nested_without_end_is_refused() -> None:
+    assert found(b"a = 1\n\xff") == (Problem(2, "", "byte 6 is not UTF-8 text"),)
+    assert found("a = " + "[" * 200_000) == (Problem(None, "", "is nested too deeply"),)
+
+
+def test_escape_codes_of_the_file_are_written_out() -> None:
+    for text in ('"\\u001b[31m\\nx" = 1', '[tools]\ndisable = "\\u001b]0;x"', 'tools.modules = ["\\u202e:\\u001b"]'):
+        for problem in found(text):
+            assert visible(problem.message) == problem.message
+            assert "\n" not in problem.message
+
+
+# Files
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    assert read(file).problem == "there is no such file"
+    assert read(tmp_path).problem == "is a folder, not a file"
+    assert "NUL" in (read(Path("a\0b")).problem or "").upper()
+    os.mkfifo(file)
+    assert read(file).problem == "is not a regular file"
+    file.unlink()
+    file.touch()
+    os.truncate(file, 100 * 1024**3)
+    assert read(file).problem == "is over 1 MB"
+    file.unlink()
+    file.symlink_to(file)
+    assert "cannot be read" in (read(file).problem or "")
+
+
+@pytest.mark.parametrize(("mode", "group", "fits"), [(0o644, 0, True), (0o664, 0, True), (0o664, 1, False)])
+def test_a_file_that_others_may_write_is_refused(
+    mode: int, group: int, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text("")
+    file.chmod(mode)
+    gid = file.stat().st_gid + group
+    monkeypatch.setattr(os, "getegid", lambda: gid)
+    assert (read(file).problem is None) is fits
+    file.chmod(mode | 0o002)
+    assert "chmod go-w" in (read(file).problem or "")
+
+
+def test_the_digest_is_of_the_bytes_that_were_parsed(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text('task_queue = "one"')
+    settings = load_settings(file)
+    assert load_settings(file, digest=settings.file_digest).task_queue == "one"
+    file.write_text('task_queue = "two"')
+    with pytest.raises(BadInput, match="has changed since"):
+        load_settings(file, digest=settings.file_digest)
+
+
+# Settings
+
+
+def test_settings_read_no_file_by_themselves(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text("not toml")
+    assert Settings() == Settings(workspace=tmp_path)
+    assert Settings().file is None
+
+
+def test_the_environment_wins_over_the_file_and_the_file_over_the_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "sub" / "any.toml"
+    file.parent.mkdir()
+    file.write_text('task_queue = "filed"\nworkspace = "."\ndata = "d"\n[limits]\nconcurrent_calls = 7\n' + DISCOVERY)
+    monkeypatch.setenv("HOLDFAST_WORKSPACE", "/environment")
+    settings = load_settings(file)
+    assert (settings.task_queue, settings.workspace) == ("filed", Path("/environment"))
+    assert settings.data == file.parent / "d"
+    assert (settings.limits.concurrent_calls, settings.discovery[0].folder) == (7, file.parent)
+    assert (settings.file, settings.file_lines) == (file, {"task_queue": 1, "data": 3})
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(file))
+    assert load_settings() == settings
+
+
+def test_without_a_file_loading_is_the_defaults() -> None:
+    assert load_settings() == Settings()
+
+
+# Whatever is in it
+
+
+def harmless(text: str | bytes) -> None:
+    problems = found(text)
+    for problem in problems:
+        assert visible(problem.message) == problem.message
+        assert len(problem.message) < 1_000
+    assert complaint(FILE, problems) or not problems
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_any_bytes_are_settings_or_problems(data: bytes) -> None:
+    harmless(data)
+
+
+KEYS = sorted({name for model in (Configuration, DiscoverySettings, ToolSettings) for name in model.model_fields})
+keys = st.sampled_from([*KEYS, "servers", "command", "environment", "'é'", '"\\u001b"', '""'])
+scalars = st.sampled_from(
+    ["1", "-1", "0x" + "f" * 5_000, "nan", "-inf", "true", "''", '"\\u0000"', '"a:b"', "1979-05-27", "07:32:00", "'~'"]
+)
+tables = st.lists(st.tuples(keys, scalars).map(" = ".join), max_size=2).map(lambda made: f"{{ {', '.join(made)} }}")
+values = scalars | tables | st.lists(scalars | tables, max_size=3).map(lambda made: f"[{', '.join(made)}]")
+paths = st.lists(keys, min_size=1, max_size=3).map(".".join)
+
+
+@st.composite
+def tomls(draw: st.DrawFn) -> str:
+    statement = st.one_of(
+        st.tuples(paths, values).map(" = ".join), paths.map(lambda path: f"[{path}]"), st.just("[[discovery]]")
+    )
+    return "\n".join(draw(st.lists(statement, max_size=6)))
+
+
+@given(tomls())
+def test_any_toml_is_settings_or_problems(text: str) -> None:
+    harmless(text)

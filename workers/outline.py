@@ -1,0 +1,108 @@
+"""Settings for a person: what a file would do, before it is trusted, and what is in effect, with its origin.
+
+Nothing is cut and no character hides. Of variables in effect only the names are told: their values may be secrets.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from holdfast.configuration import Configuration
+from holdfast.content import visible
+from holdfast.settings import VARIABLES, Settings
+
+Row = tuple[str, Any, str]
+"""A setting's name, its value as JSON has it, and where it comes from: option, environment, file, default."""
+
+
+def outline(configuration: Configuration) -> list[tuple[str, str]]:
+    """Everything that it sets, as a word and a value; first what it runs."""
+    return [(word, harmless(text)) for word, text in (*_runs(configuration), *_sets(configuration))]
+
+
+def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Row]:
+    """Every setting, as it stands when the command line gave these folders."""
+    tools, servers = settings.tools, settings.mcp.servers
+    rows: list[Row] = [(name, str(getattr(settings, name)), _origin(settings, name, options)) for name in VARIABLES]
+    for prefix, model in (("tools", tools), ("tools.shell", tools.shell), ("tools.fetch", tools.fetch)):
+        rows += _fields(prefix, model)
+    rows.append(("discovery", [_dumped(source) for source in settings.discovery], _said(settings.discovery)))
+    rows.append(("mcp.servers", {name: _dumped(server) for name, server in servers.items()}, _said(servers)))
+    return rows + _fields("limits", settings.limits)
+
+
+def harmless(text: str) -> str:
+    """One line in which every character shows."""
+    return visible(text).replace("\n", "␊").replace("\t", "␉")
+
+
+def _runs(found: Configuration) -> Iterator[tuple[str, str]]:
+    for module in found.tools.modules:
+        yield "imports", module
+    for source in found.discovery:
+        environment = _assigned(source.environment)
+        yield "runs at start", f"{environment}{shlex.join(source.discovery_command)}  (tools of {source.name})"
+        yield "runs for calls", f"{environment}{shlex.join(source.call_command)} TOOL"
+    for name, server in found.mcp.servers.items():
+        how = server.url or _assigned(server.env) + shlex.join([server.command or "", *server.args])
+        yield "MCP server", f"{name}: {how}  (not connected by this version)"
+
+
+def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
+    for name in ("workspace", "data", "task_queue"):
+        if (value := getattr(found, name)) is not None:
+            yield name.replace("_", " "), str(value)
+    shell, tools = found.tools.shell, found.tools
+    if shell.environment:
+        yield "commands get", _assigned(shell.environment).rstrip()
+    if tools.disable:
+        yield "leaves out", ", ".join(tools.disable)
+    if tools.fetch.allow:
+        yield "may fetch", ", ".join(tools.fetch.allow)
+    for model, prefix in ((tools, ""), (shell, "shell "), (tools.fetch, "fetch "), (found.limits, "")):
+        for name in sorted(model.model_fields_set):
+            value = getattr(model, name)
+            if isinstance(value, bool | int | float):
+                yield prefix + name.replace("_", " "), _number(value)
+
+
+def _fields(prefix: str, model: BaseModel) -> list[Row]:
+    values = _dumped(model)
+    return [
+        (f"{prefix}.{name}", value, "file" if name in model.model_fields_set else "default")
+        for name, value in values.items()
+        if not isinstance(getattr(model, name), BaseModel)
+    ]
+
+
+def _dumped(model: BaseModel) -> dict[str, Any]:
+    found = model.model_dump(mode="json")
+    return {name: sorted(value) if name in ("environment", "env") else value for name, value in found.items()}
+
+
+def _origin(settings: Settings, name: str, options: Mapping[str, Path | None]) -> str:
+    """Options that the environment filled in count as the environment's."""
+    variable, given = os.environ.get(VARIABLES[name]), options.get(name)
+    if given is not None and str(given) != variable:
+        return "option"
+    return "environment" if variable else "file" if name in settings.file_lines else "default"
+
+
+def _said(value: object) -> str:
+    return "file" if value else "default"
+
+
+def _assigned(environment: Mapping[str, str]) -> str:
+    return "".join(f"{name}={shlex.quote(value)} " for name, value in environment.items())
+
+
+def _number(value: bool | int | float) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}".removesuffix(".0")
