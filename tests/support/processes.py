@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -35,15 +36,29 @@ class WorkerProcess:
 @asynccontextmanager
 async def worker_process(engine: Engine) -> AsyncIterator[WorkerProcess]:
     """A worker with the tools of `tests.chaos.worker_process`, polling."""
+    folders = (str(engine.settings.data), str(engine.workspace))
+    async with _polling("tests.chaos.worker_process", engine.address, engine.queue, *folders) as worker:
+        yield worker
+
+
+@asynccontextmanager
+async def command_line_worker(engine: Engine, file: Path) -> AsyncIterator[WorkerProcess]:
+    """`holdfast worker` with a settings file, polling."""
+    folders = ("--data", str(engine.settings.data), "--workspace", str(engine.workspace))
+    command = ("--config", str(file), "worker", "--address", engine.address, *folders)
+    async with _polling("holdfast.workers.cli", *command, HOLDFAST_TASK_QUEUE=engine.queue) as worker:
+        yield worker
+
+
+@asynccontextmanager
+async def _polling(module: str, *arguments: str, **environment: str) -> AsyncIterator[WorkerProcess]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.chaos.worker_process",
-        engine.address,
-        engine.queue,
-        str(engine.settings.data),
-        str(engine.workspace),
+        module,
+        *arguments,
         cwd=ROOT,
+        env={**os.environ, **environment},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
