@@ -11,8 +11,9 @@ from temporalio import workflow
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, WorkflowReplayResult
 
-from holdfast import HoldfastPlugin, Settings
-from tests.support.turns import PLAYS
+with workflow.unsafe.imports_passed_through():
+    from holdfast import HoldfastPlugin, Settings
+    from tests.support.turns import PLAYS
 
 HISTORIES = Path(__file__).parent / "histories"
 STORED = sorted(path.stem for path in HISTORIES.glob("*.json"))

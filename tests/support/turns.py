@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from temporalio.worker import Worker
+
 from holdfast import CallRequest, Effect, Run, Turn, TurnInput
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
 from tests.support.engine import Engine
-from tests.support.waiting import executing, waiting
+from tests.support.waiting import done, executing, waiting
 
 Play = Callable[[Engine], Awaitable[Turn]]
 
@@ -36,12 +38,22 @@ async def _long(arguments: dict[str, Any], run: Run) -> str:
     return "r" * 40_000
 
 
+ELSEWHERE = "holdfast-elsewhere"
+
+
+def _elsewhere() -> FakeTool:
+    made = FakeTool("elsewhere", _echo)
+    made.task_queue = ELSEWHERE
+    return made
+
+
 TOOLS = [
     FakeTool("echo", _echo, safe=True, effect=Effect.READ),
     FakeTool("ask", _echo, asks=True),
     FakeTool("fail", _fail),
     FakeTool("linger", _linger),
     FakeTool("long", _long, safe=True),
+    _elsewhere(),
 ]
 
 
@@ -144,6 +156,42 @@ async def large_payloads(engine: Engine) -> Turn:
     return await engine.start(TurnInput(batches=(calls,)))
 
 
+async def question_answered(engine: Engine) -> Turn:
+    """A question, approved in vain, then answered."""
+    call = request("ask_user", question="Which?", options=["this", "that"], allow_other=False)
+    turn = await engine.start(TurnInput(batches=((call, request("echo", say=1)),)))
+    [item] = (await until(lambda: waiting(turn))).approvals
+    body = {"approval_id": item.approval_id, "digest": item.digest, "outcome": "yes"}
+    await engine.client.get_workflow_handle(turn.id).signal("decide", body)
+    await engine.holdfast.decide(item.approval_id, "respond", content="that")
+    return turn
+
+
+async def file_read_and_edited(engine: Engine) -> Turn:
+    """What a turn saw of a file counts for its later calls: an edit, and one that comes too late."""
+    (engine.workspace / "a.txt").write_text("one two")
+    edit = request("edit", path="a.txt", old_text="two", new_text="2 two")
+    turn = await engine.start(TurnInput(batches=((request("read_file", path="a.txt"),), (edit, edit)), keep_open=True))
+    for item in (await until(lambda: waiting(turn, 2))).approvals:
+        await engine.holdfast.approve(item.approval_id)
+    await until(lambda: done(turn, "b2"))
+    (engine.workspace / "a.txt").write_text("changed two")
+    await turn.submit([edit])
+    view = await until(lambda: waiting(turn))
+    await engine.holdfast.approve(view.approvals[0].approval_id)
+    await turn.finish()
+    return turn
+
+
+async def call_that_runs_elsewhere(engine: Engine) -> Turn:
+    """A tool that names the task queue of its workers."""
+    turn = await engine.start(TurnInput(batches=((request("elsewhere", say=1),),)))
+    elsewhere = Worker(await engine.connect(*TOOLS), task_queue=ELSEWHERE)
+    async with elsewhere:
+        await turn.result()
+    return turn
+
+
 PLAYS: dict[str, Play] = {
     play.__name__: play
     for play in (
@@ -158,5 +206,8 @@ PLAYS: dict[str, Play] = {
         cancelled_call_and_batch,
         refusal_that_stops,
         large_payloads,
+        question_answered,
+        file_read_and_edited,
+        call_that_runs_elsewhere,
     )
 }
