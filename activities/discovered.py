@@ -34,7 +34,7 @@ class DiscoveredTool(Tool):
         self.description = declared.description or f"{declared.name}, a tool of {settings.name}"
         self.effect = declared.effect or settings.effect
         self.timeout_seconds = settings.call_timeout_seconds + 30
-        self.Parameters = {"type": "object", **(declared.parameters or {})}
+        self.Parameters = {"type": "object", **declared.parameters}
         self._settings = settings
         self._outputs = outputs
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pydantic import AliasChoices, Field, JsonValue, ValidationError
+from pydantic import AliasChoices, Field, JsonValue, ValidationError, model_validator
 
 from holdfast.activities.commands import Command, environment, how_it_ended, run_command
 from holdfast.activities.discovered import DiscoveredTool
@@ -39,17 +39,23 @@ class Declared(Data):
     """One declaration, by any of the names in use for its fields."""
 
     name: str
-    description: str | None = None
+    description: str = ""
     display_name: str | None = Field(
         default=None, validation_alias=AliasChoices("display_name", "displayName", "title")
     )
-    parameters: dict[str, JsonValue] | None = Field(
-        default=None,
+    parameters: dict[str, JsonValue] = Field(
+        default_factory=dict,
         validation_alias=AliasChoices(
             "parameters", "parametersJsonSchema", "parameters_json_schema", "inputSchema", "input_schema"
         ),
     )
     effect: Effect | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        """What is null was left out: `"parameters": null` is how some say that there are none."""
+        return {key: given for key, given in value.items() if given is not None} if isinstance(value, dict) else value
 
 
 async def discover(settings: DiscoverySettings, outputs: OutputStore) -> list[Tool]:

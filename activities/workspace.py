@@ -81,7 +81,7 @@ class Workspace:
     def names(self, path: str) -> list[str]:
         """What is in a folder, sorted; folders end in a slash."""
         with self.opened(path, os.O_RDONLY | os.O_DIRECTORY) as found, os.scandir(found) as entries:
-            return sorted(_printable(entry.name) + ("/" if entry.is_dir() else "") for entry in entries)
+            return sorted(printable(entry.name) + ("/" if entry.is_dir() else "") for entry in entries)
 
     def write(self, path: str, content: bytes) -> None:
         """Replace a file by a temporary one and a rename: readers see the old or the new, a repeat changes nothing."""
@@ -134,5 +134,6 @@ def _mode(name: str, folder: int) -> int:
     return 0o644
 
 
-def _printable(name: str) -> str:
+def printable(name: str) -> str:
+    """A name as text: what is no UTF-8 is replaced."""
     return os.fsencode(name).decode("utf-8", "replace")

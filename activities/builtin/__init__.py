@@ -6,7 +6,9 @@ from holdfast.activities.addresses import AddressRules
 from holdfast.activities.builtin.asking import AskUser
 from holdfast.activities.builtin.editing import Edit
 from holdfast.activities.builtin.fetching import Fetch
+from holdfast.activities.builtin.finding import Glob
 from holdfast.activities.builtin.reading import ListDirectory, ReadFile
+from holdfast.activities.builtin.searching import Grep
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.builtin.writing import WriteFile
 from holdfast.activities.outputs import OutputStore
@@ -23,4 +25,4 @@ def builtin_tools(outputs: OutputStore, settings: ToolSettings) -> list[Tool]:
         seconds=settings.shell.timeout_seconds,
     )
     fetch = Fetch(AddressRules(allow=settings.fetch.allow), settings.fetch.max_bytes)
-    return [ReadFile(), ListDirectory(), WriteFile(), Edit(), AskUser(), shell, fetch]
+    return [ReadFile(), ListDirectory(), WriteFile(), Edit(), Glob(), Grep(), AskUser(), shell, fetch]

@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import Field
 
 from holdfast.activities.media import binary_type
+from holdfast.activities.walking import ignored_in
 from holdfast.activities.workspace import Workspace
 from holdfast.content import BlobPart, Result, TextPart
 from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
@@ -100,7 +101,9 @@ class ListDirectory(Tool):
     """Lists a folder."""
 
     name = "list_directory"
-    description = "List the entries of a folder of the workspace; folders end in a slash."
+    description = (
+        "List the entries of a folder of the workspace; folders end in a slash. What .gitignore ignores is left out."
+    )
     effect = Effect.READ
     interrupt = Interrupt.CANCEL
     timeout_seconds = 60
@@ -109,17 +112,19 @@ class ListDirectory(Tool):
         """Arguments."""
 
         path: str = Field(default=".", description="Path of the folder, relative to the workspace", min_length=1)
+        include_ignored: bool = Field(default=False, description="List what .gitignore ignores as well")
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a folder inside the workspace."""
         room = Workspace(workspace)
-        room.place(arguments.path)
-        return _Listing(arguments.path, room)
+        return _Listing(arguments, room.place(arguments.path), room)
 
 
 class _Listing(Invocation):
-    def __init__(self, path: str, workspace: Workspace) -> None:
-        self._path = path
+    def __init__(self, arguments: ListDirectory.Parameters, place: str, workspace: Workspace) -> None:
+        self._path = arguments.path
+        self._include_ignored = arguments.include_ignored
+        self._place = place
         self._workspace = workspace
 
     def describe(self) -> str:
@@ -129,14 +134,19 @@ class _Listing(Invocation):
         return True
 
     async def execute(self, run: Run) -> Result:
-        names = await asyncio.to_thread(self._names)
+        names, ignored = await asyncio.to_thread(self._names)
         left_out = len(names) - ENTRIES_SHOWN
         lines = names[:ENTRIES_SHOWN] + ([f"… {left_out:,} more"] if left_out > 0 else [])
-        return Result.of("\n".join(lines) or "(empty)")
+        lines = lines or ["(empty)"]
+        return Result.of("\n".join(lines + ([f"({ignored:,} ignored by git)"] if ignored else [])))
 
-    def _names(self) -> list[str]:
+    def _names(self) -> tuple[list[str], int]:
+        """The entries, and how many are left out."""
         try:
-            return self._workspace.names(self._path)
+            names = self._workspace.names(self._place)
+            ignored = set() if self._include_ignored else ignored_in(self._workspace, self._place)
         except OSError as error:
             reason = error.strerror or str(error)
             raise ToolFailure("folder_not_readable", f"{self._path!r} cannot be listed: {reason}") from error
+        shown = [name for name in names if name.removesuffix("/") not in ignored]
+        return shown, len(names) - len(shown)

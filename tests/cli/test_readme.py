@@ -54,6 +54,7 @@ def test_the_first_run_of_the_readme_works_as_written(home: Home) -> None:
     assert "hello/b1c3/1" in listed
     watched = _shell(home, blocks["approve"])
     assert "completed" in watched
+    assert '[{"tool": "list_directory"},' in _shell(home, blocks["tools"])
     assert (home.workspace / "hello.txt").read_text() == "Hello\n"
 
 
@@ -82,6 +83,15 @@ async def _texts(home: Home, settings: Settings, tools: list[Tool], *calls: Call
         turn = await holdfast.start(TurnInput(batches=(calls,)))
         await decide_all(holdfast, turn)
         return [response.text for response in (await turn.result()).responses]
+
+
+async def test_the_function_of_the_readme_is_a_tool(home: Home) -> None:
+    names: dict[str, Any] = {}
+    exec(_blocks("README.md")["function"], names)
+    settings = Settings(data=home.data, workspace=home.workspace, task_queue="readme-function")
+    assert await _texts(home, settings, [names["weather"]], request("weather", city="Rome")) == [
+        '{"city": "Rome", "degrees": 21}'
+    ]
 
 
 async def test_the_class_of_the_how_to_works_in_a_turn(home: Home) -> None:

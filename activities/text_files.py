@@ -1,0 +1,89 @@
+"""Opening the text files of a walk, a batch at a time; what is too large or unreadable is counted."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+from collections.abc import Generator, Iterable
+
+from holdfast.activities.walking import Entry
+
+FILE_LIMIT = 50_000_000
+"""Bytes of a file that is still searched."""
+BINARY_PROBE = 8_192
+"""Bytes at the start of a file that decide whether it is text, as for `read_file`."""
+FIRST_BATCH = 32
+"""Files in the first batch; each after it holds more, so that both few and many are searched quickly."""
+MOST_OPEN = 1_024
+
+
+class TextFiles:
+    """Files worth searching, by descriptor."""
+
+    def __init__(self) -> None:
+        self.too_large = 0
+        self.unreadable = 0
+
+    def batches(self, entries: Iterable[Entry]) -> Generator[dict[int, str], None, None]:
+        """The path of each open file by its descriptor; they are closed when the next batch is asked for.
+
+        The first is empty: it tells whether there is anything to complain about before the walk begins.
+        """
+        files: dict[int, str] = {}
+        size, most = FIRST_BATCH, most_open()
+        try:
+            yield files
+            for entry in entries:
+                self._add(entry, files)
+                if len(files) >= min(size, most):
+                    yield files
+                    _close(files)
+                    size *= 4
+            if files:
+                yield files
+        finally:
+            _close(files)
+
+    def _add(self, entry: Entry, files: dict[int, str]) -> None:
+        try:
+            descriptor = entry.opened()
+        except OSError:
+            self.unreadable += 1
+            return
+        if self._is_text(descriptor):
+            files[descriptor] = entry.path
+        else:
+            os.close(descriptor)
+
+    def _is_text(self, descriptor: int) -> bool:
+        status = os.fstat(descriptor)
+        if status.st_size > FILE_LIMIT:
+            self.too_large += 1
+            return False
+        try:
+            return stat.S_ISREG(status.st_mode) and b"\0" not in os.pread(descriptor, BINARY_PROBE, 0)
+        except OSError:
+            self.unreadable += 1
+            return False
+
+
+def most_open() -> int:
+    """A share of what this process may have open, for other calls need theirs."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(8, min(MOST_OPEN, allowed // 8))
+
+
+def content(descriptor: int) -> bytes:
+    """All of a file, wherever its descriptor stands: whoever shares it may have read from it."""
+    parts: list[bytes] = []
+    offset = 0
+    while part := os.pread(descriptor, FILE_LIMIT + 1 - offset, offset):
+        parts.append(part)
+        offset += len(part)
+    return b"".join(parts)
+
+
+def _close(files: dict[int, str]) -> None:
+    while files:
+        os.close(files.popitem()[0])
