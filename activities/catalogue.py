@@ -24,6 +24,8 @@ NO_MCP = "this version does not connect to MCP servers yet"
 def load_registry(settings: Settings, outputs: OutputStore, given: Iterable[Tool] = ()) -> Registry:
     """Every tool of one worker. BadInput when a tool given in code cannot be used; the rest only costs itself."""
     registry = Registry(builtin_tools(outputs, settings.tools), source=BUILT_IN)
+    # First of all, so that a tool of one's own can take the place of a built-in one.
+    disabled = {name for name in settings.tools.disable if registry.remove(name)}
     for tool in given:
         registry.add(tool, IN_CODE)
     for reference in settings.tools.modules:
@@ -34,7 +36,7 @@ def load_registry(settings: Settings, outputs: OutputStore, given: Iterable[Tool
     for server in settings.mcp.servers:
         registry.refuse(f"MCP server {server}", NO_MCP)
     for name in settings.tools.disable:
-        if not registry.remove(name):
+        if name not in disabled and not registry.remove(name):
             registry.refuse("tools.disable", f"no tool is called {name!r}, so it cannot be disabled")
     return registry
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterator
 from itertools import takewhile
 from operator import eq
 
 DIFF_LIMIT = 200_000
 """Characters of either side that may differ; above, no diff is drawn."""
 CONTEXT = 3
+COMPARED = 10_000_000
+"""Pairs of lines that are compared; above, the old lines stand together before the new, which costs nothing."""
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _HUNK = re.compile(r"^@@ -(\d+)((?:,\d+)?) \+(\d+)((?:,\d+)?) @@")
 
 
@@ -28,14 +32,27 @@ def difference(path: str, before: bytes | None, after: bytes) -> str:
     if max(sizes) > DIFF_LIMIT:
         return f"(too long for a diff: {sizes[0]:,} characters become {sizes[1]:,}, from line {start + 1:,} on)"
     names = ("/dev/null" if before is None else f"a/{path}", f"b/{path}")
-    lines = (_moved(line, start) for line in difflib.unified_diff(old, new, *names, n=CONTEXT))
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    compare = _replaced if len(old) * len(new) > COMPARED else difflib.unified_diff
+    lines = (_moved(line, start) for line in compare(old, new, *names, n=CONTEXT))
+    return "".join(map(_shown, lines))
 
 
 def _lines(content: bytes) -> list[str]:
-    """Lines whose endings can be told apart: a carriage return is part of its line."""
-    text = content.decode("utf-8", "backslashreplace")
-    return text.replace("\r\n", "␍\n").replace("\r", "␍").splitlines(keepends=True)
+    """Lines as editors and `grep` count them, with every byte: what differs is not the same line."""
+    return _LINE.findall(content.decode("utf-8", "surrogateescape"))
+
+
+def _shown(line: str) -> str:
+    """A line of a diff as text: a carriage return and what is no UTF-8 can be seen."""
+    text = line.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").replace("\r", "␍")
+    return text if text.endswith("\n") else f"{text}\n\\ No newline at end of file\n"
+
+
+def _replaced(old: list[str], new: list[str], before: str, after: str, *, n: int) -> Iterator[str]:
+    """A diff without looking for what stayed."""
+    yield from (f"--- {before}\n", f"+++ {after}\n", f"@@ -1,{len(old)} +1,{len(new)} @@\n")
+    yield from (f"-{line}" for line in old)
+    yield from (f"+{line}" for line in new)
 
 
 def _common(old: list[str], new: list[str]) -> tuple[int, int]:

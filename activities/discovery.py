@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pydantic import AliasChoices, Field, JsonValue, ValidationError, model_validator
+from pydantic import AliasChoices, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from holdfast.activities.commands import Command, environment, how_it_ended, run_command
 from holdfast.activities.discovered import DiscoveredTool
@@ -32,6 +32,7 @@ OUTPUT_LIMIT = 4_000_000
 TOOLS_LIMIT = 1_000
 ERRORS_KEPT = 2_000
 """The end of what it says on standard error, in bytes."""
+_TYPES = {"OBJECT", "ARRAY", "STRING", "NUMBER", "INTEGER", "BOOLEAN", "NULL"}
 _WRAPPERS = ("functionDeclarations", "function_declarations")
 
 
@@ -56,6 +57,20 @@ class Declared(Data):
     def _without_nulls(cls, value: Any) -> Any:
         """What is null was left out: `"parameters": null` is how some say that there are none."""
         return {key: given for key, given in value.items() if given is not None} if isinstance(value, dict) else value
+
+    @field_validator("parameters")
+    @classmethod
+    def _in_json_schema(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        return {key: _lowered(given, key) for key, given in value.items()}
+
+
+def _lowered(value: JsonValue, key: str = "") -> JsonValue:
+    """A schema whose types are as JSON schema writes them: some APIs write `"type": "OBJECT"`."""
+    if isinstance(value, dict):
+        return {name: _lowered(given, name) for name, given in value.items()}
+    if isinstance(value, list):
+        return [_lowered(given) for given in value]
+    return value.lower() if key == "type" and isinstance(value, str) and value in _TYPES else value
 
 
 async def discover(settings: DiscoverySettings, outputs: OutputStore) -> list[Tool]:

@@ -6,13 +6,14 @@ task queue of its own: nothing of it is in any turn's history.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from temporalio import activity
 
-from holdfast.content import Part, TextPart, plain
+from holdfast.content import Part, TextPart, encodable, plain
 from holdfast.turns import LiveOutput, RunningCall
 
 TAIL_KEPT = 100_000
@@ -88,18 +89,24 @@ class LiveRun:
 
     def live(self, most: int = TAIL_SHOWN) -> LiveOutput:
         """The end of the output, harmless for a terminal."""
-        tail = plain(self._tail.text[-most:])
+        tail = encodable(plain(self._tail.text[-most:]))
         return LiveOutput(call_id=self._call_id, tail=tail, total=self._tail.total, pid=self._pid, host=self._host)
 
     def beat(self) -> LiveOutput:
         """What a heartbeat carries."""
         live = self.live()
-        tail = live.tail.encode("utf-8", "replace")[-TAIL_BYTES:].decode("utf-8", "ignore")
-        return live.model_copy(update={"tail": tail})
+        return live.model_copy(update={"tail": _fitting(live.tail, TAIL_BYTES)})
 
     def partial(self) -> tuple[Part, ...]:
         """What was put out before the end came."""
         return (TextPart(text=plain(self._tail.text)),) if self._tail.total else ()
+
+
+def _fitting(text: str, most: int) -> str:
+    """The end of a text that takes at most so many bytes as JSON."""
+    while (size := len(json.dumps(text, ensure_ascii=False).encode())) > most:
+        text = text[-(len(text) * most // size) :]
+    return text
 
 
 class LiveRuns:

@@ -20,6 +20,8 @@ _MAGIC = {
     b"PK\x03\x04": "application/zip",
     b"\x1f\x8b": "application/gzip",
 }
+_WORDS = {b"GIF87a", b"GIF89a", b"ID3"}
+"""A text may begin with these."""
 _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = re.compile(
@@ -62,7 +64,7 @@ def kind_of(head: bytes, content_type: str) -> Kind:
 def binary_type(data: bytes) -> str | None:
     """What a file is by its first bytes; None for text."""
     for magic, kind in _MAGIC.items():
-        if data.startswith(magic):
+        if data.startswith(magic) and (magic not in _WORDS or b"\0" in data[:SNIFFED]):
             return kind
     if data[:4] == b"RIFF" and data[8:12] in _RIFF:
         return _RIFF[data[8:12]]

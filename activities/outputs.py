@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from holdfast.content import HEAD_SHARE, OUTPUT_LIMIT, BlobPart, Part, Result, TextPart, joined, truncate
+from holdfast.content import HEAD_SHARE, OUTPUT_LIMIT, BlobPart, Part, Result, TextPart, joined, shorten, truncate
 
 SAVED_LIMIT = 5_000_000_000
 """Bytes of one whole output that are kept."""
@@ -23,6 +23,8 @@ BLOB_LIMIT = 50_000_000
 PARTS_LIMIT = 100
 SEEN_LIMIT = 100
 NOTE_LIMIT = 1_000
+DESCRIBED = 100
+"""Characters of a name or a media type."""
 _SUFFIXES = {
     "application/json": ".json",
     "application/pdf": ".pdf",
@@ -45,9 +47,15 @@ class OutputStore:
 
     def save(self, text: str) -> str:
         """Keep a text; where it is, or nothing when it could not be kept."""
-        spool = self.spool()
-        spool.write(text.encode("utf-8", "replace"))
-        return spool.keep()
+        return self._save(text.encode("utf-8", "replace"), ".txt")
+
+    def _save(self, data: bytes, suffix: str) -> str:
+        try:
+            spool = self.spool()
+        except OSError:
+            return ""
+        spool.write(data)
+        return spool.keep(suffix)
 
     def spool(self) -> Spool:
         """A growing output whose length nobody knows yet."""
@@ -66,7 +74,7 @@ class OutputStore:
     def bounded_result(self, result: object) -> Result:
         """A tool's result within the limits. What is no result at all becomes text: tools are other people's code."""
         if not isinstance(result, Result):
-            result = Result.of(str(result))
+            result = Result.of(_text(result))
         display = truncate(result.display, self.limit) if result.display else None
         seen = dict(list(result.seen.items())[:SEEN_LIMIT])
         return Result(parts=self.bounded(result.parts), display=display, seen=seen)
@@ -78,19 +86,26 @@ class OutputStore:
         return TextPart(text=truncate(text, self.limit, whole=whole), whole=whole)
 
     def _kept(self, blob: BlobPart) -> BlobPart:
-        """A part whose bytes are in a file, if they can be."""
-        if blob.data is None:
-            return blob
-        if len(blob.data) > BLOB_LIMIT:
-            return blob.model_copy(update={"whole": "", "data": None})
-        spool = self.spool()
-        spool.write(blob.data)
-        return blob.model_copy(update={"whole": spool.keep(suffix(blob.media_type)), "data": None})
+        """A part whose bytes are in a file, if they can be, and whose description is short."""
+        whole = blob.whole if len(blob.whole or "") <= NOTE_LIMIT else ""
+        if blob.data is not None:
+            whole = "" if len(blob.data) > BLOB_LIMIT else self._save(blob.data, suffix(blob.media_type))
+        name = shorten(blob.name, DESCRIBED) if blob.name else blob.name
+        described = {"media_type": shorten(blob.media_type, DESCRIBED), "name": name}
+        return blob.model_copy(update={**described, "whole": whole, "data": None})
 
 
 def _noted(parts: tuple[Part, ...]) -> int:
     """How much longer a text may be that was already cut, for the line that says so."""
-    return sum(NOTE_LIMIT for part in parts if isinstance(part, TextPart) and part.whole is not None)
+    return NOTE_LIMIT if any(isinstance(part, TextPart) and part.whole is not None for part in parts) else 0
+
+
+def _text(value: object) -> str:
+    """Anything as text: by now it has been made, whatever its author did to its words."""
+    try:
+        return str(value)
+    except Exception:
+        return f"(a {type(value).__name__} that cannot be shown)"
 
 
 def suffix(media_type: str) -> str:

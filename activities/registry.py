@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from holdfast.activities.schemas import Schema, schema_of
 from holdfast.approvals import canonical_digest
-from holdfast.content import plain, said, shorten
+from holdfast.content import encodable, plain, said, shorten
 from holdfast.errors import BadInput
 from holdfast.suggestions import suggest
 from holdfast.tools import Declaration, Tool
@@ -68,7 +68,7 @@ class Registry:
 
     def refuse(self, source: str, reason: str) -> None:
         """Remember why a source, or one tool of it, is not there."""
-        self.problems.append(Problem(source=plain(source), reason=plain(shorten(reason, 1_000))))
+        self.problems.append(Problem(_harmless(source), _harmless(shorten(reason, 1_000))))
 
     def remove(self, name: str) -> bool:
         """Take a tool out; False when there was none."""
@@ -93,11 +93,16 @@ class Registry:
         return suggest(name, self._entries)
 
 
+def _harmless(text: str) -> str:
+    return encodable(plain(text))
+
+
 def _entry(tool: Tool, source: str) -> Entry:
     """A tool as the catalogue keeps it; BadInput when it does not say properly what it is."""
     try:
         declaration = tool.declaration()
         declaration.model_dump_json()
+        _ = declaration.digest  # what has none must fail here, not where the whole catalogue's is made
         name = declaration.name
         if not _NAME.fullmatch(name) or len(name) > NAME_LIMIT:
             raise BadInput(
@@ -106,6 +111,6 @@ def _entry(tool: Tool, source: str) -> Entry:
         return Entry(tool, declaration, schema_of(tool, declaration.parameters), source)
     except BadInput as error:
         raise BadInput(f"a tool from {source} cannot be used: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         kind = type(tool).__qualname__
         raise BadInput(f"the tool {kind} from {source} does not say properly what it is: {said(error)}") from error

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from holdfast.approvals import Confirmation
-from holdfast.content import Result
+from holdfast.content import Result, plain
 from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
 
 Option = Annotated[str, Field(min_length=1, max_length=200)]
@@ -47,6 +47,8 @@ class AskUser(Tool):
         def _differ(cls, value: list[str]) -> list[str]:
             if len(set(value)) != len(value):
                 raise ValueError("the same option is given twice")
+            if not all(plain(option).strip() for option in value):
+                raise ValueError("an option is blank")
             return value
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, Too
 READ_LIMIT = 20_000_000
 """Bytes `read_file` reads at most."""
 ENTRIES_SHOWN = 2_000
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+"""As editors, diffs and `grep` count them."""
 
 
 class ReadFile(Tool):
@@ -70,7 +73,7 @@ class _Reading(Invocation):
         start, count = self._arguments.start_line - 1, self._arguments.line_count
         if start == 0 and count is None:
             return text
-        lines = text.splitlines(keepends=True)
+        lines = _LINE.findall(text)
         if start >= len(lines) > 0:
             raise ToolFailure("no_such_line", f"{self._arguments.path!r} has {len(lines):,} lines, not {start + 1:,}")
         return "".join(lines[start : None if count is None else start + count])

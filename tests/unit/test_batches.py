@@ -318,6 +318,64 @@ def test_S22_question_asked_again_needs_a_new_decision() -> None:
     assert statuses(decided(batch, TURN, again, LATER))[0] == "scheduled"
 
 
+# Questions
+
+
+def questioned(*options: str, other: bool = True) -> Batch:
+    shown = Confirmation(kind="question", title="Which?", options=options, other=other)
+    return judged(fresh(1), {"b1c1": Ask(rule="asks", bound=bound(), confirmation=shown)}, NOW)
+
+
+@pytest.mark.parametrize(
+    ("batch", "changes", "code"),
+    [
+        (questioned(), {"outcome": "proceed_once"}, "needs_answer"),
+        (questioned(), {"outcome": "yes"}, "needs_answer"),
+        (questioned("a"), {"outcome": "proceed_once", "content": "a"}, "needs_answer"),
+        (questioned(), {"outcome": "respond"}, "no_content"),
+        (questioned(), {"outcome": "respond", "content": ""}, "no_content"),
+        (questioned("a", "b", other=False), {"outcome": "respond", "content": "c"}, "not_an_option"),
+        (questioned("a", "b", other=False), {"outcome": "respond", "content": "A"}, "not_an_option"),
+        (questioned("a", "b", other=False), {"outcome": "respond", "content": "a "}, "not_an_option"),
+        (questioned("a", "b", other=False), {"outcome": "respond"}, "no_content"),
+        (questioned("a"), {"outcome": "respond", "content": "a", "digest": "d2"}, "other_digest"),
+    ],
+)
+def test_S21_question_wants_an_answer_and_one_of_its_options(batch: Batch, changes: dict[str, Any], code: str) -> None:
+    with pytest.raises(DecisionRefused) as refusal:
+        decided(batch, TURN, decision(**changes), LATER)
+    assert refusal.value.code == code
+    assert statuses(batch) == ["awaiting_approval"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "answer"),
+    [
+        (questioned(), "anything"),
+        (questioned("a", "b"), "something else"),
+        (questioned("a", "b"), "a"),
+        (questioned("a", "b", other=False), "b"),
+    ],
+)
+def test_S21_answer_to_a_question_is_its_result(batch: Batch, answer: str) -> None:
+    call = only(decided(batch, TURN, decision(outcome="respond", content=answer), LATER))
+    assert call.status is Status.SUCCESS
+    assert call.response is not None
+    assert call.response.parts == (TextPart(text=answer),)
+
+
+@pytest.mark.parametrize("outcome", ["cancel", "no"])
+def test_S21_question_can_be_refused(outcome: str) -> None:
+    call = only(decided(questioned("a", other=False), TURN, decision(outcome=outcome), LATER))
+    assert call.status is Status.CANCELLED
+
+
+def test_S21_options_of_what_is_no_question_do_not_matter() -> None:
+    shown = Confirmation(kind="exec", title="Run it", options=("a",), other=False)
+    batch = judged(fresh(1), {"b1c1": Ask(rule="asks", bound=bound(), confirmation=shown)}, NOW)
+    assert only(decided(batch, TURN, decision(), LATER)).status is Status.SCHEDULED
+
+
 # Execution
 
 

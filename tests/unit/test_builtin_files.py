@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -11,27 +12,23 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from holdfast.activities.builtin import files as builtin
-from holdfast.activities.builtin.files import ListDirectory, ReadFile, WriteFile
-from holdfast.content import Result
-from holdfast.tools import Effect, Invocation, Tool, ToolFailure
+from holdfast.activities.builtin import reading
+from holdfast.activities.builtin.reading import ListDirectory, ReadFile
+from holdfast.activities.builtin.writing import WriteFile
+from holdfast.content import BlobPart, Result
+from holdfast.testing import FakeRun
+from holdfast.tools import Effect, Tool, ToolFailure
+from tests.support.tools import build
 
 
-class Quiet:
+class Quiet(FakeRun):
     """A run nobody watches."""
-
-    call_id = "b1c1"
-    key = "turn/b1c1"
 
     def write(self, text: str) -> None:
         raise AssertionError("files have no live output")
 
     def started(self, pid: int) -> None:
         raise AssertionError("files have no process")
-
-
-def build(tool: Tool, workspace: Path, **arguments: Any) -> Invocation:
-    return tool.build(tool.Parameters.model_validate(arguments), workspace)
 
 
 async def execute(tool: Tool, workspace: Path, **arguments: Any) -> Result:
@@ -64,13 +61,34 @@ async def test_file_is_read_whole(workspace: Path) -> None:
         ({"start_line": 2}, "2\n3\n4"),
         ({"start_line": 2, "line_count": 2}, "2\n3\n"),
         ({"start_line": 4, "line_count": 100}, "4"),
-        ({"start_line": 5}, ""),
         ({"line_count": 2}, "1\n2\n"),
     ],
 )
 async def test_range_of_lines_is_read(workspace: Path, lines: dict[str, int], text: str) -> None:
     (workspace / "a.txt").write_text("1\n2\n3\n4")
     assert await text_of(ReadFile(), workspace, path="a.txt", **lines) == text
+
+
+@pytest.mark.parametrize(
+    ("content", "start_line", "words"),
+    [("1\n2\n3\n4", 5, "'a.txt' has 4 lines, not 5"), ("1\n", 2, "has 1 lines, not 2"), ("1", 10**9, "1,000,000,000")],
+)
+async def test_line_beyond_the_end_is_a_failure(workspace: Path, content: str, start_line: int, words: str) -> None:
+    (workspace / "a.txt").write_text(content)
+    failure = await failure_of(ReadFile(), workspace, path="a.txt", start_line=start_line)
+    assert failure.type == "no_such_line"
+    assert words in str(failure)
+
+
+async def test_empty_file_is_read_from_any_line(workspace: Path) -> None:
+    (workspace / "a.txt").touch()
+    assert await text_of(ReadFile(), workspace, path="a.txt", start_line=7) == ""
+
+
+@pytest.mark.parametrize("mark", ["\x0c", "\x0b", "\x1c", "\x85", "\u2028"])
+async def test_lines_are_counted_as_grep_and_diffs_count_them(workspace: Path, mark: str) -> None:
+    (workspace / "a.txt").write_bytes(f"1{mark}still 1\n2\n".encode())
+    assert await text_of(ReadFile(), workspace, path="a.txt", start_line=2) == "2\n"
 
 
 @pytest.mark.parametrize(
@@ -87,22 +105,53 @@ def test_S6_arguments_outside_the_schema_are_refused(arguments: dict[str, Any]) 
     [
         ("missing.txt", "file_not_readable", "does not exist"),
         ("folder", "file_not_readable", "list_directory"),
-        ("binary", "file_is_binary", "not text"),
         ("pipe", "file_not_readable", "is a pipe"),
     ],
 )
 async def test_what_cannot_be_read_is_a_failure_in_words(workspace: Path, path: str, type: str, words: str) -> None:
     (workspace / "folder").mkdir()
-    (workspace / "binary").write_bytes(b"\x7fELF\0\0")
-    (workspace / "a.txt").write_text("a")
     os.mkfifo(workspace / "pipe")
     failure = await failure_of(ReadFile(), workspace, path=path)
     assert failure.type == type
     assert words in str(failure)
 
 
+@pytest.mark.parametrize(
+    ("content", "media_type"),
+    [
+        (b"\x89PNG\r\n\x1a\n...", "image/png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a\x01\0", "image/gif"),
+        (b"RIFF\0\0\0\0WEBPVP8", "image/webp"),
+        (b"%PDF-1.7\n", "application/pdf"),
+        (b"PK\x03\x04", "application/zip"),
+        (b"\x7fELF\0\0", "application/octet-stream"),
+        (b"text\0text", "application/octet-stream"),
+    ],
+)
+async def test_S34_binary_file_is_read_as_it_is(workspace: Path, content: bytes, media_type: str) -> None:
+    (workspace / "folder").mkdir()
+    (workspace / "folder/file").write_bytes(content)
+    result = await execute(ReadFile(), workspace, path="./folder/file")
+    assert result.parts == (BlobPart.of(content, media_type, name="folder/file"),)
+    assert result.parts[0].text == f"[folder/file, {media_type}, {len(content)} bytes]"
+
+
+@pytest.mark.parametrize("text", ["ID3 tags, explained\n", "GIF89a is a format\n", "RIFF\n", "%\n", "x" * 9_000])
+async def test_text_that_begins_like_something_else_is_text(workspace: Path, text: str) -> None:
+    (workspace / "a.txt").write_text(text)
+    assert await text_of(ReadFile(), workspace, path="a.txt") == text
+
+
+async def test_file_that_was_read_is_remembered_whole_by_its_place(workspace: Path) -> None:
+    (workspace / "real.txt").write_bytes(b"1\r\n2\xff\n")
+    (workspace / "link").symlink_to("real.txt")
+    result = await execute(ReadFile(), workspace, path="./link", start_line=2)
+    assert result.seen == {"real.txt": hashlib.sha256(b"1\r\n2\xff\n").hexdigest()}
+
+
 async def test_too_large_file_is_a_failure(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builtin, "READ_LIMIT", 10)
+    monkeypatch.setattr(reading, "READ_LIMIT", 10)
     (workspace / "a.txt").write_text("x" * 11)
     assert (await failure_of(ReadFile(), workspace, path="a.txt")).type == "file_too_large"
 
@@ -130,7 +179,7 @@ async def test_what_is_no_folder_is_a_failure(workspace: Path, path: str) -> Non
 
 
 async def test_long_list_is_cut_and_says_so(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builtin, "ENTRIES_SHOWN", 3)
+    monkeypatch.setattr(reading, "ENTRIES_SHOWN", 3)
     for number in range(5):
         (workspace / f"{number}").touch()
     assert await text_of(ListDirectory(), workspace) == "0\n1\n2\n… 2 more"
@@ -251,7 +300,7 @@ def test_folder_is_not_written(workspace: Path, path: str) -> None:
         ("a\r\n", "a\n", "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a␍\n+a\n"),
         ("a\r", "a\n", "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a␍\n\\ No newline at end of file\n+a\n"),
         (None, "", "(a new, empty file)"),
-        ("\0" * 9, "text", "(a binary file of 9 bytes becomes text of 4 characters)"),
+        ("\0" * 9, "text", "(a binary file of 9 bytes becomes one of 4)"),
     ],
 )
 async def test_S20_confirmation_shows_the_diff(workspace: Path, before: str | None, after: str, diff: str) -> None:
@@ -266,7 +315,7 @@ async def test_S20_confirmation_shows_the_diff(workspace: Path, before: str | No
 async def test_S20_diff_of_what_is_too_long_says_so(workspace: Path) -> None:
     shown = await build(WriteFile(), workspace, path="a.txt", content="x\n" * 500_000).should_confirm()
     assert shown is not None
-    assert shown.diff == "(too long for a diff: 0 characters become 1,000,000)"
+    assert shown.diff == "(too long for a diff: 0 characters become 1,000,000, from line 1 on)"
 
 
 @pytest.fixture

@@ -2,14 +2,117 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import unicodedata
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from holdfast.content import OUTPUT_LIMIT, CallError, Response, TextPart, plain, shorten, truncate
+from holdfast.content import (
+    OUTPUT_LIMIT,
+    BlobPart,
+    CallError,
+    DataPart,
+    Part,
+    Response,
+    Result,
+    TextPart,
+    ends,
+    plain,
+    said,
+    shorten,
+    truncate,
+)
+
+# Parts
+
+SURROGATES = st.text(alphabet=st.characters() | st.sampled_from(["\ud800", "\udfff", "\udcff"]), max_size=20)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | SURROGATES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(SURROGATES, inner, max_size=3),
+    max_leaves=8,
+)
+PARTS: st.SearchStrategy[Part] = (
+    st.builds(TextPart, text=SURROGATES, whole=st.none() | st.just("") | st.just("/outputs/a"))
+    | st.builds(DataPart, value=VALUES)
+    | st.builds(BlobPart.of, st.binary(max_size=30), SURROGATES, name=st.none() | SURROGATES)
+)
+
+
+@given(parts=st.lists(PARTS, max_size=4), display=st.none() | SURROGATES)
+def test_S34_any_result_survives_the_history(parts: list[Part], display: str | None) -> None:
+    result = Result(parts=tuple(parts), display=display, seen={"a": "d"})
+    again = Result.model_validate_json(result.model_dump_json())
+    bare = [part.model_copy(update={"data": None}) if isinstance(part, BlobPart) else part for part in parts]
+    assert again == result.model_copy(update={"parts": tuple(bare)})
+    assert [part.text for part in again.parts] == [part.text for part in result.parts]
+
+
+@given(data=st.binary(max_size=60))
+def test_S34_bytes_are_described_and_never_written_down(data: bytes) -> None:
+    part = BlobPart.of(data, "image/png", name="a.png")
+    assert (part.size, part.digest, part.data) == (len(data), hashlib.sha256(data).hexdigest(), data)
+    assert "data" not in part.model_dump()
+    assert "data" not in json.loads(part.model_dump_json())
+    assert "data" not in repr(part)
+    assert "data" not in Response(call_id="c", tool="t", status="success", parts=(part,)).model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), [1, {"a": float("-inf")}], {"a": object()}, b"x", {1: 2}]
+)
+def test_S34_what_json_cannot_say_is_no_structured_result(value: Any) -> None:
+    with pytest.raises(ValidationError):
+        DataPart(value=value)
+
+
+def test_S34_half_characters_are_replaced_wherever_they_are() -> None:
+    assert TextPart(text="a\ud800b").text == "a?b"
+    assert DataPart(value={"k\udcff": ["\ud800"]}).value == {"k?": ["?"]}
+    blob = BlobPart.of(b"", "image/\ud800", name="\udcff")
+    assert (blob.media_type, blob.name) == ("image/?", "?")
+    assert CallError(type="\ud800", message="\ud800") == CallError(type="?", message="?")
+
+
+@pytest.mark.parametrize(
+    ("whole", "text"), [(None, "[image/png, 1,000 bytes]"), ("", "[image/png, 1,000 bytes, not kept]"),
+                        ("/o/x.png", "[image/png, 1,000 bytes, kept in /o/x.png]")],
+)  # fmt: skip
+def test_S34_bytes_say_where_they_are_kept(whole: str | None, text: str) -> None:
+    assert BlobPart(media_type="image/png", size=1_000, digest="d", whole=whole).text == text
+
+
+def test_part_of_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        Result.model_validate({"parts": [{"kind": "sound", "text": "x"}]})
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+def test_words_of_any_exception_are_had() -> None:
+    assert (said(ValueError("x")), said(ValueError()), said(Silent())) == ("x", "ValueError", "Silent")
+    assert len(said(ValueError("x" * 10_000))) <= 1_000
+
+
+@given(text=st.text(max_size=400), limit=st.integers(0, 200))
+def test_both_ends_of_a_long_text_are_shown(text: str, limit: int) -> None:
+    shown = ends(text, limit)
+    assert len(shown) <= max(limit, 70)
+    if len(text) <= limit:
+        assert shown == text
+    else:
+        head, _, tail = re.split(r"( … \[[\d,]+ of [\d,]+ characters left out\] … )", shown, maxsplit=1)
+        assert text.startswith(head)
+        assert text.endswith(tail)
+
 
 # Cutting
 

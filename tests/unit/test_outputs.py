@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import stat
 import tracemalloc
@@ -12,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.activities.outputs import OutputStore
-from holdfast.content import Result, TextPart
+from holdfast.activities.outputs import BLOB_LIMIT, OutputStore, suffix
+from holdfast.content import BlobPart, DataPart, Part, Result, TextPart
 
 NOTE = re.compile(r"\n… \[([\d,]+) characters left out; the whole output is in (\S+)\] …\n")
 
@@ -194,3 +195,160 @@ def test_full_disk_costs_the_file_and_not_the_ends(folder: Path) -> None:
     assert "the rest could not be kept" in part.text
     assert OutputStore(folder, limit=10).bounded((part,)) == (part,)
     assert files(folder) == []
+
+
+# All kinds of parts
+
+
+def total(parts: tuple[Part, ...]) -> int:
+    return sum(len(part.text) for part in parts)
+
+
+def test_S33_limit_is_over_parts_of_every_kind(folder: Path) -> None:
+    parts = (TextPart(text="a" * 60), DataPart(value=["b" * 60]), BlobPart.of(b"png", "image/png"))
+    [text, blob] = OutputStore(folder, limit=100).bounded(parts)
+    assert isinstance(text, TextPart)
+    assert text.text.startswith("a" * 20 + "\n… [")
+    assert isinstance(blob, BlobPart)
+    assert text.whole
+    whole = Path(text.whole).read_text()
+    assert whole.startswith("a" * 60 + '\n["' + "b" * 60 + '"]\n[image/png, 3 bytes, kept in ')
+
+
+def test_S33_long_data_becomes_the_two_ends_of_its_text(folder: Path) -> None:
+    value = [f"item {number}" for number in range(10_000)]
+    [part] = OutputStore(folder).bounded((DataPart(value=list(value)),))
+    assert isinstance(part, TextPart)
+    assert len(part.text) < 40_300
+    assert part.whole
+    assert json.loads(Path(part.whole).read_text()) == value
+
+
+def test_S33_short_data_stays_data(folder: Path) -> None:
+    parts = (DataPart(value={"a": 1}), DataPart(value=None))
+    assert OutputStore(folder).bounded(parts) == parts
+
+
+def test_S34_bytes_are_kept_in_a_file_of_their_owner_and_travel_by_reference(folder: Path) -> None:
+    blob = BlobPart.of(b"\x89PNG\0", "Image/PNG; x=y", name="../../etc/passwd")
+    [kept] = OutputStore(folder).bounded((blob,))
+    assert isinstance(kept, BlobPart)
+    [file] = files(folder)
+    assert (kept.whole, kept.data, kept.digest, kept.size) == (str(file), None, blob.digest, 5)
+    assert file.read_bytes() == b"\x89PNG\0"
+    assert file.name == f"{blob.digest}.png"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert OutputStore(folder).bounded((kept,)) == (kept,)
+
+
+def test_S34_same_bytes_are_kept_once(folder: Path) -> None:
+    one, two = OutputStore(folder).bounded((BlobPart.of(b"x", "image/png"), BlobPart.of(b"x", "image/png")))
+    assert one == two
+    assert len(files(folder)) == 1
+
+
+@pytest.mark.parametrize("media_type", ["../../x", "image/x-new", "", "application/x/../../y", "\0", "text/html"])
+def test_S33_nothing_of_a_name_comes_from_a_tool(media_type: str) -> None:
+    assert suffix(media_type) == ".bin"
+
+
+def test_S34_bytes_over_the_limit_are_described_and_not_kept(folder: Path) -> None:
+    [part] = OutputStore(folder).bounded((BlobPart.of(b"x" * (BLOB_LIMIT + 10_000_000), "video/mp4"),))
+    assert isinstance(part, BlobPart)
+    assert (part.whole, part.data) == ("", None)
+    assert part.text == "[video/mp4, 60,000,000 bytes, not kept]"
+    assert files(folder) == []
+
+
+@pytest.mark.parametrize("many", [101, 5_000])
+def test_S33_many_parts_become_one(folder: Path, many: int) -> None:
+    bounded = OutputStore(folder).bounded(tuple(TextPart(text=f"{number}") for number in range(many)))
+    assert bounded == (TextPart(text="\n".join(map(str, range(many)))),)
+
+
+def test_S33_many_blobs_are_bounded_in_number(folder: Path) -> None:
+    bounded = OutputStore(folder).bounded(tuple(BlobPart.of(b"%d" % number, "image/png") for number in range(150)))
+    assert len(bounded) <= 101
+
+
+GIANT = "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (TextPart(text=GIANT, whole="/somewhere"),),
+        (TextPart(text=GIANT, whole=""),),
+        tuple(TextPart(text="x" * 1_390, whole="/somewhere") for _ in range(100)),
+        tuple(TextPart(text="x" * 1_390, whole="") for _ in range(100)),
+        (BlobPart.of(b"x", "image/png", name=GIANT),),
+        (BlobPart.of(b"x", GIANT),),
+        (BlobPart(media_type="image/png", size=1, digest="d", whole=GIANT),),
+        tuple(BlobPart.of(b"x", "image/png", name="n" * 1_000) for _ in range(100)),
+        (TextPart(text=""), DataPart(value=GIANT)),
+    ],
+    ids=["whole", "lost", "many whole", "many lost", "name", "media type", "place", "names", "data"],
+)
+def test_S33_no_part_smuggles_in_a_giant(folder: Path, parts: tuple[Part, ...]) -> None:
+    assert total(OutputStore(folder).bounded(parts)) < 45_000
+
+
+@given(
+    parts=st.lists(
+        st.builds(TextPart, text=st.text(max_size=300), whole=st.none() | st.just("") | st.just("/x"))
+        | st.builds(DataPart, value=st.text(max_size=300))
+        | st.builds(BlobPart.of, st.binary(max_size=5), st.just("image/png"), name=st.text(max_size=300)),
+        max_size=6,
+    )
+)
+def test_S33_whatever_the_parts_are_they_respect_the_limit_and_say_all_when_they_fit(
+    parts: list[Part], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = OutputStore(tmp_path_factory.mktemp("outputs"), limit=1_000)
+    bounded = store.bounded(tuple(parts))
+    assert total(bounded) <= 1_000 + 1_000 + 500 * sum(isinstance(part, BlobPart) for part in parts)
+    assert store.bounded(bounded) == bounded, "what is bounded stays as it is"
+
+
+def test_S33_output_over_what_is_saved_is_cut_and_says_so(folder: Path) -> None:
+    store = OutputStore(folder, limit=10, most_bytes=100)
+    result = store.bounded_result(Result.of("x" * 101))
+    [part] = result.parts
+    assert "the rest could not be kept" in part.text
+    assert isinstance(part, TextPart)
+    assert part.whole == ""
+    assert files(folder) == []
+    assert store.bounded_result(Result.of("x" * 100)).parts[0].text.count(str(folder)) == 1
+
+
+def test_S34_bytes_over_what_is_saved_are_not_kept(folder: Path) -> None:
+    [part] = OutputStore(folder, most_bytes=3).bounded((BlobPart.of(b"four", "image/png"),))
+    assert isinstance(part, BlobPart)
+    assert (part.whole, files(folder)) == ("", [])
+
+
+def test_result_keeps_what_it_saw_within_reason(folder: Path) -> None:
+    seen = {f"file {number}": "d" for number in range(1_000)}
+    assert len(OutputStore(folder).bounded_result(Result(seen=seen)).seen) == 100
+
+
+@pytest.mark.parametrize(
+    "result",
+    [Result.of("x" * 100), Result(parts=(BlobPart.of(b"x", "image/png"),)), Result.of("short")],
+    ids=["text", "blob", "short"],
+)
+def test_folder_that_cannot_be_written_costs_the_file_and_not_the_result(tmp_path: Path, result: Result) -> None:
+    (tmp_path / "file").touch()
+    bounded = OutputStore(tmp_path / "file", limit=50).bounded_result(result)
+    assert len(bounded.parts) == 1
+    assert not getattr(bounded.parts[0], "whole", None)
+
+
+class Closed:
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+@pytest.mark.parametrize("given_back", [Closed(), 10**5_000], ids=["closed", "number"])
+def test_S7_what_is_no_result_and_cannot_be_shown_is_a_result_all_the_same(folder: Path, given_back: object) -> None:
+    assert OutputStore(folder).bounded_result(given_back).parts

@@ -1,0 +1,173 @@
+"""What runs right now: the tail of its output is its end, and a heartbeat with it stays small."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.testing import ActivityEnvironment
+
+from holdfast.activities.live import LiveRun, LiveRuns, Tail
+from holdfast.content import TextPart, encodable, plain
+from holdfast.turns import LiveOutput, RunningCall
+
+HOST = "holdfast-host-" + "x" * 50
+BEAT_LIMIT = 8_192
+
+
+def live_run() -> LiveRun:
+    run = LiveRun("org/turn", "b100c1000", workspace=Path("/w"), seen={"a.txt": "d1"}, host=HOST)
+    run.started(4_194_304)
+    return run
+
+
+def size(output: LiveOutput) -> int:
+    return len(output.model_dump_json().encode())
+
+
+# The tail
+
+
+@given(pieces=st.lists(st.text(alphabet="ab\n😀", max_size=12), max_size=40), limit=st.integers(1, 20))
+def test_S32_tail_is_the_end_of_everything_that_was_added(pieces: list[str], limit: int) -> None:
+    tail = Tail(limit)
+    whole = ""
+    for piece in pieces:
+        tail.add(piece)
+        whole += piece
+        assert (tail.text, tail.total) == (whole[-limit:], len(whole))
+
+
+def test_S32_tail_of_many_empty_pieces_holds_nothing() -> None:
+    tail = Tail(10)
+    for _ in range(30_000):
+        tail.add("")
+    assert (tail.text, tail.total) == ("", 0)
+    assert len(tail._pieces) <= 10_001
+
+
+def test_S32_tail_does_not_keep_a_giant() -> None:
+    tail = Tail(10)
+    tail.add("x" * 10_000_000)
+    assert sum(map(len, tail._pieces)) <= 10
+    assert tail.total == 10_000_000
+
+
+# A heartbeat
+
+NASTY = [
+    '"',
+    "\\",
+    "\n",
+    "\t",
+    "\r",
+    "é",
+    "日",
+    "😀",
+    "\x1b",
+    "\x1b[31m",
+    "\x00",
+    "\x7f",
+    "\u2028",
+    "\ud800",
+    "x",
+    '"""😀',
+    "\\\\日",
+]
+
+
+@pytest.mark.parametrize("piece", NASTY)
+def test_S32_heartbeat_takes_at_most_eight_kibibytes(piece: str) -> None:
+    run = live_run()
+    run.write(piece * 50_000)
+    assert size(run.beat()) <= BEAT_LIMIT
+
+
+@given(st.lists(st.sampled_from(NASTY) | st.text(max_size=3), min_size=1, max_size=8), st.integers(1, 3_000))
+def test_S32_heartbeat_of_any_mixture_is_small_and_is_the_end(pieces: list[str], times: int) -> None:
+    run = live_run()
+    written = "".join(pieces) * times
+    run.write(written)
+    beat = run.beat()
+    assert size(beat) <= BEAT_LIMIT
+    assert encodable(plain(written[-4_000:])).endswith(beat.tail)
+    assert (beat.call_id, beat.pid, beat.host) == ("b100c1000", 4_194_304, HOST)
+
+
+def test_S32_heartbeat_shows_what_fits() -> None:
+    run = live_run()
+    run.write("a" * 1_000 + "b" * 4_000)
+    assert run.beat().tail == "b" * 4_000
+
+
+def test_S32_escape_codes_are_gone_before_anybody_looks() -> None:
+    run = live_run()
+    run.write("\x1b[31mred\x1b[0m\x1b]0;title\x07\u202e")
+    assert run.beat().tail == run.live().tail == "red"
+    assert run.partial() == (TextPart(text="red"),)
+
+
+# What was put out
+
+
+def test_run_that_put_nothing_out_has_no_part() -> None:
+    assert live_run().partial() == ()
+
+
+def test_run_knows_its_call_and_what_the_turn_saw() -> None:
+    run = live_run()
+    assert (run.call_id, run.key, run.workspace) == ("b100c1000", "org/turn/b100c1000", Path("/w"))
+    assert (run.seen("a.txt"), run.seen("b.txt")) == ("d1", None)
+
+
+@pytest.mark.parametrize("text", ["half \ud800", "\udcff"])
+def test_output_that_is_no_text_can_be_written_down(text: str) -> None:
+    run = live_run()
+    run.write(text)
+    assert run.live().model_dump_json()
+    assert run.beat().model_dump_json()
+    assert TextPart.model_validate(run.partial()[0]).model_dump_json()
+
+
+# Asking a worker
+
+
+async def ask(runs: LiveRuns, turn: str, call: str) -> LiveOutput | None:
+    async with asyncio.timeout(10):
+        return await ActivityEnvironment().run(runs.output, RunningCall(turn=turn, call=call))
+
+
+async def test_S32_worker_is_asked_for_the_end_of_a_call_that_runs_on_it() -> None:
+    runs = LiveRuns(HOST)
+    with runs.running("turn", "b1c1", workspace=Path(), seen={}) as run:
+        run.write("\x1b[1m" + "é" * 200_000 + "end")
+        output = await ask(runs, "turn", "b1c1")
+        assert output is not None
+        assert len(output.tail) == 100_000
+        assert output.tail.endswith("ééend")
+        assert (output.total, output.host) == (200_007, HOST)
+        assert await ask(runs, "turn", "b1c2") is None
+        assert await ask(runs, "tur", "nb1c1") is None
+    assert await ask(runs, "turn", "b1c1") is None
+
+
+async def test_S32_second_attempt_of_a_call_is_not_forgotten_when_the_first_ends() -> None:
+    runs = LiveRuns(HOST)
+    first = runs.running("turn", "b1c1", workspace=Path(), seen={})
+    first.__enter__().write("first")
+    with runs.running("turn", "b1c1", workspace=Path(), seen={}) as second:
+        second.write("second")
+        first.__exit__(None, None, None)
+        output = await ask(runs, "turn", "b1c1")
+        assert output is not None
+        assert output.tail == "second"
+
+
+async def test_call_that_breaks_is_forgotten_too() -> None:
+    runs = LiveRuns(HOST)
+    with pytest.raises(RuntimeError), runs.running("turn", "b1c1", workspace=Path(), seen={}):
+        raise RuntimeError
+    assert await ask(runs, "turn", "b1c1") is None
