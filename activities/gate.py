@@ -10,9 +10,9 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.activities.registry import Entry, Registry
+from holdfast.activities.catalogue.registry import Entry, Registry
+from holdfast.activities.catalogue.schemas import InvalidArguments
 from holdfast.activities.running import contained
-from holdfast.activities.schemas import InvalidArguments
 from holdfast.approvals import ApprovalId, Decision, Outcome, call_digest
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, said, shorten

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.activities.addresses import AddressRules
 from holdfast.activities.builtin.asking import AskUser
 from holdfast.activities.builtin.editing import Edit
 from holdfast.activities.builtin.fetching import Fetch
@@ -12,6 +11,7 @@ from holdfast.activities.builtin.searching import Grep
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.builtin.writing import WriteFile
 from holdfast.activities.outputs import OutputStore
+from holdfast.activities.web.addresses import AddressRules
 from holdfast.configuration import ToolSettings
 from holdfast.tools import Tool
 

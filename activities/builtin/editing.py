@@ -14,8 +14,8 @@ from typing import NamedTuple
 from pydantic import Field
 
 from holdfast.activities.builtin.writing import READ_LIMIT, check_unchanged, replace, written
-from holdfast.activities.differences import difference
-from holdfast.activities.workspace import Workspace
+from holdfast.activities.files.differences import difference
+from holdfast.activities.files.workspace import Workspace
 from holdfast.approvals import Confirmation
 from holdfast.content import Result
 from holdfast.tools import Effect, Invocation, Run, Strict, Tool, ToolFailure

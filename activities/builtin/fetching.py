@@ -18,9 +18,9 @@ import httpcore2
 import httpx2
 from pydantic import Field
 
-from holdfast.activities.addresses import AddressRefused, AddressRules, HostNotFound, OpenConnections, is_host
-from holdfast.activities.media import SNIFFED, Kind, kind_of
-from holdfast.activities.pages import to_text
+from holdfast.activities.files.media import SNIFFED, Kind, kind_of
+from holdfast.activities.web.addresses import AddressRefused, AddressRules, HostNotFound, OpenConnections, is_host
+from holdfast.activities.web.pages import to_text
 from holdfast.approvals import Confirmation
 from holdfast.content import BlobPart, Part, Result, TextPart, plain, said, shorten
 from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure

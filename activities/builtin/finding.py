@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.activities.patterns import PathPattern
-from holdfast.activities.walking import GIT, Entry, Walk, shown
-from holdfast.activities.workspace import Workspace
+from holdfast.activities.files.patterns import PathPattern
+from holdfast.activities.files.walking import GIT, Entry, Walk, shown
+from holdfast.activities.files.workspace import Workspace
 from holdfast.content import Result, shorten
 from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure
 

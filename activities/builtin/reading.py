@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from holdfast.activities.media import binary_type
-from holdfast.activities.walking import ignored_in
-from holdfast.activities.workspace import Workspace
+from holdfast.activities.files.media import binary_type
+from holdfast.activities.files.walking import ignored_in
+from holdfast.activities.files.workspace import Workspace
 from holdfast.content import BlobPart, Result, TextPart
 from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
 

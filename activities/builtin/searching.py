@@ -18,13 +18,13 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.activities.builtin.finding import notes, searchable
-from holdfast.activities.excerpts import excerpts
-from holdfast.activities.matching import Engine, Hit, Matcher, Query, installed_engine
-from holdfast.activities.patterns import PathPattern
+from holdfast.activities.files.patterns import PathPattern
+from holdfast.activities.files.walking import Entry, Walk, shown
+from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.processes import to_the_end
-from holdfast.activities.text_files import FILE_LIMIT, TextFiles, content
-from holdfast.activities.walking import Entry, Walk, shown
-from holdfast.activities.workspace import Workspace
+from holdfast.activities.search.excerpts import excerpts
+from holdfast.activities.search.matching import Engine, Hit, Matcher, Query, installed_engine
+from holdfast.activities.search.text_files import FILE_LIMIT, TextFiles, content
 from holdfast.content import Result, TextPart
 from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure
 

@@ -11,8 +11,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.activities.commands import OURS, Command, environment, how_it_ended, run_command
+from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.outputs import OutputStore, Spool
-from holdfast.activities.workspace import Workspace
 from holdfast.approvals import Confirmation
 from holdfast.content import Result, TextPart, plain
 from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure

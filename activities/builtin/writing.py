@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from holdfast.activities.differences import difference
-from holdfast.activities.workspace import Workspace
+from holdfast.activities.files.differences import difference
+from holdfast.activities.files.workspace import Workspace
 from holdfast.approvals import Confirmation
 from holdfast.content import Result, TextPart
 from holdfast.tools import Effect, Invocation, Run, Strict, Tool, ToolFailure

@@ -108,7 +108,7 @@ def _place(value: object, info: ValidationInfo) -> object:
 
 def _destination(text: str) -> str:
     """A network, or a host with or without a port."""
-    from holdfast.activities.addresses import AddressRules  # it brings an HTTP client along, which few files need
+    from holdfast.activities.web.addresses import AddressRules  # it brings an HTTP client along, which few files need
 
     try:
         AddressRules(allow=(text,))

@@ -14,12 +14,12 @@ from temporalio.client import Client
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import Worker, WorkerConfig
 
-from holdfast.activities.catalogue import load_registry
+from holdfast.activities.catalogue.loading import load_registry
+from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.gate import Gate
 from holdfast.activities.live import LiveRuns
 from holdfast.activities.model import ModelActivities
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.registry import Registry
 from holdfast.activities.tools import ToolActivities
 from holdfast.conversion import data_converter
 from holdfast.hosts import host_queue, host_worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.activities.registry import Registry
+from holdfast.activities.catalogue.registry import Registry
 from holdfast.tools import Invocation, Tool
 
 

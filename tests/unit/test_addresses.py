@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from holdfast.activities import addresses
-from holdfast.activities.addresses import (
+from holdfast.activities.web import addresses
+from holdfast.activities.web.addresses import (
     AddressRefused,
     AddressRules,
     HostNotFound,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.activities.builtin.asking import AskUser
+from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.gate import Gate
-from holdfast.activities.registry import Registry
 from holdfast.approvals import Confirmation
 from holdfast.calls import CallRequest
 from holdfast.testing import FakeRun

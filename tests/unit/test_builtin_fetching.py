@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from holdfast.activities import addresses
-from holdfast.activities.addresses import AddressRules
 from holdfast.activities.builtin import fetching
 from holdfast.activities.builtin.fetching import Fetch
+from holdfast.activities.web import addresses
+from holdfast.activities.web.addresses import AddressRules
 from holdfast.content import BlobPart
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Invocation, ToolFailure

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from holdfast.activities.builtin import finding
 from holdfast.activities.builtin.finding import Glob
-from holdfast.activities.walking import Walk
+from holdfast.activities.files.walking import Walk
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Invocation, ToolFailure
 

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from holdfast.activities import text_files
 from holdfast.activities.builtin import searching
 from holdfast.activities.builtin.searching import Grep
-from holdfast.activities.matching import Engine, OwnEngine, Ripgrep, installed_engine
+from holdfast.activities.search import text_files
+from holdfast.activities.search.matching import Engine, OwnEngine, Ripgrep, installed_engine
 from holdfast.content import Result
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Invocation, ToolFailure

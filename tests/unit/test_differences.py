@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.activities.differences import DIFF_LIMIT, difference
+from holdfast.activities.files.differences import DIFF_LIMIT, difference
 
 NO_NEWLINE = "\\ No newline at end of file"
 
@@ -85,7 +85,7 @@ def test_S20_change_too_large_for_a_diff_says_how_large_and_where(size: int) -> 
 
 
 HARD = """
-from holdfast.activities.differences import difference
+from holdfast.activities.files.differences import difference
 old = "".join(f"{number % 101}\\n" for number in range(15_000))
 new = "".join(f"{number * 2 % 101}\\n" for number in range(15_000))
 assert difference("a", old.encode(), new.encode())

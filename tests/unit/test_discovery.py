@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.activities.discovered import DiscoveredTool
-from holdfast.activities.discovery import discover, read_declarations
+from holdfast.activities.catalogue.discovered import DiscoveredTool
+from holdfast.activities.catalogue.discovery import discover, read_declarations
+from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.registry import Registry
 from holdfast.configuration import DiscoverySettings
 from holdfast.content import Result, TextPart
 from holdfast.errors import BadInput

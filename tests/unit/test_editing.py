@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from holdfast.activities.builtin import editing, writing
 from holdfast.activities.builtin.editing import Edit, fitted
 from holdfast.activities.builtin.writing import WriteFile
+from holdfast.activities.catalogue.registry import Registry
+from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.gate import Gate
-from holdfast.activities.registry import Registry
-from holdfast.activities.workspace import Workspace
 from holdfast.calls import CallRequest
 from holdfast.content import Result
 from holdfast.testing import FakeRun

@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from holdfast.activities.catalogue.registry import Registry
+from holdfast.activities.catalogue.schemas import InvalidArguments
 from holdfast.activities.gate import Gate
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.registry import Registry
 from holdfast.activities.running import contained
-from holdfast.activities.schemas import InvalidArguments
 from holdfast.approvals import Confirmation
 from holdfast.calls import CallRequest
 from holdfast.content import BlobPart, DataPart, Part, Result, TextPart

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
+from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.gate import Gate, covers
-from holdfast.activities.registry import Registry
 from holdfast.approvals import Confirmation, Decision
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, Result

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.activities.pages import URL_LIMIT, URLS_LIMIT, to_text
+from holdfast.activities.web.pages import URL_LIMIT, URLS_LIMIT, to_text
 
 BASE = "https://site.example/docs/page.html"
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.activities.character_sets import PatternError
-from holdfast.activities.patterns import ALTERNATIVES, IgnoreRules, PathPattern, expanded
+from holdfast.activities.files.character_sets import PatternError
+from holdfast.activities.files.patterns import ALTERNATIVES, IgnoreRules, PathPattern, expanded
 
 # Globs
 

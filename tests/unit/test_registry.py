@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from holdfast.activities.registry import Problem, Registry
+from holdfast.activities.catalogue.registry import Problem, Registry
 from holdfast.errors import BadInput
 from holdfast.testing import FakeTool
 from holdfast.tools import Declaration, Effect, Interrupt, Invocation, Run, Strict, Tool, ToolRef, Traits

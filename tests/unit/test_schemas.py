@@ -17,7 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, JsonValue
 
-from holdfast.activities.schemas import SCHEMA_LIMIT, Checked, InvalidArguments, JsonSchema, ModelSchema, Schema
+from holdfast.activities.catalogue.schemas import (
+    SCHEMA_LIMIT,
+    Checked,
+    InvalidArguments,
+    JsonSchema,
+    ModelSchema,
+    Schema,
+)
 from holdfast.errors import BadInput
 from holdfast.tools import Strict
 

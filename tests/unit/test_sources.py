@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.activities.catalogue import load_registry
+from holdfast.activities.catalogue.loading import load_registry
+from holdfast.activities.catalogue.packages import load_entry_points, load_module, tools_of
+from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.registry import Registry
-from holdfast.activities.sources import load_entry_points, load_module, tools_of
 from holdfast.configuration import DiscoverySettings, McpServerSettings, McpSettings, ToolSettings
 from holdfast.errors import BadInput
 from holdfast.functions import tool

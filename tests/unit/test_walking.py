@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.activities import walking
-from holdfast.activities.walking import Walk, shown
-from holdfast.activities.workspace import Workspace
+from holdfast.activities.files import walking
+from holdfast.activities.files.walking import Walk, shown
+from holdfast.activities.files.workspace import Workspace
 
 
 def make(root: Path, *paths: str) -> None:

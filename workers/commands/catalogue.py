@@ -20,7 +20,7 @@ from holdfast.workers.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.activities.registry import Entry, Registry
+    from holdfast.activities.catalogue.registry import Entry, Registry
 
 tools = typer.Typer(
     help="The tools that a worker on this machine has.",

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.activities.schemas import Schema, schema_of
+from holdfast.activities.catalogue.schemas import Schema, schema_of
 from holdfast.approvals import canonical_digest
 from holdfast.content import encodable, plain, said, shorten
 from holdfast.errors import BadInput

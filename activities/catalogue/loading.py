@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.activities.builtin import builtin_tools
-from holdfast.activities.discovery import discover
+from holdfast.activities.catalogue.discovery import discover
+from holdfast.activities.catalogue.packages import load_entry_points, load_module
+from holdfast.activities.catalogue.registry import BUILT_IN, IN_CODE, Registry
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.registry import BUILT_IN, IN_CODE, Registry
-from holdfast.activities.sources import load_entry_points, load_module
 from holdfast.configuration import DiscoverySettings
 from holdfast.content import said
 from holdfast.settings import Settings

@@ -14,7 +14,7 @@ import jsonschema_rs
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from holdfast.activities.complaints import MASK, of_model, of_schema, place, quoted
+from holdfast.activities.catalogue.complaints import MASK, of_model, of_schema, place, quoted
 from holdfast.content import shorten
 from holdfast.errors import BadInput
 from holdfast.tools import Tool

@@ -18,8 +18,8 @@ from uuid import uuid4
 
 from pydantic import AliasChoices, Field, JsonValue, ValidationError, field_validator, model_validator
 
+from holdfast.activities.catalogue.discovered import DiscoveredTool
 from holdfast.activities.commands import Command, environment, how_it_ended, run_command
-from holdfast.activities.discovered import DiscoveredTool
 from holdfast.activities.outputs import OutputStore
 from holdfast.configuration import DiscoverySettings
 from holdfast.content import plain, shorten

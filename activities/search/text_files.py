@@ -7,7 +7,7 @@ import resource
 import stat
 from collections.abc import Generator, Iterable
 
-from holdfast.activities.walking import Entry
+from holdfast.activities.files.walking import Entry
 
 FILE_LIMIT = 50_000_000
 """Bytes of a file that is still searched."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from holdfast.activities.beneath import OutsideError, open_beneath, real_path
+from holdfast.activities.files.beneath import OutsideError, open_beneath, real_path
 
 
 @dataclass(frozen=True)

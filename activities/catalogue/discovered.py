@@ -16,7 +16,7 @@ from holdfast.content import Result, TextPart, plain, shorten
 from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure
 
 if TYPE_CHECKING:
-    from holdfast.activities.discovery import Declared
+    from holdfast.activities.catalogue.discovery import Declared
     from holdfast.configuration import DiscoverySettings
 
 ERRORS_KEPT = 4_000

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-from holdfast.activities.registry import Registry
+from holdfast.activities.catalogue.registry import Registry
 from holdfast.content import said
 from holdfast.errors import BadInput
 from holdfast.tools import Tool

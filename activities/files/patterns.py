@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
-from holdfast.activities.character_sets import PatternError, set_at
+from holdfast.activities.files.character_sets import PatternError, set_at
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from holdfast.activities.patterns import IgnoreRules
-from holdfast.activities.workspace import Workspace, printable
+from holdfast.activities.files.patterns import IgnoreRules
+from holdfast.activities.files.workspace import Workspace, printable
 from holdfast.content import visible
 
 MOST_ENTRIES = 500_000

@@ -1,0 +1,1 @@
+"""Files of the workspace: opened beneath it, walked, matched, compared."""

@@ -1,0 +1,1 @@
+"""Documents of the web: which addresses are open, and pages as text."""
