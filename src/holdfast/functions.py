@@ -24,16 +24,14 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace, UnionType
-from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints, overload
+from typing import Any, cast, overload
 
-import docstring_parser
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel, TypeAdapter
 
 from holdfast.approvals import Confirmation
 from holdfast.content import BlobPart, DataPart, Part, Result, TextPart, shorten
 from holdfast.errors import BadInput
+from holdfast.signatures import Function, signature_of
 from holdfast.suggestions import did_you_mean
 from holdfast.tools import Effect, Interrupt, Invocation, Run, Tool
 
@@ -48,7 +46,6 @@ _TRAITS = {
     "timeout_seconds",
     "heartbeat_seconds",
 }
-Function = Callable[..., Any]
 Answer = bool | str | Confirmation | None
 Confirm = bool | str | Callable[..., Answer | Awaitable[Answer]]
 Safe = bool | Callable[..., bool]
@@ -97,14 +94,15 @@ class FunctionTool(Tool):
         **traits: Any,
     ) -> None:
         _check_function(function, concurrency_safe)
-        documented = docstring_parser.parse(inspect.getdoc(function) or "")
+        said = signature_of(function)
         self.function = function
         self.name = name or function.__name__
-        self.description = description or _description(documented) or self.name
+        self.description = description or said.description or self.name
         self.effect = effect
         self.confirm: Confirm = effect is not Effect.READ if confirm is None else confirm
         self.safe: Safe = effect is Effect.READ if concurrency_safe is None else concurrency_safe
-        self.Parameters, self.run_parameters = _parameters(function, documented)
+        self.Parameters = said.parameters
+        self.runs = said.runs
         for trait, value in traits.items():
             if trait not in _TRAITS:
                 raise BadInput(f"{trait!r} is not an option of a tool. {did_you_mean(trait, _TRAITS)}".rstrip())
@@ -143,7 +141,7 @@ class _Calling(Invocation):
         return Confirmation(kind="info", title=asked if isinstance(asked, str) else self.describe())
 
     async def execute(self, run: Run) -> Result:
-        given = {**self._arguments, **dict.fromkeys(self._tool.run_parameters, run)}
+        given = {**self._arguments, **dict.fromkeys(self._tool.runs, run)}
         function = self._tool.function
         made = function(**given) if inspect.iscoroutinefunction(function) else await in_thread(function, given)
         return as_result(await made if inspect.isawaitable(made) else made)
@@ -200,63 +198,6 @@ async def in_thread(function: Function, arguments: Mapping[str, Any]) -> Any:
     return done.result()
 
 
-def _description(documented: docstring_parser.Docstring) -> str:
-    return "\n\n".join(filter(None, (documented.short_description, documented.long_description)))
-
-
-def _parameters(function: Function, documented: docstring_parser.Docstring) -> tuple[type[BaseModel], tuple[str, ...]]:
-    """The model of a function's parameters, and the names of those that are given the run."""
-    told = {item.arg_name: item.description or "" for item in documented.params}
-    hints = _hints(function)
-    fields: dict[str, Any] = {}
-    runs: list[str] = []
-    for name, parameter in _signature(function).parameters.items():
-        _check(function, parameter, hints)
-        if _is_run(hints[name]):
-            runs.append(name)
-            continue
-        default = ... if parameter.default is parameter.empty else parameter.default
-        words: dict[str, Any] = {"description": told[name]} if told.get(name) and not _described(hints[name]) else {}
-        # By alias, since a parameter may be called as a model's own attribute is (`copy`, `schema`); and by a name that
-        # no parameter has, since fields may be given by name as well.
-        fields[f"given {name}"] = (hints[name], Field(default, alias=name, **words))
-    try:
-        model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
-        model.model_json_schema()
-    except Exception as error:
-        raise BadInput(f"no schema can be made for {function.__name__!r}: {error}") from error
-    return model, tuple(runs)
-
-
-def _signature(function: Function) -> inspect.Signature:
-    try:
-        return inspect.signature(function)
-    except ValueError as error:
-        raise BadInput(f"{function.__name__!r} cannot be a tool: {error}") from error
-
-
-def _hints(function: Function) -> dict[str, Any]:
-    """The types of the parameters. What it returns may be a type that only a type checker knows."""
-    written = {name: hint for name, hint in inspect.get_annotations(function).items() if name != "return"}
-    known = getattr(inspect.unwrap(function), "__globals__", {})
-    try:
-        return get_type_hints(SimpleNamespace(__annotations__=written), known, include_extras=True)
-    except Exception as error:
-        raise BadInput(f"the types of {function.__name__!r} cannot be read: {error}") from error
-
-
-def _is_run(hint: object) -> bool:
-    if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    return hint is Run or (get_origin(hint) in (Union, UnionType) and Run in get_args(hint))
-
-
-def _described(hint: object) -> bool:
-    return get_origin(hint) is Annotated and any(
-        isinstance(extra, FieldInfo) and extra.description for extra in get_args(hint)[1:]
-    )
-
-
 def _check_function(function: Function, concurrency_safe: object) -> None:
     if not inspect.isroutine(function):
         raise BadInput(f"{function!r} cannot be a tool: it is not a function")
@@ -264,10 +205,3 @@ def _check_function(function: Function, concurrency_safe: object) -> None:
         raise BadInput(f"{function.__name__!r} cannot be a tool: it yields; return a list, or write to the run")
     if inspect.iscoroutinefunction(concurrency_safe):
         raise BadInput(f"{function.__name__!r} cannot be a tool: its concurrency_safe is async, and nobody awaits it")
-
-
-def _check(function: Function, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
-    if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        raise BadInput(f"{function.__name__!r} cannot be a tool: parameter {parameter.name!r} is not given by name")
-    if parameter.name not in hints:
-        raise BadInput(f"{function.__name__!r} cannot be a tool: parameter {parameter.name!r} has no type")

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 OUTER = {
     "__init__", "client", "watching", "configuration", "conversion", "documents", "functions", "hosts", "plugin",
-    "payloads", "queries", "settings", "suggestions", "testing", "trust",
+    "payloads", "queries", "settings", "signatures", "suggestions", "testing", "trust",
 }  # fmt: skip
 """Files of src/holdfast that are not the domain: they talk to Temporal, to files or to the environment."""
 DOMAIN = sorted(path for path in SOURCE.glob("*.py") if path.stem not in OUTER)
