@@ -55,7 +55,7 @@ async def ask_output(client: Client, host: str, call: RunningCall) -> LiveOutput
 
 def _bare(client: Client) -> Client:
     """The same connection and encoding, without our plugin and without files for what is long."""
-    config: ClientConfig = client.config()
+    config: ClientConfig = client.config(active_config=True)
     config["plugins"] = []
     config["data_converter"] = dataclasses.replace(config["data_converter"], external_storage=None)
     return Client(**config)

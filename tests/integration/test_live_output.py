@@ -36,7 +36,7 @@ async def test_S32_the_last_100_000_characters_are_had_by_asking_the_worker(engi
         await turn.result()
     assert whole is not None
     assert found.total == whole.total > 1_000_000
-    assert 80_000 < len(whole.tail) <= 100_000
+    assert 60_000 < len(whole.tail) <= 100_000, "100,000 with the escape codes that were taken out"
     assert whole.tail.endswith("line 99998\nline 99999\n")
     assert "\x1b" not in whole.tail
     assert len((call.live_output or "").encode()) <= 8_192

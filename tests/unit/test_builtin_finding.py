@@ -106,7 +106,7 @@ async def test_long_list_is_cut_and_says_so(workspace: Path, monkeypatch: pytest
 
 
 async def test_early_end_is_said(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.activities.walking.MOST_ENTRIES", 3)
+    monkeypatch.setattr("holdfast.activities.files.walking.MOST_ENTRIES", 3)
     make(workspace, *"abcdef")
     assert "(stopped after 3 entries" in await found(workspace, "*")
 
