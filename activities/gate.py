@@ -7,6 +7,7 @@ on the way becomes a rejection of this one call, never an exception (S5, S6, S7)
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,13 +43,16 @@ class Gate:
         self.workspace = workspace
         self.catalogue = registry.digest
 
-    async def judge(self, request: CallRequest) -> Judgement:
-        """The verdict on one call. A tool that hangs or breaks costs its own call, and no more."""
+    async def judge(self, request: CallRequest, seen: Mapping[str, str] | None = None) -> Judgement:
+        """The verdict on one call. A tool that hangs or breaks costs its own call, and no more.
+
+        `seen` are the files of the turn as it last read or wrote them.
+        """
         entry = self._registry.get(request.tool)
         if entry is None:
             return _reject("tool_not_registered", self._unknown(request.tool))
         name = request.tool
-        judging = asyncio.create_task(contained(self._judge(entry, request)))
+        judging = asyncio.create_task(contained(self._judge(entry, request, seen or {})))
         try:
             await asyncio.wait({judging}, timeout=JUDGE_SECONDS)
         finally:
@@ -62,7 +66,7 @@ class Gate:
             return _reject(type(error).__name__, f"{name!r} could not be prepared: {said(error)}")
         return judging.result()
 
-    async def _judge(self, entry: Entry, request: CallRequest) -> Judgement:
+    async def _judge(self, entry: Entry, request: CallRequest, seen: Mapping[str, str]) -> Judgement:
         name = entry.declaration.name
         try:
             size = len(request.model_dump_json().encode())
@@ -73,6 +77,10 @@ class Gate:
                     "Pass large content in smaller pieces or by file.",
                 )
             judgement = await self._bind(entry, request)
+            if stale := _stale(judgement.verdict, seen):
+                return _reject(
+                    "file_changed", f"{stale!r} has changed since it was read: read it again, then decide anew"
+                )
             judgement.verdict.model_dump_json()  # what cannot be written down must fail here, not for the whole batch
         except ValueError as error:
             return _reject("invalid_tool_params", f"Invalid arguments for {name!r}: {said(error, _limit(error))}")
@@ -82,6 +90,8 @@ class Gate:
         tool, declaration = entry.tool, entry.declaration
         arguments, given = entry.schema.check(request.arguments)
         invocation = tool.build(given, self.workspace)
+        if not isinstance(invocation, Invocation):
+            raise TypeError(f"its build gave {invocation!r}, and no Invocation")
         bound = Bound(
             tool=declaration.ref(),
             title=shorten(invocation.describe(), 500),
@@ -92,7 +102,7 @@ class Gate:
             concurrency_safe=_safe(invocation),
             timeout_seconds=tool.timeout_seconds,
             heartbeat_seconds=tool.heartbeat_seconds,
-            touches=invocation.touches(),
+            basis=dict(await asyncio.to_thread(invocation.basis)),
         )
         confirmation = await invocation.should_confirm()
         if confirmation is None:
@@ -118,6 +128,17 @@ def covers(decision: Decision | None, verdict: Ask, *, turn_id: str, call_id: st
     except BadInput:
         return False
     return (approval.turn, approval.call) == (turn_id, call_id)
+
+
+def as_shown(approved: Bound, now: Bound, seen: Mapping[str, str]) -> bool:
+    """Are the files that a call would change as they were when a person was shown them, or as the turn left them?"""
+    return all(digest in (approved.basis.get(path), seen.get(path)) for path, digest in now.basis.items())
+
+
+def _stale(verdict: Verdict, seen: Mapping[str, str]) -> str | None:
+    """A file the call would change that is not as the turn last saw it."""
+    basis = verdict.bound.basis if isinstance(verdict, Allow | Ask) else {}
+    return next((path for path, digest in basis.items() if seen.get(path, digest) != digest), None)
 
 
 def _reject(kind: str, message: str) -> Judgement:

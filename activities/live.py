@@ -7,7 +7,7 @@ task queue of its own: nothing of it is in any turn's history.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,13 +49,10 @@ class Tail:
 class LiveRun:
     """What a running tool is given (`holdfast.tools.Run`)."""
 
-    def __init__(
-        self, turn_id: str, call_id: str, *, workspace: Path, seen: Mapping[str, str], host: str | None = None
-    ) -> None:
+    def __init__(self, turn_id: str, call_id: str, *, workspace: Path, host: str | None = None) -> None:
         self._turn_id = turn_id
         self._call_id = call_id
         self._workspace = workspace
-        self._seen = seen
         self._host = host
         self._tail = Tail(TAIL_KEPT)
         self._pid: int | None = None
@@ -74,10 +71,6 @@ class LiveRun:
     def workspace(self) -> Path:
         """The folder this worker's tools work in."""
         return self._workspace
-
-    def seen(self, path: str) -> str | None:
-        """The digest of a file as the turn last read or wrote it."""
-        return self._seen.get(path)
 
     def write(self, text: str) -> None:
         """Add to the live output."""
@@ -117,9 +110,9 @@ class LiveRuns:
         self._runs: dict[str, LiveRun] = {}
 
     @contextmanager
-    def running(self, turn_id: str, call_id: str, *, workspace: Path, seen: Mapping[str, str]) -> Iterator[LiveRun]:
+    def running(self, turn_id: str, call_id: str, *, workspace: Path) -> Iterator[LiveRun]:
         """A call, known here while it runs."""
-        run = LiveRun(turn_id, call_id, workspace=workspace, seen=seen, host=self.host)
+        run = LiveRun(turn_id, call_id, workspace=workspace, host=self.host)
         self._runs[run.key] = run
         try:
             yield run

@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +26,7 @@ SEEN_LIMIT = 100
 NOTE_LIMIT = 1_000
 DESCRIBED = 100
 """Characters of a name or a media type."""
+_KEPT = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{2,4}")
 _SUFFIXES = {
     "application/json": ".json",
     "application/pdf": ".pdf",
@@ -56,6 +58,11 @@ class OutputStore:
             return ""
         spool.write(data)
         return spool.keep(suffix)
+
+    def kept(self, path: str) -> Path | None:
+        """The file of a saved output, when `path` is one of ours: its name says what it holds, so nobody guesses it."""
+        file = Path(path)
+        return file if file.parent == self.folder and _KEPT.fullmatch(file.name) else None
 
     def spool(self) -> Spool:
         """A growing output whose length nobody knows yet."""

@@ -11,7 +11,7 @@ import asyncio
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.gate import Gate, covers
+from holdfast.activities.gate import Gate, as_shown, covers
 from holdfast.activities.live import LiveRuns
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.running import BEAT_SECONDS, run_tool
@@ -32,7 +32,7 @@ class ToolActivities:
     @activity.defn(name="holdfast.validate")
     async def validate(self, input: ValidateInput) -> ValidateResult:
         """One verdict per call. A second attempt judges anew and changes nothing."""
-        judging = asyncio.gather(*(self._gate.judge(call.request) for call in input.calls))
+        judging = asyncio.gather(*(self._gate.judge(call.request, input.seen) for call in input.calls))
         while not judging.done():
             await asyncio.wait({judging}, timeout=BEAT_SECONDS)
             if not activity.info().is_local:
@@ -51,19 +51,18 @@ class ToolActivities:
             raise ApplicationError("only a turn may execute calls", type="not_a_turn", non_retryable=True)
         bound = input.bound
         request = CallRequest(tool=bound.tool.name, arguments=dict(bound.arguments))
-        verdict, invocation = await self._gate.judge(request)
+        verdict, invocation = await self._gate.judge(request, input.seen)
         allowed = isinstance(verdict, Allow) or (
             isinstance(verdict, Ask)
             and covers(input.decision, verdict, turn_id=info.workflow_id, call_id=input.call_id)
+            and as_shown(bound, verdict.bound, input.seen)
         )
         if not allowed or invocation is None or not isinstance(verdict, Allow | Ask):
             return Reconsider(verdict=verdict)
         repeatable = verdict.bound.tool.effect is not Effect.ONCE
         if info.attempt > 1 and not repeatable:
             return Lost(message="an earlier attempt was lost; the call was not run again")
-        with self._live.running(
-            info.workflow_id, input.call_id, workspace=self._gate.workspace, seen=input.seen
-        ) as run:
+        with self._live.running(info.workflow_id, input.call_id, workspace=self._gate.workspace) as run:
             return await run_tool(
                 invocation,
                 run,

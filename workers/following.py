@@ -49,7 +49,7 @@ async def follow_lines(turn: Turn) -> bool:
                 console.print(f"          waits: {how_to_decide(item.approval_id, item.asks)}", soft_wrap=True)
             sys.stdout.flush()
 
-    silence = asyncio.create_task(_mention_silence(turn))
+    silence = asyncio.create_task(mention_silence(turn))
     with interruption() as left:
         try:
             return await unless(left, work())
@@ -135,7 +135,8 @@ async def unless(left: asyncio.Event, work: Any) -> bool:
     return False
 
 
-async def _mention_silence(turn: Turn) -> None:
+async def mention_silence(turn: Turn) -> None:
+    """Say after a while that nobody answers. Cancel it once somebody does."""
     await asyncio.sleep(QUIET_SECONDS)
     note(f"Nothing heard of turn {turn.id} yet: does a worker run? Start one with `holdfast worker` or `holdfast up`.")
 

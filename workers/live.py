@@ -29,7 +29,7 @@ from holdfast.workers.keyboard import Keyboard, keys, page, pager
 FRAME_SECONDS = 0.15
 RETRY_SECONDS = 1.0
 KEYS = "[y] yes  [n] no  [N] no, stop turn  [s] skip  [v] view all"
-QUESTION_KEYS = "{options}[r] write an answer  [n] decline  [N] decline, stop turn  [s] skip"
+ANSWERING = "an empty line skips, /no declines, /stop declines and stops the turn"
 ANSWERS = {
     "y": ("proceed_once", False),
     "n": ("cancel", False),
@@ -132,7 +132,7 @@ class Screen:
     def _footer(self) -> Text:
         board = self._board
         if self._asked:
-            return Text(_keys(self._asked), "bold yellow")
+            return Text(KEYS, "bold yellow")
         if self._stopped:
             return Text("the turn stops …", "dim")
         if board.waiting and all(row.approval_id in self._skipped | self._mine for row in board.waiting):
@@ -151,14 +151,15 @@ class Screen:
         while True:
             if self._asked is None:
                 await self._next_question()
+            if self._asked and self._asked.kind == questions.QUESTION:
+                await self._respond(self._asked, keyboard)
+                continue
             try:
                 async with asyncio.timeout(FRAME_SECONDS):
                     key = await self._keys.get()
             except TimeoutError:
                 continue
-            if self._asked and self._asked.kind == questions.QUESTION and (key == "r" or key.isdigit()):
-                await self._respond(self._asked, key, keyboard)
-            elif self._asked and key == "v":
+            if self._asked and key == "v":
                 await self._view(self._asked, keyboard)
             elif self._asked:
                 await self._answer(self._asked, key)
@@ -194,15 +195,25 @@ class Screen:
         if not shown:
             self._say(Text(text))
 
-    async def _respond(self, approval: ApprovalView, key: str, keyboard: Keyboard) -> None:
-        """Answer a question: with one of its options, or in words."""
-        if key == "r":
-            with self._aside(keyboard):
-                answer = (await keyboard.line("answer> ")).strip()
+    async def _respond(self, approval: ApprovalView, keyboard: Keyboard) -> None:
+        """Let the person answer a question in a line of their own: single keys would be the start of an answer."""
+        numbered = "a number chooses, " if approval.options else ""
+        self._say(Text(f"({numbered}{ANSWERING})", "dim"))
+        with self._aside(keyboard):
+            typed = asyncio.create_task(keyboard.line("answer> "))
+            while not typed.done() and self._asked is approval:
+                await asyncio.wait({typed}, timeout=FRAME_SECONDS)
+            typed.cancel()
+        if self._asked is not approval:
+            return
+        await self._answer_in_words(approval, questions.chosen(approval, typed.result()))
+
+    async def _answer_in_words(self, approval: ApprovalView, answer: str) -> None:
+        if not answer:
+            await self._answer(approval, "s")
+        elif answer in ("/no", "/stop"):
+            await self._answer(approval, "n" if answer == "/no" else "N")
         else:
-            number = int(key)
-            answer = approval.options[number - 1] if 0 < number <= len(approval.options) else ""
-        if answer and self._asked is approval:
             await self._decide(approval, "respond", "Answered.", content=answer)
 
     @contextmanager
@@ -215,12 +226,12 @@ class Screen:
                 yield
         finally:
             self._paged = False
-        for item in self._unsaid:
-            self._console.print(item)
-        self._unsaid.clear()
-        self._forget_keys()
-        self._live = self._new_live()  # a used one would erase what stands above it
-        self._live.start()
+            for item in self._unsaid:
+                self._console.print(item)
+            self._unsaid.clear()
+            self._forget_keys()
+            self._live = self._new_live()  # a used one would erase what stands above it
+            self._live.start()
 
     def _say(self, item: RenderableType) -> None:
         """Print above the board, once no pager covers it."""
@@ -235,7 +246,7 @@ class Screen:
             self._asked = None
             later = questions.how_to_decide(approval.approval_id, approval.kind)
             self._console.print(Text(f"Skipped; later: {later}", "dim"))
-        if key not in ANSWERS or (key == "y" and approval.kind == questions.QUESTION):
+        if key not in ANSWERS:
             return
         outcome, stop_turn = ANSWERS[key]
         words = {"y": "Approved.", "n": "Refused.", "N": "Refused, and the turn stops."}[key]
@@ -253,15 +264,6 @@ class Screen:
             return
         signal = "" if counted else " No worker answered, so it was left as a signal for the next one."
         self._console.print(Text(words + signal, "dim"))
-
-
-def _keys(approval: ApprovalView) -> str:
-    """The keys that answer."""
-    if approval.kind != questions.QUESTION:
-        return KEYS
-    options = "[1-9] choose  " if approval.options else ""
-    keys = QUESTION_KEYS.format(options=options)
-    return keys if approval.other else keys.replace("[r] write an answer  ", "")
 
 
 def _meanwhile(event: Event) -> str:

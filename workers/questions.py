@@ -27,6 +27,14 @@ def how_to_decide(approval_id: str, kind: str | None) -> str:
     return f"holdfast approve {quoted(approval_id)}"
 
 
+def chosen(approval: ApprovalView, typed: str) -> str:
+    """What somebody means who typed this: an option's number or words stand for the option."""
+    words = typed.strip()
+    if words.isdigit() and 0 < int(words) <= len(approval.options):
+        return approval.options[int(words) - 1]
+    return next((option for option in approval.options if option.casefold() == words.casefold()), words)
+
+
 def question(approval: ApprovalView, *, heading: str | None = None, more: str | None = None) -> Group:
     """What a person is asked to decide on, bounded; `more` says where all of it is, when it is cut."""
     parts: list[RenderableType] = [Text(heading or line(approval.title), "bold")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 from holdfast.client import Holdfast, Turn
@@ -10,7 +11,7 @@ from holdfast.turns import LiveOutput
 from holdfast.workers import render
 from holdfast.workers.commands.codes import FAILED, INTERRUPTED
 from holdfast.workers.commands.options import emit, interactive, note
-from holdfast.workers.following import interruption, unless
+from holdfast.workers.following import interruption, mention_silence, unless
 from holdfast.workers.live import follow_live
 from holdfast.workers.questions import how_to_decide
 
@@ -35,11 +36,16 @@ async def _follow_aside(turn: Turn) -> bool:
 
     async def work() -> None:
         async for item in turn.watch():
+            silence.cancel()
             if not isinstance(item, LiveOutput) and item.approval_id:
                 note(f"waits: {how_to_decide(item.approval_id, item.asks)}")
 
+    silence = asyncio.create_task(mention_silence(turn))
     with interruption() as left:
-        return await unless(left, work())
+        try:
+            return await unless(left, work())
+        finally:
+            silence.cancel()
 
 
 async def output_of(turn: Turn, call_id: str) -> LiveOutput:

@@ -21,6 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.workers.address import ServerAddress
 from holdfast.workers.children import adopt_orphans, end_orphans, how_it_ended, spawn, stop
+from holdfast.workers.commands.codes import USAGE
 from holdfast.workers.connecting import environment_address
 from holdfast.workers.server import EmbeddedServer
 from holdfast.workers.worker import READY, STOP_SECONDS, stop_on_signals
@@ -144,6 +145,9 @@ async def _supervise(server: EmbeddedServer, worker: WorkerProcess, stopping: as
             say(f"The server {how_it_ended(server.process.returncode)}; starting it again.")
             await server_pause.take(stopping)
             await _again(server.restart(), stopping, say)
+        if worker.process.returncode == USAGE and not stopping.is_set():
+            say("No worker starts with these settings; turns wait. Start `holdfast up` again once they are right.")
+            await stopping.wait()
         if worker.process.returncode is not None and not stopping.is_set():
             say(f"The worker {how_it_ended(worker.process.returncode)}; starting another.")
             await end_orphans(known={server.pid})

@@ -234,7 +234,7 @@ class TurnWorkflow:
 
     async def _validate(self) -> None:
         batch = self._state.work
-        verdicts = await validate(batch)
+        verdicts = await validate(batch, dict(self._state.seen))
         if self._state.active and self._state.active.id == batch.id:
             self._state.change(judged(self._state.active, verdicts, workflow.now()))
 

@@ -23,9 +23,10 @@ LOCAL_LIMIT = timedelta(seconds=4)
 _NO_VERDICT = Reject(error=CallError(type="validation_failed", message="Validation gave no verdict on this call"))
 
 
-async def validate(batch: Batch) -> dict[str, Verdict]:
+async def validate(batch: Batch, seen: dict[str, str]) -> dict[str, Verdict]:
     """One verdict per call. Validation that breaks altogether rejects every call with the reason (S7)."""
-    input = ValidateInput(calls=tuple(CallToJudge(id=call.id, request=call.request) for call in batch.calls))
+    calls = tuple(CallToJudge(id=call.id, request=call.request) for call in batch.calls)
+    input = ValidateInput(calls=calls, seen=seen)
     try:
         result = await workflow.execute_local_activity_method(
             ToolActivities.validate,

@@ -25,4 +25,4 @@ def builtin_tools(outputs: OutputStore, settings: ToolSettings) -> list[Tool]:
         seconds=settings.shell.timeout_seconds,
     )
     fetch = Fetch(AddressRules(allow=settings.fetch.allow), settings.fetch.max_bytes)
-    return [ReadFile(), ListDirectory(), WriteFile(), Edit(), Glob(), Grep(), AskUser(), shell, fetch]
+    return [ReadFile(outputs), ListDirectory(), WriteFile(), Edit(), Glob(), Grep(), AskUser(), shell, fetch]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import Field
 
-from holdfast.activities.builtin.writing import READ_LIMIT, check_unchanged, replace, written
+from holdfast.activities.builtin.writing import READ_LIMIT, digest_of, present, replace, written
 from holdfast.activities.files.differences import difference
 from holdfast.activities.files.workspace import Workspace
 from holdfast.approvals import Confirmation
@@ -50,7 +51,7 @@ class Edit(Tool):
             raise ValueError("old_text and new_text are the same: nothing would change")
         status = room.status(place)
         if status is None:
-            raise ValueError(f"{arguments.path!r} does not exist: use write_file to create it")
+            raise ValueError(f"{arguments.path!r} does not exist: use write_file to create it, in a batch before this")
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{arguments.path!r} is not a file, but a folder, pipe or device")
         editing = _Editing(arguments, place, room)
@@ -72,15 +73,14 @@ class _Editing(Invocation):
     def describe(self) -> str:
         return f"Edit {self._place}"
 
-    def touches(self) -> tuple[str, ...]:
-        return (self._place,)
+    def basis(self) -> Mapping[str, str]:
+        return {self._place: digest_of(present(self._workspace, self._place))}
 
     async def should_confirm(self) -> Confirmation | None:
         change = await asyncio.to_thread(self.change)
         return Confirmation(kind="edit", title=self.describe(), path=self._place, diff=_diff(self._place, change))
 
     async def execute(self, run: Run) -> Result:
-        await asyncio.to_thread(check_unchanged, self._workspace, self._place, run)
         try:
             change = await asyncio.to_thread(self.change)
         except ValueError as error:
@@ -119,7 +119,10 @@ def fitted(content: bytes, old_text: str, new_text: str) -> tuple[bytes, bytes]:
 
 def _miscounted(place: str, content: bytes, old: bytes, found: int, expected: int) -> str:
     if found == 0:
-        return f"old_text does not occur in {place!r}{_hint(content, old)}: read the file, and copy the text exactly"
+        return (
+            f"old_text does not occur in {place!r}{_hint(content, old)}: read the file, and copy the text exactly "
+            "(calls of one batch are checked before any of them runs)"
+        )
     lines = ", ".join(str(content.count(b"\n", 0, position) + 1) for position in _positions(content, old))
     more = ", …" if found > LINES_SHOWN else ""
     return (

@@ -14,6 +14,7 @@ from pydantic import Field
 from holdfast.activities.files.media import binary_type
 from holdfast.activities.files.walking import ignored_in
 from holdfast.activities.files.workspace import Workspace
+from holdfast.activities.outputs import OutputStore
 from holdfast.content import BlobPart, Result, TextPart
 from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
 
@@ -42,16 +43,20 @@ class ReadFile(Tool):
         start_line: int = Field(default=1, ge=1, description="First line to read, counted from 1")
         line_count: int | None = Field(default=None, ge=1, description="How many lines to read; all when left out")
 
+    def __init__(self, outputs: OutputStore | None = None) -> None:
+        self._outputs = outputs
+
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a path inside the workspace."""
-        room = Workspace(workspace)
-        room.place(arguments.path)
-        return _Reading(arguments, room)
+        """Bind to a path inside the workspace, or to a saved output, of which a model has read that it is there."""
+        kept = self._outputs and self._outputs.kept(arguments.path)
+        room = Workspace(kept.parent if kept else workspace)
+        return _Reading(arguments, room.place(kept.name if kept else arguments.path), room)
 
 
 class _Reading(Invocation):
-    def __init__(self, arguments: ReadFile.Parameters, workspace: Workspace) -> None:
+    def __init__(self, arguments: ReadFile.Parameters, place: str, workspace: Workspace) -> None:
         self._arguments = arguments
+        self._place = place
         self._workspace = workspace
 
     def describe(self) -> str:
@@ -62,10 +67,9 @@ class _Reading(Invocation):
 
     async def execute(self, run: Run) -> Result:
         data = await asyncio.to_thread(self._read)
-        place = self._workspace.place(self._arguments.path)
-        seen = {place: hashlib.sha256(data).hexdigest()}
+        seen = {self._place: hashlib.sha256(data).hexdigest()}
         if kind := binary_type(data):
-            return Result(parts=(BlobPart.of(data, kind, name=place),), seen=seen)
+            return Result(parts=(BlobPart.of(data, kind, name=self._place),), seen=seen)
         return Result(parts=(TextPart(text=self._lines(data.decode("utf-8", "replace"))),), seen=seen)
 
     def _lines(self, text: str) -> str:
@@ -81,13 +85,13 @@ class _Reading(Invocation):
     def _read(self) -> bytes:
         path = self._arguments.path
         try:
-            if problem := _unreadable(self._workspace.status(path)):
+            if problem := _unreadable(self._workspace.status(self._place)):
                 raise ToolFailure("file_not_readable", f"{path!r} {problem}")
-            data = self._workspace.read(path, READ_LIMIT + 1)
+            data = self._workspace.read(self._place, READ_LIMIT + 1)
         except OSError as error:
             raise ToolFailure("file_not_readable", f"{path!r} cannot be read: {error.strerror or error}") from error
         if len(data) > READ_LIMIT:
-            raise ToolFailure("file_too_large", f"{path!r} is over {READ_LIMIT:,} bytes: read part of it by shell")
+            raise ToolFailure("file_too_large", f"{path!r} is over {READ_LIMIT:,} bytes: use grep or shell")
         return data
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import Field
@@ -19,17 +20,17 @@ READ_LIMIT = 20_000_000
 """Bytes of a file that a tool changes."""
 
 
-def check_unchanged(workspace: Workspace, path: str, run: Run, *, wanted: bytes | None = None) -> None:
-    """ToolFailure when a file is not as the turn last saw it, unless it already holds what is wanted."""
-    known = run.seen(path)
-    if known is None:
-        return
+def digest_of(content: bytes | None) -> str:
+    """Of a file's content; empty when there is no file."""
+    return "" if content is None else hashlib.sha256(content).hexdigest()
+
+
+def present(workspace: Workspace, path: str) -> bytes | None:
+    """What a file holds now; None when there is none. ToolFailure when that cannot be told."""
     try:
-        present = workspace.read(path, READ_LIMIT + 1)
+        return workspace.read(path, READ_LIMIT + 1) if workspace.status(path) else None
     except OSError as error:
         raise ToolFailure("file_not_readable", f"{path!r} cannot be read: {error.strerror or error}") from error
-    if present != wanted and hashlib.sha256(present).hexdigest() != known:
-        raise ToolFailure("file_changed", f"{path!r} has changed since it was read: read it again, then decide anew")
 
 
 def replace(workspace: Workspace, path: str, content: bytes) -> None:
@@ -43,7 +44,7 @@ def replace(workspace: Workspace, path: str, content: bytes) -> None:
 
 def written(path: str, content: bytes, words: str, diff: str) -> Result:
     """What a tool that wrote a file answers."""
-    seen = {path: hashlib.sha256(content).hexdigest()}
+    seen = {path: digest_of(content)}
     return Result(parts=(TextPart(text=words),), display=diff, seen=seen)
 
 
@@ -76,30 +77,31 @@ class _Writing(Invocation):
         self._path = path
         self._workspace = workspace
         self._content = content
+        self._bytes = content.encode("utf-8", "surrogatepass")
 
     def describe(self) -> str:
         return f"Write {self._path} ({len(self._content):,} characters)"
 
-    def touches(self) -> tuple[str, ...]:
-        return (self._path,)
+    def basis(self) -> Mapping[str, str]:
+        before = present(self._workspace, self._path)
+        return {} if before == self._bytes else {self._path: digest_of(before)}
 
     async def should_confirm(self) -> Confirmation | None:
+        if not await asyncio.to_thread(self.basis):
+            return None  # the file holds it already
         return Confirmation(
             kind="edit", title=self.describe(), path=self._path, diff=await asyncio.to_thread(self._diff)
         )
 
     async def execute(self, run: Run) -> Result:
-        content = self._content.encode("utf-8", "surrogatepass")
         existed = self._workspace.status(self._path) is not None
         diff = await asyncio.to_thread(self._diff)
-        if existed:
-            await asyncio.to_thread(check_unchanged, self._workspace, self._path, run, wanted=content)
-        await asyncio.to_thread(replace, self._workspace, self._path, content)
+        await asyncio.to_thread(replace, self._workspace, self._path, self._bytes)
         verb = "Replaced" if existed else "Created"
-        return written(self._path, content, f"{verb} {self._path} ({len(self._content):,} characters).", diff)
+        return written(self._path, self._bytes, f"{verb} {self._path} ({len(self._content):,} characters).", diff)
 
     def _diff(self) -> str:
-        content = self._content.encode("utf-8", "surrogatepass")
+        content = self._bytes
         try:
             status = self._workspace.status(self._path)
             if status is None:

@@ -73,14 +73,14 @@ def _lowered(value: JsonValue, key: str = "") -> JsonValue:
     return value.lower() if key == "type" and isinstance(value, str) and value in _TYPES else value
 
 
-async def discover(settings: DiscoverySettings, outputs: OutputStore) -> list[Tool]:
-    """The tools a source declares; BadInput with the reason when it does not do so properly."""
-    text = await _declarations(settings)
-    return [DiscoveredTool(settings, declared, outputs) for declared in read_declarations(text)]
+async def discover(settings: DiscoverySettings, outputs: OutputStore) -> list[Tool | BadInput]:
+    """The tools a source declares, and why others are none; BadInput when it does not declare anything properly."""
+    found = read_declarations(await _declarations(settings))
+    return [item if isinstance(item, BadInput) else DiscoveredTool(settings, item, outputs) for item in found]
 
 
-def read_declarations(text: str) -> list[Declared]:
-    """What a discovery printed; BadInput when that is not declarations."""
+def read_declarations(text: str) -> list[Declared | BadInput]:
+    """What a discovery printed, one by one; BadInput when that is not declarations."""
     try:
         value = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -113,11 +113,11 @@ def _unwrapped(value: Any) -> Iterator[Any]:
         yield value["function"] if isinstance(value.get("function"), dict) else value
 
 
-def _declared(item: Any, place: int) -> Declared:
+def _declared(item: Any, place: int) -> Declared | BadInput:
     try:
         return Declared.model_validate(item)
     except ValidationError as error:
-        raise BadInput(f"declaration {place} cannot be used: {problems(error, 'declaration', 3)}") from None
+        return BadInput(f"declaration {place} cannot be used: {problems(error, 'declaration', 3)}")
 
 
 async def _declarations(settings: DiscoverySettings) -> str:

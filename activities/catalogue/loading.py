@@ -15,6 +15,7 @@ from holdfast.activities.catalogue.registry import BUILT_IN, IN_CODE, Registry
 from holdfast.activities.outputs import OutputStore
 from holdfast.configuration import DiscoverySettings
 from holdfast.content import said
+from holdfast.errors import BadInput
 from holdfast.settings import Settings
 from holdfast.tools import Tool
 
@@ -29,7 +30,7 @@ def load_registry(settings: Settings, outputs: OutputStore, given: Iterable[Tool
     for tool in given:
         registry.add(tool, IN_CODE)
     for reference in settings.tools.modules:
-        load_module(registry, reference)
+        load_module(registry, reference, settings.file.parent if settings.file else None)
     if settings.tools.entry_points:
         load_entry_points(registry)
     _load_discovered(registry, settings.discovery, outputs)
@@ -53,8 +54,13 @@ def _load_discovered(registry: Registry, sources: Sequence[DiscoverySettings], o
             registry.refuse(name, said(tools))
             continue
         for tool in tools:
-            registry.offer(tool, name)
+            if isinstance(tool, BadInput):
+                registry.refuse(name, str(tool))
+            else:
+                registry.offer(tool, name)
 
 
-async def _discover_all(sources: Sequence[DiscoverySettings], outputs: OutputStore) -> list[list[Tool] | BaseException]:
+async def _discover_all(
+    sources: Sequence[DiscoverySettings], outputs: OutputStore
+) -> list[list[Tool | BadInput] | BaseException]:
     return await asyncio.gather(*(discover(source, outputs) for source in sources), return_exceptions=True)

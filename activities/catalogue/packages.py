@@ -6,9 +6,13 @@ anything when it is imported, including leaving the process.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from inspect import signature
+from pathlib import Path
+from traceback import extract_tb
 
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.content import said
@@ -25,8 +29,13 @@ def load_entry_points(registry: Registry) -> None:
         _load(registry, f"package {_package(point)} ({point.value})", point.load)
 
 
-def load_module(registry: Registry, reference: str) -> None:
-    """Take in what `module:name` is: a tool, several, or a function that makes them."""
+def load_module(registry: Registry, reference: str, folder: Path | None = None) -> None:
+    """Take in what `module:name` is: a tool, several, or a function that makes them.
+
+    A module that is not installed is looked for in `folder`.
+    """
+    if folder and str(folder) not in sys.path:
+        sys.path.append(str(folder))
     _load(registry, f"module {reference}", lambda: _named(reference))
 
 
@@ -39,18 +48,38 @@ def tools_of(found: object) -> list[Tool]:
     if isinstance(found, Iterable) and not isinstance(found, str | bytes):
         return [tool for item in found for tool in tools_of(item)]
     if callable(found) and not isinstance(found, type):
-        return tools_of(found())
+        return tools_of(_made_by(found))
     raise BadInput(f"{found!r} is no tool: give a Tool, a function with @tool, a list of them, or a maker of one")
+
+
+def _made_by(maker: Callable[..., object]) -> object:
+    """What a function without parameters makes; one with some was meant to be a tool itself."""
+    name = getattr(maker, "__name__", repr(maker))
+    try:
+        needed = [item for item in signature(maker).parameters.values() if item.default is item.empty]
+    except ValueError:
+        needed = []
+    if any(item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD) for item in needed):
+        raise BadInput(f"{name!r} takes parameters, so it makes no tools: put @tool above it if it is one")
+    return maker()
 
 
 def _load(registry: Registry, source: str, load: Callable[[], object]) -> None:
     try:
         tools = tools_of(load())
     except (Exception, SystemExit) as error:
-        registry.refuse(source, f"{type(error).__name__}: {said(error)}")
+        kind = "" if isinstance(error, BadInput) else f"{type(error).__name__}: "
+        registry.refuse(source, f"{kind}{said(error)}{_where(error)}")
         return
     for tool in tools:
         registry.offer(tool, source)
+
+
+def _where(error: BaseException) -> str:
+    """Where other people's code broke; nothing when it was ours that found it wanting."""
+    frames = extract_tb(error.__traceback__)
+    inside = frames[-1] if frames and not isinstance(error, BadInput | ModuleNotFoundError | SyntaxError) else None
+    return f" ({inside.filename}, line {inside.lineno})" if inside else ""
 
 
 def _named(reference: str) -> object:

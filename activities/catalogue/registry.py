@@ -11,16 +11,20 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from holdfast.activities.catalogue.schemas import Schema, schema_of
 from holdfast.approvals import canonical_digest
 from holdfast.content import encodable, plain, said, shorten
 from holdfast.errors import BadInput
+from holdfast.model import problems
 from holdfast.suggestions import suggest
 from holdfast.tools import Declaration, Tool
 
 BUILT_IN = "built in"
 IN_CODE = "this program"
 NAME_LIMIT = 128
+LONGEST_SECONDS = 7 * 24 * 3_600
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]*")
 
 
@@ -108,9 +112,23 @@ def _entry(tool: Tool, source: str) -> Entry:
             raise BadInput(
                 f"a tool's name has at most {NAME_LIMIT} letters, digits and _ . : / -, not {shorten(name, 100)!r}"
             )
+        _check_limits(tool)
         return Entry(tool, declaration, schema_of(tool, declaration.parameters), source)
     except BadInput as error:
         raise BadInput(f"a tool from {source} cannot be used: {error}") from error
     except (Exception, SystemExit) as error:
-        kind = type(tool).__qualname__
-        raise BadInput(f"the tool {kind} from {source} does not say properly what it is: {said(error)}") from error
+        words = problems(error, "declaration") if isinstance(error, ValidationError) else said(error)
+        raise BadInput(f"the tool {_called(tool)} from {source} does not say properly what it is: {words}") from error
+
+
+def _called(tool: Tool) -> str:
+    """A tool by its name, if it has one, and its class."""
+    name, kind = getattr(tool, "name", None), type(tool).__qualname__
+    return f"{name!r} ({kind})" if isinstance(name, str) else kind
+
+
+def _check_limits(tool: Tool) -> None:
+    for limit in ("timeout_seconds", "heartbeat_seconds"):
+        value = getattr(tool, limit)
+        if not isinstance(value, int | float) or not 0 < value <= LONGEST_SECONDS:
+            raise BadInput(f"its {limit} must be a number above 0 and at most {LONGEST_SECONDS:,}, not {value!r}")

@@ -151,7 +151,7 @@ def _check_answer(call: Call, decision: Decision) -> None:
     if shown is None or shown.kind != "question":
         return
     if decision.outcome is Outcome.PROCEED_ONCE:
-        raise DecisionRefused("needs_answer", "this is a question: say `respond` with the answer as `content`")
+        raise DecisionRefused("needs_answer", "this is a question: it wants `respond`, with the answer as `content`")
     if decision.outcome is Outcome.RESPOND and not shown.other and decision.content not in shown.options:
         raise DecisionRefused("not_an_option", f"the answer must be one of: {', '.join(map(repr, shown.options))}")
 

@@ -210,7 +210,7 @@ class McpServerSettings(Message):
     @model_validator(mode="after")
     def _one_way(self) -> McpServerSettings:
         if (self.command is None) == (self.url is None):
-            raise ValueError("needs either `command` or `url`")
+            raise ValueError("needs `command` or `url`, and not both")
         if self.url and (self.args or self.env):
             raise ValueError("has a `url`: `args` and `env` are for a `command`")
         return self

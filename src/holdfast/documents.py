@@ -151,7 +151,12 @@ def complaint(file: Path, problems: Iterable[Problem]) -> str:
     name = _harmless(str(file), 4_096)
     told = [f"{name}{f', line {item.line}' if item.line else ''}: {item.message}" for item in problems]
     more = len(told) - SHOWN
-    return "\n".join([*told[:SHOWN], *([f"{name}: and {more:,} more"] if more > 0 else [])])
+    return "\n".join(
+        [
+            *told[:SHOWN],
+            *([f"{name}: and {more:,} more; --json tells all"] if more > 0 else []),
+        ]
+    )
 
 
 def _syntax(message: str, text: str) -> Problem:

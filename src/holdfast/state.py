@@ -99,7 +99,7 @@ class TurnState:
 
     def seen_of(self, call: Call) -> dict[str, str]:
         """What the turn knows of the files a call touches."""
-        touched = call.bound.touches if call.bound else ()
+        touched = call.bound.basis if call.bound else {}
         return {path: self.seen[path] for path in touched if path in self.seen}
 
     def retire(self) -> None:

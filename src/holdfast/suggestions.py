@@ -16,8 +16,11 @@ NAME_LIMIT = 200
 def suggest(name: str, names: Iterable[str], most: int = MOST) -> list[str]:
     """Up to three of `names` that are close to `name`, the closest first."""
     scorer = DamerauLevenshtein.normalized_similarity
-    found = process.extract(name[:NAME_LIMIT], list(names), scorer=scorer, score_cutoff=SIMILAR, limit=most)
-    return [match for match, _, _ in found]
+    known = list(names)
+    found = process.extract(name[:NAME_LIMIT], known, scorer=scorer, score_cutoff=SIMILAR, limit=most)
+    near = [match for match, _, _ in found]
+    longer = [other for other in known if len(name) > 2 and other.startswith(name) and other not in near]
+    return [*near, *longer][:most]
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -28,17 +28,12 @@ Body = Callable[[dict[str, Any], Run], Awaitable[str | Result]]
 class FakeRun:
     """A run for a tool that is tried without an engine: it keeps what the tool writes."""
 
-    def __init__(self, workspace: Path = Path(), *, key: str = "turn/b1c1", seen: dict[str, str] | None = None) -> None:
+    def __init__(self, workspace: Path = Path(), *, key: str = "turn/b1c1") -> None:
         self.workspace = workspace
         self.key = key
         self.call_id = key.rpartition("/")[2]
         self.output = ""
         self.pid: int | None = None
-        self._seen = seen or {}
-
-    def seen(self, path: str) -> str | None:
-        """What the turn knows of a file."""
-        return self._seen.get(path)
 
     def write(self, text: str) -> None:
         """Keep the live output."""

@@ -129,9 +129,6 @@ class Run(Protocol):
     def workspace(self) -> Path:
         """The folder this worker's tools work in."""
 
-    def seen(self, path: str) -> str | None:
-        """The digest of a file as this turn last read or wrote it; None when it did not."""
-
     def write(self, text: str) -> None:
         """Add to the live output. Cheap; viewers see the tail of it within a second."""
 
@@ -168,9 +165,13 @@ class Invocation(ABC):
         """May this call run beside others that say the same?"""
         return False
 
-    def touches(self) -> tuple[str, ...]:
-        """The files this call relies on or changes, by their path in the workspace: `run.seen` knows these."""
-        return ()
+    def basis(self) -> Mapping[str, str]:
+        """The files this call would change, by their path in the workspace, each with its digest as it is now.
+
+        What a person approves is about these: when one has changed since, they are asked again, and when one is not
+        as the turn last saw it, the call is refused.
+        """
+        return {}
 
     async def should_confirm(self) -> Confirmation | None:
         """What a person is to be asked before this runs; None when it may simply run."""

@@ -28,6 +28,10 @@ NAME = "holdfast.toml"
 VARIABLE = "HOLDFAST_CONFIG"
 
 
+class Untrusted(BadInput):
+    """A file that was found and does not count."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A settings file and how we came to it: by name, in the current folder, in the user's own."""
@@ -67,7 +71,7 @@ def read_source(source: Source, digest: str | None = None) -> Content:
     if digest and content.digest != digest:
         raise BadInput(f"{source.file} has changed since `holdfast up` read it: start `holdfast up` again")
     if source.origin == "folder" and not is_trusted(content):
-        raise BadInput(f"{source.file} {untrusted(source.file)}")
+        raise Untrusted(f"{source.file} {untrusted(source.file)}")
     return content
 
 

@@ -160,6 +160,8 @@ class ValidateInput(Data):
     """Input of the activity `holdfast.validate`: the calls of a batch."""
 
     calls: tuple[CallToJudge, ...]
+    seen: dict[str, str] = Field(default_factory=dict)
+    """Files as the turn last read or wrote them, by their digests."""
 
 
 class ValidateResult(Data):
@@ -177,7 +179,7 @@ class ExecuteInput(Data):
     bound: Bound
     decision: Decision | None = None
     seen: dict[str, str] = Field(default_factory=dict)
-    """Of the files the call touches: their digests as the turn last read or wrote them."""
+    """Of the files the call would change: their digests as the turn last read or wrote them."""
 
 
 class ModelStepInput(Data):

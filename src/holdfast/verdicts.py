@@ -27,8 +27,8 @@ class Bound(Data):
     concurrency_safe: bool = False
     timeout_seconds: float
     heartbeat_seconds: float
-    touches: tuple[Text, ...] = ()
-    """Files the call relies on or changes."""
+    basis: dict[str, str] = Field(default_factory=dict)
+    """Files the call would change, each with its digest when it was judged."""
 
 
 class Allow(Data):

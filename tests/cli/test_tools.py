@@ -79,25 +79,54 @@ def test_a_call_that_needs_approval_is_asked_about_on_a_terminal(home: Home) -> 
         assert ended(child) == 0
 
 
-def test_S37_a_question_is_answered_on_a_terminal_by_option_or_in_words(home: Home) -> None:
+def test_S37_a_question_is_answered_on_a_terminal_by_number_or_in_words(home: Home) -> None:
     question = {"question": "Which one?\nThink.", "options": ["left", "right"]}
     with terminal(home, "tools", "call", "ask_user", "--args", json.dumps(question)) as child:
         child.expect("Call 1 of 1 asks you:")
         child.expect("Think.")
         child.expect("2. right")
-        child.expect(r"\[1-9\] choose")
-        child.send("2")
+        child.expect("answer> ")
+        child.send("2\n")
         child.expect("Answered.")
         child.expect(r"2Kright\r\n")
         assert ended(child) == 0
-    with terminal(home, "tools", "call", "ask_user", "--args", json.dumps(question)) as child:
-        child.expect(r"\[r\] write an answer")
-        child.send("r")
+    with terminal(home, "tools", "call", "ask_user", "--args", '{"question": "Name?"}') as child:
         child.expect("answer> ")
-        child.send("neither, thank you\n")
+        child.send("Nancy, and no other\n")
         child.expect("Answered.")
-        child.expect(r"2Kneither, thank you\r\n")
+        child.expect(r"2KNancy, and no other\r\n")
         assert ended(child) == 0
+
+
+def test_a_question_on_a_terminal_can_be_skipped_declined_and_decided_elsewhere(home: Home) -> None:
+    home.start("shy", {"tool": "ask_user", "arguments": {"question": "Who?"}})
+    home.seen("shy", call="b1c1", after="awaiting_approval")
+    with terminal(home, "turn", "watch", "shy") as child:
+        child.expect("answer> ")
+        child.send("\n")
+        child.expect("Skipped; later: holdfast respond shy/b1c1/1 --content ANSWER")
+        child.expect("to be asked")
+        child.send("a")
+        child.expect("answer> ")
+        assert home.run("respond", "shy/b1c1/1", "--content", "Me.", "--by", "another").returncode == 0
+        child.expect("Decided elsewhere by another")
+        assert ended(child) == 0
+    with terminal(home, "tools", "call", "ask_user", "--args", '{"question": "Who?"}') as child:
+        child.expect("answer> ")
+        child.send("/no\n")
+        child.expect("Refused.")
+        assert ended(child) == 1
+
+
+def test_an_option_is_chosen_by_its_number_from_another_terminal_too(home: Home) -> None:
+    asked = {"question": "Which?", "options": ["red", "blue"], "allow_other": False}
+    home.start("colour", {"tool": "ask_user", "arguments": asked})
+    home.seen("colour", call="b1c1", after="awaiting_approval")
+    refused = home.run("respond", "colour/b1c1/1", "--content", "3")
+    assert (refused.returncode, "'red', 'blue'" in refused.stderr) == (1, True)
+    assert home.run("respond", "colour/b1c1/1", "--content", "2").returncode == 0
+    home.seen("colour", kind="turn")
+    assert home.run("turn", "output", "colour", "b1c1").stdout == "blue\n"
 
 
 def test_S41_a_question_in_the_inbox_says_how_to_answer_it(home: Home) -> None:

@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast import BlobPart, DataPart, Effect, Result, Run, TextPart, TurnInput, tool
+from holdfast import BlobPart, DataPart, Effect, Result, Run, TextPart, Turn, TurnInput, TurnView, tool
 from holdfast.configuration import DiscoverySettings
 from holdfast.testing import decide_all, request, until
 from tests.support.engine import Engine
@@ -38,6 +38,26 @@ async def test_S37_an_edit_fails_when_the_file_changed_since_the_turn_read_it(en
     assert stale.error.type == "file_changed"
     assert (fresh.status, again.status) == ("success", "success")
     assert file.read_bytes() == b"zero\r\n1\r\n2\r\n"
+
+
+async def test_S22_what_changed_under_an_approved_diff_is_asked_about_again(both: Engine) -> None:
+    file = both.workspace / "new.txt"
+    async with both.worker():
+        turn = await both.start(TurnInput(batches=((request("write_file", path="new.txt", content="mine"),),)))
+        [first] = (await until(lambda: waiting(turn, 1))).approvals
+        await asyncio.to_thread(file.write_text, "IMPORTANT")
+        await both.holdfast.approve(first.approval_id, digest=first.digest)
+        [second] = (await until(lambda: _asked_again(turn))).approvals
+        assert await asyncio.to_thread(file.read_text) == "IMPORTANT"
+        assert "-IMPORTANT" in (second.diff or "")
+        await both.holdfast.approve(second.approval_id, digest=second.digest)
+        assert (await turn.result()).responses[0].status == "success"
+    assert file.read_text() == "mine"
+
+
+async def _asked_again(turn: Turn) -> TurnView | None:
+    view = await waiting(turn, 1)
+    return view if view and view.approvals[0].approval_id.endswith("/2") else None
 
 
 async def test_S34_bytes_are_kept_in_a_file_and_travel_by_reference(engine: Engine) -> None:

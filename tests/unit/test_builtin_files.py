@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from holdfast.activities.builtin import reading
 from holdfast.activities.builtin.reading import ListDirectory, ReadFile
 from holdfast.activities.builtin.writing import WriteFile
-from holdfast.content import BlobPart, Result
+from holdfast.activities.outputs import OutputStore
+from holdfast.content import BlobPart, Result, TextPart
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Tool, ToolFailure
 from tests.support.tools import build
@@ -290,12 +291,16 @@ def test_folder_is_not_written(workspace: Path, path: str) -> None:
         build(WriteFile(), workspace, path=path, content="")
 
 
+async def test_writing_what_a_file_holds_already_needs_no_approval(workspace: Path) -> None:
+    (workspace / "a.txt").write_text("a\n")
+    assert await build(WriteFile(), workspace, path="a.txt", content="a\n").should_confirm() is None
+
+
 @pytest.mark.parametrize(
     ("before", "after", "diff"),
     [
         (None, "a\nb\n", "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1,2 @@\n+a\n+b\n"),
         ("a\nb\n", "a\nc\n", "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"),
-        ("a\n", "a\n", "(no change)"),
         ("a", "", "--- a/a.txt\n+++ b/a.txt\n@@ -1 +0,0 @@\n-a\n\\ No newline at end of file\n"),
         ("a\r\n", "a\n", "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a␍\n+a\n"),
         ("a\r", "a\n", "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a␍\n\\ No newline at end of file\n+a\n"),
@@ -398,3 +403,36 @@ async def test_workspace_behind_a_link_is_a_workspace(workspace: Path, tmp_path:
     (tmp_path / "alias").symlink_to(workspace)
     await execute(WriteFile(), tmp_path / "alias", path="a.txt", content="x")
     assert (workspace / "a.txt").read_text() == "x"
+
+
+# Saved outputs
+
+
+async def test_S33_the_whole_of_an_output_that_was_cut_can_be_read(workspace: Path, tmp_path: Path) -> None:
+    outputs = OutputStore(tmp_path / "outputs", limit=100)
+    [part] = outputs.bounded((TextPart(text="".join(f"line {number}\n" for number in range(100))),))
+    assert part.kind == "text"
+    assert part.whole
+    text = await text_of(ReadFile(outputs), workspace, path=part.whole, start_line=51, line_count=2)
+    assert text == "line 50\nline 51\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["secret.txt", "../data/outputs/secret.txt", ".spool-x", f"{'a' * 64}.txt/../secret.txt"]
+)
+async def test_S37_nothing_else_beside_the_outputs_can_be_read(workspace: Path, tmp_path: Path, name: str) -> None:
+    outputs = OutputStore(tmp_path / "outputs")
+    outputs.save("x")
+    (outputs.folder / "secret.txt").write_text("secret")
+    with pytest.raises(ValueError, match="outside the workspace"):
+        build(ReadFile(outputs), workspace, path=f"{outputs.folder}/{name}")
+
+
+async def test_S37_a_link_among_the_outputs_leads_nowhere(workspace: Path, tmp_path: Path) -> None:
+    outputs = OutputStore(tmp_path / "outputs")
+    outputs.save("x")
+    (tmp_path / "secret.txt").write_text("secret")
+    link = outputs.folder / f"{'a' * 64}.txt"
+    link.symlink_to(tmp_path / "secret.txt")
+    with pytest.raises(ValueError, match="outside the workspace"):
+        build(ReadFile(outputs), workspace, path=str(link))

@@ -158,8 +158,8 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "a table for an effect": (DISCOVERY + "effect.x = 0x" + "f" * 9_000, 5, "or 'once', not a table"),
     "a name": (DISCOVERY.replace('"a"', '"a b"'), 2, "`discovery.1.name` must be 1 to 40 letters"),
     "a name taken": (DISCOVERY * 2, 6, "`discovery.2.name` is taken: another [[discovery]] is called 'a'"),
-    "neither way": ("[mcp.servers.a]", 1, "`mcp.servers.a` needs either `command` or `url`"),
-    "both ways": ("mcp.servers.a = { command = 'x', url = 'http://x' }", 1, "needs either `command` or `url`"),
+    "neither way": ("[mcp.servers.a]", 1, "`mcp.servers.a` needs `command` or `url`, and not both"),
+    "both ways": ("mcp.servers.a = { command = 'x', url = 'http://x' }", 1, "needs `command` or `url`, and not both"),
     "words for a URL": ("mcp.servers.a = { url = 'http://x', args = ['y'] }", 1, "are for a `command`"),
     "no URL": ("mcp.servers.a = { url = 'file:///x' }", 1, "must begin with http:// or https://"),
     "no server name": ("[mcp.servers.'a.b']\ncommand = 'x'", 1, "must be 1 to 40 letters"),
@@ -187,7 +187,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_their_lines() -> None:
 def test_of_a_thousand_mistakes_twenty_are_told_and_the_rest_counted() -> None:
     problems = found("".join(f"wrong{number} = 1\n" for number in range(1_000)))
     told = complaint(FILE, problems).split("\n")
-    assert (len(problems), len(told), told[-1]) == (1_000, 21, f"{FILE}: and 980 more")
+    assert (len(problems), len(told), told[-1]) == (1_000, 21, f"{FILE}: and 980 more; --json tells all")
 
 
 def test_what_is_not_text_or_nested_without_end_is_refused() -> None:

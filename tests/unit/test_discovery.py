@@ -10,7 +10,7 @@ import time
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.activities.catalogue.discovered import DiscoveredTool
-from holdfast.activities.catalogue.discovery import discover, read_declarations
+from holdfast.activities.catalogue.discovery import Declared, discover, read_declarations
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.outputs import OutputStore
 from holdfast.configuration import DiscoverySettings
@@ -29,6 +29,31 @@ from holdfast.tools import Effect, Invocation, Tool, ToolFailure
 
 PATIENCE = 15.0
 """Seconds any wait may take before the test fails."""
+
+T = TypeVar("T")
+
+
+def declarations(text: str) -> list[Declared]:
+    """The declarations of a text; BadInput with the first that is none."""
+    return [_usable(item) for item in read_declarations(text)]
+
+
+async def discovered(settings: DiscoverySettings, outputs: OutputStore) -> list[Tool]:
+    """The tools of a source; BadInput with the first that is none."""
+    return [_usable(item) for item in await discover(settings, outputs)]
+
+
+def _usable(item: T | BadInput) -> T:
+    if isinstance(item, BadInput):
+        raise item
+    return item
+
+
+def test_S38_one_bad_declaration_costs_no_other() -> None:
+    good, bad, also = read_declarations('[{"name": "a"}, {"title": "no name"}, {"name": "b"}]')
+    assert isinstance(good, Declared)
+    assert isinstance(also, Declared)
+    assert "declaration 2 cannot be used: name: Field required" in str(bad)
 
 
 class Watched(FakeRun):
@@ -64,7 +89,7 @@ def configured(folder: Path, command: list[str], **more: Any) -> DiscoverySettin
 async def refusal(settings: DiscoverySettings, outputs: OutputStore) -> str:
     with pytest.raises(BadInput) as error:
         async with asyncio.timeout(PATIENCE):
-            await discover(settings, outputs)
+            await discovered(settings, outputs)
     return str(error.value)
 
 
@@ -123,22 +148,22 @@ ONE = {"name": "one", "description": "The first.", "parameters": {"type": "objec
     ids=lambda value: json.dumps(value)[:60],
 )
 def test_S38_declarations_may_be_wrapped_as_is_usual(printed: Any) -> None:
-    [declared] = read_declarations(json.dumps(printed))
+    [declared] = declarations(json.dumps(printed))
     assert (declared.name, declared.description, declared.parameters) == tuple(ONE.values())
 
 
 def test_S38_declarations_keep_their_order_whatever_each_is_wrapped_in() -> None:
     wrapped = [{"name": "a"}, {"functionDeclarations": [{"name": "b"}, {"name": "c"}]}, {"function": {"name": "d"}}]
-    assert [declared.name for declared in read_declarations(json.dumps(wrapped))] == ["a", "b", "c", "d"]
+    assert [declared.name for declared in declarations(json.dumps(wrapped))] == ["a", "b", "c", "d"]
 
 
 def test_S38_no_declarations_are_no_tools() -> None:
-    assert read_declarations("[]") == read_declarations('{"tools": []}') == []
+    assert declarations("[]") == declarations('{"tools": []}') == []
 
 
 @pytest.mark.parametrize("left_out", [{}, {"description": None, "parameters": None, "effect": None}])
 def test_S38_what_is_left_out_has_a_default(left_out: dict[str, Any], tmp_path: Path, outputs: OutputStore) -> None:
-    [declared] = read_declarations(json.dumps([{"name": "one", **left_out}]))
+    [declared] = declarations(json.dumps([{"name": "one", **left_out}]))
     made = DiscoveredTool(configured(tmp_path, ["true"]), declared, outputs)
     assert made.description == "one, a tool of mine"
     assert (made.Parameters, made.effect) == ({"type": "object"}, Effect.ONCE)
@@ -146,7 +171,7 @@ def test_S38_what_is_left_out_has_a_default(left_out: dict[str, Any], tmp_path: 
 
 @pytest.mark.parametrize("key", ["display_name", "displayName", "title"])
 def test_S38_a_name_for_people_may_be_given(key: str) -> None:
-    assert read_declarations(json.dumps([{"name": "one", key: "One"}]))[0].display_name == "One"
+    assert declarations(json.dumps([{"name": "one", key: "One"}]))[0].display_name == "One"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +181,7 @@ def test_S38_a_name_for_people_may_be_given(key: str) -> None:
 def test_S31_effect_is_the_declared_one_or_else_the_configured(
     given_effect: str | None, configured_effect: str, effect: str, tmp_path: Path, outputs: OutputStore
 ) -> None:
-    [declared] = read_declarations(json.dumps([{"name": "one", "effect": given_effect}]))
+    [declared] = declarations(json.dumps([{"name": "one", "effect": given_effect}]))
     settings = configured(tmp_path, ["true"], effect=configured_effect)
     assert DiscoveredTool(settings, declared, outputs).declaration().effect == effect
 
@@ -187,7 +212,7 @@ def test_S31_effect_is_the_declared_one_or_else_the_configured(
 )
 def test_S38_what_is_no_declaration_is_refused_with_the_reason(printed: str, words: str) -> None:
     with pytest.raises(BadInput) as error:
-        read_declarations(printed)
+        declarations(printed)
     assert words in str(error.value)
     assert len(str(error.value)) < 600
 
@@ -209,7 +234,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 @given(JSON)
 def test_S38_whatever_is_printed_is_declarations_or_refused(printed: Any) -> None:
     try:
-        assert all(declared.name is not None for declared in read_declarations(json.dumps(printed)))
+        assert all(declared.name is not None for declared in declarations(json.dumps(printed)))
     except BadInput:
         return
 
@@ -230,19 +255,19 @@ async def test_S38_discovery_runs_in_its_folder_with_its_environment(
         print(json.dumps([{"name": "told", "description": json.dumps(told)}]))
     """
     settings = configured(tmp_path, python(tmp_path, code), environment={"ADDED": "it"})
-    [made] = await discover(settings, outputs)
+    [made] = await discovered(settings, outputs)
     assert json.loads(made.description) == [str(tmp_path), "it", "yes", ["HOLDFAST_CALL"], ""]
 
 
 async def test_S38_byte_order_mark_is_no_garbage(tmp_path: Path, outputs: OutputStore) -> None:
-    assert await discover(configured(tmp_path, ["printf", r"\xef\xbb\xbf[]\r\n"]), outputs) == []
+    assert await discovered(configured(tmp_path, ["printf", r"\xef\xbb\xbf[]\r\n"]), outputs) == []
 
 
 async def test_S38_what_is_said_on_standard_error_does_not_spoil_the_declarations(
     tmp_path: Path, outputs: OutputStore
 ) -> None:
     command = ["bash", "-c", 'echo warning >&2; echo \'[{"name": "one"}]\'; head -c 1000000 /dev/zero >&2']
-    assert [made.name for made in await discover(configured(tmp_path, command), outputs)] == ["one"]
+    assert [made.name for made in await discovered(configured(tmp_path, command), outputs)] == ["one"]
 
 
 @pytest.mark.parametrize(
@@ -334,13 +359,13 @@ async def test_S38_discovery_that_hangs_keeps_what_it_complained_of(tmp_path: Pa
 async def test_S38_daemon_that_a_discovery_leaves_behind_is_ended(tmp_path: Path, outputs: OutputStore) -> None:
     settings = configured(tmp_path, ["bash", "-c", "setsid sleep 600 & echo []"], name=f"daemon{uuid4().hex[:8]}")
     async with asyncio.timeout(PATIENCE):
-        assert await discover(settings, outputs) == []
+        assert await discovered(settings, outputs) == []
     assert marked(f"discovery/{settings.name}/") == []
 
 
 async def test_S38_discovery_that_is_stopped_leaves_nothing_behind(tmp_path: Path, outputs: OutputStore) -> None:
     settings = configured(tmp_path, ["bash", "-c", "sleep 600 | sleep 600"], name=f"stopped{uuid4().hex[:8]}")
-    task = asyncio.create_task(discover(settings, outputs))
+    task = asyncio.create_task(discovered(settings, outputs))
     await until(lambda: len(marked(f"discovery/{settings.name}/")) >= 2)
     task.cancel()
     async with asyncio.timeout(PATIENCE):
@@ -355,7 +380,7 @@ async def test_S38_names_that_a_command_could_misread_are_refused(
 ) -> None:
     printed = json.dumps([{"name": name}, {"name": "with-dash_1"}])
     registry = Registry()
-    for made in await discover(configured(tmp_path, python(tmp_path, f"print({printed!r})")), outputs):
+    for made in await discovered(configured(tmp_path, python(tmp_path, f"print({printed!r})")), outputs):
         registry.offer(made, "discovery mine")
     assert [entry.declaration.name for entry in registry.entries] == ["with-dash_1"]
     assert len(registry.problems) == 1
@@ -368,7 +393,7 @@ def calling(folder: Path, outputs: OutputStore, code: str, **more: Any) -> Tool:
     """A tool whose call runs this code."""
     effect = more.pop("effect", None)
     settings = configured(folder, ["true"], call_command=python(folder, code), **more)
-    [declared] = read_declarations(json.dumps([{"name": "work", "effect": effect}]))
+    [declared] = declarations(json.dumps([{"name": "work", "effect": effect}]))
     return DiscoveredTool(settings, declared, outputs)
 
 
@@ -493,7 +518,7 @@ async def test_S38_call_command_that_cannot_start_is_a_failure(
     tmp_path: Path, outputs: OutputStore, run: Watched, command: list[str]
 ) -> None:
     (tmp_path / "not-executable").write_text("")
-    [declared] = read_declarations('[{"name": "work"}]')
+    [declared] = declarations('[{"name": "work"}]')
     made = DiscoveredTool(configured(tmp_path, ["true"], call_command=command), declared, outputs)
     assert (await failure(bound(made, tmp_path).execute(run))).type == "command_not_started"
     assert list((tmp_path / "outputs").iterdir()) == []
@@ -559,7 +584,7 @@ async def test_S20_call_asks_with_its_command_unless_it_merely_reads(tmp_path: P
 
 async def test_S20_words_of_the_command_are_shown_as_they_are_split(tmp_path: Path, outputs: OutputStore) -> None:
     settings = configured(tmp_path, ["true"], call_command=["run me", "--as", "a b;c"])
-    [declared] = read_declarations('[{"name": "work"}]')
+    [declared] = declarations('[{"name": "work"}]')
     asked = await bound(DiscoveredTool(settings, declared, outputs), tmp_path).should_confirm()
     assert asked is not None
     assert asked.command == "'run me' --as 'a b;c' work"
@@ -567,7 +592,7 @@ async def test_S20_words_of_the_command_are_shown_as_they_are_split(tmp_path: Pa
 
 def test_S6_arguments_of_a_call_are_checked_against_the_declaration(tmp_path: Path, outputs: OutputStore) -> None:
     schema = {"properties": {"count": {"type": "integer"}}, "additionalProperties": False}
-    [declared] = read_declarations(json.dumps([{"name": "work", "parameters": schema}]))
+    [declared] = declarations(json.dumps([{"name": "work", "parameters": schema}]))
     made = DiscoveredTool(configured(tmp_path, ["true"]), declared, outputs)
     with pytest.raises(ValueError, match="count: must be a whole number"):
         bound(made, tmp_path, count="three")
@@ -575,7 +600,7 @@ def test_S6_arguments_of_a_call_are_checked_against_the_declaration(tmp_path: Pa
 
 def test_types_in_capitals_are_those_of_json_schema() -> None:
     parameters = {"type": "OBJECT", "properties": {"type": {"type": "STRING", "enum": ["STRING"]}}}
-    [declared] = read_declarations(json.dumps([{"name": "one", "parameters": parameters}]))
+    [declared] = declarations(json.dumps([{"name": "one", "parameters": parameters}]))
     assert declared.parameters == {
         "type": "object",
         "properties": {"type": {"type": "string", "enum": ["STRING"]}},

@@ -12,18 +12,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from holdfast.activities.builtin import editing, writing
 from holdfast.activities.builtin.editing import Edit, fitted
 from holdfast.activities.builtin.writing import WriteFile
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.gate import Gate
+from holdfast.activities.gate import Gate, as_shown
 from holdfast.calls import CallRequest
 from holdfast.content import Result
 from holdfast.testing import FakeRun
-from holdfast.tools import Effect, Invocation, ToolFailure
-from holdfast.verdicts import Ask, Reject
+from holdfast.tools import Effect, Invocation, ToolFailure, ToolRef
+from holdfast.verdicts import Allow, Ask, Bound, Reject, Verdict
 from tests.support.tools import build
 
 
@@ -214,7 +215,7 @@ async def test_S20_edit_shows_its_diff_and_writes_nothing(workspace: Path) -> No
     shown = verdict.confirmation
     assert (shown.kind, shown.title, shown.path) == ("edit", "Edit a.txt", "a.txt")
     assert shown.diff == "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one␍\n-two␍\n+2␍\n"
-    assert verdict.bound.touches == ("a.txt",)
+    assert verdict.bound.basis == {"a.txt": digest(b"one\r\ntwo\r\n")}
     assert (workspace / "a.txt").read_bytes() == b"one\r\ntwo\r\n"
 
 
@@ -245,38 +246,76 @@ def tools(workspace: Path) -> dict[str, Invocation]:
     }
 
 
-@pytest.mark.parametrize("name", ["edit", "write_file"])
-async def test_file_that_changed_since_the_turn_saw_it_is_left_alone(workspace: Path, name: str) -> None:
+ARGUMENTS: dict[str, dict[str, JsonValue]] = {
+    "edit": {"path": "a.txt", "old_text": "x", "new_text": "y"},
+    "write_file": {"path": "a.txt", "content": "y\n"},
+}
+
+
+async def judged(workspace: Path, name: str, seen: dict[str, str]) -> Verdict:
+    gate = Gate(Registry([Edit(), WriteFile()]), workspace)
+    return (await gate.judge(CallRequest(tool=name, arguments=ARGUMENTS[name]), seen)).verdict
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+async def test_S37_file_that_changed_since_the_turn_saw_it_is_refused_before_anybody_is_asked(
+    workspace: Path, name: str
+) -> None:
     (workspace / "a.txt").write_text("x\nand more\n")
-    failed = await failure(tools(workspace)[name], FakeRun(seen={"a.txt": digest(b"x\n")}))
-    assert failed.type == "file_changed"
-    assert "read it again" in str(failed)
-    assert (workspace / "a.txt").read_text() == "x\nand more\n"
+    verdict = await judged(workspace, name, {"a.txt": digest(b"x\n")})
+    assert isinstance(verdict, Reject)
+    assert verdict.error.type == "file_changed"
+    assert "read it again" in verdict.error.message
 
 
-@pytest.mark.parametrize("name", ["edit", "write_file"])
+@pytest.mark.parametrize("name", ARGUMENTS)
 @pytest.mark.parametrize("seen", [{}, {"a.txt": digest(b"x\n")}, {"./a.txt": "other"}, {"b.txt": "other"}])
-async def test_file_that_is_as_the_turn_saw_it_is_changed(workspace: Path, name: str, seen: dict[str, str]) -> None:
+async def test_S37_file_that_is_as_the_turn_saw_it_is_asked_about(
+    workspace: Path, name: str, seen: dict[str, str]
+) -> None:
     (workspace / "a.txt").write_text("x\n")
-    await tools(workspace)[name].execute(FakeRun(seen=seen))
-    assert (workspace / "a.txt").read_text() == "y\n"
+    assert isinstance(await judged(workspace, name, seen), Ask)
 
 
-async def test_S31_second_attempt_of_a_write_finds_its_own_work(workspace: Path) -> None:
+async def test_S31_second_attempt_of_a_write_finds_its_own_work_and_needs_no_approval(workspace: Path) -> None:
     """The first attempt wrote and was lost: what is there is not what the turn saw, but what is wanted."""
     (workspace / "a.txt").write_text("y\n")
-    run = FakeRun(seen={"a.txt": digest(b"x\n")})
-    result = await build(WriteFile(), workspace, path="a.txt", content="y\n").execute(run)
-    assert result.seen == {"a.txt": digest(b"y\n")}
+    verdict = await judged(workspace, "write_file", {"a.txt": digest(b"x\n")})
+    assert isinstance(verdict, Allow)
+    assert verdict.bound.basis == {}
 
 
-@pytest.mark.parametrize("name", ["edit", "write_file"])
+@pytest.mark.parametrize("name", ARGUMENTS)
 async def test_file_seen_by_a_link_is_known_by_its_place(workspace: Path, name: str) -> None:
     (workspace / "real.txt").write_text("x\n")
     (workspace / "a.txt").symlink_to("real.txt")
-    failed = await failure(tools(workspace)[name], FakeRun(seen={"real.txt": digest(b"older")}))
-    assert failed.type == "file_changed"
-    assert (workspace / "real.txt").read_text() == "x\n"
+    verdict = await judged(workspace, name, {"real.txt": digest(b"older")})
+    assert isinstance(verdict, Reject)
+    assert verdict.error.type == "file_changed"
+
+
+@pytest.mark.parametrize(
+    ("approved", "now", "seen", "same"),
+    [
+        ({}, {}, {}, True),
+        ({"a": "1"}, {"a": "1"}, {}, True),
+        ({"a": "1"}, {"a": "2"}, {}, False),
+        ({"a": "1"}, {"a": "2"}, {"a": "2"}, True),
+        ({"a": "1"}, {"a": "2"}, {"a": "1"}, False),
+        ({"a": ""}, {"a": "1"}, {}, False),
+        ({"a": "1"}, {"b": "1"}, {}, False),
+        ({"a": "1"}, {}, {}, True),
+    ],
+)
+def test_S22_an_approval_is_about_the_files_as_they_were_shown_or_as_the_turn_left_them(
+    approved: dict[str, str], now: dict[str, str], seen: dict[str, str], same: bool
+) -> None:
+    assert as_shown(a_bound(approved), a_bound(now), seen) is same
+
+
+def a_bound(basis: dict[str, str]) -> Bound:
+    tool = ToolRef(name="edit", effect=Effect.ONCE, definition="d")
+    return Bound(tool=tool, title="t", arguments={}, digest="d", timeout_seconds=1, heartbeat_seconds=1, basis=basis)
 
 
 async def test_text_that_vanished_after_the_question_is_a_failure(workspace: Path) -> None:
@@ -288,12 +327,11 @@ async def test_text_that_vanished_after_the_question_is_a_failure(workspace: Pat
     assert (workspace / "a.txt").read_text() == "z\n"
 
 
-@pytest.mark.parametrize("seen", [{}, {"a.txt": digest(b"x\n")}])
-async def test_file_that_vanished_after_the_question_is_a_failure(workspace: Path, seen: dict[str, str]) -> None:
+async def test_file_that_vanished_after_the_question_is_a_failure(workspace: Path) -> None:
     (workspace / "a.txt").write_text("x\n")
     invocation = edit(workspace, "x", "y")
     (workspace / "a.txt").unlink()
-    assert (await failure(invocation, FakeRun(seen=seen))).type in ("edit_failed", "file_not_readable")
+    assert (await failure(invocation)).type in ("edit_failed", "file_not_readable")
     assert os.listdir(workspace) == []
 
 
@@ -324,9 +362,8 @@ async def test_S37_link_inside_is_followed_and_kept(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["edit", "write_file"])
-@pytest.mark.parametrize("seen", [{}, {"a.txt": digest(b"x\n")}])
 async def test_S37_file_swapped_for_a_link_after_the_question_leads_nowhere(
-    workspace: Path, tmp_path: Path, name: str, seen: dict[str, str]
+    workspace: Path, tmp_path: Path, name: str
 ) -> None:
     outside = tmp_path / "outside.txt"
     outside.write_text("x\n")
@@ -335,7 +372,7 @@ async def test_S37_file_swapped_for_a_link_after_the_question_leads_nowhere(
     (workspace / "a.txt").unlink()
     (workspace / "a.txt").symlink_to(outside)
     with pytest.raises((ValueError, ToolFailure)):
-        await invocation.execute(FakeRun(seen=seen))
+        await invocation.execute(FakeRun())
     assert outside.read_text() == "x\n"
 
 

@@ -19,7 +19,7 @@ BEAT_LIMIT = 8_192
 
 
 def live_run() -> LiveRun:
-    run = LiveRun("org/turn", "b100c1000", workspace=Path("/w"), seen={"a.txt": "d1"}, host=HOST)
+    run = LiveRun("org/turn", "b100c1000", workspace=Path("/w"), host=HOST)
     run.started(4_194_304)
     return run
 
@@ -120,7 +120,6 @@ def test_run_that_put_nothing_out_has_no_part() -> None:
 def test_run_knows_its_call_and_what_the_turn_saw() -> None:
     run = live_run()
     assert (run.call_id, run.key, run.workspace) == ("b100c1000", "org/turn/b100c1000", Path("/w"))
-    assert (run.seen("a.txt"), run.seen("b.txt")) == ("d1", None)
 
 
 @pytest.mark.parametrize("text", ["half \ud800", "\udcff"])
@@ -142,7 +141,7 @@ async def ask(runs: LiveRuns, turn: str, call: str) -> LiveOutput | None:
 
 async def test_S32_worker_is_asked_for_the_end_of_a_call_that_runs_on_it() -> None:
     runs = LiveRuns(HOST)
-    with runs.running("turn", "b1c1", workspace=Path(), seen={}) as run:
+    with runs.running("turn", "b1c1", workspace=Path()) as run:
         run.write("\x1b[1m" + "é" * 200_000 + "end")
         output = await ask(runs, "turn", "b1c1")
         assert output is not None
@@ -156,9 +155,9 @@ async def test_S32_worker_is_asked_for_the_end_of_a_call_that_runs_on_it() -> No
 
 async def test_S32_second_attempt_of_a_call_is_not_forgotten_when_the_first_ends() -> None:
     runs = LiveRuns(HOST)
-    first = runs.running("turn", "b1c1", workspace=Path(), seen={})
+    first = runs.running("turn", "b1c1", workspace=Path())
     first.__enter__().write("first")
-    with runs.running("turn", "b1c1", workspace=Path(), seen={}) as second:
+    with runs.running("turn", "b1c1", workspace=Path()) as second:
         second.write("second")
         first.__exit__(None, None, None)
         output = await ask(runs, "turn", "b1c1")
@@ -168,6 +167,6 @@ async def test_S32_second_attempt_of_a_call_is_not_forgotten_when_the_first_ends
 
 async def test_call_that_breaks_is_forgotten_too() -> None:
     runs = LiveRuns(HOST)
-    with pytest.raises(RuntimeError), runs.running("turn", "b1c1", workspace=Path(), seen={}):
+    with pytest.raises(RuntimeError), runs.running("turn", "b1c1", workspace=Path()):
         raise RuntimeError
     assert await ask(runs, "turn", "b1c1") is None

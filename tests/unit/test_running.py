@@ -51,7 +51,7 @@ class Bench:
 
     async def run(self, work: Work, seconds: float = 10, *, repeatable: bool = False) -> CallOutcome:
         async def activity() -> CallOutcome:
-            live = LiveRun("turn", "b1c1", workspace=Path(), seen={})
+            live = LiveRun("turn", "b1c1", workspace=Path())
             return await run_tool(Doing(work), live, seconds=seconds, repeatable=repeatable, outputs=self.outputs)
 
         async with asyncio.timeout(10):
@@ -187,7 +187,7 @@ async def test_S33_long_result_of_any_tool_is_bounded(bench: Bench) -> None:
 
 
 async def test_many_small_writes_are_cheap() -> None:
-    live = LiveRun("turn", "b1c1", workspace=Path(), seen={})
+    live = LiveRun("turn", "b1c1", workspace=Path())
     for _ in range(20_000):
         live.write("0123456789")
     assert live.live().total == 200_000

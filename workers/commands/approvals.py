@@ -181,11 +181,13 @@ async def _decide_all(
     from holdfast.errors import DecisionRefused, HoldfastError, NoWorker, ServerUnavailable, TurnNotFound
 
     told: list[dict[str, Any]] = []
+    said: list[str] = []
     code = 0
     for approval, digest in chosen.items():
         try:
             stop = approval in stops
-            answer = await holdfast.decide(approval, outcome, digest=digest, stop_turn=stop, **details)
+            meant = await _meant(holdfast, approval, details) if outcome == "respond" else details
+            answer = await holdfast.decide(approval, outcome, digest=digest, stop_turn=stop, **meant)
         except (DecisionRefused, TurnNotFound, NoWorker) as error:
             told.append({"approval_id": approval, "counted": False, "error": str(error), "code": _reason(error)})
             note(f"holdfast: {plain(str(error))}")
@@ -204,11 +206,21 @@ async def _decide_all(
                 "by_signal": answer is None,
             }
         )
-        if not json:
-            say(_sentence(plain(approval), answer.status if answer else None))
+        said.append(_sentence(plain(approval), answer.status if answer else None))
+    # After the last decision: whoever stops reading stops no decision.
     if json:
         emit({"decisions": told})
+    elif said:
+        say("\n".join(said))
     return code
+
+
+async def _meant(holdfast: Holdfast, approval: str, details: dict[str, Any]) -> dict[str, Any]:
+    """An option's number stands for the option, where the question is known."""
+    from holdfast.workers.questions import chosen
+
+    asked = next((item for item in await holdfast.inbox() if item.approval_id == approval), None)
+    return {**details, "content": chosen(asked, details["content"])} if asked and asked.options else details
 
 
 def _sentence(approval: str, status: str | None) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.activities.catalogue.registry import Entry, Registry
 
 tools = typer.Typer(
-    help="The tools that a worker on this machine has.",
+    help="The tools that a worker started here has.",
     epilog=example("holdfast tools", "holdfast tools show shell"),
     rich_markup_mode=None,
 )
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 @tools.callback(invoke_without_command=True)
 def default(context: typer.Context, json: Json = False) -> None:
-    """The tools that a worker on this machine has."""
+    """The tools that a worker started here has."""
     if context.invoked_subcommand is None:
         list_tools(json)
 
@@ -172,20 +172,31 @@ def _described(entry: Entry) -> dict[str, Any]:
 
 
 def _parameters(schema: dict[str, Any]) -> list[str]:
-    """One line per parameter."""
+    """One line per parameter: what it is called, what it is, whether it must be there."""
     properties, required = schema.get("properties"), schema.get("required")
     needed = required if isinstance(required, list) else []
-    lines = []
-    for name, spec in properties.items() if isinstance(properties, dict) else ():
-        spec = spec if isinstance(spec, dict) else {}
-        must = "required" if name in needed else f"default {spec['default']!r}" if "default" in spec else "optional"
-        lines.append(f"{name:18} {spec.get('description', '')} ({must})")
-    return lines
+    known = properties.items() if isinstance(properties, dict) else ()
+    return [_parameter(name, spec if isinstance(spec, dict) else {}, name in needed) for name, spec in known]
+
+
+def _parameter(name: str, spec: dict[str, Any], required: bool) -> str:
+    import json
+
+    default = f"default {json.dumps(spec['default'])}" if spec.get("default") is not None else ""
+    facts = ", ".join(filter(None, (_type(spec), "required" if required else default or "optional")))
+    return f"{name:18} {spec.get('description', '')} ({facts})"
+
+
+def _type(spec: dict[str, Any]) -> str:
+    if options := spec.get("enum"):
+        return "one of " + ", ".join(map(str, options))
+    if isinstance(spec.get("anyOf"), list):
+        return " or ".join(kind for item in spec["anyOf"] if (kind := _type(item)) and kind != "null")
+    return str(spec.get("type", ""))
 
 
 def _traits(entry: Entry) -> list[str]:
     traits = entry.declaration.traits
     lines = [f"Runs on task queue {traits.task_queue}."] if traits.task_queue else []
     lines += ["Its error cancels the calls beside it, where a turn says so."] if traits.aborts_siblings else []
-    lines += [f"Stopped after {entry.tool.timeout_seconds:g} seconds."]
     return lines

@@ -135,6 +135,18 @@ def with_options(usual: Settings, data: Path | None, workspace: Path | None) -> 
     )
 
 
+def _client_settings(data: Path | None) -> Settings:
+    """Settings for a command that only talks to a server: it runs nothing that a file names, so it goes on without."""
+    from holdfast.settings import Settings
+    from holdfast.trust import Untrusted
+
+    try:
+        return settings_of(data)
+    except Untrusted as error:
+        note(f"Left out: {error}.")
+        return with_options(Settings(), data, None)
+
+
 async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:
     """A client for one command."""
     from holdfast.client import Holdfast
@@ -143,7 +155,7 @@ async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:
     from holdfast.workers.connecting import connect
 
     logs.silence()
-    settings = settings_of(data)
+    settings = _client_settings(data)
     client = await connect(settings, HoldfastPlugin(settings), address=address)
     return Holdfast(client, task_queue=settings.task_queue)
 

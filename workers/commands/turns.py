@@ -27,7 +27,11 @@ if TYPE_CHECKING:
     from holdfast.turns import TurnInput
     from holdfast.views import TurnView
 
-turns = typer.Typer(help="Turns: start, show, watch, cancel, feed.", no_args_is_help=True, rich_markup_mode=None)
+turns = typer.Typer(
+    help="Turns: start, watch, show, output, cancel; submit further batches.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 CallsFile = Annotated[
     str | None, typer.Option("--calls", metavar="FILE|-", help='JSON: [{"tool": …, "arguments": {…}}]; - is stdin.')
