@@ -9,11 +9,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast import BlobPart, DataPart, Effect, Result, Run, TextPart, Turn, TurnInput, TurnView, tool
+from holdfast import BlobPart, DataPart, Effect, Result, Run, TextPart, TurnInput, tool
 from holdfast.configuration import DiscoverySettings
 from holdfast.testing import decide_all, request, until
 from tests.support.engine import Engine
-from tests.support.waiting import done, executing, waiting
+from tests.support.waiting import asked, done, executing, waiting
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 200
 
@@ -47,17 +47,12 @@ async def test_S22_what_changed_under_an_approved_diff_is_asked_about_again(both
         [first] = (await until(lambda: waiting(turn, 1))).approvals
         await asyncio.to_thread(file.write_text, "IMPORTANT")
         await both.holdfast.approve(first.approval_id, digest=first.digest)
-        [second] = (await until(lambda: _asked_again(turn))).approvals
+        [second] = (await until(lambda: asked(turn, "b1c1", 2))).approvals
         assert await asyncio.to_thread(file.read_text) == "IMPORTANT"
         assert "-IMPORTANT" in (second.diff or "")
         await both.holdfast.approve(second.approval_id, digest=second.digest)
         assert (await turn.result()).responses[0].status == "success"
     assert file.read_text() == "mine"
-
-
-async def _asked_again(turn: Turn) -> TurnView | None:
-    view = await waiting(turn, 1)
-    return view if view and view.approvals[0].approval_id.endswith("/2") else None
 
 
 async def test_S34_bytes_are_kept_in_a_file_and_travel_by_reference(engine: Engine) -> None:

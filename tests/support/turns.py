@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 from holdfast import CallRequest, Effect, Run, Turn, TurnInput
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
 from tests.support.engine import Engine
-from tests.support.waiting import done, executing, waiting
+from tests.support.waiting import asked, done, executing, waiting
 
 Play = Callable[[Engine], Awaitable[Turn]]
 
@@ -168,18 +168,28 @@ async def question_answered(engine: Engine) -> Turn:
 
 
 async def file_read_and_edited(engine: Engine) -> Turn:
-    """What a turn saw of a file counts for its later calls: an edit, and one that comes too late."""
-    (engine.workspace / "a.txt").write_text("one two")
+    """What a turn saw of a file counts for its later calls: two edits, one of a file that changed meanwhile."""
+    file = engine.workspace / "a.txt"
+    await asyncio.to_thread(file.write_text, "one two")
     edit = request("edit", path="a.txt", old_text="two", new_text="2 two")
     turn = await engine.start(TurnInput(batches=((request("read_file", path="a.txt"),), (edit, edit)), keep_open=True))
     for item in (await until(lambda: waiting(turn, 2))).approvals:
         await engine.holdfast.approve(item.approval_id)
     await until(lambda: done(turn, "b2"))
-    (engine.workspace / "a.txt").write_text("changed two")
+    await asyncio.to_thread(file.write_text, "changed two")
     await turn.submit([edit])
-    view = await until(lambda: waiting(turn))
-    await engine.holdfast.approve(view.approvals[0].approval_id)
     await turn.finish()
+    return turn
+
+
+async def file_changed_under_approval(engine: Engine) -> Turn:
+    """A diff that is no longer true when it is approved is asked about again."""
+    turn = await engine.start(TurnInput(batches=((request("write_file", path="b.txt", content="mine"),),)))
+    [item] = (await until(lambda: waiting(turn))).approvals
+    await asyncio.to_thread((engine.workspace / "b.txt").write_text, "theirs")
+    await engine.holdfast.approve(item.approval_id)
+    await until(lambda: asked(turn, "b1c1", 2))
+    await engine.holdfast.approve(f"{turn.id}/b1c1/2")
     return turn
 
 
@@ -208,6 +218,7 @@ PLAYS: dict[str, Play] = {
         large_payloads,
         question_answered,
         file_read_and_edited,
+        file_changed_under_approval,
         call_that_runs_elsewhere,
     )
 }

@@ -28,3 +28,10 @@ async def speaking(turn: Turn, words: str = "") -> bool:
     view = await turn.view()
     calls = view.batch.calls if view.batch else ()
     return any(call.live_output and words in call.live_output for call in calls)
+
+
+async def asked(turn: Turn, call_id: str, revision: int) -> TurnView | None:
+    """The view, once this call has been asked about so often."""
+    view = await waiting(turn)
+    wanted = f"/{call_id}/{revision}"
+    return view if view and any(item.approval_id.endswith(wanted) for item in view.approvals) else None
