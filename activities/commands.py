@@ -37,7 +37,7 @@ class Command:
 
 def environment(added: Mapping[str, str], *, inherit: bool = True) -> dict[str, str]:
     """What a command finds in its environment: ours without what is only ours, and what was added."""
-    names = [name for name in os.environ if not name.startswith(OURS)]
+    names = [name for name in os.environ if not name.upper().startswith(OURS)]
     kept = {name: os.environ[name] for name in names if inherit or name in USUAL or name.startswith("LC_")}
     return {**kept, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", **added}
 

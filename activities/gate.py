@@ -16,7 +16,7 @@ from holdfast.activities.catalogue.schemas import InvalidArguments
 from holdfast.activities.running import contained
 from holdfast.approvals import ApprovalId, Decision, Outcome, call_digest
 from holdfast.calls import CallRequest
-from holdfast.content import CallError, said, shorten
+from holdfast.content import CallError, encodable, said, shorten
 from holdfast.errors import BadInput
 from holdfast.suggestions import did_you_mean
 from holdfast.tools import Invocation
@@ -102,7 +102,7 @@ class Gate:
             concurrency_safe=_safe(invocation),
             timeout_seconds=tool.timeout_seconds,
             heartbeat_seconds=tool.heartbeat_seconds,
-            basis=dict(await asyncio.to_thread(invocation.basis)),
+            basis={encodable(path): digest for path, digest in (await asyncio.to_thread(invocation.basis)).items()},
         )
         confirmation = await invocation.should_confirm()
         if confirmation is None:

@@ -92,7 +92,11 @@ class LiveRun:
 
     def partial(self) -> tuple[Part, ...]:
         """What was put out before the end came."""
-        return (TextPart(text=plain(self._tail.text)),) if self._tail.total else ()
+        if not self._tail.total:
+            return ()
+        text, missing = plain(self._tail.text), self._tail.total - TAIL_KEPT
+        before = f"… [{missing:,} characters before this were not kept] …\n" if missing > 0 else ""
+        return (TextPart(text=before + text),)
 
 
 def _fitting(text: str, most: int) -> str:

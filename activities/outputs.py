@@ -15,7 +15,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from holdfast.content import HEAD_SHARE, OUTPUT_LIMIT, BlobPart, Part, Result, TextPart, joined, shorten, truncate
+from holdfast.content import (
+    HEAD_SHARE,
+    OUTPUT_LIMIT,
+    BlobPart,
+    Part,
+    Result,
+    TextPart,
+    encodable,
+    joined,
+    shorten,
+    truncate,
+)
 
 SAVED_LIMIT = 5_000_000_000
 """Bytes of one whole output that are kept."""
@@ -74,16 +85,22 @@ class OutputStore:
         kept = tuple(self._kept(part) if isinstance(part, BlobPart) else part for part in parts)
         if len(kept) <= PARTS_LIMIT and sum(len(part.text) for part in kept) <= self.limit + _noted(kept):
             return kept
-        text = "\n".join(part.text for part in kept)
         blobs = tuple(part for part in kept if isinstance(part, BlobPart))[:PARTS_LIMIT]
-        return (self._shortened(text), *blobs)
+        known = [part for part in kept if isinstance(part, TextPart) and part.whole]
+        others = sum(len(part.text) for part in kept if part not in known)
+        if len(known) == 1 and len(kept) <= PARTS_LIMIT and others <= self.limit // 2:
+            room = self.limit - others
+            squeezed = _squeezed(known[0], room)
+            return tuple(squeezed if part is known[0] else part for part in kept)
+        return (self._shortened("\n".join(part.text for part in kept)), *blobs)
 
     def bounded_result(self, result: object) -> Result:
         """A tool's result within the limits. What is no result at all becomes text: tools are other people's code."""
         if not isinstance(result, Result):
             result = Result.of(_text(result))
         display = truncate(result.display, self.limit) if result.display else None
-        seen = dict(list(result.seen.items())[:SEEN_LIMIT])
+        known = list(result.seen.items())[:SEEN_LIMIT]
+        seen = {encodable(path): digest for path, digest in known if len(path) <= 4_096 and len(digest) <= 64}
         return Result(parts=self.bounded(result.parts), display=display, seen=seen)
 
     def _shortened(self, text: str) -> TextPart:
@@ -94,12 +111,19 @@ class OutputStore:
 
     def _kept(self, blob: BlobPart) -> BlobPart:
         """A part whose bytes are in a file, if they can be, and whose description is short."""
-        whole = blob.whole if len(blob.whole or "") <= NOTE_LIMIT else ""
+        whole = blob.whole if blob.whole is None or self.kept(blob.whole) else ""
         if blob.data is not None:
             whole = "" if len(blob.data) > BLOB_LIMIT else self._save(blob.data, suffix(blob.media_type))
         name = shorten(blob.name, DESCRIBED) if blob.name else blob.name
-        described = {"media_type": shorten(blob.media_type, DESCRIBED), "name": name}
+        described = {"media_type": shorten(blob.media_type, DESCRIBED), "name": name, "digest": blob.digest[:64]}
         return blob.model_copy(update={**described, "whole": whole, "data": None})
+
+
+def _squeezed(part: TextPart, room: int) -> TextPart:
+    """A text that was already cut, cut further to leave room for others; its whole stays where it is."""
+    head = int(room * HEAD_SHARE)
+    text = joined(part.text[:head], part.text[len(part.text) - (room - head) :], None, whole=part.whole)
+    return TextPart(text=text, whole=part.whole)
 
 
 def _noted(parts: tuple[Part, ...]) -> int:

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,8 @@ MARKER = "HOLDFAST_CALL"
 TERM_SECONDS = 2.0
 KILL_SECONDS = 5.0
 POLL_SECONDS = 0.02
+_LOOKING = ThreadPoolExecutor(4, "holdfast-processes")
+"""Not the threads that everything else shares: a stop must not wait for slow files."""
 
 
 async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
@@ -43,7 +46,8 @@ async def _gone(group: int, key: str, number: signal.Signals, seconds: float) ->
     """Send the signal, again to whoever appears meanwhile, until nobody is left or time is up."""
     told: set[int] = set()
     deadline = time.monotonic() + seconds
-    while members := await asyncio.to_thread(_members, group, key):
+    loop = asyncio.get_running_loop()
+    while members := await loop.run_in_executor(_LOOKING, _members, group, key):
         if time.monotonic() > deadline:
             return False
         for pid in members - told:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from temporalio import activity
 
 from holdfast.activities.live import LiveRun
 from holdfast.activities.outputs import OutputStore
-from holdfast.content import CallError, said
+from holdfast.content import CallError, Part, said, shorten
 from holdfast.tools import Invocation, ToolFailure
 from holdfast.verdicts import CallOutcome, Failed, Finished, Stopped
 
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 BEAT_SECONDS = 0.4
 """Between heartbeats. A stop reaches the tool on a heartbeat's answer, so this bounds how late it hears (S17)."""
+TYPE_LIMIT = 200
+"""Characters of an error's type."""
 STOP_SECONDS = 20.0
 """How long a tool may take to stop before it is left behind."""
 
@@ -77,10 +80,14 @@ async def _timed_out(tool: asyncio.Task[object], run: LiveRun, seconds: float, o
     tool.cancel()
     deadline = time.monotonic() + STOP_SECONDS
     while not tool.done() and time.monotonic() < deadline:
-        await asyncio.wait({tool}, timeout=BEAT_SECONDS)
+        with suppress(asyncio.CancelledError):  # it is being stopped already
+            await asyncio.wait({tool}, timeout=BEAT_SECONDS)
         activity.heartbeat(run.beat())
+    if tool.done() and not tool.cancelled() and tool.exception() is None:
+        return _outcome(tool, run, None, outputs)  # it finished all the same, and nobody gains by not knowing
     message = f"The call was stopped: it ran longer than its limit of {seconds:g} seconds"
-    return Failed(error=CallError(type="timeout", message=message), parts=outputs.bounded(run.partial()))
+    left = "" if tool.done() else ". It did not stop, and may still be running"
+    return Failed(error=CallError(type="timeout", message=message + left), parts=outputs.bounded(run.partial()))
 
 
 def _outcome(tool: asyncio.Task[object], run: LiveRun, stopping: str | None, outputs: OutputStore) -> CallOutcome:
@@ -95,11 +102,20 @@ def _outcome(tool: asyncio.Task[object], run: LiveRun, stopping: str | None, out
         return Failed(error=CallError(type="cancelled_inside", message=message), parts=partial)
     if tool.cancelled():
         return Stopped(reason=stopping or "", parts=partial)
+    try:
+        return _made(tool, outputs, partial)
+    except Exception as error:  # it has run: failing here would run it again
+        message = f"The tool ran, but what it gave back cannot be used: {said(error)}"
+        return Failed(error=CallError(type="bad_result", message=message), parts=partial)
+
+
+def _made(tool: asyncio.Task[object], outputs: OutputStore, partial: tuple[Part, ...]) -> CallOutcome:
     error = tool.exception()
     if error is None:
         return Finished(result=outputs.bounded_result(tool.result()))
     if isinstance(error, ToolFailure):
-        parts = outputs.bounded(error.parts) or partial
-        return Failed(error=CallError(type=error.type, message=said(error, 4_000)), parts=parts)
+        parts = outputs.bounded(tuple(error.parts or ())) or partial
+        kind = shorten(str(error.type), TYPE_LIMIT)
+        return Failed(error=CallError(type=kind, message=said(error, 4_000)), parts=parts)
     name = type(error).__name__
     return Failed(error=CallError(type=name, message=f"{name}: {said(error, 4_000)}"), parts=partial)

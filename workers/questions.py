@@ -16,6 +16,7 @@ from holdfast.workers.cutting import LINE_LIMIT, cut_lines
 from holdfast.workers.render import ago, diff, line, prose, quoted
 
 QUESTION = "question"
+OTHERS_LIMIT = 1_000
 QUESTION_LINES = 60
 """Lines of a command or a diff in a question: what is asked must not scroll away."""
 
@@ -45,13 +46,14 @@ def question(approval: ApprovalView, *, heading: str | None = None, more: str | 
         parts.append(Text("\n".join(f"  $ {row}" for row in rows), "yellow"))
     elif approval.diff is not None:
         parts.append(diff(approval.diff, QUESTION_LINES))
-    elif approval.arguments:
-        parts.append(Text(f"  {line(approval.arguments, 1_000)}"))
+    if approval.others:
+        parts.append(Text(f"  with {line(approval.others, OTHERS_LIMIT)}", "yellow"))
     if len(approval.programs) > 1:
         parts.append(Text(f"  runs: {line(', '.join(approval.programs), 500)}", "dim"))
     if approval.server or approval.urls:
         parts.append(Text("  " + line(" ".join(filter(None, [approval.server, *approval.urls])), 500)))
-    if approval.cut or any(_too_long(text) for text in (approval.command, approval.diff)):
+    long = len(approval.others) > OTHERS_LIMIT
+    if approval.cut or long or any(_too_long(text) for text in (approval.command, approval.diff)):
         parts.append(Text(f"  cut: {more or _see_all(approval)}", "bold"))
     return Group(*parts)
 
@@ -78,8 +80,8 @@ def _see_all(approval: ApprovalView) -> str:
 
 def whole(approval: ApprovalView) -> str:
     """All of what a person is asked to decide on, as text."""
-    details = [approval.question, approval.command, approval.diff, approval.arguments]
-    parts = [approval.title, next((text for text in details if text), ""), approval.server or "", *approval.urls]
+    details = [approval.question, approval.command, approval.diff, approval.others]
+    parts = [approval.title, *(text or "" for text in details), approval.server or "", *approval.urls]
     return visible("\n\n".join(part for part in parts if part)) + "\n"
 
 
@@ -92,6 +94,7 @@ def whole_approval(turn_id: str, call: Call) -> ApprovalView:
     """All of what a person is shown of a call, where a view is cut."""
     shown = call.confirmation
     arguments = call.bound.arguments if call.bound else {}
+    untold = {name: value for name, value in arguments.items() if not shown or name not in shown.told}
     return ApprovalView(
         approval_id=str(ApprovalId(turn_id, call.id, call.revision)),
         digest=call.bound.digest if call.bound else "",
@@ -108,6 +111,7 @@ def whole_approval(turn_id: str, call: Call) -> ApprovalView:
         options=shown.options if shown else (),
         other=shown.other if shown else True,
         arguments=json.dumps(arguments, ensure_ascii=False),
+        others=json.dumps(untold, ensure_ascii=False) if untold else "",
     )
 
 

@@ -54,7 +54,8 @@ class WorkerProcess:
     async def start(self) -> str:
         """Start it; the line with which it says that it polls."""
         settings = self._settings
-        command = [sys.executable, "-m", "holdfast.workers.cli", *_same_file(settings)]
+        # -P: a file in the current folder, which may be the workspace, is no module of ours.
+        command = [sys.executable, "-P", "-m", "holdfast.workers.cli", *_same_file(settings)]
         command += ["worker", "--embedded", *self._options]
         env = {
             **os.environ,
@@ -72,7 +73,7 @@ class WorkerProcess:
         discovering = max((source.timeout_seconds for source in settings.discovery), default=0)
         try:
             async with asyncio.timeout(READY_SECONDS + discovering):
-                line = await self._read_line()
+                line = await self._ready_line()
         except TimeoutError:
             pass
         finally:
@@ -88,13 +89,19 @@ class WorkerProcess:
         if self._process:
             await stop(self._process, STOP_SECONDS + 2)
 
-    async def _read_line(self) -> str:
+    async def _ready_line(self) -> str:
+        """The line that says it polls; empty when it ends before. Modules it imports may print anything."""
         assert self.process.stdout
-        return (await self.process.stdout.readline()).decode("utf-8", "replace").strip()
+        while data := await self.process.stdout.readline():
+            line = data.decode("utf-8", "replace").strip()
+            if line.startswith(READY):
+                return line
+        return ""
 
     async def _discard_output(self) -> None:
         """A full pipe would block it."""
-        while await self._read_line():
+        assert self.process.stdout
+        while await self.process.stdout.read(65_536):
             pass
 
 

@@ -77,6 +77,7 @@ class _Asking(Invocation):
             question=given.question,
             options=options,
             other=given.allow_other,
+            told=("question", "options", "allow_other"),
         )
 
     async def execute(self, run: Run) -> Result:

@@ -22,6 +22,8 @@ from holdfast.content import Result
 from holdfast.tools import Effect, Invocation, Run, Strict, Tool, ToolFailure
 
 LINES_SHOWN = 10
+HINT_LIMIT = 1_000_000
+"""Bytes of a file that is searched once more, for a hint."""
 
 
 class Edit(Tool):
@@ -44,7 +46,7 @@ class Edit(Tool):
         expected_count: int = Field(default=1, ge=1, description="How often `old_text` occurs; each is replaced")
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a file that holds the text; ValueError tells a model what is there instead."""
+        """Bind to a file; whether it holds the text is looked up when somebody is to be asked."""
         room = Workspace(workspace)
         place = room.place(arguments.path)
         if arguments.old_text == arguments.new_text:
@@ -54,9 +56,7 @@ class Edit(Tool):
             raise ValueError(f"{arguments.path!r} does not exist: use write_file to create it, in a batch before this")
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{arguments.path!r} is not a file, but a folder, pipe or device")
-        editing = _Editing(arguments, place, room)
-        editing.change()
-        return editing
+        return _Editing(arguments, place, room)
 
 
 class _Change(NamedTuple):
@@ -78,7 +78,9 @@ class _Editing(Invocation):
 
     async def should_confirm(self) -> Confirmation | None:
         change = await asyncio.to_thread(self.change)
-        return Confirmation(kind="edit", title=self.describe(), path=self._place, diff=_diff(self._place, change))
+        told = ("path", "old_text", "new_text", "expected_count")
+        diff = await asyncio.to_thread(_diff, self._place, change)
+        return Confirmation(kind="edit", title=self.describe(), path=self._place, diff=diff, told=told)
 
     async def execute(self, run: Run) -> Result:
         try:
@@ -88,7 +90,8 @@ class _Editing(Invocation):
         await asyncio.to_thread(replace, self._workspace, self._place, change.after)
         count = self._arguments.expected_count
         words = f"Edited {self._place} ({count:,} replacement{'s' * (count > 1)})."
-        return written(self._place, change.after, words, _diff(self._place, change))
+        diff = await asyncio.to_thread(_diff, self._place, change)
+        return written(self._place, change.after, words, diff)
 
     def change(self) -> _Change:
         """The file as it is and as it would be; ValueError when the text is not there as often as was said."""
@@ -142,7 +145,7 @@ def _positions(content: bytes, old: bytes) -> list[int]:
 
 def _hint(content: bytes, old: bytes) -> str:
     """Why it may have been missed: the same words with other white space are there."""
-    if b" ".join(old.split()) in b" ".join(content.split()):
+    if len(content) <= HINT_LIMIT and b" ".join(old.split()) in b" ".join(content.split()):
         return ", though it does with other white space"
     return ""
 

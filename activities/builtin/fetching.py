@@ -94,7 +94,7 @@ class _Fetching(Invocation):
         return True
 
     async def should_confirm(self) -> Confirmation | None:
-        return Confirmation(kind="info", title=self.describe(), urls=(str(self._url),))
+        return Confirmation(kind="info", title=self.describe(), urls=(str(self._url),), told=("url",))
 
     async def execute(self, run: Run) -> Result:
         page = _Page(self._url)

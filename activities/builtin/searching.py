@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import groupby, islice
@@ -30,6 +30,9 @@ from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure
 
 SEARCH_SECONDS = 50.0
 """Shorter than the tool's own limit, so that what was found until then is not lost."""
+AT_ONCE = 4
+"""Searches of one worker: each holds many files open, and others need theirs."""
+_SEARCHING = ThreadPoolExecutor(AT_ONCE, "holdfast-search")
 TEXT_LIMIT = 1_000_000
 """Characters of an answer."""
 
@@ -100,12 +103,10 @@ class _Search(Invocation):
     async def execute(self, run: Run) -> Result:
         matcher = Matcher(self._engine, run)
         report = _Report(self._arguments.limit)
-        pool = ThreadPoolExecutor(1)  # not the shared one: ending a process needs a thread of that
-        work = asyncio.get_running_loop().run_in_executor(pool, self._search, matcher, report)
-        pool.shutdown(wait=False)
+        work = _SEARCHING.submit(self._search, matcher, report)
         try:
             async with asyncio.timeout(SEARCH_SECONDS):
-                await asyncio.shield(work)
+                await asyncio.shield(asyncio.wrap_future(work))
         except TimeoutError:
             await to_the_end(_end(matcher, work))
             message = f"The search was stopped after {SEARCH_SECONDS:g} seconds: simplify the pattern or narrow path"
@@ -216,8 +217,9 @@ class _Report:
         yield from self.notes
 
 
-async def _end(matcher: Matcher, work: asyncio.Future[None]) -> None:
-    """The process is gone, and then the thread that waited for it."""
+async def _end(matcher: Matcher, work: Future[None]) -> None:
+    """The process is gone, and then the thread that waited for it; one that has not begun never does."""
     await matcher.stop()
-    with suppress(Exception):
-        await work
+    if not work.cancel():
+        with suppress(Exception):
+            await asyncio.wrap_future(work)

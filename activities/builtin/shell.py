@@ -89,7 +89,9 @@ class _Running(Invocation):
 
     async def should_confirm(self) -> Confirmation | None:
         command = self._arguments.command
-        return Confirmation(kind="exec", title=self.describe(), command=command, programs=programs(command))
+        return Confirmation(
+            kind="exec", title=self.describe(), command=command, programs=programs(command), told=("command",)
+        )
 
     async def execute(self, run: Run) -> Result:
         spool = self._outputs.spool()

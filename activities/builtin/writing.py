@@ -90,7 +90,11 @@ class _Writing(Invocation):
         if not await asyncio.to_thread(self.basis):
             return None  # the file holds it already
         return Confirmation(
-            kind="edit", title=self.describe(), path=self._path, diff=await asyncio.to_thread(self._diff)
+            kind="edit",
+            title=self.describe(),
+            path=self._path,
+            diff=await asyncio.to_thread(self._diff),
+            told=("path", "content"),
         )
 
     async def execute(self, run: Run) -> Result:

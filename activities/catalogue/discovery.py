@@ -69,7 +69,7 @@ def _lowered(value: JsonValue, key: str = "") -> JsonValue:
     if isinstance(value, dict):
         return {name: _lowered(given, name) for name, given in value.items()}
     if isinstance(value, list):
-        return [_lowered(given) for given in value]
+        return [_lowered(given, key if key == "type" else "") for given in value]
     return value.lower() if key == "type" and isinstance(value, str) and value in _TYPES else value
 
 

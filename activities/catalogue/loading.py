@@ -5,8 +5,11 @@ declare, in this order. The first keeps its name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from holdfast.activities.builtin import builtin_tools
 from holdfast.activities.catalogue.discovery import discover
@@ -19,6 +22,7 @@ from holdfast.errors import BadInput
 from holdfast.settings import Settings
 from holdfast.tools import Tool
 
+T = TypeVar("T")
 NO_MCP = "this version does not connect to MCP servers yet"
 
 
@@ -45,9 +49,7 @@ def load_registry(settings: Settings, outputs: OutputStore, given: Iterable[Tool
 def _load_discovered(registry: Registry, sources: Sequence[DiscoverySettings], outputs: OutputStore) -> None:
     if not sources:
         return
-    # In a thread with a loop of its own: whoever builds a worker may be inside one.
-    with ThreadPoolExecutor(1) as thread:
-        found = thread.submit(asyncio.run, _discover_all(sources, outputs)).result()
+    found = _finished(_discover_all(sources, outputs))
     for source, tools in zip(sources, found, strict=True):
         name = f"discovery {source.name}"
         if isinstance(tools, BaseException):
@@ -58,6 +60,26 @@ def _load_discovered(registry: Registry, sources: Sequence[DiscoverySettings], o
                 registry.refuse(name, str(tool))
             else:
                 registry.offer(tool, name)
+
+
+def _finished(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives, on a loop of its own. A signal that ends us ends what it has started first."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_until_told(work))
+    with ThreadPoolExecutor(1) as thread:  # whoever builds a worker may be inside a loop
+        return thread.submit(asyncio.run, work).result()
+
+
+async def _until_told(work: Coroutine[Any, Any, T]) -> T:
+    task = asyncio.ensure_future(work)
+    with suppress(ValueError, RuntimeError):  # only the main thread hears of signals
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise SystemExit(128 + signal.SIGTERM) from None
 
 
 async def _discover_all(

@@ -24,6 +24,9 @@ from holdfast.tools import Declaration, Tool
 BUILT_IN = "built in"
 IN_CODE = "this program"
 NAME_LIMIT = 128
+DISPLAY_LIMIT = 200
+DESCRIPTION_LIMIT = 50_000
+_QUEUE = re.compile(r"(?!/_sys/)[^\x00-\x1f\x7f]{1,1000}")
 LONGEST_SECONDS = 7 * 24 * 3_600
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]*")
 
@@ -113,6 +116,7 @@ def _entry(tool: Tool, source: str) -> Entry:
                 f"a tool's name has at most {NAME_LIMIT} letters, digits and _ . : / -, not {shorten(name, 100)!r}"
             )
         _check_limits(tool)
+        _check_traits(declaration)
         return Entry(tool, declaration, schema_of(tool, declaration.parameters), source)
     except BadInput as error:
         raise BadInput(f"a tool from {source} cannot be used: {error}") from error
@@ -125,6 +129,17 @@ def _called(tool: Tool) -> str:
     """A tool by its name, if it has one, and its class."""
     name, kind = getattr(tool, "name", None), type(tool).__qualname__
     return f"{name!r} ({kind})" if isinstance(name, str) else kind
+
+
+def _check_traits(declaration: Declaration) -> None:
+    """What Temporal or a viewer could not take must fail here, not when a call runs."""
+    queue, shown = declaration.traits.task_queue, declaration.display_name or ""
+    if queue is not None and not _QUEUE.fullmatch(queue):
+        raise BadInput(f"its task_queue cannot be one: {shorten(queue, 100)!r}")
+    if len(shown) > DISPLAY_LIMIT or shown != plain(shown):
+        raise BadInput(f"its display_name has control characters, or over {DISPLAY_LIMIT} characters")
+    if len(declaration.description) > DESCRIPTION_LIMIT:
+        raise BadInput(f"its description is over {DESCRIPTION_LIMIT:,} characters")
 
 
 def _check_limits(tool: Tool) -> None:

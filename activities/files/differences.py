@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import takewhile
 from operator import eq
@@ -11,8 +12,8 @@ from operator import eq
 DIFF_LIMIT = 200_000
 """Characters of either side that may differ; above, no diff is drawn."""
 CONTEXT = 3
-COMPARED = 10_000_000
-"""Pairs of lines that are compared; above, the old lines stand together before the new, which costs nothing."""
+COMPARED = 1_000_000
+"""Pairs of equal lines that are weighed; above, the old lines stand together before the new, which costs nothing."""
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _HUNK = re.compile(r"^@@ -(\d+)((?:,\d+)?) \+(\d+)((?:,\d+)?) @@")
 
@@ -32,7 +33,7 @@ def difference(path: str, before: bytes | None, after: bytes) -> str:
     if max(sizes) > DIFF_LIMIT:
         return f"(too long for a diff: {sizes[0]:,} characters become {sizes[1]:,}, from line {start + 1:,} on)"
     names = ("/dev/null" if before is None else f"a/{path}", f"b/{path}")
-    compare = _replaced if len(old) * len(new) > COMPARED else difflib.unified_diff
+    compare = _replaced if _pairs(old, new) > COMPARED else difflib.unified_diff
     lines = (_moved(line, start) for line in compare(old, new, *names, n=CONTEXT))
     return "".join(map(_shown, lines))
 
@@ -53,6 +54,12 @@ def _replaced(old: list[str], new: list[str], before: str, after: str, *, n: int
     yield from (f"--- {before}\n", f"+++ {after}\n", f"@@ -1,{len(old)} +1,{len(new)} @@\n")
     yield from (f"-{line}" for line in old)
     yield from (f"+{line}" for line in new)
+
+
+def _pairs(old: list[str], new: list[str]) -> int:
+    """How many pairs of equal lines there are: what finding the longest common runs costs."""
+    here, there = Counter(old), Counter(new)
+    return sum(count * there[line] for line, count in here.items()) + len(old) + len(new)
 
 
 def _common(old: list[str], new: list[str]) -> tuple[int, int]:

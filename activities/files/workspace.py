@@ -36,6 +36,8 @@ class Workspace:
 
     def place(self, path: str) -> str:
         """Where `path` really is, relative to the root, links followed; it need not exist. ValueError when outside."""
+        if not self.root.is_dir():
+            raise ValueError("the workspace folder is gone")
         wanted = Path(self.relative(path))
         missing: list[str] = []
         while True:
@@ -89,12 +91,13 @@ class Workspace:
         with self._folder(place.parent) as folder:
             temporary = f".holdfast-{uuid4().hex}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
+            descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)  # the umask has its say
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(content)
                     file.flush()
-                    os.fchmod(file.fileno(), _mode(place.name, folder))
+                    if (mode := _mode(place.name, folder)) is not None:
+                        os.fchmod(file.fileno(), mode)
                     os.fsync(file.fileno())
                 os.replace(temporary, place.name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
@@ -127,11 +130,11 @@ class Workspace:
         return False
 
 
-def _mode(name: str, folder: int) -> int:
-    """The mode of the file that is replaced; that of an ordinary file when there is none."""
+def _mode(name: str, folder: int) -> int | None:
+    """Who may do what with the file that is replaced, but not run as its owner; None when there is none."""
     with suppress(FileNotFoundError):
-        return stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-    return 0o644
+        return stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) & 0o777
+    return None
 
 
 def printable(name: str) -> str:

@@ -12,8 +12,9 @@ import asyncio
 import re
 import socket
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ from holdfast.model import Data
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+_ASKING = ThreadPoolExecutor(32, "holdfast-names")
+"""Not the threads that everything else shares: a resolver may take its time."""
 CONNECT_SECONDS = 5.0
 """How long one of several addresses is tried before the next."""
 
@@ -193,7 +196,9 @@ def is_public(address: Address) -> bool:
 
 async def lookup(host: str, port: int) -> list[str]:
     """Ask the system's resolver."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    loop = asyncio.get_running_loop()
+    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await loop.run_in_executor(_ASKING, ask)
     return [str(entry[4][0]) for entry in found]
 
 

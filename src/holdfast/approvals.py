@@ -29,6 +29,8 @@ class Confirmation(Data):
     title: Text
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     """The arguments as they will execute."""
+    told: tuple[str, ...] = ()
+    """Names of arguments that the command, the diff, the url or the question already tells; the rest is shown as is."""
     command: Text | None = None
     programs: tuple[Text, ...] = ()
     diff: Text | None = None

@@ -161,10 +161,11 @@ def truncate(text: str, limit: int = OUTPUT_LIMIT, *, whole: str | None = None) 
     return joined(text[:head], text[len(text) - (limit - head) :], len(text) - limit, whole=whole)
 
 
-def joined(head: str, tail: str, omitted: int, *, whole: str | None = None) -> str:
+def joined(head: str, tail: str, omitted: int | None, *, whole: str | None = None) -> str:
     """The two ends of a long text with a line between them that says what is missing and where it is."""
     where = f"; the whole output is in {whole}" if whole else "" if whole is None else "; the rest could not be kept"
-    return f"{head}\n… [{omitted:,} characters left out{where}] …\n{tail}"
+    count = "more" if omitted is None else f"{omitted:,} characters"
+    return f"{head}\n… [{count} left out{where}] …\n{tail}"
 
 
 _ESCAPES = re.compile(

@@ -6,8 +6,10 @@ enough to travel as they are: nothing of them is kept in a file.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import cast
 from uuid import uuid4
@@ -26,16 +28,46 @@ def host_queue(task_queue: str) -> str:
     return f"{task_queue}-host-{uuid4().hex}"
 
 
-def host_worker(client: Client, live: LiveRuns) -> Worker:
-    """The worker that answers what this process is asked."""
-    return Worker(
-        _bare(client),
-        task_queue=live.host,
-        activities=[live.output],
-        max_concurrent_activities=5,
-        max_concurrent_activity_task_polls=1,
-        graceful_shutdown_timeout=timedelta(0),
-    )
+class Host:
+    """The worker that answers what this process is asked. It lives while any worker of the process does."""
+
+    def __init__(self, live: LiveRuns) -> None:
+        self._live = live
+        self._users = 0
+        self._worker: Worker | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def used_by(self, client: Client) -> AsyncIterator[None]:
+        """Answer at least until the end of the block."""
+        self._users += 1
+        if self._worker is None:
+            self._worker = self._made(client)
+            self._running = asyncio.create_task(self._worker.run())
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                await self._end()
+
+    def _made(self, client: Client) -> Worker:
+        return Worker(
+            _bare(client),
+            task_queue=self._live.host,
+            activities=[self._live.output],
+            max_concurrent_activities=5,
+            max_concurrent_activity_task_polls=1,
+            graceful_shutdown_timeout=timedelta(0),
+        )
+
+    async def _end(self) -> None:
+        worker, running = self._worker, self._running
+        self._worker = self._running = None
+        if worker and running:
+            with suppress(Exception):  # what it was asked is not worth failing for
+                await worker.shutdown()
+                await running
 
 
 async def ask_output(client: Client, host: str, call: RunningCall) -> LiveOutput | None:

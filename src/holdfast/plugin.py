@@ -22,7 +22,7 @@ from holdfast.activities.model import ModelActivities
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.tools import ToolActivities
 from holdfast.conversion import data_converter
-from holdfast.hosts import host_queue, host_worker
+from holdfast.hosts import Host, host_queue
 from holdfast.settings import Settings
 from holdfast.tools import Tool
 from holdfast.workflows.turn import TurnWorkflow
@@ -42,7 +42,7 @@ class HoldfastPlugin(SimplePlugin):
         self.outputs = OutputStore(self.settings.outputs, limits.output_characters, limits.saved_output_bytes)
         self._given = tuple(tools)
         self._live = LiveRuns(host_queue(self.settings.task_queue))
-        self._hosting = False
+        self._host = Host(self._live)
         super().__init__(
             "holdfast.Plugin",
             data_converter=lambda existing: data_converter(existing, self.settings.payloads),
@@ -72,12 +72,5 @@ class HoldfastPlugin(SimplePlugin):
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Answer what this process is asked while it runs calls."""
-        if self._hosting:
+        async with self._host.used_by(worker.client):
             await super().run_worker(worker, next)
-            return
-        self._hosting = True
-        try:
-            async with host_worker(worker.client, self._live):
-                await super().run_worker(worker, next)
-        finally:
-            self._hosting = False

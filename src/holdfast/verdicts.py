@@ -25,8 +25,8 @@ class Bound(Data):
     """As they will execute."""
     digest: str
     concurrency_safe: bool = False
-    timeout_seconds: float
-    heartbeat_seconds: float
+    timeout_seconds: float = Field(gt=0, allow_inf_nan=False)
+    heartbeat_seconds: float = Field(gt=0, allow_inf_nan=False)
     basis: dict[str, str] = Field(default_factory=dict)
     """Files the call would change, each with its digest when it was judged."""
 

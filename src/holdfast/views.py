@@ -51,6 +51,8 @@ class ApprovalView(Data):
     options: tuple[str, ...] = ()
     other: bool = True
     arguments: str = ""
+    others: str = ""
+    """The arguments that nothing else here tells, as JSON."""
     cut: bool = False
     """Something of it was too long to be shown here: the whole is had by call."""
     rule: str | None = None
@@ -124,7 +126,10 @@ def approval_view(
 ) -> ApprovalView:
     """What a person is shown about one waiting call."""
     shown = call.confirmation or Confirmation(kind="info", title=call.tool)
-    arguments, cut = _json(call.bound.arguments if call.bound else {}, min(detail, ARGUMENTS_LIMIT))
+    given = call.bound.arguments if call.bound else {}
+    arguments, cut = _json(given, min(detail, ARGUMENTS_LIMIT))
+    untold = {name: value for name, value in given.items() if name not in shown.told}
+    others, others_cut = _json(untold, detail) if untold else ("", False)
     return ApprovalView(
         approval_id=str(ApprovalId(turn_id, call.id, call.revision)),
         digest=call.bound.digest if call.bound else "",
@@ -141,7 +146,8 @@ def approval_view(
         options=tuple(_line(option, 200) for option in shown.options[:20]),
         other=shown.other,
         arguments=arguments,
-        cut=cut or any(len(text or "") > detail for text in (shown.command, shown.diff, shown.question)),
+        others=others,
+        cut=(cut and not shown.told) or others_cut or _any_longer(detail, shown.command, shown.diff, shown.question),
         rule=call.rule,
         since=since,
     )
@@ -248,6 +254,10 @@ def inbox_summary(turn_id: str, waiting: tuple[Call, ...], since: Mapping[str, d
 
 def _ends(text: str | None, limit: int) -> str | None:
     return None if text is None else visible(ends(text, limit))
+
+
+def _any_longer(limit: int, *texts: str | None) -> bool:
+    return any(len(text or "") > limit for text in texts)
 
 
 def _prose(text: str | None, limit: int) -> str | None:

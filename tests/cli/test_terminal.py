@@ -185,3 +185,13 @@ def test_without_a_pager_all_of_a_command_is_printed(home: Home) -> None:
         child.expect(KEYS)
         child.send("N")
         assert ended(child) == 1
+
+
+def test_S20_what_a_command_is_run_with_is_part_of_the_question(home: Home) -> None:
+    hidden = call("shell", command="true", environment={"BASH_ENV": "evil.sh"}, directory=".")
+    with terminal(home, "turn", "start", "--calls", calls_file(home, "with.json", hidden), "--wait") as child:
+        child.expect(r"\$ true")
+        child.expect(r'with \{"directory": ".", "environment": \{"BASH_ENV": "evil.sh"\}')
+        child.expect(KEYS)
+        child.send("N")
+        assert ended(child) == 1

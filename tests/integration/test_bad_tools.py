@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from holdfast import Confirmation, Invocation, Run, TurnInput
+from holdfast import BlobPart, Confirmation, Effect, Invocation, Result, Run, ToolFailure, TurnInput, tool
 from holdfast.testing import FakeTool, request, until
 from tests.support.engine import Engine
 from tests.support.waiting import executing
@@ -153,3 +154,60 @@ def _commands(line: bytes) -> list[str]:
             except OSError:
                 continue
     return found
+
+
+BAD_RESULTS: list[Callable[[], Any]] = [
+    lambda: ToolFailure(404, "not a name"),  # type: ignore[arg-type]
+    lambda: ToolFailure("x", "y", parts=["a"]),  # type: ignore[arg-type]
+    lambda: ToolFailure("x", "y", parts=None),  # type: ignore[arg-type]
+    lambda: ToolFailure("x" * 5_000_000, "y"),
+    lambda: Result.model_construct(parts=("a",), seen=7),
+    lambda: Result(seen={"p" * 100_000: "d" * 100_000}),
+    lambda: BlobPart(media_type="image/png", size=1, digest="d" * 1_000_000, whole="/etc/passwd"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BAD_RESULTS)))
+async def test_S7_whatever_a_tool_gives_back_it_runs_once_and_is_answered(engine: Engine, number: int) -> None:
+    runs = []
+
+    async def body(arguments: dict[str, Any], run: Run) -> Any:
+        runs.append(run)
+        made = BAD_RESULTS[number]()
+        if isinstance(made, Exception):
+            raise made
+        return Result(parts=(made,)) if isinstance(made, BlobPart) else made
+
+    async with engine.worker(FakeTool("bad", body, effect=Effect.READ), ECHO):
+        turn = await engine.start(TurnInput(batches=((request("bad"), request("echo")),)))
+        bad, sibling = (await turn.result()).responses
+    assert len(runs) == 1
+    assert len(bad.model_dump_json()) < 5_000
+    assert "/etc/passwd" not in bad.text
+    assert sibling.status == "success"
+
+
+async def test_S7_a_tool_that_finishes_after_its_limit_keeps_its_result(engine: Engine) -> None:
+    @tool(effect=Effect.ONCE, confirm=False, timeout_seconds=0.2)
+    def slow() -> str:
+        """Take its time in a thread, which cannot be stopped."""
+        time.sleep(1)
+        return "done all the same"
+
+    async with engine.worker(slow):
+        turn = await engine.start(TurnInput(batches=((request("slow"),),)))
+        [response] = (await turn.result()).responses
+    assert (response.status, response.text) == ("success", "done all the same")
+
+
+async def test_S17_many_missed_edits_of_a_large_file_keep_nobody_waiting(engine: Engine) -> None:
+    """At size: 60 edits of 15 MB that do not apply, beside another turn."""
+    await asyncio.to_thread((engine.workspace / "large.txt").write_text, "some words on a line\n" * 700_000)
+    edit = request("edit", path="large.txt", old_text="not in it", new_text="")
+    async with engine.worker(ECHO):
+        large = await engine.start(TurnInput(batches=((edit,) * 60,)))
+        small = await engine.start(TurnInput(batches=((request("echo"),),)))
+        async with asyncio.timeout(20):
+            assert (await small.result()).responses[0].status == "success"
+        async with asyncio.timeout(60):
+            assert {response.status for response in (await large.result()).responses} == {"error"}

@@ -405,6 +405,27 @@ async def test_workspace_behind_a_link_is_a_workspace(workspace: Path, tmp_path:
     assert (workspace / "a.txt").read_text() == "x"
 
 
+async def test_a_new_file_heeds_the_umask_and_a_replaced_one_loses_the_right_to_run_as_its_owner(
+    workspace: Path,
+) -> None:
+    (workspace / "old.txt").write_text("x")
+    (workspace / "old.txt").chmod(0o4755)
+    before = os.umask(0o077)
+    try:
+        await execute(WriteFile(), workspace, path="new.txt", content="n")
+        await execute(WriteFile(), workspace, path="old.txt", content="o")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((workspace / "new.txt").stat().st_mode) == 0o600
+    assert stat.S_IMODE((workspace / "old.txt").stat().st_mode) == 0o755
+
+
+def test_a_workspace_that_is_gone_is_called_so(workspace: Path) -> None:
+    workspace.rmdir()
+    with pytest.raises(ValueError, match="the workspace folder is gone"):
+        build(ListDirectory(), workspace)
+
+
 # Saved outputs
 
 

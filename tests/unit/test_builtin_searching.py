@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from holdfast.activities.builtin import searching
-from holdfast.activities.builtin.searching import Grep
+from holdfast.activities.builtin.searching import AT_ONCE, Grep
 from holdfast.activities.search import text_files
 from holdfast.activities.search.matching import Engine, OwnEngine, Ripgrep, installed_engine
 from holdfast.content import Result
@@ -412,7 +412,7 @@ async def test_many_hostile_searches_can_all_be_stopped(workspace: Path) -> None
     hostile(workspace)
     runs = [FakeRun(key=f"turn-{uuid4()}/b1c1") for _ in range(2 * (os.cpu_count() or 1) + 6)]
     tasks = [asyncio.create_task(build(OwnEngine(), workspace, pattern=HOSTILE).execute(run)) for run in runs]
-    await until(lambda: all(run.pid for run in runs))
+    await until(lambda: sum(bool(run.pid) for run in runs) == AT_ONCE)
     for task in tasks:
         task.cancel()
     done, pending = await asyncio.wait(tasks, timeout=PATIENCE)

@@ -140,3 +140,11 @@ def test_S20_whatever_changes_something_is_said(before: bytes, after: bytes) -> 
     if before != after:
         changed = [line for line in told.splitlines()[2:] if line.startswith(("+", "-", "("))]
         assert changed or told.startswith("("), "a change that no line shows"
+
+
+def test_S20_a_few_new_lines_against_many_old_ones_that_are_alike_cost_no_minute() -> None:
+    before = b"".join(b"line %d\n" % (number % 150) for number in range(20_000))
+    began = time.monotonic()
+    shown = difference("a.txt", before, b"".join(b"line %d\n" % number for number in range(199)))
+    assert shown.startswith("--- a/a.txt")
+    assert time.monotonic() - began < 20, "it took 24 seconds, with every thread of the worker"

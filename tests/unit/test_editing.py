@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import hashlib
 import os
@@ -41,7 +42,7 @@ async def edited(workspace: Path, before: bytes, old: str, new: str, **more: Any
 def refusal(workspace: Path, before: bytes, old: str, new: str, **more: Any) -> str:
     (workspace / "a.txt").write_bytes(before)
     with pytest.raises(ValueError, match=r"\w") as error:
-        edit(workspace, old, new, **more)
+        asyncio.run(edit(workspace, old, new, **more).should_confirm())
     assert (workspace / "a.txt").read_bytes() == before
     return str(error.value)
 

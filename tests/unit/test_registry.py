@@ -294,3 +294,28 @@ def test_S6_strict_parameters_refuse_what_they_do_not_know() -> None:
 
     with pytest.raises(ValidationError, match="pth"):
         Parameters.model_validate({"path": "a", "pth": "b"})
+
+
+@pytest.mark.parametrize(
+    "trait",
+    [
+        {"timeout_seconds": float("inf")},
+        {"timeout_seconds": -100},
+        {"heartbeat_seconds": float("inf")},
+        {"heartbeat_seconds": 0},
+        {"task_queue": ""},
+        {"task_queue": "q" * 1_500},
+        {"task_queue": "/_sys/q"},
+        {"task_queue": "q\0"},
+        {"display_name": "x" * 2_500_000},
+        {"display_name": "x\x1b]0;owned\x07"},
+        {"description": "x" * 60_000},
+    ],
+    ids=lambda trait: f"{next(iter(trait))} {str(next(iter(trait.values())))[:10]!r}",
+)
+def test_S36_a_trait_that_would_break_a_turn_is_refused_when_the_tool_is_taken_in(trait: dict[str, Any]) -> None:
+    made = FakeTool("odd", None)  # type: ignore[arg-type]
+    for name, value in trait.items():
+        setattr(made, name, value)
+    with pytest.raises(BadInput, match=f"its {next(iter(trait))}"):
+        Registry([made])

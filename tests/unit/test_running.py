@@ -191,4 +191,4 @@ async def test_many_small_writes_are_cheap() -> None:
     for _ in range(20_000):
         live.write("0123456789")
     assert live.live().total == 200_000
-    assert len(live.partial()[0].text) == 100_000
+    assert live.partial()[0].text.startswith("… [100,000 characters before this were not kept] …\n")

@@ -218,3 +218,13 @@ def test_S20_nothing_that_would_run_is_hidden_from_the_person_who_approves(comma
     view = approval_view("turn", call)
     assert view.command is not None
     assert "rm -rf ~" in view.command
+
+
+def test_S20_every_argument_that_the_command_does_not_tell_is_shown() -> None:
+    arguments: dict[str, JsonValue] = {"command": "ls", "environment": {"BASH_ENV": "evil.sh"}, "directory": "sub"}
+    shown = Confirmation(kind="exec", title="Run ls", command="ls", told=("command",))
+    asked = Ask(rule="r", bound=a_bound("Run ls", arguments), confirmation=shown)
+    batch = judged(new_batch("b1", [CallRequest(tool="shell")], NOW), {"b1c1": asked}, NOW)
+    view = approval_view("turn", batch.calls[0])
+    assert view.others == '{"environment": {"BASH_ENV": "evil.sh"}, "directory": "sub"}'
+    assert "ls" not in view.others

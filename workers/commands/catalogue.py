@@ -82,7 +82,7 @@ def show(name: ToolName, json: Json = False) -> None:
         emit(_described(entry))
         return
     declaration = entry.declaration
-    called = f"{declaration.display_name}, " if declaration.display_name else ""
+    called = f"{plain(declaration.display_name)}, " if declaration.display_name else ""
     say(f"{declaration.name}  ({called}effect: {declaration.effect.value}, from {entry.source})")
     say(f"{plain(declaration.description)}\n")
     for line in _parameters(declaration.parameters):
