@@ -7,20 +7,27 @@ on the way becomes a rejection of this one call, never an exception (S5, S6, S7)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.activities.catalogue.registry import Entry, Registry
+from holdfast.activities.catalogue.registry import BUILT_IN, Entry, Registry
 from holdfast.activities.catalogue.schemas import InvalidArguments
+from holdfast.activities.policy.commands import as_understood
+from holdfast.activities.policy.deciding import Policy
+from holdfast.activities.policy.loading import load_policy
+from holdfast.activities.policy.rules import Answer
+from holdfast.activities.preparing import Prepared, prepare, subject_in, verdict_of
 from holdfast.activities.running import contained
-from holdfast.approvals import ApprovalId, Decision, Outcome, call_digest
+from holdfast.approvals import ApprovalId, Decision, Outcome
 from holdfast.calls import CallRequest
-from holdfast.content import CallError, encodable, said, shorten
+from holdfast.content import CallError, said, shorten
 from holdfast.errors import BadInput
+from holdfast.modes import PERMITTED, Mode
 from holdfast.suggestions import did_you_mean
 from holdfast.tools import Invocation
-from holdfast.verdicts import Allow, Ask, Bound, Reject, Verdict
+from holdfast.verdicts import Ask, Bound, Reject, Verdict
 
 ARGUMENTS_LIMIT = 1_048_576
 """Bytes of one call's arguments."""
@@ -35,24 +42,40 @@ class Judgement(NamedTuple):
     invocation: Invocation | None = None
 
 
+@dataclass(frozen=True)
+class Circumstances:
+    """What of its turn a call is judged by."""
+
+    seen: Mapping[str, str] = field(default_factory=dict)
+    """Files as the turn last read or wrote them, by their digests."""
+    mode: Mode = Mode.DEFAULT
+    interactive: bool = True
+
+
 class Gate:
     """Judges calls with one worker's registry and policy."""
 
-    def __init__(self, registry: Registry, workspace: Path) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        workspace: Path,
+        policy: Policy | None = None,
+        modes: Collection[Mode] = PERMITTED,
+    ) -> None:
         self._registry = registry
+        self._policy = policy or load_policy(())
+        self._modes = modes
         self.workspace = workspace
         self.catalogue = registry.digest
+        self.rules = self._policy.digest
 
-    async def judge(self, request: CallRequest, seen: Mapping[str, str] | None = None) -> Judgement:
-        """The verdict on one call. A tool that hangs or breaks costs its own call, and no more.
-
-        `seen` are the files of the turn as it last read or wrote them.
-        """
+    async def judge(self, request: CallRequest, of: Circumstances | None = None) -> Judgement:
+        """The verdict on one call. A tool that hangs or breaks costs its own call, and no more."""
         entry = self._registry.get(request.tool)
         if entry is None:
             return _reject("tool_not_registered", self._unknown(request.tool))
         name = request.tool
-        judging = asyncio.create_task(contained(self._judge(entry, request, seen or {})))
+        judging = asyncio.create_task(contained(self._judge(entry, request, of or Circumstances())))
         try:
             await asyncio.wait({judging}, timeout=JUDGE_SECONDS)
         finally:
@@ -66,7 +89,7 @@ class Gate:
             return _reject(type(error).__name__, f"{name!r} could not be prepared: {said(error)}")
         return judging.result()
 
-    async def _judge(self, entry: Entry, request: CallRequest, seen: Mapping[str, str]) -> Judgement:
+    async def _judge(self, entry: Entry, request: CallRequest, of: Circumstances) -> Judgement:
         name = entry.declaration.name
         try:
             size = len(request.model_dump_json().encode())
@@ -76,41 +99,29 @@ class Gate:
                     f"The arguments of {name!r} take {size:,} bytes; the limit is {ARGUMENTS_LIMIT:,}. "
                     "Pass large content in smaller pieces or by file.",
                 )
-            judgement = await self._bind(entry, request)
-            if stale := _stale(judgement.verdict, seen):
-                return _reject(
-                    "file_changed", f"{stale!r} has changed since it was read: read it again, then decide anew"
-                )
+            prepared = await prepare(entry, request.arguments, self.workspace)
+            if stale := _stale(prepared.bound, of.seen):
+                message = f"{stale!r} has changed since it was read: read it again, then decide anew"
+                return _reject("file_changed", message)
+            judgement = await self._ruled(entry, prepared, of)
             judgement.verdict.model_dump_json()  # what cannot be written down must fail here, not for the whole batch
         except ValueError as error:
             return _reject("invalid_tool_params", f"Invalid arguments for {name!r}: {said(error, _limit(error))}")
         return judgement
 
-    async def _bind(self, entry: Entry, request: CallRequest) -> Judgement:
-        tool, declaration = entry.tool, entry.declaration
-        arguments, given = entry.schema.check(request.arguments)
-        invocation = tool.build(given, self.workspace)
-        if not isinstance(invocation, Invocation):
-            raise TypeError(f"its build gave {invocation!r}, and no Invocation")
-        bound = Bound(
-            tool=declaration.ref(),
-            title=shorten(invocation.describe(), 500),
-            arguments=arguments,
-            digest=call_digest(
-                tool=declaration.name, server=declaration.server, definition=declaration.digest, arguments=arguments
-            ),
-            concurrency_safe=_safe(invocation),
-            timeout_seconds=tool.timeout_seconds,
-            heartbeat_seconds=tool.heartbeat_seconds,
-            basis={encodable(path): digest for path, digest in (await asyncio.to_thread(invocation.basis)).items()},
-        )
-        confirmation = await invocation.should_confirm()
-        if confirmation is None:
-            return Judgement(Allow(rule="default: the tool needs no confirmation", bound=bound), invocation)
-        shown = confirmation.model_copy(update={"arguments": arguments})
-        return Judgement(
-            Ask(rule="default: the tool asks for confirmation", bound=bound, confirmation=shown), invocation
-        )
+    async def _ruled(self, entry: Entry, prepared: Prepared, of: Circumstances) -> Judgement:
+        """Let the policy speak. A command that a rule allows runs as it was understood, or is asked about (S30)."""
+        mode = of.mode if of.mode in self._modes else Mode.DEFAULT
+        subject = subject_in(self.workspace, prepared)
+        ruling = self._policy.rule_on(subject, mode)
+        if ruling and ruling.decision is Answer.ALLOW and subject.command is not None and not ruling.anything:
+            understood = as_understood(subject.command)
+            if understood is None:
+                ruling = None
+            elif understood != subject.command and entry.source == BUILT_IN:
+                arguments = {**prepared.bound.arguments, "command": understood}
+                prepared = await prepare(entry, arguments, self.workspace)
+        return Judgement(verdict_of(prepared, ruling, interactive=of.interactive), prepared.invocation)
 
     def _unknown(self, name: str) -> str:
         hint = did_you_mean(name, [entry.declaration.name for entry in self._registry.entries])
@@ -135,21 +146,13 @@ def as_shown(approved: Bound, now: Bound, seen: Mapping[str, str]) -> bool:
     return all(digest in (approved.basis.get(path), seen.get(path)) for path, digest in now.basis.items())
 
 
-def _stale(verdict: Verdict, seen: Mapping[str, str]) -> str | None:
+def _stale(bound: Bound, seen: Mapping[str, str]) -> str | None:
     """A file the call would change that is not as the turn last saw it."""
-    basis = verdict.bound.basis if isinstance(verdict, Allow | Ask) else {}
-    return next((path for path, digest in basis.items() if seen.get(path, digest) != digest), None)
+    return next((path for path, digest in bound.basis.items() if seen.get(path, digest) != digest), None)
 
 
 def _reject(kind: str, message: str) -> Judgement:
     return Judgement(Reject(error=CallError(type=kind, message=message)))
-
-
-def _safe(invocation: Invocation) -> bool:
-    try:
-        return bool(invocation.concurrency_safe())
-    except Exception:
-        return False
 
 
 def _limit(error: ValueError) -> int:

@@ -43,14 +43,17 @@ async def kill_tree(group: int, key: str) -> None:
 
 
 async def _gone(group: int, key: str, number: signal.Signals, seconds: float) -> bool:
-    """Send the signal, again to whoever appears meanwhile, until nobody is left or time is up."""
+    """Send the signal until nobody is left or time is up: SIGKILL also to whoever appears meanwhile.
+
+    Not so SIGTERM: what appears then is how a command cleans up.
+    """
     told: set[int] = set()
     deadline = time.monotonic() + seconds
     loop = asyncio.get_running_loop()
     while members := await loop.run_in_executor(_LOOKING, _members, group, key):
         if time.monotonic() > deadline:
             return False
-        for pid in members - told:
+        for pid in members - told if number == signal.SIGKILL or not told else ():
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
         told |= members

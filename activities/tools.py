@@ -11,7 +11,7 @@ import asyncio
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.gate import Gate, as_shown, covers
+from holdfast.activities.gate import Circumstances, Gate, as_shown, covers
 from holdfast.activities.live import LiveRuns
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.running import BEAT_SECONDS, run_tool
@@ -32,7 +32,8 @@ class ToolActivities:
     @activity.defn(name="holdfast.validate")
     async def validate(self, input: ValidateInput) -> ValidateResult:
         """One verdict per call. A second attempt judges anew and changes nothing."""
-        judging = asyncio.gather(*(self._gate.judge(call.request, input.seen) for call in input.calls))
+        of = Circumstances(seen=input.seen, mode=input.mode, interactive=input.interactive)
+        judging = asyncio.gather(*(self._gate.judge(call.request, of) for call in input.calls))
         while not judging.done():
             await asyncio.wait({judging}, timeout=BEAT_SECONDS)
             if not activity.info().is_local:
@@ -41,6 +42,7 @@ class ToolActivities:
         return ValidateResult(
             verdicts={call.id: judged.verdict for call, judged in zip(input.calls, judgements, strict=True)},
             catalogue=self._gate.catalogue,
+            policy=self._gate.rules,
         )
 
     @activity.defn(name="holdfast.execute")
@@ -51,7 +53,8 @@ class ToolActivities:
             raise ApplicationError("only a turn may execute calls", type="not_a_turn", non_retryable=True)
         bound = input.bound
         request = CallRequest(tool=bound.tool.name, arguments=dict(bound.arguments))
-        verdict, invocation = await self._gate.judge(request, input.seen)
+        of = Circumstances(seen=input.seen, mode=input.mode, interactive=input.interactive)
+        verdict, invocation = await self._gate.judge(request, of)
         allowed = isinstance(verdict, Allow) or (
             isinstance(verdict, Ask)
             and covers(input.decision, verdict, turn_id=info.workflow_id, call_id=input.call_id)

@@ -50,6 +50,10 @@ def question(approval: ApprovalView, *, heading: str | None = None, more: str | 
         parts.append(Text(f"  with {line(approval.others, OTHERS_LIMIT)}", "yellow"))
     if len(approval.programs) > 1:
         parts.append(Text(f"  runs: {line(', '.join(approval.programs), 500)}", "dim"))
+    if approval.doubts:
+        parts.append(Text(f"  not known before it runs: {line('; '.join(approval.doubts), 500)}", "magenta"))
+    if approval.reason:
+        parts.append(Text(f"  asked because: {line(approval.reason, 500)}", "dim"))
     if approval.server or approval.urls:
         parts.append(Text("  " + line(" ".join(filter(None, [approval.server, *approval.urls])), 500)))
     long = len(approval.others) > OTHERS_LIMIT
@@ -103,6 +107,8 @@ def whole_approval(turn_id: str, call: Call) -> ApprovalView:
         title=shown.title if shown else call.tool,
         command=shown.command if shown else None,
         programs=shown.programs if shown else (),
+        doubts=shown.doubts if shown else (),
+        reason=shown.reason if shown else None,
         diff=shown.diff if shown else None,
         path=shown.path if shown else None,
         server=shown.server if shown else None,

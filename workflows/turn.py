@@ -234,7 +234,7 @@ class TurnWorkflow:
 
     async def _validate(self) -> None:
         batch = self._state.work
-        verdicts = await validate(batch, dict(self._state.seen))
+        verdicts = await validate(batch, self._state.input, dict(self._state.seen))
         if self._state.active and self._state.active.id == batch.id:
             self._state.change(judged(self._state.active, verdicts, workflow.now()))
 
@@ -255,7 +255,14 @@ class TurnWorkflow:
         queue = call.bound.tool.traits.task_queue
         self._running[call.id] = handle = workflow.start_activity_method(
             ToolActivities.execute,
-            ExecuteInput(call_id=call.id, bound=call.bound, decision=call.decision, seen=self._state.seen_of(call)),
+            ExecuteInput(
+                call_id=call.id,
+                bound=call.bound,
+                decision=call.decision,
+                seen=self._state.seen_of(call),
+                mode=self._state.input.mode,
+                interactive=self._state.input.interactive,
+            ),
             activity_id=call.id,
             task_queue=queue,
             schedule_to_start_timeout=QUEUE_LIMIT if queue else None,

@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.activities.tools import ToolActivities
     from holdfast.batches import Batch
     from holdfast.content import CallError
-    from holdfast.turns import CallToJudge, ValidateInput
+    from holdfast.turns import CallToJudge, TurnInput, ValidateInput
     from holdfast.verdicts import Reject, Verdict
     from holdfast.workflows.failures import reason_of
 
@@ -23,10 +23,10 @@ LOCAL_LIMIT = timedelta(seconds=4)
 _NO_VERDICT = Reject(error=CallError(type="validation_failed", message="Validation gave no verdict on this call"))
 
 
-async def validate(batch: Batch, seen: dict[str, str]) -> dict[str, Verdict]:
+async def validate(batch: Batch, turn: TurnInput, seen: dict[str, str]) -> dict[str, Verdict]:
     """One verdict per call. Validation that breaks altogether rejects every call with the reason (S7)."""
     calls = tuple(CallToJudge(id=call.id, request=call.request) for call in batch.calls)
-    input = ValidateInput(calls=calls, seen=seen)
+    input = ValidateInput(calls=calls, seen=seen, mode=turn.mode, interactive=turn.interactive)
     try:
         result = await workflow.execute_local_activity_method(
             ToolActivities.validate,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from holdfast.activities.commands import OURS, Command, environment, how_it_ended, run_command
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.outputs import OutputStore, Spool
+from holdfast.activities.policy.commands import told_of
 from holdfast.approvals import Confirmation
 from holdfast.content import Result, TextPart, plain
 from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure
@@ -89,8 +89,14 @@ class _Running(Invocation):
 
     async def should_confirm(self) -> Confirmation | None:
         command = self._arguments.command
+        programs, doubts = told_of(command)
         return Confirmation(
-            kind="exec", title=self.describe(), command=command, programs=programs(command), told=("command",)
+            kind="exec",
+            title=self.describe(),
+            command=command,
+            programs=programs,
+            doubts=doubts,
+            told=("command",),
         )
 
     async def execute(self, run: Run) -> Result:
@@ -118,26 +124,6 @@ class _Running(Invocation):
 def _check_text(*texts: str) -> None:
     if any("\0" in text for text in texts):
         raise ValueError("a command and its environment hold no NUL character")
-
-
-def programs(command: str) -> tuple[str, ...]:
-    """The programs a command names at a glance. For a person to read, not for deciding what may run."""
-    lexer = shlex.shlex(command, posix=True, punctuation_chars="();<>|&\n")
-    lexer.whitespace = " \t\r"
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    found: list[str] = []
-    expecting = True
-    try:
-        for word in lexer:
-            if word and set(word) <= set("();<>|&\n"):
-                expecting = not set(word) & set("<>")
-            elif expecting and "=" not in word and not word.startswith("#"):
-                found.append(word)
-                expecting = False
-    except ValueError:
-        pass
-    return tuple(dict.fromkeys(found))
 
 
 def _parts(spool: Spool) -> tuple[TextPart, ...]:

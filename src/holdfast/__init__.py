@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from holdfast.events import Event
     from holdfast.functions import FunctionTool, tool
+    from holdfast.modes import Mode
     from holdfast.plugin import HoldfastPlugin
     from holdfast.responses import FunctionResponse, function_response
     from holdfast.settings import Settings
@@ -52,6 +53,7 @@ _HOMES = {
     ),
     "events": ("Event",),
     "functions": ("FunctionTool", "tool"),
+    "modes": ("Mode",),
     "plugin": ("HoldfastPlugin",),
     "responses": ("FunctionResponse", "function_response"),
     "settings": ("Settings",),
@@ -83,6 +85,7 @@ __all__ = [
     "Interrupt",
     "Invocation",
     "LiveOutput",
+    "Mode",
     "ModelChoice",
     "ModelReply",
     "NoWorker",

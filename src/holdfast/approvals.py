@@ -33,6 +33,10 @@ class Confirmation(Data):
     """Names of arguments that the command, the diff, the url or the question already tells; the rest is shown as is."""
     command: Text | None = None
     programs: tuple[Text, ...] = ()
+    doubts: tuple[Text, ...] = ()
+    """What is not known of the command before it runs."""
+    reason: Text | None = None
+    """Why the policy asks."""
     diff: Text | None = None
     path: Text | None = None
     server: Text | None = None

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
@@ -24,8 +24,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from holdfast.content import OUTPUT_LIMIT
-from holdfast.documents import SENTENCE, Content, Document, check
+from holdfast.documents import Content, Document, check
 from holdfast.model import Message
+from holdfast.modes import PERMITTED, Mode
 from holdfast.tools import Effect
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -46,6 +47,12 @@ def _filled(text: str) -> str:
     if not text.strip():
         raise ValueError("is empty")
     return text
+
+
+def _some(modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
+    if not modes:
+        raise ValueError("is empty")
+    return modes
 
 
 def _queue(text: str) -> str:
@@ -115,12 +122,6 @@ def _destination(text: str) -> str:
     except ValidationError:
         raise ValueError("must be a host, host:port, or a network as 10.0.0.0/8") from None
     return text
-
-
-def _no_policy(value: object) -> object:
-    if value in ([], ()):
-        return ()
-    raise PydanticCustomError(SENTENCE, "policy files are not read by this version: remove `policy`")
 
 
 Flag = Annotated[bool, Field(strict=True)]
@@ -239,7 +240,8 @@ class Configuration(Message):
     workspace: Place | None = None
     data: Place | None = None
     task_queue: Annotated[Filled, AfterValidator(_queue)] | None = None
-    policy: Annotated[tuple[Any, ...], BeforeValidator(_no_policy)] = ()
+    policy: tuple[Place, ...] = ()
+    modes: Annotated[tuple[Mode, ...], AfterValidator(_some)] = PERMITTED
     tools: ToolSettings = ToolSettings()
     discovery: tuple[DiscoverySettings, ...] = ()
     mcp: McpSettings = McpSettings()

@@ -20,6 +20,8 @@ from holdfast.activities.gate import Gate
 from holdfast.activities.live import LiveRuns
 from holdfast.activities.model import ModelActivities
 from holdfast.activities.outputs import OutputStore
+from holdfast.activities.policy.deciding import Policy
+from holdfast.activities.policy.loading import load_policy, sources_of
 from holdfast.activities.tools import ToolActivities
 from holdfast.conversion import data_converter
 from holdfast.hosts import Host, host_queue
@@ -54,6 +56,11 @@ class HoldfastPlugin(SimplePlugin):
         """The tools of this process. Loading them may run commands and other people's code, so only workers do it."""
         return load_registry(self.settings, self.outputs, self._given)
 
+    @cached_property
+    def policy(self) -> Policy:
+        """The rules of this process; BadInput when a file of them is not right, and then nothing runs."""
+        return load_policy(sources_of(self.settings))
+
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add workflows, activities and the options that make stopping quick and recovery fast."""
         config = super().configure_worker(config)
@@ -67,7 +74,8 @@ class HoldfastPlugin(SimplePlugin):
         return config
 
     def _activities(self, client: Client) -> list[Callable[..., object]]:
-        tools = ToolActivities(Gate(self.registry, self.settings.workspace), self.outputs, self._live)
+        gate = Gate(self.registry, self.settings.workspace, self.policy, self.settings.modes)
+        tools = ToolActivities(gate, self.outputs, self._live)
         return [tools.validate, tools.execute, ModelActivities(client).step]
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:

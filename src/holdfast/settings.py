@@ -25,6 +25,7 @@ from holdfast.configuration import (
     configuration_of,
 )
 from holdfast.documents import Document
+from holdfast.modes import PERMITTED, Mode
 from holdfast.trust import find, read_source
 from holdfast.turns import TASK_QUEUE
 
@@ -52,6 +53,10 @@ class Settings:
     discovery: tuple[DiscoverySettings, ...] = ()
     mcp: McpSettings = field(default_factory=McpSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    policy: tuple[Path, ...] = ()
+    """The user's policy files."""
+    modes: tuple[Mode, ...] = PERMITTED
+    """The modes this worker permits."""
     file: Path | None = None
     """The settings file that was read."""
     file_digest: str | None = None
@@ -100,6 +105,8 @@ def combined(document: Document[Configuration]) -> Settings:
         discovery=found.discovery,
         mcp=found.mcp,
         limits=found.limits,
+        policy=found.policy,
+        modes=found.modes,
         file=document.content.file,
         file_digest=document.content.digest,
         file_lines={name: document.line(name) for name in places},

@@ -15,6 +15,7 @@ from holdfast.calls import CallRequest
 from holdfast.content import Response
 from holdfast.errors import RequestRefused
 from holdfast.model import Data, Message
+from holdfast.modes import Mode
 from holdfast.verdicts import Bound, Verdict
 
 WORKFLOW = "holdfast.turn"
@@ -52,6 +53,10 @@ class TurnInput(Message):
     batches: tuple[tuple[CallRequest, ...], ...] = ()
     keep_open: bool = False
     """Without a model: stay when the queue is empty, until `finish`."""
+    mode: Mode = Mode.DEFAULT
+    """How much is to proceed without asking, as far as the worker permits it."""
+    interactive: bool = True
+    """Can a person be asked? If not, what would be asked about is denied."""
 
 
 class UserMessage(Data):
@@ -162,6 +167,8 @@ class ValidateInput(Data):
     calls: tuple[CallToJudge, ...]
     seen: dict[str, str] = Field(default_factory=dict)
     """Files as the turn last read or wrote them, by their digests."""
+    mode: Mode = Mode.DEFAULT
+    interactive: bool = True
 
 
 class ValidateResult(Data):
@@ -170,6 +177,8 @@ class ValidateResult(Data):
     verdicts: dict[str, Verdict]
     catalogue: str = ""
     """The digest of all the tools the judging worker had."""
+    policy: str = ""
+    """The digest of the rules it judged by."""
 
 
 class ExecuteInput(Data):
@@ -180,6 +189,8 @@ class ExecuteInput(Data):
     decision: Decision | None = None
     seen: dict[str, str] = Field(default_factory=dict)
     """Of the files the call would change: their digests as the turn last read or wrote them."""
+    mode: Mode = Mode.DEFAULT
+    interactive: bool = True
 
 
 class ModelStepInput(Data):

@@ -43,6 +43,8 @@ class ApprovalView(Data):
     title: str
     command: str | None = None
     programs: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    reason: str | None = None
     diff: str | None = None
     path: str | None = None
     server: str | None = None
@@ -138,6 +140,8 @@ def approval_view(
         title=_line(shown.title, 300),
         command=_ends(shown.command, detail),
         programs=tuple(_line(program, 100) for program in shown.programs[:20]),
+        doubts=tuple(_line(doubt, 200) for doubt in shown.doubts[:10]),
+        reason=_cut(shown.reason, 500),
         diff=_ends(shown.diff, detail),
         path=_cut(shown.path, 300),
         server=_cut(shown.server, 100),

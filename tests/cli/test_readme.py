@@ -58,6 +58,12 @@ def test_the_first_run_of_the_readme_works_as_written(home: Home) -> None:
     assert (home.workspace / "hello.txt").read_text() == "Hello\n"
 
 
+def test_S29_the_rules_of_the_readme_are_right_and_deny_the_push(home: Home) -> None:
+    told = _shell(home, _blocks("README.md")["policy"])
+    assert "policy.toml: ok" in told
+    assert "deny" in told
+
+
 def test_S23_the_stock_command_of_the_readme_decides(home: Home) -> None:
     _shell(home, _blocks("README.md")["signal"], TEMPORAL_ADDRESS=_address(home))
     assert home.seen("clock", kind="turn")["after"] == "completed"

@@ -12,7 +12,7 @@ from typing import Any
 
 from temporalio.worker import Worker
 
-from holdfast import CallRequest, Effect, Run, Turn, TurnInput
+from holdfast import CallRequest, Effect, Mode, Run, Turn, TurnInput
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
 from tests.support.engine import Engine
 from tests.support.waiting import asked, done, executing, waiting
@@ -193,6 +193,12 @@ async def file_changed_under_approval(engine: Engine) -> Turn:
     return turn
 
 
+async def denied_by_mode(engine: Engine) -> Turn:
+    """A turn in plan mode, with nobody to ask: what would change something is denied."""
+    calls = (request("write_file", path="c.txt", content="x"), request("ask", say=1), request("echo", say=2))
+    return await engine.start(TurnInput(batches=(calls,), mode=Mode.PLAN, interactive=False))
+
+
 async def call_that_runs_elsewhere(engine: Engine) -> Turn:
     """A tool that names the task queue of its workers."""
     turn = await engine.start(TurnInput(batches=((request("elsewhere", say=1),),)))
@@ -219,6 +225,7 @@ PLAYS: dict[str, Play] = {
         question_answered,
         file_read_and_edited,
         file_changed_under_approval,
+        denied_by_mode,
         call_that_runs_elsewhere,
     )
 }

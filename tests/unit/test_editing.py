@@ -20,7 +20,7 @@ from holdfast.activities.builtin.editing import Edit, fitted
 from holdfast.activities.builtin.writing import WriteFile
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.gate import Gate, as_shown
+from holdfast.activities.gate import Circumstances, Gate, as_shown
 from holdfast.calls import CallRequest
 from holdfast.content import Result
 from holdfast.testing import FakeRun
@@ -255,7 +255,7 @@ ARGUMENTS: dict[str, dict[str, JsonValue]] = {
 
 async def judged(workspace: Path, name: str, seen: dict[str, str]) -> Verdict:
     gate = Gate(Registry([Edit(), WriteFile()]), workspace)
-    return (await gate.judge(CallRequest(tool=name, arguments=ARGUMENTS[name]), seen)).verdict
+    return (await gate.judge(CallRequest(tool=name, arguments=ARGUMENTS[name]), Circumstances(seen=seen))).verdict
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SURFACE = """
 ApprovalId ApprovalView BadInput BlobPart Call CallError CallRequest Confirmation DataPart Decision DecisionRefused
 Declaration Effect Event FunctionResponse FunctionTool Holdfast HoldfastError HoldfastPlugin Interrupt Invocation
-LiveOutput ModelChoice ModelReply NoWorker Outcome Refused RequestRefused Response Result Run ServerUnavailable Settings
-Status Strict TextPart Tool ToolFailure Turn TurnInput TurnNotFound TurnResult TurnView function_response tool
+LiveOutput Mode ModelChoice ModelReply NoWorker Outcome Refused RequestRefused Response Result Run ServerUnavailable
+Settings Status Strict TextPart Tool ToolFailure Turn TurnInput TurnNotFound TurnResult TurnView function_response tool
 """.split()  # noqa: SIM905 - easier to read than to index
 
 
@@ -35,7 +35,8 @@ def test_the_wheel_holds_one_top_level_name_and_every_module(tmp_path: Path) -> 
     [wheel] = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"holdfast", f"holdfast-{holdfast.__version__}.dist-info"}
-    for module in ["client.py", "py.typed", "workflows/turn.py", "activities/tools.py", "workers/cli.py"]:
+    modules = ["client.py", "py.typed", "workflows/turn.py", "activities/tools.py", "workers/cli.py"]
+    for module in [*modules, "activities/policy/defaults.toml"]:
         assert f"holdfast/{module}" in names
 
 

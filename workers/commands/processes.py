@@ -98,6 +98,7 @@ def worker(
     named = settings.tools.model_copy(update={"modules": (*settings.tools.modules, *(tools or ()))})
     settings = replace(settings, tools=named)
     plugin = HoldfastPlugin(settings)
+    _ = plugin.policy  # rules that are not right stop us before anything runs
     for problem in plugin.registry.problems:
         note(f"Not available, from {problem.source}: {problem.reason}")
 

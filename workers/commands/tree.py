@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.workers.commands import approvals, catalogue, processes, settings, turns
+from holdfast.workers.commands import approvals, catalogue, policy, processes, settings, turns
 from holdfast.workers.commands.codes import USAGE
 from holdfast.workers.commands.options import Config, ConfigDigest, NoConfig, choose_config, example, note
 
@@ -47,6 +47,7 @@ turns.register(app)
 approvals.register(app)
 catalogue.register(app)
 settings.register(app)
+policy.register(app)
 
 
 def run_command(arguments: list[str]) -> None:

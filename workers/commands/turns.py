@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.modes import Mode
 from holdfast.workers.commands.codes import FAILED, INTERRUPTED
 from holdfast.workers.commands.options import (
     Address,
@@ -61,6 +62,10 @@ def start(
         bool, typer.Option("--wait", help="Follow it to its end, deciding in place on a terminal.")
     ] = False,
     keep_open: Annotated[bool, typer.Option("--keep-open", help="Stay for further batches until finished.")] = False,
+    mode: Annotated[
+        Mode, typer.Option("--mode", help="How much proceeds without asking, as far as the worker permits.")
+    ] = Mode.DEFAULT,
+    nobody: Annotated[bool, typer.Option("--non-interactive", help="Never wait: what would ask is denied.")] = False,
     json: Json = False,
     address: Address = None,
     data: Data = None,
@@ -69,7 +74,8 @@ def start(
 
     With --wait the exit code is 0 only if the turn completed, and 1 if it was cancelled, stopped or failed.
     """
-    input = _read_input(calls, script, prompt, keep_open)
+    read = _read_input(calls, script, prompt, keep_open)
+    input = read.model_copy(update={"mode": mode, "interactive": not nobody})
 
     async def work() -> int:
         holdfast = await open_holdfast(data, address)

@@ -1,0 +1,150 @@
+"""A shell command as rules see it: the programs it would run, and what keeps an allow rule from covering it (S30).
+
+The one module that knows the shell analysis. An analysis that fails is one that is certain of nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from holdfast.activities.policy.phrases import Phrase, Words
+from holdfast.activities.policy.truths import Truth, every, some, truth
+from holdfast.activities.shell.analysis import analyse, canonical
+from holdfast.activities.shell.knowledge import destructive, destructive_write, harmless
+from holdfast.activities.shell.model import NOWHERE, Analysis, Program
+
+_ELSEWHERE = re.compile(r"(^|[=:,@'\"\s])[/~]|(^|[/=:,])\.\.(/|$)|^-.*(/|\.\.)", re.DOTALL)
+"""In a word: a path that is absolute, in a home, or climbs; and any path in an option, where it may be all of these."""
+_MOVING = frozenset(["cd", "pushd", "popd"])
+"""They lead elsewhere when they name no folder: home, or back."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a rule says of programs; all of it must hold of the same one."""
+
+    phrases: tuple[Phrase, ...] = ()
+    harmless: bool = False
+    destructive: bool = False
+
+
+_DESTRUCTIVE = Demand(destructive=True)
+
+
+class Reading:
+    """One command, read once for all rules."""
+
+    def __init__(self, command: str) -> None:
+        self._analysis = _analysed(command)
+        self.programs = self._analysis.programs
+
+    @cached_property
+    def doubts(self) -> tuple[str, ...]:
+        """Why this is perhaps not all that would run."""
+        return self._analysis.uncertain
+
+    @cached_property
+    def extras(self) -> tuple[str, ...]:
+        """What the command does beside running programs: no rule about programs covers it."""
+        writes = ["it writes to a file"] if self._analysis.writes else []
+        sets = ["it sets variables"] if any(program.assignments for program in self.programs) else []
+        return (*self.doubts, *writes, *sets)
+
+    @cached_property
+    def inside(self) -> Truth:
+        """Does it name nothing outside the folder it starts in? What a link leads to, nobody knows here."""
+        words = [*self._analysis.writes, *(word for program in self.programs for word in _named(program))]
+        if any(word is not None and _ELSEWHERE.search(word) for word in words) or any(map(_leaves, self.programs)):
+            return Truth.NO
+        return Truth.MAYBE if self.doubts or None in words else Truth.YES
+
+    @cached_property
+    def is_destructive(self) -> bool:
+        """Is a program of it known to destroy, or a file that it writes not one to be written?"""
+        return self._writes_badly or any(destructive(program) for program in self.programs)
+
+    @cached_property
+    def _writes_badly(self) -> bool:
+        return any(destructive_write(target) for target in self._analysis.writes)
+
+    def covered(self, demand: Demand) -> bool:
+        """Is every program of it meant for certain?"""
+        return every(truth(_covered(demand, program)) for program in self.programs) is Truth.YES
+
+    def touched(self, demand: Demand) -> Truth:
+        """Is any program of it meant?"""
+        if demand == _DESTRUCTIVE and self._writes_badly:
+            return Truth.YES
+        found = some(_touched(demand, program) for program in self.programs)
+        return max(found, Truth.MAYBE) if self.doubts else found
+
+    @cached_property
+    def heads(self) -> frozenset[str] | None:
+        """The first words that a rule may know its programs by; None when one of them is not known."""
+        forms = [form for program in self.programs for form in _forms(program)]
+        known = frozenset(form[0] for form in forms if form and form[0] is not None)
+        return None if self.doubts or any(form[:1] == (None,) for form in forms) else known
+
+
+def _analysed(command: str) -> Analysis:
+    try:
+        return analyse(command)
+    except Exception:  # nothing a model writes may stop the judging
+        return Analysis(command, uncertain=("the command cannot be read",))
+
+
+def _covered(demand: Demand, program: Program) -> bool:
+    """By its own words as they stand: inside `timeout` or `bash -c` it is the same program."""
+    if demand.phrases and not any(phrase.covers(program.words) for phrase in demand.phrases):
+        return False
+    if demand.harmless and (None in program.words or not harmless(program)):
+        return False
+    return not demand.destructive or destructive(program) is not None
+
+
+def _touched(demand: Demand, program: Program) -> Truth:
+    known = program.name is not None
+    found = [truth(harmless(program))] if demand.harmless else []
+    if demand.destructive:
+        found.append(Truth.YES if destructive(program) else truth(False) if known else Truth.MAYBE)
+    if demand.phrases:
+        found.append(some(phrase.touches(form) for form in _forms(program) for phrase in demand.phrases))
+    return every(found)
+
+
+def _forms(program: Program) -> Iterator[Words]:
+    """The ways to name a program in a rule: as it stands, without what says nothing, by its name, with its wrappers."""
+    for words in dict.fromkeys((program.words, program.normal)):
+        yield words
+        if words and words[0] is not None and "/" in words[0]:
+            yield (words[0].rpartition("/")[2], *words[1:])
+    for start in range(len(program.wrappers)):
+        yield (*_wrapping(program.wrappers[start:]), *program.words)
+
+
+def _wrapping(wrappers: Iterable[str]) -> list[str]:
+    return [word for wrapper in wrappers for word in wrapper.split()]
+
+
+def _named(program: Program) -> Iterator[str | None]:
+    """What it is given: words, and files it reads from."""
+    yield from program.words[1:]
+    yield from (one.target for one in program.redirections if one.kind == "read" and one.target != NOWHERE)
+
+
+def _leaves(program: Program) -> bool:
+    return program.name in _MOVING and all(word is not None and word[:1] == "-" for word in program.words[1:])
+
+
+def as_understood(command: str) -> str | None:
+    """The command rebuilt from the words that rules judge; None when it is more than a plain chain of programs."""
+    return canonical(_analysed(command))
+
+
+def told_of(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """For a person: the programs a command would run, and what is not known of it before it runs."""
+    found = _analysed(command)
+    return tuple(dict.fromkeys(program.name for program in found.programs if program.name)), found.uncertain

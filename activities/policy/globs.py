@@ -1,0 +1,87 @@
+"""Globs over a whole text: names of tools and servers, words of a command. In paths, `*` stops at a slash; here not.
+
+`*` `?` `[abc]` `[!a-z]` `{a,b}`, backslash to escape, as everywhere else in Holdfast, and as cheap to compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+from holdfast.activities.files.character_sets import PatternError, set_at
+from holdfast.activities.files.patterns import Pieces, expanded, fits
+
+SPECIAL = frozenset("*?[]{},\\")
+
+
+class Glob:
+    """A pattern; PatternError when it makes no sense."""
+
+    def __init__(self, pattern: str) -> None:
+        self.source = pattern
+        alternatives = [tuple(_pieces(one)) for one in expanded(pattern)]
+        self.literals = frozenset(plain for one in alternatives if (plain := _plain(one)) is not None)
+        """The texts it spells out."""
+        self._wild = tuple((_start(one), one) for one in alternatives if _plain(one) is None)
+
+    @property
+    def literal(self) -> bool:
+        """Does it mean nothing but the texts it spells out?"""
+        return not self._wild
+
+    def matches(self, text: str) -> bool:
+        """Is this text meant?"""
+        if text in self.literals:
+            return True
+        return any(text.startswith(start) and fits(pieces, text) for start, pieces in self._wild)
+
+
+def escaped(text: str) -> str:
+    """A glob that means just this text."""
+    return "".join(f"\\{character}" if character in SPECIAL else character for character in text)
+
+
+@dataclass(frozen=True)
+class _Is:
+    character: str
+
+    def __call__(self, other: str) -> bool:
+        return self.character == other
+
+
+def _plain(pieces: Pieces[str]) -> str | None:
+    """The text, when every piece is a character of it."""
+    characters = [piece.character for piece in pieces if isinstance(piece, _Is)]
+    return "".join(characters) if len(characters) == len(pieces) else None
+
+
+def _start(pieces: Pieces[str]) -> str:
+    """What every text that is meant begins with."""
+    return "".join(piece.character for piece in takewhile(_is_plain, pieces) if isinstance(piece, _Is))
+
+
+def _is_plain(piece: object) -> bool:
+    return isinstance(piece, _Is)
+
+
+def _pieces(pattern: str) -> Iterator[Callable[[str], bool] | None]:
+    index = 0
+    while index < len(pattern):
+        character = pattern[index]
+        if character == "[":
+            found, index = set_at(pattern, index)
+            yield found.holds
+            continue
+        if character == "\\":
+            index += 1
+            if index == len(pattern):
+                raise PatternError(f"the pattern {pattern!r} ends in a backslash, which must escape something")
+            yield _Is(pattern[index])
+        else:
+            yield None if character == "*" else _any if character == "?" else _Is(character)
+        index += 1
+
+
+def _any(_: str) -> bool:
+    return True

@@ -1,0 +1,65 @@
+"""Which rules may be about a call at all, without trying each: by its tool, and by the programs they spell out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from holdfast.activities.policy.globs import Glob
+from holdfast.activities.policy.matching import Facts
+from holdfast.activities.policy.phrases import phrase_of
+from holdfast.activities.policy.rules import Rule
+
+TOOLS = 500
+"""Tools whose rules are remembered: a worker has few."""
+
+
+class _ForTool(NamedTuple):
+    """Places of the rules for one tool: those that spell out a program, and the others."""
+
+    others: tuple[int, ...]
+    programs: tuple[int, ...]
+    by_program: dict[str, list[int]]
+
+
+class Index:
+    """Places of rules in their order."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = [(_globs(rule), _heads(rule)) for rule in rules]
+        self._for_tool = lru_cache(maxsize=TOOLS)(self._sorted_out)
+
+    def candidates(self, facts: Facts) -> Iterable[int]:
+        """The places of every rule that may be about this call, in order."""
+        rules = self._for_tool(facts.subject.tool)
+        if not rules.programs or facts.reading is None:
+            return rules.others
+        if facts.reading.heads is None:
+            return sorted((*rules.others, *rules.programs))
+        named = {place for head in facts.reading.heads for place in rules.by_program.get(head, ())}
+        return sorted((*rules.others, *named))
+
+    def _sorted_out(self, tool: str) -> _ForTool:
+        places = [place for place, (globs, _) in enumerate(self._rules) if not globs or _any(globs, tool)]
+        by_program: dict[str, list[int]] = {}
+        for place in places:
+            for head in self._rules[place][1]:
+                by_program.setdefault(head, []).append(place)
+        programs = tuple(place for place in places if self._rules[place][1])
+        return _ForTool(tuple(place for place in places if not self._rules[place][1]), programs, by_program)
+
+
+def _any(globs: list[Glob], tool: str) -> bool:
+    return any(glob.matches(tool) for glob in globs)
+
+
+def _globs(rule: Rule) -> list[Glob]:
+    return [Glob(text) for text in rule.tool or ()]
+
+
+def _heads(rule: Rule) -> frozenset[str]:
+    """What a program must begin with for the rule to be about it; none when that may be anything."""
+    firsts = [phrase_of(text).first for text in rule.command or ()]
+    known = [first for first in firsts if first is not None]
+    return frozenset[str]().union(*known) if len(known) == len(firsts) else frozenset()

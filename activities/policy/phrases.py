@@ -1,0 +1,148 @@
+"""The words of a command in a rule, and whether a program's words begin with them.
+
+    git status          git, status, and whatever words follow, as long as all of them are known
+    git status $        exactly these two words
+    git diff **         git, diff, and any words, also those that only running the command would tell
+    npm {test,run} *    globs within a word; `**` is any number of words, wherever it stands
+    grep '*.c'          what is quoted, or escaped by a backslash, stands for itself
+
+A rule is about one program: what would chain or redirect commands is an error, not a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from holdfast.activities.files.character_sets import PatternError
+from holdfast.activities.policy.globs import Glob, escaped
+from holdfast.activities.policy.truths import Truth
+
+Words = Sequence[str | None]
+"""Of a program; None stands for any number of words that nobody knows."""
+
+WORDS = 50
+"""Of one phrase."""
+END, ANY = "$", "**"
+_TOKEN = re.compile(
+    r"""(?P<blank>\s+)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|\\(?P<escape>.)|(?P<other>.)""", re.DOTALL
+)
+_OPERATORS = frozenset(";&|<>()`\n")
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """Words to compare with a program's; `None` among the globs is any number of words."""
+
+    source: str
+    globs: tuple[Glob | None, ...]
+    exact: bool
+
+    @cached_property
+    def first(self) -> frozenset[str] | None:
+        """What the first word may be; None when it may be anything."""
+        head = self.globs[0]
+        return head.literals if head is not None and head.literal else None
+
+    def covers(self, words: Words) -> bool:
+        """Are these words meant for certain? One that is not known is covered by `**` alone."""
+        states = self._start()
+        last = len(self.globs)
+        for word in words:
+            moved = {state + 1 for state in states if word is not None and self._covers(state, word)}
+            stayed = {state for state in states if self._at_any(state)}
+            ended = {last} if last in states and not self.exact and word is not None else set[int]()
+            states = self._closed(moved | stayed | ended)
+        return last in states
+
+    def touches(self, words: Words) -> Truth:
+        """May these words be meant? YES also when a word that is not known stands where a glob does."""
+        if self._reached(words, guessing=False):
+            return Truth.YES
+        return Truth.MAYBE if None in words and self._reached(words, guessing=True) else Truth.NO
+
+    def _reached(self, words: Words, *, guessing: bool) -> bool:
+        states, last = self._start(), len(self.globs)
+        for word in words:
+            if word is None and guessing:
+                states = set(range(min(states), last + 1)) if states else states
+                continue
+            moved = {state + 1 for state in states if self._is(state, word)}
+            stayed = {state for state in states if self._at_any(state) or (state == last and not self.exact)}
+            states = self._closed(moved | stayed)
+        return last in states
+
+    def _start(self) -> set[int]:
+        return self._closed({0})
+
+    def _closed(self, states: set[int]) -> set[int]:
+        """With what follows a `**` that stands for no word."""
+        for state in range(len(self.globs)):
+            if state in states and self.globs[state] is None:
+                states.add(state + 1)
+        return states
+
+    def _at_any(self, state: int) -> bool:
+        return state < len(self.globs) and self.globs[state] is None
+
+    def _covers(self, state: int, word: str) -> bool:
+        """As `_is`, but `tests/*` is not about `tests/../../elsewhere`."""
+        glob = self.globs[state] if state < len(self.globs) else None
+        climbs = glob is not None and not glob.literal and "/" in glob.source and ".." in word.split("/")
+        return not climbs and self._is(state, word)
+
+    def _is(self, state: int, word: str | None) -> bool:
+        glob = self.globs[state] if state < len(self.globs) else None
+        if glob is None:
+            return False
+        return glob.matches(word) if word is not None else not glob.literal
+
+
+def phrase_of(text: str) -> Phrase:
+    """Read the words of a rule; PatternError says what is wrong with them."""
+    words = _split(text)
+    exact = words[-1:] == [END]
+    words = words[:-1] if exact else words
+    if not words or words[0] == "":
+        raise PatternError("names no program")
+    if len(words) > WORDS:
+        raise PatternError(f"has over {WORDS} words")
+    if any(re.search(r"(?<!\\)(\\\\)*\$", word) for word in words):
+        raise PatternError(f"has a `{END}` that is not its last word, where it means nothing: quote it")
+    return Phrase(text, tuple(None if word == ANY else Glob(word) for word in words), exact)
+
+
+def _split(text: str) -> list[str]:
+    """The words as globs: what is quoted is escaped."""
+    words: list[str] = []
+    open_word = False
+    for token in _TOKEN.finditer(text):
+        if token["blank"] is not None:
+            open_word = False
+            continue
+        if not open_word:
+            words.append("")
+            open_word = True
+        words[-1] += _piece(token, text)
+    return words
+
+
+def _piece(token: re.Match[str], text: str) -> str:
+    if token["single"] is not None:
+        return _quoted(token["single"])
+    if token["double"] is not None:
+        return _quoted(re.sub(r'\\(["\\$`])', r"\1", token["double"]))
+    if token["escape"] is not None:
+        return f"\\{token['escape']}"
+    character = token["other"]
+    if character in "'\"\\":
+        raise PatternError(f"{text!r} has a quote or a backslash without its partner")
+    if character in _OPERATORS:
+        raise PatternError(f"is about one command, and {character!r} would join or redirect several: quote it")
+    return character
+
+
+def _quoted(text: str) -> str:
+    return escaped(text).replace(END, rf"\{END}")

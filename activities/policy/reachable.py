@@ -1,0 +1,100 @@
+"""Rules that can never speak: what contradicts itself, and what always comes too late. Only what is certain.
+
+A rule that is silently without effect is worse than none: somebody relies on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from holdfast.activities.policy.rules import CONDITIONS, Answer, Fault, Rule
+from holdfast.activities.policy.subjects import BUILT_IN, Kind
+from holdfast.approvals import canonical_digest
+from holdfast.modes import Mode
+
+_READS = "plan, reads"
+"""What a rule that names no mode, and does not deny, says about in plan mode (see `deciding`)."""
+_STRICTNESS = {Answer.DENY: 0, Answer.ASK: 1, Answer.ALLOW: 2}
+
+
+def order(rule: Rule) -> tuple[int, int]:
+    """What comes first within a tier: the higher priority, then the stricter."""
+    return -rule.priority, _STRICTNESS[rule.decision]
+
+
+def contradictions(rule: Rule) -> Iterator[Fault]:
+    """Keys of one rule that no call can satisfy together."""
+    kinds, tools = frozenset(rule.kind or ()), rule.tools
+    for key in ("command", "harmless", "destructive"):
+        if getattr(rule, key) is None:
+            continue
+        if kinds and Kind.EXEC not in kinds:
+            yield Fault((key,), f"can never match: only calls of kind `exec` have a command, and `{key}` is about it")
+        elif tools and all(name in BUILT_IN and not BUILT_IN[name].command for name in tools):
+            yield Fault((key,), f"can never match: {_joined(tools)} has no command for `{key}`")
+    if rule.harmless and rule.destructive:
+        yield Fault(("destructive",), "can never match: nothing is both harmless and destructive")
+    if rule.path and (kinds == {Kind.QUESTION} or tools == {"ask_user"}):
+        yield Fault(("path",), "can never match: a question names no path")
+    if rule.host and (kinds == {Kind.QUESTION} or (tools and all(_names_no_host(name) for name in tools))):
+        yield Fault(("host",), "can never match: such a call has no url")
+
+
+def shadowed(rules: Sequence[Rule]) -> Iterator[Fault]:
+    """Rules of one file that another always forestalls: one about every call, or one with the very same conditions."""
+    ranked = sorted(range(len(rules)), key=lambda index: (*order(rules[index]), index))
+    total: list[Rule] = []
+    same: dict[str, list[Rule]] = {}
+    for index in ranked:
+        rule = rules[index]
+        alike = same.setdefault(_conditions(rule), [])
+        if earlier := _forestalling(rule, total, alike):
+            yield Fault(("rule", index), _late(earlier, rules))
+        elif rule.expires is None:
+            alike.append(rule)
+            total += [rule] if not rule.conditions else []
+
+
+def _forestalling(rule: Rule, total: Iterable[Rule], alike: Iterable[Rule]) -> Rule | None:
+    """An allow rule must cover all of a call where others only touch it, and leaves what destroys to others."""
+    whole = (one for one in total if one.decision is not Answer.ALLOW or not _may_destroy(rule))
+    fitting = (one for one in alike if one.decision is not Answer.ALLOW or rule.decision is Answer.ALLOW)
+    return next((one for one in (*whole, *fitting) if _reach(rule) <= _reach(one)), None)
+
+
+def _may_destroy(rule: Rule) -> bool:
+    """Can it be about a command that an allow rule for everything leaves out?"""
+    if rule.harmless or (rule.decision is Answer.ALLOW and not (rule.on_programs or rule.arguments)):
+        return False
+    tools = rule.tools
+    if tools and all(name in BUILT_IN and not BUILT_IN[name].command for name in tools):
+        return False
+    return not rule.kind or Kind.EXEC in rule.kind
+
+
+def _reach(rule: Rule) -> frozenset[str]:
+    """The modes in which it speaks."""
+    if rule.modes is not None:
+        return frozenset({*rule.modes, *({_READS} if Mode.PLAN in rule.modes else ())})
+    everywhere = frozenset({*Mode, _READS})
+    return everywhere if rule.decision is Answer.DENY else everywhere - {Mode.PLAN}
+
+
+def _conditions(rule: Rule) -> str:
+    said = rule.model_dump(mode="json", include={*CONDITIONS, "anything"}, exclude_none=True)
+    return canonical_digest(said)
+
+
+def _late(earlier: Rule, rules: Sequence[Rule]) -> str:
+    place = next(index for index, one in enumerate(rules) if one is earlier) + 1
+    what = "is about every call" if not earlier.conditions else "has the same conditions"
+    called = f"{earlier.name!r}" if earlier.name else f"number {place}"
+    return f"can never match: rule {called} comes first and {what}"
+
+
+def _names_no_host(tool: str) -> bool:
+    return tool in BUILT_IN and not BUILT_IN[tool].url and not BUILT_IN[tool].command
+
+
+def _joined(tools: Iterable[str]) -> str:
+    return " or ".join(f"`{tool}`" for tool in sorted(tools))

@@ -1,0 +1,123 @@
+"""What a rule looks at: one call, as values and never as text to be searched.
+
+`Subject` is what the gate fills from a tool's own invocation. `subject_of` makes one from a tool's name and arguments
+alone, for examples, expectations and the command line: the one place that knows what the built-in tools are given.
+"""
+
+from __future__ import annotations
+
+import os.path
+import posixpath
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import Field, JsonValue, field_validator
+
+from holdfast.model import Data
+from holdfast.tools import Effect
+
+
+class Kind(StrEnum):
+    """What a person would be asked about (S20)."""
+
+    EXEC = "exec"
+    EDIT = "edit"
+    MCP = "mcp"
+    INFO = "info"
+    QUESTION = "question"
+
+
+class Subject(Data):
+    """One call."""
+
+    tool: str
+    server: str | None = None
+    effect: Effect
+    kind: Kind | None = None
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    """As they will execute."""
+    paths: tuple[str, ...] = ()
+    """Files and folders it acts on, relative to the workspace; absolute, or beginning with `..`, when outside."""
+    urls: tuple[str, ...] = ()
+    command: str | None = None
+    in_workspace: bool = True
+    """Nothing it names is outside the workspace."""
+    tainted: bool = False
+    """The turn has taken in content from outside."""
+    sends: bool = False
+    """The call sends data out."""
+
+    @field_validator("paths")
+    @classmethod
+    def _normalised(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """A rule about `docs/a` is about `./docs/x/../a` as well."""
+        return tuple(posixpath.normpath(path) for path in paths)
+
+    @property
+    def sets_variables(self) -> bool:
+        """Does the call change the environment that its command runs in?"""
+        return self.command is not None and bool(self.arguments.get("environment"))
+
+
+class _Known(NamedTuple):
+    """A built-in tool: its traits, and which of its arguments names what."""
+
+    effect: Effect
+    kind: Kind | None = None
+    path: str | None = None
+    url: str | None = None
+    command: str | None = None
+
+
+BUILT_IN: Mapping[str, _Known] = {
+    "read_file": _Known(Effect.READ, path="path"),
+    "list_directory": _Known(Effect.READ, path="path"),
+    "glob": _Known(Effect.READ, path="path"),
+    "grep": _Known(Effect.READ, path="path"),
+    "write_file": _Known(Effect.IDEMPOTENT, Kind.EDIT, path="path"),
+    "edit": _Known(Effect.ONCE, Kind.EDIT, path="path"),
+    "shell": _Known(Effect.ONCE, Kind.EXEC, command="command"),
+    "fetch": _Known(Effect.READ, Kind.INFO, url="url"),
+    "ask_user": _Known(Effect.READ, Kind.QUESTION),
+}
+_HERE = "."
+"""What a path that is left out means."""
+
+
+def subject_of(
+    tool: str, arguments: Mapping[str, JsonValue], *, workspace: Path | None = None, **known: Any
+) -> Subject:
+    """The subject of a call of a built-in tool or, as far as that goes, of another, with fields that are `known`."""
+    what = BUILT_IN.get(tool, _Known(Effect.ONCE, Kind.MCP if known.get("server") else None))
+    paths = [_placed(arguments.get(what.path, _HERE), workspace)] if what.path else []
+    folder = [_placed(arguments.get("directory", _HERE), workspace)] if what.command else []
+    found: dict[str, Any] = {
+        "effect": what.effect,
+        "kind": what.kind,
+        "paths": tuple(paths),
+        "urls": _texts(arguments, what.url),
+        "command": next(iter(_texts(arguments, what.command)), None),
+        "in_workspace": all(map(is_inside, paths + folder)),
+    }
+    return Subject(tool=tool, arguments=dict(arguments), **{**found, **known})
+
+
+def is_inside(path: str) -> bool:
+    """Is a path that was normalised one of the workspace?"""
+    return not path.startswith("/") and path.split("/", 1)[0] != ".."
+
+
+def _placed(path: JsonValue, workspace: Path | None) -> str:
+    """A path as seen from the workspace. Links are not followed: the gate knows where they lead."""
+    text = path if isinstance(path, str) and path else _HERE
+    if not text.startswith("/") or workspace is None:
+        return posixpath.normpath(text)
+    seen = os.path.relpath(posixpath.normpath(text), os.path.abspath(workspace))
+    return seen if is_inside(seen) else posixpath.normpath(text)
+
+
+def _texts(arguments: Mapping[str, JsonValue], name: str | None) -> tuple[str, ...]:
+    value = arguments.get(name) if name else None
+    return (value,) if isinstance(value, str) else ()

@@ -1,0 +1,202 @@
+"""What is known of common programs: forms that only look, and forms that destroy.
+
+Both tables are short on purpose. A form that is in neither is a matter for rules and people. Harmless means that it
+changes nothing and runs nothing else, not that its output may be shown to everybody. Whoever asks has seen that the
+analysis is certain, and what redirections write that belong to no program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.activities.shell.model import Program
+from holdfast.activities.shell.options import cannot_be_option
+from holdfast.activities.shell.variables import is_dangerous
+from holdfast.activities.shell.wrappers import is_where_programs_are
+
+
+@dataclass(frozen=True)
+class Looks:
+    """A program that only looks, unless a word says otherwise."""
+
+    unless: re.Pattern[str] | None = None
+    """Words that make it do more."""
+    only: re.Pattern[str] | None = None
+    """Its options, when all that are harmless can be listed."""
+    operands: bool = True
+    needs: bool = False
+    """Without any word it does more."""
+
+    def allows(self, word: str | None, text: str) -> bool:
+        """Whether it still only looks with this word."""
+        if word is None:
+            return self.operands and cannot_be_option(word, text)
+        if self.unless is not None and self.unless.fullmatch(word):
+            return False
+        return self.only is None or bool(self.only.fullmatch(word)) or (self.operands and not word.startswith("-"))
+
+
+def _unless(pattern: str) -> Looks:
+    return Looks(unless=re.compile(pattern, re.DOTALL))
+
+
+def _only(pattern: str, *, operands: bool = True, needs: bool = False) -> Looks:
+    return Looks(only=re.compile(pattern, re.DOTALL), operands=operands, needs=needs)
+
+
+_ANY = Looks()
+_LOOKING: Mapping[str, Looks] = {
+    **dict.fromkeys(["ls", "cat", "pwd", "echo", "head", "tail", "wc", "true", "false", ":", "[", "test"], _ANY),
+    **dict.fromkeys(["basename", "dirname", "realpath", "readlink", "stat", "du", "df", "whoami", "id", "uname"], _ANY),
+    **dict.fromkeys(["nl", "tac", "rev", "cut", "paste", "fold", "comm", "cmp", "md5sum", "sha256sum", "seq"], _ANY),
+    **dict.fromkeys(["sleep", "printf", "which", "type", "cd", "tr", "expand", "od", "nproc", "uptime", "free"], _ANY),
+    **dict.fromkeys(["grep", "egrep", "fgrep", "jq", "strings", "exit", "diff"], _ANY),
+    "rg": _unless(r"--(pre|hostname-bin|search-zip)\b.*|-[a-zA-Z0-9]*z.*"),
+    "find": _unless(r"-(exec|execdir|ok|okdir|delete|fprint|fprint0|fprintf|fls)"),
+    "sort": _unless(r"-[a-zA-Z0-9]*[oTS].*|--(o|co|te|f).*"),
+    "date": _only(r"-u|-R|-I[a-z]*|--utc|--iso-8601(=[a-z]+)?|--date=.*|\+.*", operands=False),
+    "tree": _unless(r"-[a-zA-Z0-9]*[oR].*|--output.*"),
+    "file": _unless(r"-[a-zA-Z0-9]*[Cmzf].*|--(c|m|u|f).*"),
+    "uniq": _only(r"-[cdDiu]+", operands=False),
+    "hostname": _only(r"-[fsdiI]", operands=False),
+    "ps": _ANY,
+    "command": _only(r"-[vV]"),
+    "sed": _only("-n"),
+}
+_GIT_LOOKING: Mapping[str, Looks] = {
+    **dict.fromkeys(["diff", "log", "show", "diff-tree"], _unless(r"--ou.*|--ex(t.*)?|-O.*")),
+    **dict.fromkeys(["status", "rev-parse", "ls-files", "ls-tree", "describe", "shortlog", "blame"], _ANY),
+    **dict.fromkeys(["rev-list", "merge-base", "name-rev", "for-each-ref"], _ANY),
+    "cat-file": _unless(r"--(t|fi).*"),
+    "branch": _only(r"-[avrl]+|--list|--show-current|--all|-vv|--verbose|--remotes", operands=False),
+    "tag": _only(r"-l|--list", operands=False),
+    "remote": _only(r"-v|--verbose", operands=False),
+    "stash": _only(r"list", operands=False, needs=True),
+    "grep": _unless(r"-[a-zA-Z]*O.*|--(op|text).*"),
+}
+_SED_SCRIPT = re.compile(r"[0-9$]+(,[0-9$]+)?p")
+
+
+def harmless(program: Program) -> bool:
+    """Whether a program surely only looks."""
+    first = program.words[0] if program.words else None
+    if first is None or program.interprets_code or any(is_dangerous(name) for name, _ in program.assignments):
+        return False
+    if not is_where_programs_are(first):
+        return False
+    if any(redirection.writes for redirection in program.redirections) or destructive(program):
+        return False
+    return _git_looks(program) if program.name == "git" else _looks(program)
+
+
+def _looks(program: Program) -> bool:
+    looks = _LOOKING.get(program.name or "")
+    if looks is None:
+        return False
+    if program.name == "sed":
+        return _sed_looks(program)
+    return _keeps_to(looks, program.words[1:], program.texts[1:])
+
+
+def _sed_looks(program: Program) -> bool:
+    """Only `sed -n 10,20p file`: its other scripts may write and run."""
+    words = program.words[1:]
+    if len(words) < 2 or words[0] != "-n" or words[1] is None or not _SED_SCRIPT.fullmatch(words[1]):
+        return False
+    return all(map(cannot_be_option, words[2:], program.texts[3:]))
+
+
+def _git_looks(program: Program) -> bool:
+    words = program.normal[1:]
+    looks = _GIT_LOOKING.get(words[0] or "") if words else None
+    return looks is not None and _keeps_to(looks, words[1:], program.texts[len(program.texts) - len(words) + 1 :])
+
+
+def _keeps_to(looks: Looks, words: tuple[str | None, ...], texts: tuple[str, ...]) -> bool:
+    if looks is _ANY:
+        return True
+    return bool(words or not looks.needs) and all(map(looks.allows, words, texts))
+
+
+@dataclass(frozen=True)
+class Destroys:
+    """A form of a program that destroys: all of its patterns are found among the words."""
+
+    reason: str
+    words: tuple[re.Pattern[str], ...] = ()
+
+
+def _destroys(reason: str, *patterns: str) -> Destroys:
+    return Destroys(reason, tuple(re.compile(pattern, re.DOTALL) for pattern in patterns))
+
+
+_ENDS = _destroys("it stops the machine")
+_WIPES = _destroys("it destroys what a disk or a file holds")
+_REMOVES_ALL = _destroys("it removes without asking, or whole folders", r"-[a-zA-Z]*[rRf].*|--(r|f).*")
+_ALL_BELOW = _destroys("it changes the rights of everything below", r"-[a-zA-Z]*R.*|--rec.*")
+_NETWORK = _destroys("it changes what the network lets through")
+_DESTROYING: Mapping[str, tuple[Destroys, ...]] = {
+    "rm": (_REMOVES_ALL,),
+    "dd": (_destroys("it overwrites a file or a disk", r"of=.*"),),
+    **dict.fromkeys(["shred", "truncate", "wipefs", "fdisk", "sfdisk", "parted", "mkswap", "blkdiscard"], (_WIPES,)),
+    **dict.fromkeys(["shutdown", "reboot", "halt", "poweroff"], (_ENDS,)),
+    "systemctl": (_destroys("it stops the machine", r"poweroff|reboot|halt|kexec|suspend|hibernate"),),
+    "init": (_destroys("it stops the machine", r"[06]"),),
+    **dict.fromkeys(["chmod", "chown", "chgrp"], (_ALL_BELOW,)),
+    **dict.fromkeys(["iptables", "ip6tables", "nft", "ufw"], (_NETWORK,)),
+    "kill": (_destroys("it ends every process", r"-1", r"-(9|15|KILL|SIGKILL|TERM|SIGTERM|s|-)"),),
+    "killall": (_destroys("it ends processes by their name"),),
+    "pkill": (_destroys("it ends processes by their name"),),
+    "find": (_destroys("it removes what it finds", r"-delete"),),
+    "history": (_destroys("it clears the history", r"-[a-z]*c.*"),),
+    "crontab": (_destroys("it removes every planned job", r"-[a-z]*r.*"),),
+    "userdel": (_destroys("it removes a user"),),
+    "docker": (
+        _destroys("it removes what containers keep", r"system|volume|image|container|builder|network", r"prune|rm"),
+        _destroys("it removes what containers keep", r"rm|rmi"),
+    ),
+    "kubectl": (_destroys("it removes what a cluster runs", r"delete|drain"),),
+    "helm": (_destroys("it removes what a cluster runs", r"uninstall|delete"),),
+    "terraform": (_destroys("it removes what was built", r"destroy|-destroy"),),
+    "tofu": (_destroys("it removes what was built", r"destroy|-destroy"),),
+    "git": (
+        _destroys(
+            "it overwrites what others have pushed", r"push", r"-[a-zA-Z]*f.*|--fo(r.*)?|--mirror|--delete|-d|\+.+|:.+"
+        ),
+        _destroys("it throws away changes", r"reset", r"--hard|--h.*"),
+        _destroys("it removes files that are not kept", r"clean", r"-[a-zA-Z]*f.*|--f.*"),
+        _destroys("it throws away changes", r"checkout|restore", r"\.|--|-f|--force|--worktree"),
+        _destroys("it removes a branch that is not merged", r"branch", r"-[a-zA-Z]*D.*"),
+        _destroys("it throws away stashed changes", r"stash", r"drop|clear"),
+        _destroys("it rewrites history", r"filter-branch|filter-repo"),
+    ),
+}
+_DEVICE = re.compile(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|disk|loop|mapper/|dm-|md).*|/dev/(mem|kmem|port)|/proc/sys.*")
+_SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "ash", "fish"])
+
+
+def destructive(program: Program) -> str | None:
+    """Why a program may destroy what nobody can bring back; None when nothing says so."""
+    name = program.name or ""
+    if name.startswith("mkfs"):
+        return _WIPES.reason
+    if f"function {name}" in program.wrappers and (program.background or program.reads_pipe):
+        return "a function starts itself again and again"
+    if name in _SHELLS and program.reads_pipe and all(word and word.startswith("-") for word in program.words[1:]):
+        return "it runs whatever another program sends it"
+    for redirection in program.redirections:
+        if redirection.writes and (reason := destructive_write(redirection.target)):
+            return reason
+    words = [word for word in program.normal[1:] if word is not None]
+    return next((form.reason for form in _DESTROYING.get(name, ()) if _is_form(form, words)), None)
+
+
+def destructive_write(target: str | None) -> str | None:
+    """Why a file that a redirection writes may not be written; None when nothing says so."""
+    return "it writes to a device" if target is not None and _DEVICE.fullmatch(target) else None
+
+
+def _is_form(form: Destroys, words: list[str]) -> bool:
+    return all(any(pattern.fullmatch(word) for word in words) for pattern in form.words)

@@ -1,0 +1,303 @@
+"""Reading words as bash does: quotes, escapes, and everything that begins with a dollar sign.
+
+The reader knows less than bash on purpose. What it does not know is never guessed: `Unreadable` ends the reading, a
+doubt is noted where only the meaning is unknown and the end of the construct is not.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+from holdfast.activities.shell.syntax import Script, Unreadable, Word
+from holdfast.activities.shell.variables import why_not
+
+DEPTH = 30
+"""How deep constructs may nest: more is unreadable to a person too, and would end our own stack."""
+ENDS_WORD = frozenset(" \t\n;&|()<>")
+
+_PLAIN = re.compile(r"""[^ \t\n;&|()<>\\'"$`*?\[{~]+""")
+_IN_DOUBLE = re.compile(r'[^"\\$`]+')
+_IN_BODY = re.compile(r"[^\\$`]+")
+_ARITHMETIC = re.compile(r"\$\(\(([A-Za-z0-9_ \t+*/%<>=!&|?:,$^~-]*)\)\)")
+_BACKTICK = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
+_ANSI = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
+_PARAMETER = re.compile(r"\$\{(#?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])(\[(?:[@*]|[0-9]+)\])?")
+_INDIRECT = re.compile(r"\$\{![A-Za-z_][A-Za-z0-9_]*(\[[@*]\]|[@*])?\}")
+_TRANSFORMED = re.compile(r"@[A-Za-z]\}")
+_SLICE = re.compile(r": ?-?[0-9]+(: ?-?[0-9]+)?\}")
+_OPERATION = re.compile(r":?[-+?=]|%%?|##?|//?|\^\^?|,,?")
+_OPERAND = re.compile(r"[^'\"\\$`{}()<>\n]+")
+_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(.))", re.DOTALL)
+_LETTERS = {
+    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    "\\": "\\", "'": "'", '"': '"', "?": "?",
+}  # fmt: skip
+
+
+@dataclass
+class _Building:
+    """A word while it is read."""
+
+    pieces: list[str] = field(default_factory=list)
+    known: bool = True
+    bare: bool = True
+    braces: bool = False
+    scripts: list[Script] = field(default_factory=list)
+
+    def add(self, literal: str) -> None:
+        if literal:
+            self.pieces.append(literal)
+
+    @property
+    def last(self) -> str:
+        """The last character so far, or nothing."""
+        return self.pieces[-1][-1] if self.pieces else ""
+
+    def unknown(self) -> None:
+        self.known = False
+
+    def word(self, text: str) -> Word:
+        if self.braces and ("," in text or ".." in text):
+            self.known = False
+        if text == "[":
+            self.known = True  # the program of that name: a pattern would need its other half
+        return Word(text, "".join(self.pieces) if self.known else None, self.bare, tuple(self.scripts))
+
+
+class WordReader(ABC):
+    """A text and a place in it."""
+
+    def __init__(self, text: str, doubts: list[str], *, posix: bool = False, depth: int = 0) -> None:
+        if depth > DEPTH:
+            raise Unreadable("it is nested too deeply")
+        self.text = text
+        self.at = 0
+        self.doubts = doubts
+        self.posix = posix
+        self.depth = depth
+
+    @abstractmethod
+    def nested(self, end: str) -> Script:
+        """Read commands up to and with `end`."""
+
+    @abstractmethod
+    def inner(self, text: str) -> WordReader:
+        """A reader of a part that bash takes out first and reads on its own."""
+
+    @abstractmethod
+    def whole(self) -> Script:
+        """Read commands to the end of the text."""
+
+    def doubt(self, reason: str) -> None:
+        """Note why the meaning is not known."""
+        self.doubts.append(reason)
+
+    def not_posix(self, what: str) -> None:
+        """Note a construct that only bash has, when another shell will read it."""
+        if self.posix:
+            self.doubt(f"{what} means something else to another shell than bash")
+
+    def peek(self, ahead: int = 0) -> str:
+        """A character, or nothing at the end."""
+        place = self.at + ahead
+        return self.text[place] if place < len(self.text) else ""
+
+    def looking_at(self, *texts: str) -> bool:
+        """Whether one of these comes next."""
+        return self.text.startswith(texts, self.at)
+
+    def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Move past a match that begins here."""
+        if found := pattern.match(self.text, self.at):
+            self.at = found.end()
+        return found
+
+    def word(self, *, before_parenthesis: bool = False) -> Word:
+        """Read one word, which begins here."""
+        start, building = self.at, _Building()
+        while (character := self.peek()) and (character not in ENDS_WORD or self.looking_at("<(", ">(")):
+            if character in "<>" and self.at > start:
+                raise Unreadable("a process substitution is part of a larger word")
+            self._piece(building, character)
+        if self.at == start:
+            raise Unreadable(f"a word is missing before {self.text[start : start + 10]!r}")
+        if self.peek() == "(" and not before_parenthesis:
+            raise Unreadable("a parenthesis follows a word without a blank")
+        return building.word(self.text[start : self.at])
+
+    def _piece(self, building: _Building, character: str) -> None:
+        if found := self.take(_PLAIN):
+            building.add(found[0])
+        elif character == "$":
+            self._dollar(building)
+        elif character in "<>":
+            self.not_posix("process substitution")
+            self._script(building, 2)
+        elif character in "\\'\"`":
+            building.bare = False
+            self._quoted(building, character)
+        else:
+            self._special(building, character)
+
+    def _special(self, building: _Building, character: str) -> None:
+        """A pattern, a brace, or the tilde of a home folder."""
+        if character in "*?[" or (character == "~" and building.last in ("", "=", ":")):
+            building.unknown()
+        elif character == "{":
+            building.braces = True
+        building.add(character)
+        self.at += 1
+
+    def _quoted(self, building: _Building, character: str) -> None:
+        if character == "`":
+            self._backtick(building)
+        elif character == '"':
+            self.at += 1
+            self._double(building, _IN_DOUBLE)
+            self.at += 1
+        elif character == "'":
+            end = self.text.find("'", self.at + 1)
+            if end < 0:
+                raise Unreadable("a quote is not closed")
+            building.add(self.text[self.at + 1 : end])
+            self.at = end + 1
+        else:
+            self._escaped(building)
+
+    def _escaped(self, building: _Building) -> None:
+        following = self.peek(1)
+        if following in ("", "\n"):
+            raise Unreadable("a line continues in the middle of a word, or after the end")
+        building.add(following)
+        self.at += 2
+
+    def _double(self, building: _Building, plain: re.Pattern[str]) -> None:
+        """Up to the closing quote, or the end of a here-document."""
+        body = plain is _IN_BODY
+        while character := self.peek():
+            if found := self.take(plain):
+                building.add(found[0])
+            elif character == '"':
+                return
+            elif character == "$":
+                self._dollar(building, quoted=True)
+            elif character == "`":
+                self._backtick(building)
+            else:
+                self._escaped_in_double(building, "$`\\" if body else '$`"\\')
+        if not body:
+            raise Unreadable("a quote is not closed")
+
+    def _escaped_in_double(self, building: _Building, special: str) -> None:
+        following = self.peek(1)
+        if following and following in special:
+            building.add(following)
+        elif following != "\n":
+            building.add("\\" + following)
+        self.at += 2
+
+    def body(self) -> Word:
+        """The whole text, as the body of a here-document whose delimiter is not quoted."""
+        building = _Building(bare=False)
+        self._double(building, _IN_BODY)
+        return building.word(self.text)
+
+    def _script(self, building: _Building, opening: int) -> None:
+        self.at += opening
+        building.scripts.append(self.nested(")"))
+        building.unknown()
+
+    def _backtick(self, building: _Building) -> None:
+        found = self.take(_BACKTICK)
+        if found is None:
+            raise Unreadable("a backtick is not closed")
+        if "\\" in found[1]:
+            self.doubt("there is a backslash between backticks")
+        building.scripts.append(self.inner(found[1]).whole())
+        building.unknown()
+
+    def _dollar(self, building: _Building, *, quoted: bool = False) -> None:
+        if self.looking_at("$(("):
+            self._arithmetic(building)
+        elif self.looking_at("$("):
+            self._script(building, 2)
+        elif self.looking_at("${"):
+            self._parameter(building)
+        elif self.looking_at("$["):
+            raise Unreadable("it calculates in an old way")
+        elif not quoted and self.looking_at("$'"):
+            self._ansi(building)
+        elif not quoted and self.looking_at('$"'):
+            raise Unreadable("a text is translated")
+        elif self.take(_VARIABLE):
+            building.unknown()
+        elif self.looking_at("$\\\n"):
+            raise Unreadable("a line continues after a dollar sign")
+        else:
+            building.add("$")
+            self.at += 1
+
+    def _arithmetic(self, building: _Building) -> None:
+        found = self.take(_ARITHMETIC)
+        if found is None:
+            raise Unreadable("a calculation is too complicated")
+        self.check_arithmetic(found[1])
+        building.unknown()
+
+    def check_arithmetic(self, text: str) -> None:
+        """Bash evaluates what a variable holds, and that may run a command."""
+        if re.search(r"[A-Za-z_$]", text):
+            self.doubt("it calculates with variables, whose content bash evaluates")
+
+    def _parameter(self, building: _Building) -> None:
+        building.unknown()
+        if self.take(_INDIRECT):
+            self.doubt("a variable names another variable")
+            return
+        found = self.take(_PARAMETER)
+        if found is None:
+            raise Unreadable("an expansion of a variable is too complicated")
+        if self.peek() == "}":
+            self.at += 1
+        elif self.take(_TRANSFORMED):
+            self.doubt("the content of a variable is evaluated")
+        elif not self.take(_SLICE):
+            self._operation(building, found)
+
+    def _operation(self, building: _Building, parameter: re.Match[str]) -> None:
+        operation = self.take(_OPERATION)
+        if operation is None or parameter[1]:
+            raise Unreadable("an expansion of a variable is too complicated")
+        if operation[0].endswith("=") and (reason := why_not(parameter[2])):
+            self.doubt(reason)
+        while (character := self.peek()) != "}":
+            if character == "$":
+                self._dollar(building, quoted=True)
+            elif character == "`":
+                self._backtick(building)
+            elif not self.take(_OPERAND):
+                raise Unreadable("an expansion of a variable is too complicated")
+        self.at += 1
+
+    def _ansi(self, building: _Building) -> None:
+        self.not_posix("$'…'")
+        building.bare = False
+        found = self.take(_ANSI)
+        if found is None:
+            raise Unreadable("a quote is not closed")
+        value = _ESCAPE.sub(_unescaped, found[1])
+        building.add(value)
+        if "\0" in value:
+            building.unknown()
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """What an escape stands for; NUL for what depends on the locale, or cannot be in a word."""
+    octal, hexadecimal, short, long, letter = found.groups()
+    if letter is not None:
+        return "\0" if letter in "cxuU" else _LETTERS.get(letter, found[0])
+    code = int(octal, 8) if octal else int(hexadecimal or short or long, 16)
+    return chr(code) if code < 128 else "\0"

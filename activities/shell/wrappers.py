@@ -1,0 +1,277 @@
+"""Programs that run other programs: what they would run, by their own words.
+
+A wrapper that only passes on (`env`, `timeout`, `xargs`) is not judged itself, what it runs is; one that gives rights
+or leaves the machine (`sudo`, `ssh`) is judged as well. Options are known by table, and one that is not is a doubt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from holdfast.activities.shell.model import Program
+from holdfast.activities.shell.options import Begun, Doubt, Options, begin, cannot_be_option
+
+
+@dataclass(frozen=True)
+class Run:
+    """A program that another one runs."""
+
+    wrapper: str
+    words: tuple[str | None, ...]
+    texts: tuple[str, ...]
+    assignments: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True)
+class Code:
+    """Commands that are in the words of a program, to be read on their own."""
+
+    wrapper: str
+    text: str
+    posix: bool = False
+    """They are read by another shell than bash."""
+
+
+@dataclass(frozen=True)
+class Unwrapped:
+    """What a program would run."""
+
+    inner: tuple[Run | Code, ...] = ()
+    listed: bool = True
+    """It is judged itself."""
+    doubts: tuple[str, ...] = ()
+    normal: tuple[str | None, ...] | None = None
+
+
+Unwrapping = Callable[[Program], Unwrapped]
+_PASSING: Mapping[str, Options] = {
+    "env": Options("i0v", "uC", long=frozenset(["ignore-environment", "null", "debug"]),
+                   long_valued=frozenset(["unset", "chdir"]), assigns=True),
+    "nohup": Options(),
+    "nice": Options(valued="n", long_valued=frozenset(["adjustment"]), numeric=True),
+    "timeout": Options("v", "ks", long=frozenset(["preserve-status", "foreground", "verbose"]),
+                       long_valued=frozenset(["kill-after", "signal"]), operands=1),
+    "time": Options("pv", "f", long=frozenset(["portability", "verbose"]), long_valued=frozenset(["format"])),
+    "stdbuf": Options(valued="ioe", long_valued=frozenset(["input", "output", "error"])),
+    "setsid": Options("cfw", long=frozenset(["ctty", "fork", "wait"])),
+    "ionice": Options("t", "cn", long=frozenset(["ignore"]), long_valued=frozenset(["class", "classdata"])),
+    "chrt": Options("bfior", operands=1),
+    "taskset": Options("c", operands=1),
+    "command": Options("p"),
+    "builtin": Options(),
+    "exec": Options("cl", "a"),
+}  # fmt: skip
+_RAISING: Mapping[str, Options] = {
+    "sudo": Options("AbBEHknPS", "CDghpRrTtuU", assigns=True, long_valued=frozenset(["user", "group", "prompt"]),
+                    long=frozenset(["non-interactive", "stdin", "preserve-env", "set-home", "background"])),
+    "doas": Options("n", "uC"),
+}  # fmt: skip
+_XARGS = Options(
+    "0oprtx", "adEILnPs", "eil",
+    long=frozenset(["null", "no-run-if-empty", "verbose", "exit", "interactive", "open-tty"]),
+    long_valued=frozenset(["arg-file", "delimiter", "max-args", "max-lines", "max-procs", "max-chars"]),
+)  # fmt: skip
+_SHELL = Options("abcefhilmnpstuvxBCEHPT", "oO", long=frozenset(["norc", "noprofile", "login", "verbose"]))
+_SAFE_SETTINGS = frozenset(["errexit", "nounset", "pipefail", "xtrace", "noglob", "noclobber", "verbose"])
+_FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
+MOST_EXECUTED = 10
+"""Programs of one `find`."""
+_EXECUTES = frozenset(["-exec", "-execdir", "-ok", "-okdir"])
+_ELSEWHERE = {
+    **dict.fromkeys(["ssh", "rsh", "mosh"], "runs commands on another machine"),
+    **dict.fromkeys(["docker", "podman", "kubectl", "nerdctl", "lxc"], "runs programs in a container"),
+    **dict.fromkeys(["chroot", "unshare", "nsenter", "bwrap", "firejail", "proot"], "runs a program in another world"),
+    **dict.fromkeys(["su", "runuser", "pkexec", "machinectl", "systemd-run"], "runs commands as somebody else"),
+    **dict.fromkeys(["at", "batch", "parallel", "entr", "tmux", "screen", "expect"], "runs commands given to it"),
+    **dict.fromkeys(["watch", "script", "strace", "ltrace", "gdb", "flock", "rlwrap", "faketime", "busybox", "toybox",
+                     "unbuffer", "numactl", "prlimit", "dbus-run-session", "xvfb-run", "setarch", "catchsegv",
+                     "start-stop-daemon", "capsh", "setpriv", "cgexec", "valgrind", "perf", "fakeroot", "ld.so"],
+                    "runs a program given to it"),
+}  # fmt: skip
+_CONTAINER_RUNS = frozenset(["exec", "run", "create", "compose", "cp", "start", "debug", "attach"])
+_GIT = Options(
+    "pPvh", "Cc",
+    long=frozenset(["paginate", "no-pager", "no-replace-objects", "bare", "literal-pathspecs", "no-optional-locks",
+                    "glob-pathspecs", "noglob-pathspecs", "icase-pathspecs", "no-lazy-fetch", "no-advice", "version",
+                    "help"]),
+    long_valued=frozenset(["git-dir", "work-tree", "namespace"]),
+)  # fmt: skip
+_GIT_SETTING = re.compile(
+    r"(color\.[a-z.]+|advice\.[a-z]+|column\.[a-z]+|user\.(name|email)|core\.(quotepath|autocrlf|abbrev)"
+    r"|init\.defaultbranch|commit\.gpgsign|safe\.directory|log\.(date|decorate)|pull\.(rebase|ff))=.*",
+    re.IGNORECASE | re.DOTALL,
+)
+_GIT_RUNS = frozenset(["foreach", "run", "filter-branch", "-x", "-O", "difftool", "mergetool", "send-email", "daemon"])
+_GIT_RUNNING = (
+    "--exec",
+    "--upload-pack",
+    "--receive-pack",
+    "--extcmd",
+    "--open-files-in-pager",
+    "--config",
+    "--ext-diff",
+)
+"""Options that name a program, or settings that may; git reads them shortened too."""
+
+
+def unwrap(program: Program) -> Unwrapped:
+    """What a program would run, itself among it."""
+    name = program.name
+    if name is None:
+        return Unwrapped(doubts=(f"it is not known which program {program.texts[0][:40]!r} is",))
+    try:
+        unwrapped = _UNWRAPPING.get(name, _nothing)(program)
+    except Doubt as doubt:
+        return Unwrapped(doubts=(str(doubt),))
+    return unwrapped if is_where_programs_are(program.words[0]) else replace(unwrapped, listed=True)
+
+
+def is_where_programs_are(path: str | None) -> bool:
+    """Whether a program of a known name surely is that program: `./env` may be anything."""
+    return path is not None and path.rpartition("/")[0] in _FOLDERS
+
+
+def _nothing(program: Program) -> Unwrapped:
+    return Unwrapped()
+
+
+def _rest(program: Program, at: int, begun: Begun, wrapper: str | None = None) -> tuple[Run, ...]:
+    if at >= len(program.words):
+        return ()
+    run = Run(wrapper or program.name or "", program.words[at:], program.texts[at:], tuple(begun.assignments))
+    return (run,)
+
+
+def _passing(program: Program) -> Unwrapped:
+    if program.name == "command" and program.words[1:2] in (("-v",), ("-V",)):
+        return Unwrapped()
+    begun = begin(program.words, _PASSING[program.name or ""])
+    if program.words[begun.at : begun.at + 1] == ("-",):
+        raise Doubt("`env -` hides what it runs")
+    inner = _rest(program, begun.at, begun)
+    return Unwrapped(inner, listed=not inner)
+
+
+def _raising(program: Program) -> Unwrapped:
+    begun = begin(program.words, _RAISING[program.name or ""])
+    return Unwrapped(_rest(program, begun.at, begun))
+
+
+def _xargs(program: Program) -> Unwrapped:
+    begun = begin(program.words, _XARGS)
+    words = program.words[begun.at :] or ("echo",)
+    texts = program.texts[begun.at :] or ("echo",)
+    marks = [mark or "{}" for mark in (*begun.values.get("I", ()), *begun.values.get("i", ()))]
+    filled = tuple(None if word is None or any(mark in word for mark in marks) else word for word in words)
+    if not marks or begun.values.keys() & {"n", "L", "l", "max-args", "max-lines"}:
+        return Unwrapped((Run("xargs", (*filled, None), (*texts, "…")),), listed=False)
+    return Unwrapped((Run("xargs", filled, texts),), listed=False)
+
+
+def _find(program: Program) -> Unwrapped:
+    words = program.words
+    doubts = [
+        "the words of find are not known"
+        for word, text in zip(words, program.texts, strict=True)
+        if word is None and not cannot_be_option(word, text)
+    ]
+    # Each is taken for a beginning, also one that is the value of another option: more is listed than runs, not less.
+    beginnings = [place for place, word in enumerate(words) if word in _EXECUTES]
+    if len(beginnings) > MOST_EXECUTED:
+        raise Doubt("find is given too many programs to run")
+    runs = (_executed(program, place) for place in beginnings)
+    return Unwrapped(tuple(run for run in runs if run.words), doubts=tuple(doubts[:1]))
+
+
+def _executed(program: Program, place: int) -> Run:
+    words, begin_at = program.words, place + 1
+    end = next((at for at in range(begin_at, len(words)) if _ends(words, at)), len(words))
+    filled = tuple(None if word is None or "{}" in word else word for word in words[begin_at:end])
+    return Run(f"find {words[place]}", filled, program.texts[begin_at:end])
+
+
+def _ends(words: tuple[str | None, ...], place: int) -> bool:
+    return words[place] == ";" or (words[place] == "+" and words[place - 1] == "{}")
+
+
+def _shell(program: Program) -> Unwrapped:
+    begun = begin(program.words, _SHELL)
+    _check_settings(program, begun)
+    operand = program.words[begun.at] if begun.at < len(program.words) else None
+    if "c" not in begun.values:
+        if operand not in (None, "-") and "s" not in begun.values:
+            return Unwrapped()
+        raise Doubt(f"{program.name} takes its commands from its input")
+    if operand in (None, "-"):
+        raise Doubt(f"the commands of {program.name} -c are not known")
+    code = Code(f"{program.name} -c", operand, program.name != "bash")
+    if program.name in ("bash", "sh", "dash"):
+        return Unwrapped((code,), listed=False)
+    return Unwrapped((code,), doubts=(f"{program.name} reads commands in its own way",))
+
+
+def _check_settings(program: Program, begun: Begun) -> None:
+    given = begun.values
+    if given.keys() & {"i", "O"} or not _SAFE_SETTINGS.issuperset(given.get("o", ())) or {"c", "s"} <= given.keys():
+        raise Doubt(f"the settings of {program.name} change how it reads commands")
+    if any(word is not None and word.startswith("+") for word in program.words[1 : begun.at + 1]):
+        raise Doubt(f"the settings of {program.name} change how it reads commands")
+
+
+def _eval(program: Program) -> Unwrapped:
+    words = program.words[2:] if program.words[1:2] == ("--",) else program.words[1:]
+    known = [word for word in words if word is not None]
+    if len(known) < len(words):
+        raise Doubt("the commands of eval are not known")
+    return Unwrapped((Code("eval", " ".join(known)),), listed=False)
+
+
+def _trap(program: Program) -> Unwrapped:
+    words = program.words[2:] if program.words[1:2] == ("--",) else program.words[1:]
+    if len(words) < 2 or words[0] == "-":
+        return Unwrapped()
+    if words[0] is None or words[0].startswith("-"):
+        raise Doubt("the commands of trap are not known")
+    return Unwrapped((Code("trap", words[0]),), listed=False)
+
+
+def _git(program: Program) -> Unwrapped:
+    begun = begin(program.words, _GIT)
+    doubts = []
+    for place, word in enumerate(program.words[: begun.at]):
+        setting = program.words[place + 1] if word == "-c" else word[2:] if word and word.startswith("-c") else None
+        if setting and not _GIT_SETTING.fullmatch(setting):
+            doubts.append(f"the setting {setting[:40]!r} of git may run a program")
+    normal = (program.words[0], *program.words[begun.at :])
+    if any(_git_runs(word) for word in normal if word is not None):
+        doubts.append("git is given a program to run")
+    return Unwrapped(doubts=tuple(doubts), normal=normal)
+
+
+def _git_runs(word: str) -> bool:
+    name = word.partition("=")[0]
+    return word in _GIT_RUNS or (len(name) > 3 and any(option.startswith(name) for option in _GIT_RUNNING))
+
+
+def _elsewhere(program: Program) -> Unwrapped:
+    name = program.name or ""
+    if name in ("docker", "podman", "kubectl", "nerdctl") and not _CONTAINER_RUNS.intersection(
+        word for word in program.words if word is not None
+    ):
+        return Unwrapped()
+    return Unwrapped(doubts=(f"{name} {_ELSEWHERE[name]}",))
+
+
+_UNWRAPPING: Mapping[str, Unwrapping] = {
+    **dict.fromkeys(_PASSING, _passing),
+    **dict.fromkeys(_RAISING, _raising),
+    **dict.fromkeys(_ELSEWHERE, _elsewhere),
+    **dict.fromkeys(["bash", "sh", "dash", "zsh", "ksh", "ash", "fish", "mksh", "rbash", "csh", "tcsh"], _shell),
+    "xargs": _xargs,
+    "find": _find,
+    "eval": _eval,
+    "trap": _trap,
+    "git": _git,
+}

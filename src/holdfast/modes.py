@@ -1,0 +1,21 @@
+"""How much proceeds without asking (S27). A turn wishes for a mode; a worker says which it permits."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Mode(StrEnum):
+    """What a turn wishes for."""
+
+    DEFAULT = "default"
+    AUTO_EDIT = "auto_edit"
+    """Edits inside the workspace proceed."""
+    PLAN = "plan"
+    """Only tools that merely read."""
+    YOLO = "yolo"
+    """Everything but what is denied."""
+
+
+PERMITTED = (Mode.DEFAULT, Mode.AUTO_EDIT, Mode.PLAN)
+"""What a worker permits that was not told otherwise: nobody gets everything by asking for it."""

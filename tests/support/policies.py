@@ -1,0 +1,52 @@
+"""Policies written in a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.activities.policy.deciding import Entry, Policy
+from holdfast.activities.policy.loading import LoadedFile, load_file, policy_of, shipped
+from holdfast.activities.policy.rules import Tier
+from holdfast.activities.policy.subjects import Subject, subject_of
+from holdfast.documents import Content, Problem
+from holdfast.modes import Mode
+
+FILE = Path("/project/policy.toml")
+
+
+def load(text: str | bytes, tier: Tier = Tier.USER) -> LoadedFile:
+    """A file of this text."""
+    return load_file(Content(FILE, text if isinstance(text, bytes) else text.encode()), tier)
+
+
+def found(text: str | bytes, tier: Tier = Tier.USER) -> tuple[Problem, ...]:
+    """What is wrong with it."""
+    return load(text, tier).problems
+
+
+def policy(*texts: str, tier: Tier = Tier.USER, **tiers: str) -> Policy:
+    """The rules of these texts and no others: of one tier, or `admin="…"`."""
+    files = [load(text, tier) for text in texts] + [load(text, Tier(name)) for name, text in tiers.items()]
+    return policy_of(files)
+
+
+def with_defaults(*entries: Entry) -> Policy:
+    """With those that come with Holdfast."""
+    return Policy([*shipped().entries, *entries])
+
+
+def rule(keys: str, decision: str = "allow") -> str:
+    """One rule of a file."""
+    return f'[[rule]]\ndecision = "{decision}"\n{keys}\n'
+
+
+def run(command: str, **known: Any) -> Subject:
+    """A command."""
+    return subject_of("shell", {"command": command}, **known)
+
+
+def said(rules: Policy, subject: Subject, mode: Mode = Mode.DEFAULT) -> str | None:
+    """The decision alone."""
+    ruling = rules.rule_on(subject, mode)
+    return ruling.decision.value if ruling else None

@@ -1,0 +1,235 @@
+"""`holdfast policy …`: check files of rules, explain what they say of a call, test them, show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.workers.commands.codes import FAILED, OK, USAGE
+from holdfast.workers.commands.options import Json, emit, example, note, say, settings_of
+
+if TYPE_CHECKING:
+    from holdfast.activities.policy.deciding import Entry, Explanation, Policy
+    from holdfast.activities.policy.loading import LoadedFile, PolicySource
+    from holdfast.activities.policy.subjects import Subject
+    from holdfast.modes import Mode
+
+PASSED = 50
+"""Rules that were passed over and are told in text; JSON has them all."""
+policy = typer.Typer(
+    help="Rules that allow, ask or deny: check, explain, test, show.", no_args_is_help=True, rich_markup_mode=None
+)
+Files = Annotated[list[str] | None, typer.Argument(metavar="FILE…", help="Policy files; else the shipped one.")]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option("--policy", metavar="[TIER=]FILE", help="Add a file: workspace=, user= (the default) or admin=."),
+]
+TierName = Annotated[str, typer.Option("--tier", metavar="TIER", help="workspace, user or admin.")]
+ModeName = Annotated[str, typer.Option("--mode", metavar="MODE", help="default, auto_edit, plan or yolo.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(policy, name="policy")
+
+
+@policy.command(
+    epilog=example("holdfast policy check team.toml", "holdfast policy check --tier workspace p.toml --json")
+)
+def check(files: Files = None, tier: TierName = "user", json: Json = False) -> None:
+    """Check policy files: every problem with its line, rules that can never match, examples that do not behave."""
+    from holdfast.activities.policy.loading import load_file, policy_of, shipped
+    from holdfast.activities.policy.rules import Tier
+    from holdfast.documents import read
+
+    level = Tier(_one_of("tier", tier, ("workspace", "user", "admin")))
+    loaded = [load_file(read(_path(file)), level) for file in files or ()] or [shipped()]
+    if json:
+        sound = not any(one.problems for one in loaded)
+        emit({"ok": sound, "files": [_checked(one) for one in loaded]})
+        raise typer.Exit(OK if sound else USAGE)
+    policy_of(loaded)
+    for one in loaded:
+        say(f"{_harmless(one.document.content.file)}: ok ({len(one.entries):,} rules, {one.tier.value})")
+        for warning in one.warnings:
+            note(f"{_harmless(one.document.content.file)}, line {warning.line}: {warning.message}")
+
+
+@policy.command(
+    epilog=example(
+        """holdfast policy explain --tool shell --args '{"command": "git push"}'""",
+        """holdfast policy explain --tool edit --args '{"path": "a.py"}' --mode auto_edit --policy team.toml""",
+    )
+)
+def explain(
+    tool: Annotated[str, typer.Option("--tool", metavar="NAME", help="The tool's name.")],
+    args: Annotated[str, typer.Option("--args", metavar="JSON|-", help="Its arguments.")] = "{}",
+    mode: ModeName = "default",
+    server: Annotated[str | None, typer.Option("--server", metavar="NAME", help="The tool's server.")] = None,
+    tainted: Annotated[bool, typer.Option("--tainted", help="The turn has taken in content from outside.")] = False,
+    sends: Annotated[bool, typer.Option("--sends", help="The call sends data out.")] = False,
+    policies: Policies = None,
+    json: Json = False,
+) -> None:
+    """Explain what the rules say of a call: which one decides and why, and which were passed over.
+
+    The tool is not asked: of one that is not built in, its path, url and command are not known here.
+    """
+    from holdfast.activities.policy.subjects import subject_of
+    from holdfast.workers.reading import read_arguments
+
+    chosen = _mode(mode)
+    rules = _policy(policies)
+    known: dict[str, Any] = {"server": server, "tainted": tainted, "sends": sends}
+    subject = subject_of(tool, read_arguments(args), workspace=settings_of().workspace, **known)
+    found = rules.explain(subject, chosen)
+    if json:
+        emit({**found.model_dump(mode="json"), "mode": chosen.value, "subject": subject.model_dump(mode="json")})
+        return
+    for line in _told(found, subject):
+        say(line)
+
+
+@policy.command("test", epilog=example("holdfast policy test expectations.toml --policy team.toml"))
+def try_out(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Expectations, in TOML or JSON.")],
+    policies: Policies = None,
+    json: Json = False,
+) -> None:
+    """Test the rules: does each call of a file get the decision it expects? The exit code is 1 when one does not."""
+    from holdfast.activities.policy.expectations import try_all
+
+    path = _path(file)
+    tried = try_all(path, _policy(policies))
+    failed = [one for one in tried if not one.holds]
+    if json:
+        told = [{"line": one.line, "message": one.told} for one in failed]
+        emit({"file": str(path), "ok": not failed, "expectations": len(tried), "failures": told})
+    else:
+        for one in failed:
+            say(f"{_harmless(path)}, line {one.line}: {one.told}")
+        say(f"{len(tried) - len(failed):,} of {len(tried):,} expectations hold.")
+    raise typer.Exit(FAILED if failed else OK)
+
+
+@policy.command(epilog=example("holdfast policy show", "holdfast policy show --mode plan --policy team.toml"))
+def show(
+    policies: Policies = None,
+    mode: Annotated[str | None, typer.Option("--mode", metavar="MODE", help="Only those for this mode.")] = None,
+    json: Json = False,
+) -> None:
+    """Show the rules in effect, in order of precedence: the first that is about a call decides."""
+    from holdfast.workers import render
+
+    rules = _policy(policies)
+    chosen = _mode(mode) if mode is not None else None
+    entries = [entry for entry in rules.entries if not chosen or chosen in (entry.rule.modes or (chosen,))]
+    if json:
+        emit({"digest": rules.digest, "rules": [_described(entry) for entry in entries]})
+        return
+    lines = [
+        (entry.tier.value, entry.rule.priority, entry.rule.decision.value, entry.label, _summary(entry))
+        for entry in entries
+    ]
+    render.console().print(render.table(("tier", "priority", "decision", "rule", "about"), lines))
+
+
+def _policy(policies: Iterable[str] | None) -> Policy:
+    """The rules that a worker started here would go by, with the files that were named beside."""
+    from holdfast.activities.policy.loading import load_policy, sources_of
+
+    return load_policy([*sources_of(settings_of()), *(_source(text) for text in policies or ())])
+
+
+def _source(text: str) -> PolicySource:
+    """`TIER=FILE`, or a file of the user's."""
+    from holdfast.activities.policy.loading import PolicySource
+    from holdfast.activities.policy.rules import Tier
+
+    tier, mark, file = text.partition("=")
+    if mark and tier in (Tier.WORKSPACE, Tier.USER, Tier.ADMIN):
+        return PolicySource(_path(file), Tier(tier))
+    return PolicySource(_path(text), Tier.USER)
+
+
+def _path(file: str) -> Path:
+    from holdfast.trust import located
+
+    if not file.strip():
+        raise typer.BadParameter("the file's name is empty")
+    return located(Path(file))
+
+
+def _mode(text: str) -> Mode:
+    from holdfast.modes import Mode
+
+    return Mode(_one_of("mode", text, tuple(mode.value for mode in Mode)))
+
+
+def _one_of(what: str, text: str, known: tuple[str, ...]) -> str:
+    from holdfast.suggestions import did_you_mean
+
+    if text not in known:
+        hint = did_you_mean(text, known) or f"It is one of {', '.join(known)}."
+        raise typer.BadParameter(f"no {what} is called {_harmless(text)!r}. {hint}")
+    return text
+
+
+def _checked(one: LoadedFile) -> dict[str, Any]:
+    return {
+        "file": str(one.document.content.file),
+        "tier": one.tier.value,
+        "ok": not one.problems,
+        "rules": len(one.entries),
+        "problems": [asdict(problem) for problem in one.problems],
+        "warnings": [asdict(problem) for problem in one.warnings],
+    }
+
+
+def _told(found: Explanation, subject: Subject) -> Iterable[str]:
+    ruling = found.ruling
+    if ruling is None:
+        yield "No rule speaks: the tool's own wish decides."
+    else:
+        where = "" if found.where == ruling.rule else f", {found.where}"
+        yield f"{ruling.decision.value}: by rule {_harmless(ruling.rule)!r} ({ruling.tier.value} tier{where})"
+        yield from (f"  reason: {_harmless(ruling.reason)}" for _ in range(ruling.reason is not None))
+        yield from (f"  the model reads: {_harmless(ruling.message)}" for _ in range(ruling.message is not None))
+        if ruling.decision.value == "ask":
+            yield f"  a person would be asked about: {_asked(subject)}"
+    if found.passed:
+        yield "Passed over:"
+    for one in found.passed[:PASSED]:
+        yield f"  {one.decision.value:<5} {one.tier.value:<9} {_harmless(one.rule)}: {_harmless(one.why)}"
+    if len(found.passed) > PASSED:
+        yield f"  … {len(found.passed) - PASSED:,} more (--json shows them)"
+
+
+def _asked(subject: Subject) -> str:
+    named = [text for text in (subject.command, *subject.paths, *subject.urls) if text is not None]
+    return _harmless(" ".join([subject.tool, *named]))
+
+
+def _described(entry: Entry) -> dict[str, Any]:
+    rule = entry.rule.model_dump(mode="json", exclude_none=True, exclude={"match", "not_match"})
+    return {"tier": entry.tier.value, "where": entry.where, **rule}
+
+
+def _summary(entry: Entry) -> str:
+    """Its conditions in a line."""
+    import json
+
+    values = entry.rule.model_dump(
+        mode="json", include={*entry.rule.conditions, "anything", "modes"}, exclude_none=True
+    )
+    return _harmless("  ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()))
+
+
+def _harmless(value: object) -> str:
+    from holdfast.workers.outline import harmless
+
+    return harmless(str(value))
