@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from holdfast.activities.builtin.writing import READ_LIMIT, digest_of, present, replace, written
+from holdfast.activities.builtin.writing import digest_of, present, replace, written
 from holdfast.activities.files.differences import difference
-from holdfast.activities.files.workspace import Workspace
+from holdfast.activities.files.workspace import READ_LIMIT, Workspace
 from holdfast.approvals import Confirmation
 from holdfast.content import Result
 from holdfast.tools import Effect, Invocation, Run, Strict, Tool, ToolFailure

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from holdfast.activities.files.patterns import PathPattern
 from holdfast.activities.files.walking import GIT, Entry, Walk, shown
 from holdfast.activities.files.workspace import Workspace
 from holdfast.content import Result, shorten
-from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure
+from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
 
 FILES_SHOWN = 1_000
 TARGET_SHOWN = 200
@@ -50,12 +50,11 @@ class Glob(Tool):
         "folders: `**/*.py` is every Python file, `*.py` those directly in `path`. What git ignores is left out."
     )
     effect = Effect.READ
+    interrupt = Interrupt.CANCEL
     timeout_seconds = 60
 
-    class Parameters(BaseModel):
+    class Parameters(Strict):
         """Arguments."""
-
-        model_config = ConfigDict(extra="forbid")
 
         pattern: str = Field(
             description="Pattern of the path as seen from `path`: * ? [a-z] [!a-z] {a,b} **, backslash to escape",

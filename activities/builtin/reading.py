@@ -13,13 +13,11 @@ from pydantic import Field
 
 from holdfast.activities.files.media import binary_type
 from holdfast.activities.files.walking import ignored_in
-from holdfast.activities.files.workspace import Workspace
+from holdfast.activities.files.workspace import READ_LIMIT, Workspace
 from holdfast.activities.outputs import OutputStore
 from holdfast.content import BlobPart, Result, TextPart
 from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
 
-READ_LIMIT = 20_000_000
-"""Bytes `read_file` reads at most."""
 ENTRIES_SHOWN = 2_000
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 """As editors, diffs and `grep` count them."""

@@ -15,7 +15,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from holdfast.activities.builtin.finding import notes, searchable
 from holdfast.activities.files.patterns import PathPattern
@@ -26,7 +26,7 @@ from holdfast.activities.search.excerpts import excerpts
 from holdfast.activities.search.matching import Engine, Hit, Matcher, Query, installed_engine
 from holdfast.activities.search.text_files import FILE_LIMIT, TextFiles, content
 from holdfast.content import Result, TextPart
-from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure
+from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
 
 SEARCH_SECONDS = 50.0
 """Shorter than the tool's own limit, so that what was found until then is not lost."""
@@ -46,12 +46,11 @@ class Grep(Tool):
         "and so are binary and very large files. Look-around and back-references are not available everywhere."
     )
     effect = Effect.READ
+    interrupt = Interrupt.CANCEL
     timeout_seconds = 60
 
-    class Parameters(BaseModel):
+    class Parameters(Strict):
         """Arguments."""
-
-        model_config = ConfigDict(extra="forbid")
 
         pattern: str = Field(description="Regular expression, for one line at a time", min_length=1, max_length=5_000)
         path: str = Field(default=".", description="File or folder to search, relative to the workspace", min_length=1)

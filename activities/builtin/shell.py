@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from holdfast.activities.commands import OURS, Command, environment, how_it_ended, run_command
+from holdfast.activities.command_calls import call_command
+from holdfast.activities.commands import OURS, Command, environment
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.outputs import OutputStore, Spool
+from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.commands import told_of
 from holdfast.approvals import Confirmation
-from holdfast.content import Result, TextPart, plain
-from holdfast.tools import Effect, Invocation, Run, Tool, ToolFailure
+from holdfast.content import Result
+from holdfast.tools import Effect, Invocation, Run, Strict, Tool
 
 SECONDS = 600.0
 """How long a command may run that says nothing else."""
@@ -34,10 +35,8 @@ class Shell(Tool):
     live_output = True
     timeout_seconds = 3_600
 
-    class Parameters(BaseModel):
+    class Parameters(Strict):
         """Arguments."""
-
-        model_config = ConfigDict(extra="forbid")
 
         command: str = Field(description="The command, as bash reads it", min_length=1)
         directory: str = Field(default=".", description="Working directory, relative to the workspace")
@@ -64,7 +63,7 @@ class Shell(Tool):
         if not arguments.command.strip():
             raise ValueError("the command is blank")
         _check_text(arguments.command, *arguments.environment, *arguments.environment.values())
-        if ours := [name for name in arguments.environment if name.startswith(OURS)]:
+        if ours := [name for name in arguments.environment if name.upper().startswith(OURS)]:
             raise ValueError(f"the variable {ours[0]!r} is not for commands")
         directory = workspace.resolve() / Workspace(workspace).place(arguments.directory)
         if not directory.is_dir():
@@ -100,32 +99,9 @@ class _Running(Invocation):
         )
 
     async def execute(self, run: Run) -> Result:
-        spool = self._outputs.spool()
-        try:
-            return await self._execute(run, spool)
-        finally:
-            spool.discard()
-
-    async def _execute(self, run: Run, spool: Spool) -> Result:
-        def take(data: bytes) -> None:
-            run.write(spool.write(data))
-
-        try:
-            code = await run_command(self._command, run.key, output=take, started=run.started)
-        except TimeoutError:
-            message = f"The command was stopped: it ran longer than {self._command.seconds:g} seconds"
-            raise ToolFailure("timeout", message, _parts(spool)) from None
-        parts = _parts(spool)
-        if code != 0:
-            raise ToolFailure("command_failed", how_it_ended(code), parts)
-        return Result(parts=parts or (TextPart(text="(no output)"),))
+        return await call_command(self._command, run, self._outputs)
 
 
 def _check_text(*texts: str) -> None:
     if any("\0" in text for text in texts):
         raise ValueError("a command and its environment hold no NUL character")
-
-
-def _parts(spool: Spool) -> tuple[TextPart, ...]:
-    part = spool.part()
-    return (part.model_copy(update={"text": plain(part.text)}),) if part.text else ()

@@ -11,13 +11,10 @@ from pathlib import Path
 from pydantic import Field
 
 from holdfast.activities.files.differences import difference
-from holdfast.activities.files.workspace import Workspace
+from holdfast.activities.files.workspace import READ_LIMIT, Workspace
 from holdfast.approvals import Confirmation
 from holdfast.content import Result, TextPart
 from holdfast.tools import Effect, Invocation, Run, Strict, Tool, ToolFailure
-
-READ_LIMIT = 20_000_000
-"""Bytes of a file that a tool changes."""
 
 
 def digest_of(content: bytes | None) -> str:

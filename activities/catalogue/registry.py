@@ -18,7 +18,6 @@ from holdfast.approvals import canonical_digest
 from holdfast.content import encodable, plain, said, shorten
 from holdfast.errors import BadInput
 from holdfast.model import problems
-from holdfast.suggestions import suggest
 from holdfast.tools import Declaration, Tool
 
 BUILT_IN = "built in"
@@ -94,10 +93,6 @@ class Registry:
     def digest(self) -> str:
         """Changes whenever any definition does."""
         return canonical_digest({name: entry.declaration.digest for name, entry in self._entries.items()})
-
-    def suggest(self, name: str) -> list[str]:
-        """Up to three names that are close to a name nobody has (S5)."""
-        return suggest(name, self._entries)
 
 
 def _harmless(text: str) -> str:

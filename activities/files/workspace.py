@@ -16,6 +16,9 @@ from uuid import uuid4
 
 from holdfast.activities.files.beneath import OutsideError, open_beneath, real_path
 
+READ_LIMIT = 20_000_000
+"""Bytes of a file that a tool reads or changes as a whole."""
+
 
 @dataclass(frozen=True)
 class Workspace:
