@@ -128,6 +128,15 @@ async def test_S27_a_mode_counts_as_far_as_the_worker_permits_and_a_turn_without
     assert (engine.workspace / "b.txt").exists() is (ran is None)
 
 
+@pytest.mark.parametrize("path", [".git/hooks/pre-commit", "sub/.git/config", ".holdfast/policy.toml", "holdfast.toml"])
+async def test_S27_what_decides_what_runs_later_is_asked_about_even_where_edits_proceed(
+    engine: Engine, path: str
+) -> None:
+    edit: tuple[str, dict[str, object]] = ("write_file", {"path": path, "content": "x"})
+    [response] = await _answers(engine, edit, mode=Mode.AUTO_EDIT, interactive=False)
+    assert _kind(response) == "denied"
+
+
 async def test_S27_a_destructive_command_is_asked_about_even_in_yolo(engine: Engine) -> None:
     engine.settings = replace(engine.settings, modes=(Mode.YOLO,))
     (engine.workspace / "precious").mkdir()
