@@ -129,7 +129,7 @@ def _miscounted(place: str, content: bytes, old: bytes, found: int, expected: in
     lines = ", ".join(str(content.count(b"\n", 0, position) + 1) for position in _positions(content, old))
     more = ", …" if found > LINES_SHOWN else ""
     return (
-        f"old_text occurs {found:,} times in {place!r} (from lines {lines}{more}), not {expected:,}: "
+        f"old_text occurs {found:,} time{'s' * (found > 1)} in {place!r} (at line {lines}{more}), not {expected:,}: "
         "give more of the text around it, or set expected_count"
     )
 

@@ -128,12 +128,12 @@ async def test_each_occurrence_is_replaced_when_as_many_are_there(workspace: Pat
 
 def test_S6_text_that_occurs_more_often_is_refused_with_its_lines(workspace: Path) -> None:
     told = refusal(workspace, b"a\nx\nb\nx\nx x\n", "x", "y")
-    assert told.startswith("old_text occurs 4 times in 'a.txt' (from lines 2, 4, 5, 5), not 1: ")
+    assert told.startswith("old_text occurs 4 times in 'a.txt' (at line 2, 4, 5, 5), not 1: ")
     assert "expected_count" in told
 
 
 def test_S6_text_that_occurs_less_often_is_refused(workspace: Path) -> None:
-    assert "old_text occurs 1 times" in refusal(workspace, b"x\n", "x", "y", expected_count=2)
+    assert "old_text occurs 1 time in" in refusal(workspace, b"x\n", "x", "y", expected_count=2)
 
 
 def test_S6_of_many_lines_the_first_are_told(workspace: Path) -> None:
