@@ -139,7 +139,7 @@ def test_S6_text_that_occurs_less_often_is_refused(workspace: Path) -> None:
 def test_S6_of_many_lines_the_first_are_told(workspace: Path) -> None:
     told = refusal(workspace, b"x\n" * 5_000, "x", "y")
     assert "5,000 times" in told
-    assert "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …)" in told
+    assert "(at line 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …)" in told
 
 
 async def test_overlapping_occurrences_are_counted_from_the_left(workspace: Path) -> None:
