@@ -116,9 +116,9 @@ class Gate:
         ruling = self._policy.rule_on(subject, mode)
         if ruling and ruling.decision is Answer.ALLOW and subject.command is not None and not ruling.anything:
             understood = as_understood(subject.command)
-            if understood is None:
-                ruling = None
-            elif understood != subject.command and entry.source == BUILT_IN:
+            if understood is None or (understood != subject.command and entry.source != BUILT_IN):
+                ruling = None  # only our own shell is known to run what it is given
+            elif understood != subject.command:
                 arguments = {**prepared.bound.arguments, "command": understood}
                 prepared = await prepare(entry, arguments, self.workspace)
         return Judgement(verdict_of(prepared, ruling, interactive=of.interactive), prepared.invocation)

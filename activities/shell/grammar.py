@@ -7,6 +7,7 @@ follows itself; a construct that is not known here ends the reading.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 
 from holdfast.activities.shell.redirections import RedirectionReader, unknown
 from holdfast.activities.shell.syntax import (
@@ -40,13 +41,13 @@ _EMPTY = Word("", "", False)
 class Grammar(RedirectionReader):
     """A reader of commands; `compounds.Reader` completes it."""
 
+    @abstractmethod
     def compound(self, keyword: str) -> Compound:
         """Read what begins with a keyword, or with a parenthesis."""
-        raise NotImplementedError
 
+    @abstractmethod
     def function(self, name: Word) -> Compound:
         """Read the body of a function."""
-        raise NotImplementedError
 
     def whole(self) -> Script:
         """Read commands to the end of the text."""

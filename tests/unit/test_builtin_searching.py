@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,9 +22,8 @@ from holdfast.activities.search.matching import Engine, OwnEngine, Ripgrep, inst
 from holdfast.content import Result
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Invocation, ToolFailure
+from tests.support.marks import PATIENCE, marked, until
 
-PATIENCE = 20.0
-"""Seconds any wait may take before the test fails."""
 HOSTILE = "(a+)+$"
 RG = shutil.which("rg")
 needs_rg = pytest.mark.skipif(RG is None, reason="ripgrep is not installed")
@@ -70,29 +68,8 @@ async def failure_of(engine: Engine, workspace: Path, **arguments: Any) -> ToolF
     return failure.value
 
 
-def marked(run: FakeRun) -> list[str]:
-    """Every process that carries the run's mark."""
-    mark = f"HOLDFAST_CALL={run.key}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(entry.name)
-            except OSError:
-                continue
-    return found
-
-
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
-
-
-async def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to be"
-        await asyncio.sleep(0.005)
 
 
 # What is found
@@ -386,7 +363,7 @@ async def test_hostile_pattern_ends_by_its_time_limit_and_blocks_nobody(
     assert failure.value.type == "timeout"
     assert text_of(Result(parts=failure.value.parts)) == "a:1:found aaaa", "what was found until then is kept"
     assert beats > 10
-    assert marked(run) == []
+    assert marked(run.key) == []
 
 
 @needs_rg
@@ -399,11 +376,11 @@ async def test_S17_stop_leaves_no_process_no_thread_and_nothing_open(workspace: 
     hostile(workspace)
     before = descriptors()
     task = asyncio.create_task(build(OwnEngine(), workspace, pattern=HOSTILE).execute(run))
-    await until(lambda: run.pid and marked(run))
+    await until(lambda: run.pid and marked(run.key))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, PATIENCE)
-    assert marked(run) == []
+    assert marked(run.key) == []
     assert descriptors() <= before
 
 
@@ -418,7 +395,7 @@ async def test_many_hostile_searches_can_all_be_stopped(workspace: Path) -> None
     done, pending = await asyncio.wait(tasks, timeout=PATIENCE)
     assert not pending
     assert all(task.cancelled() for task in done)
-    assert [marked(run) for run in runs] == [[]] * len(runs)
+    assert [marked(run.key) for run in runs] == [[]] * len(runs)
 
 
 async def test_search_gets_none_of_our_variables(

@@ -8,7 +8,7 @@ import sys
 import textwrap
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -26,9 +26,7 @@ from holdfast.content import Result, TextPart
 from holdfast.errors import BadInput
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Invocation, Tool, ToolFailure
-
-PATIENCE = 15.0
-"""Seconds any wait may take before the test fails."""
+from tests.support.marks import PATIENCE, alive, marked, until
 
 T = TypeVar("T")
 
@@ -91,33 +89,6 @@ async def refusal(settings: DiscoverySettings, outputs: OutputStore) -> str:
         async with asyncio.timeout(PATIENCE):
             await discovered(settings, outputs)
     return str(error.value)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def marked(key: str) -> list[int]:
-    """Every living process that carries this mark, or begins with it."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and alive(int(entry.name)):
-            try:
-                if f"HOLDFAST_CALL={key}".encode() in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
-
-
-async def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to be"
-        await asyncio.sleep(0.01)
 
 
 # What may be declared

@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,9 +22,7 @@ from holdfast.activities.policy.commands import told_of
 from holdfast.content import Result, plain
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Invocation, ToolFailure
-
-PATIENCE = 10.0
-"""Seconds any wait may take before the test fails."""
+from tests.support.marks import PATIENCE, alive, marked, until
 
 
 class Watched(FakeRun):
@@ -46,34 +44,6 @@ def run() -> Watched:
 
 def build(shell: Shell, workspace: Path, command: str, **more: Any) -> Invocation:
     return shell.build(Shell.Parameters.model_validate({"command": command, **more}), workspace)
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
-def marked(run: Watched) -> list[int]:
-    """Every living process that carries the run's mark."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and alive(int(entry.name)):
-            try:
-                if f"HOLDFAST_CALL={run.key}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
-
-
-async def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to be"
-        await asyncio.sleep(0.005)
 
 
 async def bounded(work: Awaitable[Result]) -> str:
@@ -182,7 +152,7 @@ async def test_command_that_runs_too_long_is_ended_and_keeps_its_output(
     failed = await failure(build(shell, workspace, command, timeout_seconds=0.3).execute(run))
     assert (failed.type, str(failed)) == ("timeout", "The command was stopped: it ran longer than 0.3 seconds")
     assert failed.parts[0].text == "half\n"
-    assert marked(run) == []
+    assert marked(run.key) == []
 
 
 async def test_command_too_long_for_the_system_is_a_failure(shell: Shell, workspace: Path, run: Watched) -> None:
@@ -204,7 +174,7 @@ async def test_background_child_that_keeps_the_output_open_does_not_hold_the_cal
     text = await bounded(build(shell, workspace, "sleep 600 & echo done").execute(run))
     assert text == "done\n"
     assert time.monotonic() - began < 2
-    assert marked(run) == [], "nothing a command starts outlives it"
+    assert marked(run.key) == [], "nothing a command starts outlives it"
 
 
 async def test_daemon_that_hides_from_us_and_keeps_the_output_open_does_not_hold_the_call(
@@ -229,7 +199,7 @@ async def test_S17_cancelled_command_is_ended_within_a_second(shell: Shell, work
     task = asyncio.create_task(build(shell, workspace, "echo up; sleep 600; echo never").execute(run))
     await until(lambda: run.output)
     assert await cancelled(task) < 1
-    assert marked(run) == []
+    assert marked(run.key) == []
     assert run.output == "up\n", "what it had said is kept"
 
 
@@ -259,9 +229,9 @@ async def test_S17_whole_process_tree_dies_with_its_call(
     monkeypatch.setattr("holdfast.activities.processes.TERM_SECONDS", 0.3)
     task = asyncio.create_task(build(shell, workspace, command).execute(run))
     await until(lambda: run.output)
-    assert len(marked(run)) >= 2
+    assert len(marked(run.key)) >= 2
     await cancelled(task)
-    assert marked(run) == []
+    assert marked(run.key) == []
 
 
 STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.05; done"
@@ -274,7 +244,7 @@ async def test_S17_command_that_ignores_the_request_is_killed(
     task = asyncio.create_task(build(shell, workspace, STUBBORN).execute(run))
     await until(lambda: run.output)
     assert await cancelled(task) >= 0.2
-    assert marked(run) == []
+    assert marked(run.key) == []
 
 
 async def test_S17_command_is_asked_before_it_is_killed(shell: Shell, workspace: Path, run: Watched) -> None:
@@ -295,11 +265,11 @@ async def test_S17_second_request_to_stop_does_not_save_the_command(
         task.cancel()
         await asyncio.sleep(0.05)
         await cancelled(task)
-        assert marked(run) == []
+        assert marked(run.key) == []
     finally:
-        for pid in marked(run):
+        for pid in marked(run.key):
             os.kill(pid, signal.SIGKILL)
-        await until(lambda: not marked(run))
+        await until(lambda: not marked(run.key))
 
 
 async def test_S17_neighbours_are_left_alone(shell: Shell, workspace: Path, run: Watched) -> None:
@@ -308,7 +278,7 @@ async def test_S17_neighbours_are_left_alone(shell: Shell, workspace: Path, run:
     task = asyncio.create_task(build(shell, workspace, "echo up; sleep 600").execute(run))
     await until(lambda: run.output and other.output)
     await cancelled(task)
-    assert len(marked(other)) >= 1
+    assert len(marked(other.key)) >= 1
     assert not beside.done()
     await cancelled(beside)
 
