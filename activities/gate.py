@@ -7,27 +7,41 @@ on the way becomes a rejection of this one call, never an exception (S5, S6, S7)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Coroutine
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from holdfast.activities.catalogue.registry import BUILT_IN, Entry, Registry
+from pydantic import JsonValue
+
+from holdfast.activities.catalogue.registry import Entry, Registry
 from holdfast.activities.catalogue.schemas import InvalidArguments
-from holdfast.activities.policy.commands import as_understood
+from holdfast.activities.covering import approved, stale_file
+from holdfast.activities.hooks.calls import BeforeTool
+from holdfast.activities.hooks.chain import Hooks
+from holdfast.activities.hooks.results import Before, Denial
 from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy
-from holdfast.activities.policy.rules import Answer
-from holdfast.activities.preparing import Prepared, prepare, subject_in, verdict_of
+from holdfast.activities.policy.saved import SavedGrants
+from holdfast.activities.preparing import prepare
+from holdfast.activities.ruling import Circumstances, Rulings
 from holdfast.activities.running import contained
-from holdfast.approvals import ApprovalId, Decision, Outcome
+from holdfast.actors import Actor
+from holdfast.approvals import Decision
+from holdfast.approvers import Approver
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, said, shorten
-from holdfast.errors import BadInput
+from holdfast.decisions import Standing
+from holdfast.grants import Grant
 from holdfast.modes import PERMITTED, Mode
+from holdfast.outcomes import Outcome
 from holdfast.suggestions import did_you_mean
 from holdfast.tools import Invocation
-from holdfast.verdicts import Ask, Bound, Reject, Verdict
+from holdfast.turns import ExecuteInput
+from holdfast.verdicts import Ask, Deny, Reject, Verdict
+
+T = TypeVar("T")
 
 ARGUMENTS_LIMIT = 1_048_576
 """Bytes of one call's arguments."""
@@ -42,18 +56,8 @@ class Judgement(NamedTuple):
     invocation: Invocation | None = None
 
 
-@dataclass(frozen=True)
-class Circumstances:
-    """What of its turn a call is judged by."""
-
-    seen: Mapping[str, str] = field(default_factory=dict)
-    """Files as the turn last read or wrote them, by their digests."""
-    mode: Mode = Mode.DEFAULT
-    interactive: bool = True
-
-
 class Gate:
-    """Judges calls with one worker's registry and policy."""
+    """Judges calls with one worker's registry, policy, hooks and approvers."""
 
     def __init__(
         self,
@@ -61,21 +65,77 @@ class Gate:
         workspace: Path,
         policy: Policy | None = None,
         modes: Collection[Mode] = PERMITTED,
+        *,
+        approvers: tuple[Approver, ...] = (),
+        saved: SavedGrants | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self._registry = registry
-        self._policy = policy or load_policy(())
         self._modes = modes
+        self._rulings = Rulings(policy or load_policy(()), workspace, approvers, saved)
+        self.hooks = hooks or Hooks()
+        self.approvers = approvers
         self.workspace = workspace
         self.catalogue = registry.digest
-        self.rules = self._policy.digest
+        self.rules = self._rulings.policy.digest
 
-    async def judge(self, request: CallRequest, of: Circumstances | None = None) -> Judgement:
-        """The verdict on one call. A tool that hangs or breaks costs its own call, and no more."""
+    def permitted(self, mode: Mode) -> Mode:
+        """The mode that counts when a turn wishes for this one. Planning loosens nothing, and is anybody's."""
+        return mode if mode in self._modes or mode is Mode.PLAN else Mode.DEFAULT
+
+    def admitted(self, grants: tuple[Grant, ...], turn_id: str) -> tuple[Grant, ...]:
+        """The grants that calls of this turn may be judged by."""
+        return self._rulings.admitted(grants, turn_id)
+
+    async def judge(
+        self, request: CallRequest, of: Circumstances | None = None, change: Decision | None = None
+    ) -> Judgement:
+        """The verdict on one call, as asked for or as a person changed it.
+
+        A tool or a hook that hangs or breaks costs its own call, and no more.
+        """
         entry = self._registry.get(request.tool)
         if entry is None:
             return _reject("tool_not_registered", self._unknown(request.tool))
-        name = request.tool
-        judging = asyncio.create_task(contained(self._judge(entry, request, of or Circumstances())))
+        given = of or Circumstances()
+        return await self._judge(entry, request.arguments, replace(given, mode=self.permitted(given.mode)), change)
+
+    async def _judge(self, entry: Entry, arguments: JsonValue, of: Circumstances, change: Decision | None) -> Judgement:
+        """Hear the hooks, if there are any, then let the call be prepared and the rules speak."""
+        again = change is not None and change.outcome is Outcome.MODIFY
+        if change:
+            try:
+                arguments = _changed(entry, arguments, change)
+            except ValueError as error:
+                return _invalid(entry, error)
+        if self.hooks.empty:
+            return await self._in_time(entry, self._prepared(entry, arguments, of, again=again))
+        checked = await self._in_time(entry, _checked(entry, arguments))
+        if isinstance(checked, Judgement):
+            return checked
+        heard = await self.hooks.before(self._told(entry, checked, of))
+        if heard.deny:
+            return Judgement(_denied_by(heard, heard.deny))
+        return await self._in_time(entry, self._prepared(entry, checked, of, heard, again=again))
+
+    def _told(self, entry: Entry, arguments: dict[str, JsonValue], of: Circumstances) -> BeforeTool:
+        declaration = entry.declaration
+        return BeforeTool(
+            turn_id=of.turn_id,
+            call_id=of.call_id,
+            tool=declaration.name,
+            server=declaration.server,
+            effect=declaration.effect,
+            arguments=arguments,
+            mode=of.mode,
+            workspace=self.workspace,
+            phase=of.phase,
+        )
+
+    async def _in_time(self, entry: Entry, work: Coroutine[Any, Any, T]) -> T | Judgement:
+        """Other people's checks, which may hang or break: at the cost of their own call."""
+        name = entry.declaration.name
+        judging = asyncio.create_task(contained(work))
         try:
             await asyncio.wait({judging}, timeout=JUDGE_SECONDS)
         finally:
@@ -85,43 +145,39 @@ class Gate:
         if judging.cancelled():
             return _reject("validation_failed", f"{name!r} cancelled its own preparation")
         error = judging.exception()
+        if isinstance(error, ValueError):
+            return _invalid(entry, error)
         if error is not None:
             return _reject(type(error).__name__, f"{name!r} could not be prepared: {said(error)}")
         return judging.result()
 
-    async def _judge(self, entry: Entry, request: CallRequest, of: Circumstances) -> Judgement:
-        name = entry.declaration.name
-        try:
-            size = len(request.model_dump_json().encode())
-            if size > ARGUMENTS_LIMIT:
-                return _reject(
-                    "invalid_tool_params",
-                    f"The arguments of {name!r} take {size:,} bytes; the limit is {ARGUMENTS_LIMIT:,}. "
-                    "Pass large content in smaller pieces or by file.",
-                )
-            prepared = await prepare(entry, request.arguments, self.workspace)
-            if stale := _stale(prepared.bound, of.seen):
-                message = f"{stale!r} has changed since it was read: read it again, then decide anew"
-                return _reject("file_changed", message)
-            judgement = await self._ruled(entry, prepared, of)
-            judgement.verdict.model_dump_json()  # what cannot be written down must fail here, not for the whole batch
-        except ValueError as error:
-            return _reject("invalid_tool_params", f"Invalid arguments for {name!r}: {said(error, _limit(error))}")
-        return judgement
+    def approved(self, input: ExecuteInput, verdict: Ask, turn_id: str) -> bool:
+        """Do the decisions that a call brings along cover it, as this worker would run it?"""
+        entry = self._registry.get(verdict.bound.tool.name)
+        assert entry, "what was asked about is registered"
 
-    async def _ruled(self, entry: Entry, prepared: Prepared, of: Circumstances) -> Judgement:
-        """Let the policy speak. A command that a rule allows runs as it was understood, or is asked about (S30)."""
-        mode = of.mode if of.mode in self._modes else Mode.DEFAULT
-        subject = subject_in(self.workspace, prepared)
-        ruling = self._policy.rule_on(subject, mode)
-        if ruling and ruling.decision is Answer.ALLOW and subject.command is not None and not ruling.anything:
-            understood = as_understood(subject.command)
-            if understood is None or (understood != subject.command and entry.source != BUILT_IN):
-                ruling = None  # only our own shell is known to run what it is given
-            elif understood != subject.command:
-                arguments = {**prepared.bound.arguments, "command": understood}
-                prepared = await prepare(entry, arguments, self.workspace)
-        return Judgement(verdict_of(prepared, ruling, interactive=of.interactive), prepared.invocation)
+        def changed(shown: dict[str, JsonValue], decision: Decision) -> dict[str, JsonValue]:
+            return entry.schema.check(_changed(entry, shown, decision))[0]
+
+        of = Standing(turn_id, self.approvers, input.requester)
+        return approved(input, verdict, of, datetime.now(UTC), changed)
+
+    async def _prepared(
+        self, entry: Entry, arguments: JsonValue, of: Circumstances, heard: Before | None = None, *, again: bool
+    ) -> Judgement:
+        rewritten = heard.arguments if heard else arguments
+        _check_size(entry, rewritten)
+        prepared = await prepare(entry, rewritten, self.workspace)
+        if heard and heard.rewritten_by:
+            record = {"rewritten_by": heard.rewritten_by, "given": arguments}
+            prepared = prepared._replace(bound=prepared.bound.model_copy(update=record))
+        if stale := stale_file(prepared.bound, of.seen):
+            message = f"{stale!r} has changed since it was read: read it again, then decide anew"
+            return _reject("file_changed", message)
+        asks = heard.ask if heard else ()
+        verdict, prepared = await self._rulings.on(entry, prepared, of, asks, again=again)
+        verdict.model_dump_json()  # what cannot be written down must fail here, not for the whole batch
+        return Judgement(verdict, prepared.invocation)
 
     def _unknown(self, name: str) -> str:
         hint = did_you_mean(name, [entry.declaration.name for entry in self._registry.entries])
@@ -130,25 +186,35 @@ class Gate:
         return " ".join(filter(None, (f"No tool is called {shorten(name, 100)!r}.", hint, left_out)))
 
 
-def covers(decision: Decision | None, verdict: Ask, *, turn_id: str, call_id: str) -> bool:
-    """Does this decision allow exactly this call of this turn, as this worker would run it (S22)?"""
-    if decision is None or decision.outcome is not Outcome.PROCEED_ONCE or decision.digest != verdict.bound.digest:
-        return False
-    try:
-        approval = ApprovalId.parse(decision.approval_id)
-    except BadInput:
-        return False
-    return (approval.turn, approval.call) == (turn_id, call_id)
+def _changed(entry: Entry, arguments: JsonValue, change: Decision) -> JsonValue:
+    """The arguments as a person wants them: given as such, or as the text that the tool lets them edit (S25)."""
+    if change.arguments is not None:
+        return change.arguments
+    if entry.tool.edits is None or not isinstance(arguments, dict):
+        raise ValueError("it has no text that can be edited")
+    return {**arguments, entry.tool.edits: change.content}
 
 
-def as_shown(approved: Bound, now: Bound, seen: Mapping[str, str]) -> bool:
-    """Are the files that a call would change as they were when a person was shown them, or as the turn left them?"""
-    return all(digest in (approved.basis.get(path), seen.get(path)) for path, digest in now.basis.items())
+def _denied_by(heard: Before, denial: Denial) -> Deny:
+    actor = Actor(kind="hook", name=denial.hook)
+    return Deny(rule=f"hook: {denial.hook}", message=denial.reason, actor=actor, stop_turn=heard.stop_turn)
 
 
-def _stale(bound: Bound, seen: Mapping[str, str]) -> str | None:
-    """A file the call would change that is not as the turn last saw it."""
-    return next((path for path, digest in bound.basis.items() if seen.get(path, digest) != digest), None)
+async def _checked(entry: Entry, arguments: JsonValue) -> dict[str, JsonValue]:
+    _check_size(entry, arguments)
+    return entry.schema.check(arguments)[0]
+
+
+def _check_size(entry: Entry, arguments: JsonValue) -> None:
+    size = len(CallRequest(tool=entry.declaration.name, arguments=arguments).model_dump_json().encode())
+    if size > ARGUMENTS_LIMIT:
+        limit = f"they take {size:,} bytes; the limit is {ARGUMENTS_LIMIT:,}"
+        raise InvalidArguments(f"{limit}. Pass large content in smaller pieces or by file.")
+
+
+def _invalid(entry: Entry, error: ValueError) -> Judgement:
+    name = entry.declaration.name
+    return _reject("invalid_tool_params", f"Invalid arguments for {name!r}: {said(error, _limit(error))}")
 
 
 def _reject(kind: str, message: str) -> Judgement:

@@ -58,6 +58,11 @@ class LiveRun:
         self._pid: int | None = None
 
     @property
+    def turn_id(self) -> str:
+        """The turn it belongs to."""
+        return self._turn_id
+
+    @property
     def call_id(self) -> str:
         """The engine's id of the call."""
         return self._call_id

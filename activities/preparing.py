@@ -11,14 +11,16 @@ from pydantic import JsonValue
 from holdfast.activities.catalogue.registry import Entry
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.policy.deciding import Ruling
+from holdfast.activities.policy.granting import offers
+from holdfast.activities.policy.outside import sends, takes_in
 from holdfast.activities.policy.rules import Answer
 from holdfast.activities.policy.subjects import BUILT_IN, Subject, subject_of
 from holdfast.approvals import Confirmation, call_digest
 from holdfast.content import encodable, shorten
+from holdfast.outcomes import Deadline, Needs
 from holdfast.tools import Invocation
 from holdfast.verdicts import Allow, Ask, Bound, Deny, Verdict
 
-NOBODY = "This call needs a person's approval, and in this turn nobody can be asked."
 NO_RULE = "no rule: the tool {wish}"
 
 
@@ -28,6 +30,13 @@ class Prepared(NamedTuple):
     bound: Bound
     invocation: Invocation
     confirmation: Confirmation | None
+    edits: str | None = None
+    """The argument that may be changed in an editor."""
+
+    def rewritten_as(self, other: Bound) -> Prepared:
+        """With what is known of hooks that rewrote another form of the same call."""
+        record = {"rewritten_by": other.rewritten_by, "given": other.given}
+        return self._replace(bound=self.bound.model_copy(update=record))
 
 
 async def prepare(entry: Entry, arguments: JsonValue, workspace: Path) -> Prepared:
@@ -51,13 +60,15 @@ async def prepare(entry: Entry, arguments: JsonValue, workspace: Path) -> Prepar
         basis={encodable(path): digest for path, digest in basis.items()},
     )
     asked = await invocation.should_confirm()
-    return Prepared(bound, invocation, asked.model_copy(update={"arguments": written}) if asked else None)
+    if asked:
+        asked = asked.model_copy(update={"arguments": written, "edits": tool.edits})
+    return Prepared(bound, invocation, asked, tool.edits)
 
 
-def subject_in(workspace: Path, prepared: Prepared) -> Subject:
-    """What rules look at: the call's own facts, and paths where they really are."""
+def subject_in(workspace: Path, prepared: Prepared, *, tainted: bool = False) -> Subject:
+    """What rules look at: the call's own facts, paths where they really are, and what its turn has taken in."""
     bound, asked = prepared.bound, prepared.confirmation
-    known: dict[str, Any] = {"effect": bound.tool.effect, "server": bound.tool.server}
+    known: dict[str, Any] = {"effect": bound.tool.effect, "server": bound.tool.server, "tainted": tainted}
     known["kind"] = asked.kind if asked and asked.kind != "outcome_unknown" else None
     if asked and asked.command is not None:
         known["command"] = asked.command
@@ -65,7 +76,8 @@ def subject_in(workspace: Path, prepared: Prepared) -> Subject:
         known["urls"] = asked.urls
     if paths := _paths(workspace, bound):
         known["paths"] = paths
-    return subject_of(bound.tool.name, bound.arguments, workspace=workspace, **known)
+    subject = subject_of(bound.tool.name, bound.arguments, workspace=workspace, **known)
+    return subject.model_copy(update={"sends": sends(subject, open_world=bound.tool.traits.open_world)})
 
 
 def _paths(workspace: Path, bound: Bound) -> tuple[str, ...]:
@@ -77,28 +89,55 @@ def _paths(workspace: Path, bound: Bound) -> tuple[str, ...]:
     return (Workspace(workspace).place(given),) if isinstance(given, str) else ()
 
 
-def verdict_of(prepared: Prepared, ruling: Ruling | None, *, interactive: bool = True) -> Verdict:
+def verdict_of(prepared: Prepared, ruling: Ruling | None, subject: Subject) -> Verdict:
     """What the policy said or, where it is silent, what the tool wishes. A question is asked whatever a rule says."""
     bound, asked = prepared.bound, prepared.confirmation
     if ruling is None:
         rule = NO_RULE.format(wish="asks for confirmation" if asked else "needs no confirmation")
-        verdict: Verdict = Ask(rule=rule, bound=bound, confirmation=asked) if asked else Allow(rule=rule, bound=bound)
+        if asked is None:
+            return Allow(rule=rule, bound=bound)
     else:
-        verdict = _ruled(bound, asked, ruling)
-    if isinstance(verdict, Ask) and not interactive:
-        return Deny(rule=verdict.rule, message=NOBODY)
-    return verdict
+        rule = f"{ruling.tier.value}: {ruling.rule}"
+        if ruling.decision is Answer.DENY:
+            return Deny(rule=rule, message=ruling.message or ruling.reason or f"Denied by the rule {ruling.rule}.")
+        if ruling.decision is Answer.ALLOW and not (asked and asked.kind == "question"):
+            return Allow(rule=rule, bound=bound)
+    told: dict[str, Any] = {"offers": offers(subject, bound.digest, ruling), "needs": Needs()}
+    if ruling:
+        told |= {"reason": ruling.reason, "needs": ruling.needs}
+    return Ask(rule=rule, bound=bound, confirmation=asked_anyway(prepared).model_copy(update=told))
 
 
-def _ruled(bound: Bound, asked: Confirmation | None, ruling: Ruling) -> Verdict:
-    rule = f"{ruling.tier.value}: {ruling.rule}"
-    if ruling.decision is Answer.DENY:
-        return Deny(rule=rule, message=ruling.message or ruling.reason or f"Denied by the rule {ruling.rule}.")
-    question = asked is not None and asked.kind == "question"
-    if ruling.decision is Answer.ALLOW and not question:
-        return Allow(rule=rule, bound=bound)
-    shown = asked or Confirmation(kind="info", title=bound.title, arguments=bound.arguments)
-    return Ask(rule=rule, bound=bound, confirmation=shown.model_copy(update={"reason": ruling.reason}))
+def with_reach(prepared: Prepared, subject: Subject) -> Prepared:
+    """With what is known of where the call's data goes and comes from."""
+    bound = prepared.bound
+    reach = {"sends": subject.sends, "takes_in": takes_in(subject, open_world=bound.tool.traits.open_world)}
+    return prepared._replace(bound=bound.model_copy(update=reach))
+
+
+def asked_anyway(prepared: Prepared) -> Confirmation:
+    """What a person is shown, also of a call that its tool would not ask about."""
+    bound = prepared.bound
+    return prepared.confirmation or Confirmation(
+        kind="info", title=bound.title, arguments=bound.arguments, edits=prepared.edits
+    )
+
+
+def asked_for(verdict: Verdict, prepared: Prepared, reasons: tuple[str, ...]) -> Verdict:
+    """What a person is to say whatever the policy would let pass; for hooks' reasons no standing answer is offered."""
+    if not isinstance(verdict, Allow | Ask):
+        return verdict
+    shown = verdict.confirmation if isinstance(verdict, Ask) else asked_anyway(prepared)
+    reason = " ".join(filter(None, (shown.reason, *reasons))) or None
+    confirmation = shown.model_copy(update={"reason": reason, "offers": () if reasons else shown.offers})
+    return Ask(rule=verdict.rule, bound=verdict.bound, confirmation=confirmation)
+
+
+def sooner(deadline: Deadline | None, seconds: float | None) -> Deadline | None:
+    """The rule's deadline, or the turn's when that is sooner."""
+    if seconds is None or (deadline and deadline.seconds <= seconds):
+        return deadline
+    return Deadline(seconds=seconds, warning_seconds=seconds / 10)
 
 
 def _safe(invocation: Invocation) -> bool:

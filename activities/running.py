@@ -39,6 +39,19 @@ async def contained(work: Coroutine[Any, Any, T]) -> T:
         raise ToolFailure(name, f"The tool raised {name}: {said(error)}") from None
 
 
+async def beating(work: Coroutine[Any, Any, T]) -> T:
+    """`work`, while the activity's heart goes on beating: without that it would count as lost, and hear of no stop."""
+    task = asyncio.create_task(work)
+    try:
+        while not task.done():
+            await asyncio.wait({task}, timeout=BEAT_SECONDS)
+            if not activity.info().is_local:
+                activity.heartbeat()
+    finally:
+        task.cancel()
+    return task.result()
+
+
 async def run_tool(
     invocation: Invocation, run: LiveRun, *, seconds: float, repeatable: bool, outputs: OutputStore
 ) -> CallOutcome:

@@ -11,14 +11,18 @@ import asyncio
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.gate import Circumstances, Gate, as_shown, covers
+from holdfast.activities.allotting import judge_all
+from holdfast.activities.covering import as_shown
+from holdfast.activities.gate import Gate
+from holdfast.activities.hooking import hear_after
 from holdfast.activities.live import LiveRuns
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.running import BEAT_SECONDS, run_tool
+from holdfast.activities.ruling import Circumstances
+from holdfast.activities.running import beating, run_tool
 from holdfast.calls import CallRequest
 from holdfast.tools import Effect
 from holdfast.turns import WORKFLOW, ExecuteInput, ValidateInput, ValidateResult
-from holdfast.verdicts import Allow, Ask, CallOutcome, Lost, Reconsider
+from holdfast.verdicts import Allow, Ask, CallOutcome, Lost, Reconsider, Stopped
 
 
 class ToolActivities:
@@ -32,17 +36,23 @@ class ToolActivities:
     @activity.defn(name="holdfast.validate")
     async def validate(self, input: ValidateInput) -> ValidateResult:
         """One verdict per call. A second attempt judges anew and changes nothing."""
-        of = Circumstances(seen=input.seen, mode=input.mode, interactive=input.interactive)
-        judging = asyncio.gather(*(self._gate.judge(call.request, of) for call in input.calls))
-        while not judging.done():
-            await asyncio.wait({judging}, timeout=BEAT_SECONDS)
-            if not activity.info().is_local:
-                activity.heartbeat()
-        judgements = judging.result()
+        of = Circumstances(
+            seen=input.seen,
+            mode=input.mode,
+            interactive=input.interactive,
+            grants=input.grants,
+            tainted=input.tainted,
+            requester=input.requester,
+            approval_seconds=input.approval_seconds,
+            turn_id=activity.info().workflow_id or "",
+        )
         return ValidateResult(
-            verdicts={call.id: judged.verdict for call, judged in zip(input.calls, judgements, strict=True)},
+            verdicts=await beating(judge_all(self._gate, input.calls, of)),
             catalogue=self._gate.catalogue,
             policy=self._gate.rules,
+            hooks=self._gate.hooks.digest,
+            mode=self._gate.permitted(input.mode),
+            approvers=self._gate.approvers,
         )
 
     @activity.defn(name="holdfast.execute")
@@ -53,12 +63,25 @@ class ToolActivities:
             raise ApplicationError("only a turn may execute calls", type="not_a_turn", non_retryable=True)
         bound = input.bound
         request = CallRequest(tool=bound.tool.name, arguments=dict(bound.arguments))
-        of = Circumstances(seen=input.seen, mode=input.mode, interactive=input.interactive)
-        verdict, invocation = await self._gate.judge(request, of)
+        of = Circumstances(
+            seen=input.seen,
+            mode=input.mode,
+            interactive=input.interactive,
+            grants=self._gate.admitted(input.grants, info.workflow_id),
+            tainted=input.tainted,
+            requester=input.requester,
+            turn_id=info.workflow_id,
+            call_id=input.call_id,
+            phase="execute",
+        )
+        try:
+            verdict, invocation = await beating(self._gate.judge(request, of))
+        except asyncio.CancelledError:
+            return Stopped(reason="It had not begun")
         allowed = isinstance(verdict, Allow) or (
             isinstance(verdict, Ask)
-            and covers(input.decision, verdict, turn_id=info.workflow_id, call_id=input.call_id)
-            and as_shown(bound, verdict.bound, input.seen)
+            and self._gate.approved(input, verdict, info.workflow_id)
+            and as_shown(bound, verdict.bound, input.wrote)
         )
         if not allowed or invocation is None or not isinstance(verdict, Allow | Ask):
             return Reconsider(verdict=verdict)
@@ -66,10 +89,11 @@ class ToolActivities:
         if info.attempt > 1 and not repeatable:
             return Lost(message="an earlier attempt was lost; the call was not run again")
         with self._live.running(info.workflow_id, input.call_id, workspace=self._gate.workspace) as run:
-            return await run_tool(
+            outcome = await run_tool(
                 invocation,
                 run,
                 seconds=verdict.bound.timeout_seconds,
                 repeatable=repeatable,
                 outputs=self._outputs,
             )
+            return await hear_after(self._gate.hooks, outcome, run, verdict.bound, of.mode, self._outputs)

@@ -12,6 +12,8 @@ from holdfast.calls import TERMINAL
 from holdfast.events import Event
 from holdfast.turns import LiveOutput
 
+STOPPING = "stopping: "
+"""How the note of a call begins that was told to stop."""
 _ENDED = frozenset(status.value for status in TERMINAL)
 
 
@@ -29,6 +31,8 @@ class Row:
     approval_id: str | None = None
     digest: str | None = None
     by: str | None = None
+    decided: str = ""
+    """Who decided what, in words."""
     error: str | None = None
     stopping: bool = False
     started: datetime | None = None
@@ -78,7 +82,7 @@ class Board:
         row.approval_id, row.digest = event.approval_id, event.digest
         row.by = event.by or row.by
         row.error = event.error
-        row.stopping = bool(event.note) and not row.terminal
+        row.stopping = (event.note or "").startswith(STOPPING) and not row.terminal
         if event.after == "executing" and event.before != "executing":
             row.started = event.at
         if row.terminal:

@@ -36,6 +36,7 @@ async def follow_lines(turn: Turn) -> bool:
     """Print a line per event and the live output as it grows; False when the viewer left before the end."""
     console = render.console()
     seen: dict[str, int] = {}
+    asked: set[str] = set()
 
     async def work() -> None:
         async for item in turn.watch():
@@ -45,7 +46,8 @@ async def follow_lines(turn: Turn) -> bool:
                     console.print(f"          {item.call_id:6} │ {row}", soft_wrap=True)
                 continue
             render.print_line(console, render.event(item))
-            if item.approval_id:
+            if item.approval_id and item.approval_id not in asked:
+                asked.add(item.approval_id)
                 console.print(f"          waits: {how_to_decide(item.approval_id, item.asks)}", soft_wrap=True)
             sys.stdout.flush()
 

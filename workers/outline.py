@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from holdfast.configuration import Configuration
 from holdfast.content import visible
+from holdfast.modes import PERMITTED
 from holdfast.settings import VARIABLES, Settings
 
 Row = tuple[str, Any, str]
@@ -32,9 +33,13 @@ def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Ro
     rows: list[Row] = [(name, str(getattr(settings, name)), _origin(settings, name, options)) for name in VARIABLES]
     for prefix, model in (("tools", tools), ("tools.shell", tools.shell), ("tools.fetch", tools.fetch)):
         rows += _fields(prefix, model)
+    rows.append(("policy", list(map(str, settings.policy)), _said(settings.policy)))
+    rows.append(("modes", list(settings.modes), "default" if settings.modes == PERMITTED else "file"))
+    rows.append(("approvers", [_dumped(approver) for approver in settings.approvers], _said(settings.approvers)))
+    rows.append(("hooks", [_dumped(hook) for hook in settings.hooks], _said(settings.hooks)))
     rows.append(("discovery", [_dumped(source) for source in settings.discovery], _said(settings.discovery)))
     rows.append(("mcp.servers", {name: _dumped(server) for name, server in servers.items()}, _said(servers)))
-    return rows + _fields("limits", settings.limits)
+    return rows + _fields("limits", settings.limits) + _fields("gateway", settings.gateway)
 
 
 def harmless(text: str) -> str:
@@ -49,6 +54,9 @@ def _runs(found: Configuration) -> Iterator[tuple[str, str]]:
         environment = _assigned(source.environment)
         yield "runs at start", f"{environment}{shlex.join(source.discovery_command)}  (tools of {source.name})"
         yield "runs for calls", f"{environment}{shlex.join(source.call_command)} TOOL"
+    for hook in found.hooks:
+        what = hook.python or _assigned(hook.environment) + shlex.join(hook.command or ())
+        yield f"asks {hook.when.value} calls", f"{what}  (hook {hook.name}, for {', '.join(hook.tools)})"
     for name, server in found.mcp.servers.items():
         how = server.url or _assigned(server.env) + shlex.join([server.command or "", *server.args])
         yield "MCP server", f"{name}: {how}  (not connected by this version)"
@@ -58,6 +66,12 @@ def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
     for name in ("workspace", "data", "task_queue"):
         if (value := getattr(found, name)) is not None:
             yield name.replace("_", " "), str(value)
+    for file in found.policy:
+        yield "goes by the rules in", str(file)
+    if "modes" in found.model_fields_set:
+        yield "permits the modes", ", ".join(found.modes)
+    for approver in found.approvers:
+        yield "lets decide", " ".join(filter(None, (approver.name, approver.key, *approver.roles)))
     shell, tools = found.tools.shell, found.tools
     if shell.environment:
         yield "commands get", _assigned(shell.environment).rstrip()
@@ -65,6 +79,10 @@ def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
         yield "leaves out", ", ".join(tools.disable)
     if tools.fetch.allow:
         yield "may fetch", ", ".join(tools.fetch.allow)
+    if found.gateway.model_fields_set & {"host", "port"}:
+        yield "HTTP listens on", f"{found.gateway.host}, port {found.gateway.port}"
+    if found.gateway.names:
+        yield "HTTP answers to", ", ".join(found.gateway.names)
     for model, prefix in ((tools, ""), (shell, "shell "), (tools.fetch, "fetch "), (found.limits, "")):
         for name in sorted(model.model_fields_set):
             value = getattr(model, name)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.approvals import ApprovalId
+from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.calls import Call
 from holdfast.content import plain, visible
-from holdfast.views import ApprovalView
+from holdfast.durations import told
+from holdfast.outcomes import Needs
+from holdfast.views import ApprovalView, approval_view
+from holdfast.workers.answers import numbered
 from holdfast.workers.cutting import LINE_LIMIT, cut_lines
 from holdfast.workers.render import ago, diff, line, prose, quoted
 
@@ -19,6 +23,12 @@ QUESTION = "question"
 OTHERS_LIMIT = 1_000
 QUESTION_LINES = 60
 """Lines of a command or a diff in a question: what is asked must not scroll away."""
+ON_DEADLINE = {"deny": "denied", "allow": "let run"}
+_SHOWN = (
+    "kind", "title", "command", "programs", "doubts", "reason", "diff", "path", "server", "urls", "question", "options",
+    "other", "offers", "edits", "needs",
+)  # fmt: skip
+"""What a view repeats of a confirmation, where that is not too long."""
 
 
 def how_to_decide(approval_id: str, kind: str | None) -> str:
@@ -40,7 +50,7 @@ def question(approval: ApprovalView, *, heading: str | None = None, more: str | 
     """What a person is asked to decide on, bounded; `more` says where all of it is, when it is cut."""
     parts: list[RenderableType] = [Text(heading or line(approval.title), "bold")]
     if approval.kind == QUESTION:
-        return Group(*_asked(approval, heading))
+        return Group(*_asked(approval, heading), *_circumstances(approval))
     if approval.command is not None:
         rows = cut_lines(visible(approval.command).split("\n"), QUESTION_LINES)
         parts.append(Text("\n".join(f"  $ {row}" for row in rows), "yellow"))
@@ -56,6 +66,7 @@ def question(approval: ApprovalView, *, heading: str | None = None, more: str | 
         parts.append(Text(f"  asked because: {line(approval.reason, 500)}", "dim"))
     if approval.server or approval.urls:
         parts.append(Text("  " + line(" ".join(filter(None, [approval.server, *approval.urls])), 500)))
+    parts += _circumstances(approval)
     long = len(approval.others) > OTHERS_LIMIT
     if approval.cut or long or any(_too_long(text) for text in (approval.command, approval.diff)):
         parts.append(Text(f"  cut: {more or _see_all(approval)}", "bold"))
@@ -96,36 +107,20 @@ def subject(approval: ApprovalView) -> str:
 
 def whole_approval(turn_id: str, call: Call) -> ApprovalView:
     """All of what a person is shown of a call, where a view is cut."""
-    shown = call.confirmation
+    shown = call.confirmation or Confirmation(kind="info", title=call.tool)
     arguments = call.bound.arguments if call.bound else {}
-    untold = {name: value for name, value in arguments.items() if not shown or name not in shown.told}
-    return ApprovalView(
-        approval_id=str(ApprovalId(turn_id, call.id, call.revision)),
-        digest=call.bound.digest if call.bound else "",
-        tool=call.tool,
-        kind=shown.kind if shown else "info",
-        title=shown.title if shown else call.tool,
-        command=shown.command if shown else None,
-        programs=shown.programs if shown else (),
-        doubts=shown.doubts if shown else (),
-        reason=shown.reason if shown else None,
-        diff=shown.diff if shown else None,
-        path=shown.path if shown else None,
-        server=shown.server if shown else None,
-        urls=shown.urls if shown else (),
-        question=shown.question if shown else None,
-        options=shown.options if shown else (),
-        other=shown.other if shown else True,
-        arguments=json.dumps(arguments, ensure_ascii=False),
-        others=json.dumps(untold, ensure_ascii=False) if untold else "",
-    )
+    untold = {name: value for name, value in arguments.items() if name not in shown.told}
+    whole = {name: getattr(shown, name) for name in _SHOWN}
+    whole["arguments"] = json.dumps(arguments, ensure_ascii=False)
+    whole["others"] = json.dumps(untold, ensure_ascii=False) if untold else ""
+    return approval_view(turn_id, call).model_copy(update={**whole, "tool": call.tool, "cut": False})
 
 
 def inbox(shown: list[ApprovalView], *, total: int, turns: int) -> Group:
-    """What waits, newest first, and how much there is."""
+    """What waits, the most urgent first, and how much there is."""
     if not shown:
         return Group(Text("Nothing waits for a decision."))
-    some = "" if len(shown) == total else f", the newest {len(shown)} shown"
+    some = "" if len(shown) == total else f", the first {len(shown)} shown"
     counts = f"{total} {'waits' if total == 1 else 'wait'} in {turns} turn{'' if turns == 1 else 's'}{some}"
     first = shown[0]
     hint = f"Decide: {how_to_decide(first.approval_id, first.kind)}   or: holdfast deny {quoted(first.approval_id)}"
@@ -137,6 +132,48 @@ def approvals(shown: Iterable[ApprovalView]) -> Group:
     blocks: list[RenderableType] = []
     for item in shown:
         head = Text(plain(item.approval_id), "bold")
-        head.append(f"   {line(item.tool, 60)}, {ago(item.since)}", "dim")
-        blocks += [head, question(item), Text("")]
+        head.append(f"   {line(item.tool, 60)}{f', {ago(item.since)}' if item.since else ''}", "dim")
+        blocks += [head, question(item), *standing_answers(item), Text("")]
     return Group(*blocks)
+
+
+def standing_answers(approval: ApprovalView) -> Iterator[Text]:
+    """The answers that may be given for more than this call, numbered."""
+    if approval.offers:
+        yield Text(f"  to allow more than this once: holdfast approve {quoted(approval.approval_id)} --scope N", "dim")
+    for row in numbered(approval.offers):
+        yield Text(f"    {row}", "dim")
+
+
+def _circumstances(approval: ApprovalView) -> Iterator[Text]:
+    """Who had a hand in it, whose word it needs, and until when."""
+    if approval.changed_by:
+        yield Text(f"  arguments changed by {line(' and '.join(approval.changed_by), 300)}", "magenta")
+    if approval.problem:
+        yield Text(f"  the last change was not taken: {line(approval.problem, 500)}", "magenta")
+    if approval.editing:
+        yield Text(f"  {line(approval.editing, 100)} is editing it", "magenta")
+    if approval.needs != Needs():
+        yield Text(f"  {'; '.join(_wanted(approval))}", "yellow")
+    if approval.deadline:
+        yield Text(f"  deadline {_left(approval)}", "bold yellow" if approval.urgent else "yellow")
+
+
+def _wanted(approval: ApprovalView) -> Iterator[str]:
+    needs = approval.needs
+    if needs.approvals > 1:
+        names = f" ({line(', '.join(approval.approved_by), 300)})" if approval.approved_by else ""
+        yield f"{len(approval.approved_by)} of {needs.approvals} approvals{names}"
+    if needs.role:
+        yield f"from somebody with the role {line(needs.role, 100)}"
+    if needs.not_requester:
+        yield "not from whoever started the turn"
+
+
+def _left(approval: ApprovalView) -> str:
+    """How long an answer is waited for, to what matters, and what then."""
+    assert approval.deadline, "there is a deadline"
+    seconds = int((approval.deadline - datetime.now(UTC)).total_seconds())
+    unit = next((unit for least, unit in ((86_400, 3_600), (120, 60)) if seconds >= least), 1)
+    when = f"in {told(seconds - seconds % unit)}" if seconds > 0 else "now"
+    return f"{when}, then {ON_DEADLINE.get(approval.on_deadline or '', 'denied')}"

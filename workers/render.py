@@ -93,6 +93,8 @@ def rows(shown: Iterable[Row], now: datetime | None = None, *, asked: str | None
         status = Text("stopping", "magenta") if row.stopping else state(row.status)
         ran = took(row.started, row.ended, now)
         table.add_row(_place(row, row.call == asked), status, ran, Text(line(row.tool, 20)), what)
+        if row.decided:
+            table.add_row("", "", "", "", cut(f"│ {line(row.decided, 400)}", "dim"))
         for tail in plain(row.tail).rstrip().splitlines()[-3:] if not row.terminal else ():
             table.add_row("", "", "", "", cut(f"│ {line(tail)}", "dim"))
     return table
@@ -107,12 +109,14 @@ def event(item: Event, *, since: datetime | None = None, indent: str = "") -> Te
         text.append(f"{item.after.replace('_', ' '):<18}", STYLES.get(item.after, ""))
         text.append(line(item.error or item.note or item.title, 110))
         if item.by:
-            text.append(f"  (by {line(item.by, 80)})", "dim")
+            text.append(f"  (by {who(item.actor, item.by)})", "dim")
         return text
     subject = {"batch": f"batch {line(item.batch, 20)}", "model": "model", "turn": "turn"}[item.kind]
     text.append(f"{subject} {item.after}", STYLES.get(item.after, "bold"))
     if item.note:
         text.append(f": {line(item.note)}")
+    if item.by:
+        text.append(f"  (by {line(item.by, 80)})", "dim")
     return text
 
 
@@ -125,14 +129,20 @@ def call(whole: Call) -> Group:
     parts: list[RenderableType] = [head]
     facts = {
         "rule": whole.rule,
-        "decided": f"{whole.decision.outcome} by {whole.decision.by}" if whole.decision else None,
+        "decided": _decided(whole),
+        "approved": ", ".join(one.by or "somebody" for one in whole.approvals) if len(whole.approvals) > 1 else None,
         "note": whole.decision.note if whole.decision else None,
+        "changed": f"by {' and '.join(whole.changed_by)}" if whole.changed_by else None,
+        "editing": whole.editing.by if whole.editing else None,
+        "problem": whole.problem,
         "ran": f"{whole.duration.total_seconds():.2f} s" if whole.duration else None,
         "error": f"{whole.error.type}: {whole.error.message}" if whole.error else None,
     }
     parts += [Text(f"  {name:8} {line(value, 2_000)}") for name, value in facts.items() if value]
     arguments = whole.bound.arguments if whole.bound else whole.request.arguments
-    parts += [Text("arguments", "dim"), Text(plain(json.dumps(arguments, ensure_ascii=False, indent=2)))]
+    if whole.original is not None:
+        parts += [Text("arguments as they were asked for", "dim"), _json(whole.original)]
+    parts += [Text("arguments", "dim"), _json(arguments)]
     if whole.confirmation and whole.confirmation.diff:
         parts += [Text("diff", "dim"), diff(whole.confirmation.diff)]
     if whole.response:
@@ -187,6 +197,22 @@ def took(started: datetime | None, ended: datetime | None, now: datetime | None 
 def cut(text: str, style: str = "") -> Text:
     """Text that is cut where the terminal ends, and not wrapped."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+def who(kind: str | None, name: str) -> str:
+    """Who decided: a person by name, all others by what they are."""
+    return line(name if kind in (None, "person") else f"{kind}: {name}", 120)
+
+
+def _decided(whole: Call) -> str | None:
+    by = who(whole.actor.kind, whole.actor.name) if whole.actor else None
+    if whole.decision:
+        return f"{whole.decision.outcome} by {by or whole.decision.by}"
+    return f"by {by}" if by else None
+
+
+def _json(value: Any) -> Text:
+    return Text(plain(json.dumps(value, ensure_ascii=False, indent=2)))
 
 
 def _place(row: Row, asked: bool) -> Text:

@@ -33,11 +33,13 @@ async def call_and_wait(holdfast: Holdfast, turn: Turn, json: bool) -> int:
 
 async def _follow_aside(turn: Turn) -> bool:
     """Say on standard error what is waited for; False when the viewer left before the end."""
+    asked: set[str] = set()
 
     async def work() -> None:
         async for item in turn.watch():
             silence.cancel()
-            if not isinstance(item, LiveOutput) and item.approval_id:
+            if not isinstance(item, LiveOutput) and item.approval_id and item.approval_id not in asked:
+                asked.add(item.approval_id)
                 note(f"waits: {how_to_decide(item.approval_id, item.asks)}")
 
     silence = asyncio.create_task(mention_silence(turn))

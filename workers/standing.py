@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holdfast.content import Response, plain
+from holdfast.modes import Mode
 from holdfast.turns import TurnResult
 from holdfast.views import CallView, TurnView
 from holdfast.workers.board import Row
-from holdfast.workers.questions import question
-from holdfast.workers.render import STYLES, cut, line, prose, rows, state
+from holdfast.workers.questions import question, standing_answers
+from holdfast.workers.render import STYLES, cut, line, prose, quoted, rows, state, who
+
+_SAID = {
+    "proceed_once": "approved",
+    "proceed_always": "approved from now on",
+    "proceed_always_tool": "approved with its tool from now on",
+    "proceed_always_server": "approved with its server from now on",
+    "respond": "answered",
+    "cancel": "refused",
+}
+"""What a person said, in words."""
 
 
 def turn(view: TurnView) -> Group:
@@ -24,26 +36,61 @@ def turn(view: TurnView) -> Group:
     parts: list[RenderableType] = [head]
     if view.prompt:
         parts.append(Text(f"  {line(view.prompt)}", "dim"))
+    parts += _circumstances(view)
     if view.result:
-        parts += result(view.result)
+        calls = view.batch.calls if view.batch else ()
+        parts += result(view.result, {call.id: decided(call) for call in calls})
         return Group(*parts)
     if view.batch:
         parts += [Text(f"batch {view.batch.id}", "dim"), rows(map(_row, view.batch.calls))]
     if view.queued:
         parts.append(Text(f"queued: {', '.join(view.queued)}", "dim"))
     for item in view.approvals:
-        parts += [Text(""), Text(plain(item.approval_id), "bold"), question(item)]
+        parts += [Text(""), Text(plain(item.approval_id), "bold"), question(item), *standing_answers(item)]
     return Group(*parts)
 
 
-def result(ended: TurnResult) -> list[RenderableType]:
-    """How a turn ended: every response, then the answer."""
+def _circumstances(view: TurnView) -> Iterator[RenderableType]:
+    """What of a turn bears on what is asked."""
+    if view.mode is not Mode.DEFAULT:
+        yield Text(f"  mode {view.mode.value}", "yellow")
+    if view.tainted:
+        yield prose(f"  has taken in content from outside: {line('; '.join(view.tainted), 500)}")
+    if view.grants and not view.result:
+        stand = "1 answer stands" if view.grants == 1 else f"{view.grants} answers stand"
+        yield Text(f"  {stand}: holdfast grants --turn {quoted(view.id)}", "dim")
+
+
+def decided(call: CallView) -> str:
+    """Who decided what about a call, and by which rule; empty as long as nobody has."""
+    changed = f"arguments changed by {line(' and '.join(call.changed_by), 300)}" if call.changed_by else ""
+    return "; ".join(filter(None, (_decided(call), changed)))
+
+
+def _decided(call: CallView) -> str:
+    if not call.actor or not call.decided_by:
+        return ""
+    by, rule = who(call.actor, call.decided_by), line(call.rule, 200)
+    refused = call.error_type in ("denied", "refused", "expired")
+    if call.actor == "runtime":
+        return f"{'denied' if refused else 'let run'}, since nobody answered before the deadline (rule {rule})"
+    if call.actor == "person":
+        what = _SAID.get(call.outcome or "", "refused" if refused else "let run")
+        return f"{what} by {by} ({'rule ' if call.outcome else ''}{rule})"
+    return f"{'denied' if refused else 'let run'} by {by}"
+
+
+def result(ended: TurnResult, decisions: Mapping[str, str] | None = None) -> list[RenderableType]:
+    """How a turn ended: every response, with who decided where that is known, then the answer."""
     parts: list[RenderableType] = []
     if ended.reason:
         parts.append(prose(f"  {line(ended.reason, 1_000)}"))
     for batch in ended.batches:
         parts.append(Text(f"batch {batch.id}: {batch.status}", "dim"))
-        parts += [_response(found) for found in batch.responses]
+        for found in batch.responses:
+            parts.append(_response(found))
+            if words := (decisions or {}).get(found.call_id):
+                parts.append(cut(f"         {words}", "dim"))
     if ended.text is not None:
         parts += [Text(""), prose(ended.text)]
     return parts
@@ -58,6 +105,7 @@ def _row(view: CallView) -> Row:
         tool=line(view.tool, 40),
         status=view.status.value,
         title=view.title,
+        decided=decided(view),
         error=f"{view.error_type}: {view.error}" if view.error else None,
         stopping=bool(view.stopping) and not view.ended_at,
         started=view.started_at,

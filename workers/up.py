@@ -1,115 +1,91 @@
-"""`holdfast up`: the embedded server and a worker, as child processes that live and die with it (S46).
+"""`holdfast up`: the embedded server, a worker and the HTTP endpoint, child processes that live and die with it (S46).
 
-Either is started again when it dies. A stop ends the worker first, so that running calls are still answered, then the
-server; everything durable is in the data folder, and the next `up` goes on from there.
+Each is started again when it dies. A stop ends the gateway first, then the worker, so that running calls are still
+answered, then the server; everything durable is in the data folder, and the next `up` goes on from there. The endpoint
+is a convenience: where it cannot be had, the rest goes on without it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
-import signal
-import sys
-import time
-from collections.abc import Callable, Coroutine
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.workers.address import ServerAddress
-from holdfast.workers.children import adopt_orphans, end_orphans, how_it_ended, spawn, stop
-from holdfast.workers.commands.codes import USAGE
+from holdfast.workers.children import adopt_orphans, end_orphans
 from holdfast.workers.connecting import environment_address
+from holdfast.workers.gateway import READY as GATEWAY_READY
+from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
 from holdfast.workers.server import EmbeddedServer
+from holdfast.workers.services import Service
+from holdfast.workers.supervising import Kept, Say, supervise, unless
 from holdfast.workers.worker import READY, STOP_SECONDS, stop_on_signals
 
 READY_SECONDS = 60.0
-FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 30.0
-HEALTHY_SECONDS = 60.0
-"""A child that lived this long died by accident; sooner, it may die again, and the pause grows."""
-Say = Callable[[str], None]
-T = TypeVar("T")
+GATEWAY_READY_SECONDS = 30.0
 
 
-class WorkerProcess:
-    """A worker as a child process, on the embedded server of the data folder."""
+class WorkerProcess(Service):
+    """A worker as a child process."""
 
     def __init__(self, settings: Settings, *, options: tuple[str, ...] = (), log: Path | None = None) -> None:
-        self._settings = settings
-        self._log = log
+        discovering = max((source.timeout_seconds for source in settings.discovery), default=0)
+        super().__init__(
+            "worker",
+            settings,
+            ready=READY,
+            ready_seconds=READY_SECONDS + discovering,
+            stop_seconds=STOP_SECONDS + 2,
+            log=log,
+        )
         self._options = options
-        self._process: asyncio.subprocess.Process | None = None
-        self._echo: asyncio.Task[None] | None = None
 
-    @property
-    def process(self) -> asyncio.subprocess.Process:
-        """The process."""
-        assert self._process, "the worker was not started"
-        return self._process
+    def arguments(self) -> list[str]:
+        """The command and its options."""
+        return [*super().arguments(), *self._options]
+
+
+class GatewayProcess(Service):
+    """The HTTP endpoint as a child process. Where it listened once, it listens again."""
+
+    def __init__(self, settings: Settings, *, port: int | None = None, options: tuple[str, ...] = ()) -> None:
+        super().__init__(
+            "gateway",
+            settings,
+            ready=GATEWAY_READY,
+            ready_seconds=GATEWAY_READY_SECONDS,
+            stop_seconds=GATEWAY_STOP_SECONDS + 2,
+        )
+        self._port = port
+        self._options = options
+        self.url = ""
+
+    def arguments(self) -> list[str]:
+        """The command and its options."""
+        port = [] if self._port is None else ["--port", str(self._port)]
+        return [*super().arguments(), *port, *self._options]
 
     async def start(self) -> str:
-        """Start it; the line with which it says that it polls."""
-        settings = self._settings
-        # -P: a file in the current folder, which may be the workspace, is no module of ours.
-        command = [sys.executable, "-P", "-m", "holdfast.workers.cli", *_same_file(settings)]
-        command += ["worker", "--embedded", *self._options]
-        env = {
-            **os.environ,
-            "HOLDFAST_DATA": str(settings.data),
-            "HOLDFAST_WORKSPACE": str(settings.workspace),
-            "HOLDFAST_TASK_QUEUE": settings.task_queue,
-        }
-        # SIGTERM: without us it still stops its calls, so that no command of theirs is left behind.
-        with ExitStack() as files:
-            log = files.enter_context(self._log.open("ab")) if self._log else None
-            self._process = await spawn(
-                command, death=signal.SIGTERM, env=env, stdout=asyncio.subprocess.PIPE, stderr=log
-            )
-        line = ""
-        discovering = max((source.timeout_seconds for source in settings.discovery), default=0)
-        try:
-            async with asyncio.timeout(READY_SECONDS + discovering):
-                line = await self._ready_line()
-        except TimeoutError:
-            pass
-        finally:
-            if not line.startswith(READY):
-                await self.stop()
-        if not line:
-            raise HoldfastError(f"the worker was not ready: it {how_it_ended(self._process.returncode)}")
-        self._echo = asyncio.create_task(self._discard_output())
+        """Start it; the line with which it says where it listens."""
+        line = await super().start()
+        self.url = line.split()[2].rstrip(",")
+        self._port = int(self.url.rpartition(":")[2])
         return line
 
-    async def stop(self) -> None:
-        """End it: running calls get their grace."""
-        if self._process:
-            await stop(self._process, STOP_SECONDS + 2)
 
-    async def _ready_line(self) -> str:
-        """The line that says it polls; empty when it ends before. Modules it imports may print anything."""
-        assert self.process.stdout
-        while data := await self.process.stdout.readline():
-            line = data.decode("utf-8", "replace").strip()
-            if line.startswith(READY):
-                return line
-        return ""
+@dataclass(frozen=True)
+class Running:
+    """What runs, once everything does."""
 
-    async def _discard_output(self) -> None:
-        """A full pipe would block it."""
-        assert self.process.stdout
-        while await self.process.stdout.read(65_536):
-            pass
-
-
-def _same_file(settings: Settings) -> list[str]:
-    """What we read, a worker reads, and nothing else: a call of its own may have changed the file since."""
-    if settings.file is None:
-        return ["--no-config"]
-    return ["--config", str(settings.file), "--config-digest", settings.file_digest or ""]
+    server: ServerAddress
+    worker: int
+    gateway: int | None = None
+    url: str | None = None
+    """Of the gateway."""
 
 
 async def run_up(
@@ -117,102 +93,91 @@ async def run_up(
     *,
     port: int | None = None,
     ui_port: int | None = None,
+    with_gateway: bool = True,
+    gateway_port: int | None = None,
     verbose: bool = False,
     say: Say = print,
-    welcome: Callable[[Settings, ServerAddress, int], None],
+    welcome: Callable[[Settings, Running], None],
 ) -> None:
-    """Run until SIGTERM or SIGINT. `welcome` is told where the server is and the worker's process id."""
-    stopping = stop_on_signals(2 * STOP_SECONDS)
+    """Run until SIGTERM or SIGINT. `welcome` is told where everything is."""
+    stopping = stop_on_signals(2 * STOP_SECONDS + GATEWAY_STOP_SECONDS)
     adopt_orphans()
+    options = ("--verbose",) if verbose else ()
     server = EmbeddedServer(settings, port=port, ui_port=ui_port)
-    worker = WorkerProcess(settings, options=("--verbose",) if verbose else ())
+    worker = WorkerProcess(settings, options=options)
+    gateway = GatewayProcess(settings, port=gateway_port, options=options) if with_gateway else None
     try:
-        where = await _unless(stopping, server.start())
-        ready = await _unless(stopping, worker.start()) if where else None
+        where = await unless(stopping, server.start())
+        ready = await unless(stopping, _start_both(worker, gateway, say)) if where else None
         if where and ready:
-            welcome(settings, where, worker.process.pid)
-            await _supervise(server, worker, stopping, say)
-            say("Stopping the worker, then the server …")
+            served = gateway if gateway and gateway.url else None
+            welcome(
+                settings, Running(where, worker.pid, served.pid, served.url) if served else Running(where, worker.pid)
+            )
+            await supervise(_kept(server, worker, served), stopping, say)
+            say(f"Stopping {'the gateway, ' if served else ''}the worker, then the server …")
     finally:
+        if gateway:
+            await gateway.stop()
         await worker.stop()
         await end_orphans(known={server.pid})
         await server.stop()
     say("Stopped. The next `holdfast up` goes on from here.")
 
 
-async def _supervise(server: EmbeddedServer, worker: WorkerProcess, stopping: asyncio.Event, say: Say) -> None:
-    """Start again whichever child dies, until we are told to stop."""
-    server_pause, worker_pause = _Pause(), _Pause()
-    while not stopping.is_set():
-        ends = [asyncio.create_task(wait) for wait in (stopping.wait(), server.process.wait(), worker.process.wait())]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        for end in ends:
-            end.cancel()
-        if server.process.returncode is not None and not stopping.is_set():
-            say(f"The server {how_it_ended(server.process.returncode)}; starting it again.")
-            await server_pause.take(stopping)
-            await _again(server.restart(), stopping, say)
-        if worker.process.returncode == USAGE and not stopping.is_set():
-            say("No worker starts with these settings; turns wait. Start `holdfast up` again once they are right.")
-            await stopping.wait()
-        if worker.process.returncode is not None and not stopping.is_set():
-            say(f"The worker {how_it_ended(worker.process.returncode)}; starting another.")
-            await end_orphans(known={server.pid})
-            await worker_pause.take(stopping)
-            await _again(worker.start(), stopping, say)
+async def _start_both(worker: WorkerProcess, gateway: GatewayProcess | None, say: Say) -> bool:
+    """Side by side. Without a worker nothing works; without a gateway everything but HTTP does."""
+
+    async def try_gateway() -> None:
+        try:
+            if gateway:
+                await gateway.start()
+        except HoldfastError as error:
+            say(f"There is no HTTP endpoint: {error}. Everything else goes on without it.")
+
+    await asyncio.gather(worker.start(), try_gateway())
+    return True
 
 
-async def _again(starting: Coroutine[Any, Any, ServerAddress | str], stopping: asyncio.Event, say: Say) -> None:
-    try:
-        found = await _unless(stopping, starting)
-    except HoldfastError as error:
-        say(f"That did not work: {error}")
-    else:
-        if found:
-            say(found if isinstance(found, str) else f"The server answers again at {found.address}.")
+def _kept(server: EmbeddedServer, worker: WorkerProcess, gateway: GatewayProcess | None) -> list[Kept]:
+    """What is to live, the most important first."""
+
+    async def start_server() -> str:
+        return f"The server answers again at {(await server.restart()).address}."
+
+    async def bury() -> None:
+        await end_orphans(known={server.pid, gateway.pid if gateway else 0})
+
+    unhelpful = "with these settings; {}. Start `holdfast up` again once they are right."
+    kept = [
+        Kept("server", lambda: server.process, start_server, again="starting it again"),
+        Kept(
+            "worker",
+            lambda: worker.process,
+            worker.start,
+            hopeless=f"No worker starts {unhelpful.format('turns wait')}",
+            bury=bury,
+        ),
+    ]
+    if gateway:
+        hopeless = f"No gateway starts {unhelpful.format('nobody decides over HTTP')}"
+        kept.append(Kept("gateway", lambda: gateway.process, gateway.start, hopeless=hopeless))
+    return kept
 
 
-async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of `work`, or None when we are told to stop before it is there."""
-    task = asyncio.create_task(work)
-    waiting = asyncio.create_task(stopping.wait())
-    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if task.done():
-        return task.result()
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
-    return None
-
-
-class _Pause:
-    """Grows while a child keeps dying soon after its start."""
-
-    def __init__(self) -> None:
-        self._seconds = FIRST_PAUSE
-        self._last = time.monotonic()
-
-    async def take(self, stopping: asyncio.Event) -> None:
-        if time.monotonic() - self._last > HEALTHY_SECONDS:
-            self._seconds = FIRST_PAUSE
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._seconds):
-                await stopping.wait()
-        self._seconds = min(2 * self._seconds, LONGEST_PAUSE)
-        self._last = time.monotonic()
-
-
-def greeting(settings: Settings, where: ServerAddress, worker: int) -> str:
+def greeting(settings: Settings, running: Running) -> str:
     """Where everything is, and what to try next."""
+    where = running.server
     elsewhere = environment_address()
     first = [f"  export HOLDFAST_DATA={shlex.quote(str(settings.data))}"] if settings.data != Settings().data else []
+    http = f"{running.url}  (process {running.gateway}; for those with a token: holdfast tokens create NAME)"
     lines = [
         "Holdfast is up. Ctrl-C stops it; the next `holdfast up` goes on where it stopped.",
         "",
         f"  server     {where.address}  (process {where.pid})",
         f"  web UI     {where.ui}",
-        f"  worker     process {worker}, task queue {settings.task_queue!r}",
+        f"  worker     process {running.worker}, task queue {settings.task_queue!r}",
+        *([f"  HTTP       {http}"] if running.url else []),
         f"  workspace  {settings.workspace}",
         f"  data       {settings.data}",
         *([f"  settings   {settings.file}"] if settings.file else []),

@@ -8,12 +8,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from temporalio import workflow
+from temporalio.common import SearchAttributeUpdate
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.calls import Call
     from holdfast.state import TurnState
     from holdfast.views import inbox_summary
-    from holdfast.workflows.attributes import MEMO_KEY, STATE, TOOLS
+    from holdfast.workflows.attributes import DEADLINE, MEMO_KEY, STATE, TOOLS
 
 
 ATTRIBUTE_BYTES = 1_500
@@ -27,26 +28,42 @@ class Inbox:
         self.since: dict[str, datetime] = {}
         """Since when each waiting call waits, by call id."""
         self._state = state
-        self._published: tuple[tuple[str, int], ...] = ()
+        self._published: tuple[tuple[object, ...], ...] = ()
+        self._deadline: datetime | None = None
 
     def publish(self) -> None:
         """Say what waits now, if that has changed."""
         waiting = self._state.active.waiting if self._state.active else ()
-        now = tuple((call.id, call.revision) for call in waiting)
+        now = tuple(_shown(call) for call in waiting)
         if now == self._published:
             return
         self.since = {call.id: self.since.get(call.id, workflow.now()) for call in waiting}
-        if bool(now) != bool(self._published):
+        soonest = min((call.deadline_at for call in waiting if call.deadline_at), default=None)
+        if bool(now) != bool(self._published) or soonest != self._deadline:
             workflow.upsert_search_attributes(
                 [
                     STATE.value_set("awaiting_approval" if now else "running"),
                     TOOLS.value_set(_names(waiting)),
+                    *_deadline(soonest, self._deadline),
                 ]
             )
+            self._deadline = soonest
         if now:
             summary = inbox_summary(self._state.turn_id, waiting, self.since)
             workflow.upsert_memo({MEMO_KEY: summary.model_dump(mode="json")})
         self._published = now
+
+
+def _shown(call: Call) -> tuple[object, ...]:
+    """What of a waiting call an inbox must not be late with."""
+    return call.id, call.revision, call.warned, len(call.approvals), call.problem, call.editing and call.editing.by
+
+
+def _deadline(now: datetime | None, before: datetime | None) -> list[SearchAttributeUpdate[datetime]]:
+    """Only where there is, or was, one: turns without deadlines are told nothing of them."""
+    if now:
+        return [DEADLINE.value_set(now)]
+    return [DEADLINE.value_unset()] if before else []
 
 
 def _names(waiting: tuple[Call, ...]) -> list[str]:

@@ -7,8 +7,7 @@ people say arrives as signals and updates; what a turn knows is in its state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
 
@@ -20,34 +19,26 @@ from temporalio.exceptions import ActivityError, ApplicationError
 with workflow.unsafe.imports_passed_through():
     from holdfast.activities.model import ModelActivities
     from holdfast.activities.tools import ToolActivities
-    from holdfast.approvals import Decision
-    from holdfast.batches import begun, judged, may_repeat, startable
+    from holdfast.batches import begun, may_repeat, startable
     from holdfast.calls import Call
     from holdfast.content import shorten
-    from holdfast.errors import DecisionRefused, Refused, RequestRefused
-    from holdfast.events import EventPage
+    from holdfast.deciding import as_bound
+    from holdfast.errors import RequestRefused
     from holdfast.model import problems
     from holdfast.state import TurnState
     from holdfast.turns import (
         WORKFLOW,
-        Acknowledged,
-        BatchAddress,
-        BatchResult,
-        CallAddress,
-        Conversation,
+        CallToJudge,
         ExecuteInput,
         ModelStepInput,
-        SubmitBatch,
-        Submitted,
         TurnInput,
         TurnResult,
-        check_batch,
         check_input,
-        check_waiting,
     )
-    from holdfast.views import TurnView, view_of
+    from holdfast.workflows.deadlines import Deadlines
     from holdfast.workflows.failures import outcome_of, reason_of
     from holdfast.workflows.inbox import Inbox
+    from holdfast.workflows.messages import TurnMessages
     from holdfast.workflows.validation import validate
 
 EXECUTE_GRACE = timedelta(seconds=60)
@@ -59,7 +50,7 @@ REPEATS = 10
 
 
 @workflow.defn(name=WORKFLOW)
-class TurnWorkflow:
+class TurnWorkflow(TurnMessages):
     """One assistant turn."""
 
     # Messages may be delivered before `run` has begun, so the input is taken here. It is read by hand: an input that
@@ -68,6 +59,7 @@ class TurnWorkflow:
     def __init__(self, *inputs: Any) -> None:
         self._state = TurnState(workflow.info().workflow_id, workflow.now)
         self._inbox = Inbox(self._state)
+        self._deadlines = Deadlines(self._state)
         self._running: dict[str, workflow.ActivityHandle[Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._defect: BaseException | None = None
@@ -94,116 +86,6 @@ class TurnWorkflow:
         await workflow.wait_condition(workflow.all_handlers_finished)
         return self._state.result()
 
-    # Decisions come as an update from clients that want to know that they counted, and as a signal from everything
-    # else, the stock command included: a signal needs no live worker. Both count once.
-    @workflow.update(name="decide")
-    def decide(self, decision: Decision) -> Acknowledged:
-        """Take a decision; answers with the state its call went to."""
-        with _refusals_as_failures():
-            return self._state.decide(decision)
-
-    @decide.validator
-    def validate_decide(self, decision: Decision) -> None:
-        """Refuse what does not count, without a trace in the history."""
-        with _refusals_as_failures():
-            self._state.check_decision(decision)
-
-    @workflow.signal(name="decide")
-    def decide_by_signal(self, *bodies: Any) -> None:
-        """Take a decision that nobody waits for; what does not count is only logged."""
-        try:
-            self._state.decide(Decision.model_validate(bodies[0] if len(bodies) == 1 else None))
-        except DecisionRefused as refusal:
-            workflow.logger.warning("A decision was not counted: %s", shorten(str(refusal), 500))
-        except ValidationError as error:
-            workflow.logger.warning("A decision was not counted: %s", shorten(problems(error, "decision"), 500))
-
-    # The rest are updates: their senders need the answer, and can repeat a lost one.
-    @workflow.update(name="submit")
-    def submit(self, body: SubmitBatch) -> Submitted:
-        """Queue a further batch."""
-        return Submitted(batch=self._state.enqueue(body.calls).id)
-
-    @submit.validator
-    def validate_submit(self, body: SubmitBatch) -> None:
-        """Refuse an empty or oversized batch, and any batch to a turn that takes none."""
-        with _refusals_as_failures():
-            self._state.check_open()
-            check_batch(body.calls, queued=len(self._state.queue))
-            check_waiting(len(body.calls) + sum(map(len, self._state.queue)))
-
-    @workflow.update(name="withdraw")
-    def withdraw(self, body: BatchAddress) -> BatchResult:
-        """Take a queued batch back; it never starts."""
-        return self._state.withdraw(body.batch)
-
-    @withdraw.validator
-    def validate_withdraw(self, body: BatchAddress) -> None:
-        """Only what has not started can be withdrawn."""
-        with _refusals_as_failures():
-            self._state.queued(body.batch)
-
-    @workflow.update(name="cancel_call")
-    def cancel_call(self, body: CallAddress) -> None:
-        """Stop one call; its siblings go on."""
-        self._state.stop_call(body.call, body.reason)
-
-    @cancel_call.validator
-    def validate_cancel_call(self, body: CallAddress) -> None:
-        """Only a call that has not ended can be stopped."""
-        call = self._state.active.get(body.call) if self._state.active else None
-        with _refusals_as_failures():
-            if call is None or call.terminal:
-                raise RequestRefused("not_active", f"call {body.call!r} is not at work in this turn")
-
-    @workflow.update(name="cancel_batch")
-    def cancel_batch(self, body: BatchAddress) -> None:
-        """Stop every call of the batch at work; the turn goes on."""
-        self._state.stop_batch(body.reason)
-
-    @cancel_batch.validator
-    def validate_cancel_batch(self, body: BatchAddress) -> None:
-        """Only the batch at work can be cancelled; a queued one is withdrawn."""
-        with _refusals_as_failures():
-            if self._state.active is None or self._state.active.id != body.batch:
-                raise RequestRefused("not_active", f"batch {body.batch!r} is not at work; withdraw a queued one")
-
-    @workflow.update(name="finish")
-    def finish(self) -> None:
-        """End a turn that was kept open, once its queue is empty."""
-        self._state.finish()
-
-    @finish.validator
-    def validate_finish(self) -> None:
-        """Only a turn that was kept open has to be finished."""
-        with _refusals_as_failures():
-            self._state.check_open()
-
-    @workflow.query(name="view")
-    def view(self) -> TurnView:
-        """Everything a viewer needs, with long values cut."""
-        return view_of(self._state, self._inbox.since)
-
-    @workflow.query(name="events")
-    def events(self, after: int = 0) -> EventPage:
-        """The events after a sequence number, oldest first."""
-        return self._state.page(after)
-
-    @workflow.query(name="call")
-    def call(self, call_id: str) -> Call | None:
-        """The whole record of one call."""
-        return self._state.find_call(call_id)
-
-    @workflow.query(name="batch")
-    def batch(self, batch_id: str) -> BatchResult | None:
-        """One batch and the responses it has."""
-        return next((result for result in self._state.results() if result.id == batch_id), None)
-
-    @workflow.query(name="conversation")
-    def conversation(self) -> Conversation | None:
-        """What a model step reads; None for a turn without a model."""
-        return self._state.conversation()
-
     async def _take_steps(self) -> None:
         """Work off the queue; with a model, ask it for the next batch; end when there is nothing more to do."""
         state = self._state
@@ -221,22 +103,43 @@ class TurnWorkflow:
     async def _run_batch(self) -> None:
         """One batch from validation to its last response."""
         self._state.activate()
-        validating = self._spawn(self._validate())
+        judging = self._spawn(self._validate())
         # Not before validation has answered, even when a stop has answered everything: a turn that ends with a local
         # activity under way is refused by the server when it is replayed from the start.
-        while not (self._state.work.done and validating.done()):
+        while not (self._state.work.done and judging.done()):
+            if judging.done():
+                judging = self._judge_again() or judging
+            self._deadlines.keep()
             self._start_what_may()
             self._stop_what_should()
             self._inbox.publish()
             await self._next_change()
+        self._deadlines.drop()
         self._inbox.publish()
         self._state.retire()
 
     async def _validate(self) -> None:
-        batch = self._state.work
-        verdicts = await validate(batch, self._state.input, dict(self._state.seen))
-        if self._state.active and self._state.active.id == batch.id:
-            self._state.change(judged(self._state.active, verdicts, workflow.now()))
+        batch, self._state.stale = self._state.work, False
+        calls = tuple(CallToJudge(id=call.id, request=call.request) for call in batch.calls)
+        self._state.take_verdicts(batch.id, await validate(self._state.to_validate(calls)))
+
+    def _judge_again(self) -> asyncio.Task[None] | None:
+        """Validate what a person has changed; else, when a grant or the mode has, everything that it may decide."""
+        if changing := next((call for call in self._state.work.waiting if call.changing), None):
+            return self._spawn(self._validate_change(changing))
+        if self._state.stale:
+            self._state.stale = False
+            return self._spawn(self._reconsider())
+        return None
+
+    async def _validate_change(self, call: Call) -> None:
+        change = CallToJudge(id=call.id, request=as_bound(call), change=call.changing)
+        self._state.take_change(call.id, await validate(self._state.to_validate((change,))))
+
+    async def _reconsider(self) -> None:
+        before, calls = self._state.work, self._state.unsettled()
+        if calls:
+            self._state.reconsider(before, await validate(self._state.to_validate(calls)))
 
     def _start_what_may(self) -> None:
         calls = startable(self._state.work)
@@ -258,10 +161,16 @@ class TurnWorkflow:
             ExecuteInput(
                 call_id=call.id,
                 bound=call.bound,
-                decision=call.decision,
                 seen=self._state.seen_of(call),
-                mode=self._state.input.mode,
+                mode=self._state.mode,
                 interactive=self._state.input.interactive,
+                approvals=call.approvals,
+                shown=call.shown,
+                grants=self._state.grants.for_execution(call.grant),
+                wrote=self._state.wrote_of(call),
+                expired=call.expired,
+                tainted=bool(self._state.tainted),
+                requester=self._state.input.requester,
             ),
             activity_id=call.id,
             task_queue=queue,
@@ -327,12 +236,3 @@ def _read_input(inputs: tuple[Any, ...]) -> TurnInput:
     input = TurnInput.model_validate(inputs[0] if len(inputs) == 1 else None)
     check_input(input)
     return input
-
-
-@contextmanager
-def _refusals_as_failures() -> Iterator[None]:
-    """Handlers may raise nothing but ApplicationError: anything else retries the workflow task for ever."""
-    try:
-        yield
-    except Refused as refusal:
-        raise ApplicationError(str(refusal), type=refusal.code, non_retryable=True) from None

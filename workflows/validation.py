@@ -10,10 +10,9 @@ from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.activities.tools import ToolActivities
-    from holdfast.batches import Batch
     from holdfast.content import CallError
-    from holdfast.turns import CallToJudge, TurnInput, ValidateInput
-    from holdfast.verdicts import Reject, Verdict
+    from holdfast.turns import ValidateInput, ValidateResult
+    from holdfast.verdicts import Reject
     from holdfast.workflows.failures import reason_of
 
 LOCAL_LIMIT = timedelta(seconds=4)
@@ -23,10 +22,8 @@ LOCAL_LIMIT = timedelta(seconds=4)
 _NO_VERDICT = Reject(error=CallError(type="validation_failed", message="Validation gave no verdict on this call"))
 
 
-async def validate(batch: Batch, turn: TurnInput, seen: dict[str, str]) -> dict[str, Verdict]:
+async def validate(input: ValidateInput) -> ValidateResult:
     """One verdict per call. Validation that breaks altogether rejects every call with the reason (S7)."""
-    calls = tuple(CallToJudge(id=call.id, request=call.request) for call in batch.calls)
-    input = ValidateInput(calls=calls, seen=seen, mode=turn.mode, interactive=turn.interactive)
     try:
         result = await workflow.execute_local_activity_method(
             ToolActivities.validate,
@@ -39,12 +36,13 @@ async def validate(batch: Batch, turn: TurnInput, seen: dict[str, str]) -> dict[
             result = await workflow.execute_activity_method(
                 ToolActivities.validate,
                 input,
-                summary=f"Validate {len(batch.calls)} calls",
+                summary=f"Validate {len(input.calls)} calls",
                 start_to_close_timeout=timedelta(minutes=5),
                 heartbeat_timeout=timedelta(seconds=30),
                 retry_policy=RetryPolicy(maximum_attempts=5),
             )
         except FailureError as error:
             broken = Reject(error=CallError(type="validation_failed", message=reason_of(error)))
-            return {call.id: broken for call in batch.calls}
-    return {call.id: result.verdicts.get(call.id, _NO_VERDICT) for call in batch.calls}
+            return ValidateResult(verdicts={call.id: broken for call in input.calls}, approvers=None)
+    silent = {call.id: _NO_VERDICT for call in input.calls if call.known is None and call.id not in result.verdicts}
+    return result.model_copy(update={"verdicts": {**result.verdicts, **silent}}) if silent else result

@@ -36,6 +36,7 @@ class Edit(Tool):
     )
     effect = Effect.ONCE
     timeout_seconds = 60
+    edits = "new_text"
 
     class Parameters(Strict):
         """Arguments."""

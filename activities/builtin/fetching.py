@@ -41,6 +41,8 @@ class Fetch(Tool):
     effect = Effect.READ
     interrupt = Interrupt.CANCEL
     timeout_seconds = 150
+    open_world = True
+    edits = "url"
 
     class Parameters(Strict):
         """Arguments."""

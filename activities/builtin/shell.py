@@ -34,6 +34,7 @@ class Shell(Tool):
     aborts_siblings = True
     live_output = True
     timeout_seconds = 3_600
+    edits = "command"
 
     class Parameters(Strict):
         """Arguments."""

@@ -52,6 +52,7 @@ class WriteFile(Tool):
     description = "Write a text file of the workspace, replacing what it holds; folders are made as needed."
     effect = Effect.IDEMPOTENT
     timeout_seconds = 60
+    edits = "content"
 
     class Parameters(Strict):
         """Arguments."""

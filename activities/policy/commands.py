@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from holdfast.activities.policy.phrases import Phrase, Words
 from holdfast.activities.policy.truths import Truth, every, some, truth
@@ -20,6 +20,10 @@ _ELSEWHERE = re.compile(r"(^|[=:,@'\"\s])[/~]|(^|[/=:,])\.\.(/|$)|^-.*(/|\.\.)",
 """In a word: a path that is absolute, in a home, or climbs; and any path in an option, where it may be all of these."""
 _MOVING = frozenset(["cd", "pushd", "popd"])
 """They lead elsewhere when they name no folder: home, or back."""
+
+
+KEPT = 10_000
+"""Characters of a command whose reading is kept for the next who asks."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Reading:
 
     def covered(self, demand: Demand) -> bool:
         """Is every program of it meant for certain?"""
-        return every(truth(_covered(demand, program)) for program in self.programs) is Truth.YES
+        return bool(self.programs) and all(_covered(demand, program) for program in self.programs)
 
     def touched(self, demand: Demand) -> Truth:
         """Is any program of it meant?"""
@@ -90,6 +94,16 @@ class Reading:
 
 
 def _analysed(command: str) -> Analysis:
+    """Read once for the question, the rules and the grants alike; long ones are not kept."""
+    return _kept(command) if len(command) <= KEPT else _read(command)
+
+
+@lru_cache(maxsize=256)
+def _kept(command: str) -> Analysis:
+    return _read(command)
+
+
+def _read(command: str) -> Analysis:
     try:
         return analyse(command)
     except Exception:  # nothing a model writes may stop the judging

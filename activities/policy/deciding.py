@@ -7,13 +7,15 @@ files. The first rule that is about the call decides, with three exceptions, eac
 - an ask of a workspace's file does not lift a deny of the defaults: such files only tighten;
 - in plan mode, a rule that does not name its modes loosens nothing: it speaks if it denies, or if the call only reads.
 
+Where one of the first two makes a call asked about, it is asked as strictly as the rules would that come after.
+
 Pure, but for the clock that rules with an end need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -27,6 +29,7 @@ from holdfast.approvals import canonical_digest
 from holdfast.content import visible
 from holdfast.model import Data
 from holdfast.modes import Mode
+from holdfast.outcomes import Deadline, Needs
 from holdfast.tools import Effect
 
 DOUBT = "it may be what this rule denies: that is not known before it runs"
@@ -45,6 +48,24 @@ class Ruling(Data):
     """For the model, when denied."""
     anything: bool = False
     """The rule is about everything, and so about no command in particular."""
+    always_ask: bool = False
+    """No standing answer counts."""
+    needs: Needs = Needs()
+    deadline: Deadline | None = None
+
+    def as_strict_as(self, other: Ruling) -> Ruling:
+        """The same, asking for no less than another one does."""
+        mine, theirs = self.needs, other.needs
+        needs = Needs(
+            role=mine.role or theirs.role,
+            approvals=max(mine.approvals, theirs.approvals),
+            not_requester=mine.not_requester or theirs.not_requester,
+        )
+        deadline = self.deadline or other.deadline
+        if deadline and (needs != Needs() or not self.deadline):
+            deadline = deadline.model_copy(update={"default": "deny"})
+        always = self.always_ask or other.always_ask
+        return self.model_copy(update={"always_ask": always, "needs": needs, "deadline": deadline})
 
 
 class Considered(Data):
@@ -102,6 +123,9 @@ class Entry:
             reason=rule.reason,
             message=rule.message,
             anything=bool(rule.anything),
+            always_ask=bool(rule.always_ask),
+            needs=rule.needs,
+            deadline=rule.until,
         )
 
 
@@ -112,6 +136,8 @@ class _Found:
     entry: Entry
     truth: Truth
     why: str = ""
+    after: tuple[Entry, ...] = ()
+    """Rules that would ask as well, and perhaps more strictly."""
 
 
 class Policy:
@@ -135,6 +161,21 @@ class Policy:
             ]
         )
 
+    @cached_property
+    def approvals(self) -> dict[str | None, int]:
+        """How many people the rules ask for at most: by their role, and under None where anybody counts."""
+        found: dict[str | None, int] = {}
+        for entry in self.entries:
+            if entry.rule.decision is Answer.ASK:
+                needs = entry.rule.needs
+                found[needs.role] = max(found.get(needs.role, 0), needs.approvals)
+        return found
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles that rules ask for."""
+        return frozenset(role for role in self.approvals if role is not None)
+
     def rule_on(self, subject: Subject, mode: Mode) -> Ruling | None:
         """What the rules say; None when they say nothing, and the tool's own wish decides."""
         facts = Facts(subject)
@@ -151,7 +192,7 @@ class Policy:
                 yield seen[-1]
 
         found = _settled(looked_at())
-        passed = tuple(_considered(one) for one in seen if one is not found)
+        passed = tuple(_considered(one) for one in seen if found is None or one.entry is not found.entry)
         return Explanation(ruling=_ruling(found), where=found.entry.where if found else None, passed=passed)
 
     def _about(self, facts: Facts, mode: Mode) -> Iterator[_Found]:
@@ -187,19 +228,30 @@ def _settled(results: Iterable[_Found]) -> _Found | None:
         tier, decision = found.entry.tier, found.entry.rule.decision
         if found.truth is Truth.NO or tier is done:
             continue
-        if found.truth is Truth.MAYBE:
-            floor = floor or found
-        elif decision is Answer.DENY:
+        if found.truth is Truth.YES and decision is Answer.DENY:
             return found
-        elif tier is Tier.WORKSPACE:
-            floor, done = floor or found, tier
-        else:
-            return floor or found
+        floor = found if floor is None else _with(floor, found)
+        if found.truth is Truth.MAYBE:
+            continue
+        if tier is not Tier.WORKSPACE:
+            return floor
+        done = tier
     return floor
 
 
+def _with(floor: _Found, found: _Found) -> _Found:
+    """It is asked about already: as strictly as this rule would."""
+    asks = found.truth is Truth.YES and found.entry.rule.decision is Answer.ASK
+    return replace(floor, after=(*floor.after, found.entry)) if asks else floor
+
+
 def _ruling(found: _Found | None) -> Ruling | None:
-    return found.entry.ruling(doubtful=found.truth is Truth.MAYBE) if found else None
+    if found is None:
+        return None
+    ruling = found.entry.ruling(doubtful=found.truth is Truth.MAYBE)
+    for entry in found.after:
+        ruling = ruling.as_strict_as(entry.ruling())
+    return ruling
 
 
 def _considered(found: _Found) -> Considered:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.activities.policy.matching import Facts, conditions_of, standing
+from holdfast.activities.policy.outside import told_apart
 from holdfast.activities.policy.rules import Example, Fault, Rule
 from holdfast.activities.policy.subjects import BUILT_IN, Subject, subject_of
 from holdfast.activities.policy.truths import Truth
@@ -46,12 +47,12 @@ def _subject(tool: str, example: Example) -> Subject:
     arguments = {**{name: value for name, value in short.items() if value is not None}, **example.arguments}
     given: dict[str, Any] = {
         name: getattr(example, name)
-        for name in ("server", "effect", "kind", "in_workspace", "tainted", "sends")
+        for name in ("server", "effect", "kind", "in_workspace", "tainted")
         if getattr(example, name) is not None
     }
     if tool not in BUILT_IN:
         given |= _said(example)
-    return subject_of(tool, arguments, **given)
+    return told_apart(subject_of(tool, arguments, **given), example.sends)
 
 
 def _said(example: Example) -> dict[str, Any]:

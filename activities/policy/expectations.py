@@ -19,7 +19,8 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from holdfast.activities.policy.deciding import Policy, Ruling
-from holdfast.activities.policy.rules import Arguments, Flag
+from holdfast.activities.policy.fields import Arguments, Flag
+from holdfast.activities.policy.outside import told_apart
 from holdfast.activities.policy.subjects import Kind, Subject, subject_of
 from holdfast.content import shorten, visible
 from holdfast.documents import Content, Problem, check, complaint, read
@@ -57,17 +58,17 @@ class Expectation(Message):
     kind: Kind | None = None
     in_workspace: Flag | None = None
     tainted: Flag = False
-    sends: Flag = False
+    sends: Flag | None = None
 
     @property
     def subject(self) -> Subject:
         """The call, as rules see it."""
         given: dict[str, Any] = {
             name: getattr(self, name)
-            for name in ("server", "effect", "kind", "in_workspace", "tainted", "sends")
+            for name in ("server", "effect", "kind", "in_workspace", "tainted")
             if getattr(self, name) is not None
         }
-        return subject_of(self.tool, self.args, **given)
+        return told_apart(subject_of(self.tool, self.args, **given), self.sends)
 
 
 class _Expectations(Message):

@@ -103,6 +103,8 @@ def _inspecting(tier: Tier) -> Callable[[Rule], Iterator[Fault]]:
         names.update([rule.name] if rule.name else [])
         if tier is Tier.WORKSPACE and rule.decision is Answer.ALLOW:
             yield Fault(("decision",), "a workspace's file may only tighten: `allow` belongs in the user's own")
+        if tier is Tier.WORKSPACE and rule.on_deadline == "allow":
+            yield Fault(("on_deadline",), "a workspace's file may only tighten: what nobody answers must be denied")
         faults = list(contradictions(rule))
         yield from faults or misbehaving(rule)
 

@@ -29,6 +29,7 @@ END, ANY = "$", "**"
 _TOKEN = re.compile(
     r"""(?P<blank>\s+)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|\\(?P<escape>.)|(?P<other>.)""", re.DOTALL
 )
+_PLAIN = re.compile(r"[A-Za-z0-9_./:=@%+^-]+")
 _OPERATORS = frozenset(";&|<>()`\n")
 
 
@@ -48,6 +49,8 @@ class Phrase:
 
     def covers(self, words: Words) -> bool:
         """Are these words meant for certain? One that is not known is covered by `**` alone."""
+        if self.first is not None and (not words or words[0] not in self.first):
+            return False
         states = self._start()
         last = len(self.globs)
         for word in words:
@@ -114,6 +117,11 @@ def phrase_of(text: str) -> Phrase:
     return Phrase(text, tuple(None if word == ANY else Glob(word) for word in words), exact)
 
 
+def quoted(word: str) -> str:
+    """A word as a rule must write it to mean just this."""
+    return word if _PLAIN.fullmatch(word) else "'" + word.replace("'", "'\\''") + "'"
+
+
 def _split(text: str) -> list[str]:
     """The words as globs: what is quoted is escaped."""
     words: list[str] = []
@@ -131,9 +139,9 @@ def _split(text: str) -> list[str]:
 
 def _piece(token: re.Match[str], text: str) -> str:
     if token["single"] is not None:
-        return _quoted(token["single"])
+        return _literal(token["single"])
     if token["double"] is not None:
-        return _quoted(re.sub(r'\\(["\\$`])', r"\1", token["double"]))
+        return _literal(re.sub(r'\\(["\\$`])', r"\1", token["double"]))
     if token["escape"] is not None:
         return f"\\{token['escape']}"
     character = token["other"]
@@ -144,5 +152,5 @@ def _piece(token: re.Match[str], text: str) -> str:
     return character
 
 
-def _quoted(text: str) -> str:
+def _literal(text: str) -> str:
     return escaped(text).replace(END, rf"\{END}")

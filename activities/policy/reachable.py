@@ -24,7 +24,8 @@ def order(rule: Rule) -> tuple[int, int]:
 
 def contradictions(rule: Rule) -> Iterator[Fault]:
     """Keys of one rule that no call can satisfy together."""
-    kinds, tools = frozenset(rule.kind or ()), rule.tools
+    kinds = frozenset(rule.kind or ())
+    tools = rule.tools if rule.server in (None, ("",)) else frozenset[str]()  # a server's `edit` may be anything
     for key in ("command", "harmless", "destructive"):
         if getattr(rule, key) is None:
             continue

@@ -8,35 +8,51 @@ context of the validation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from holdfast.activities.files.patterns import PathPattern
+from holdfast.activities.policy.fields import (
+    Arguments,
+    Commands,
+    Duration,
+    Flag,
+    Hosts,
+    Moment,
+    Named,
+    Names,
+    OnlyTrue,
+    Paths,
+    Patterns,
+    Reason,
+    Servers,
+    Table,
+    Texts,
+    Words,
+)
 from holdfast.activities.policy.globs import Glob
-from holdfast.activities.policy.hosts import HostPattern
-from holdfast.activities.policy.phrases import phrase_of
 from holdfast.activities.policy.subjects import Kind
-from holdfast.activities.policy.values import Expression, complaint_about
-from holdfast.content import encodable, visible
+from holdfast.content import visible
 from holdfast.documents import SENTENCE
+from holdfast.durations import seconds_of
 from holdfast.model import Message
 from holdfast.modes import Mode
+from holdfast.outcomes import Deadline, Needs
 from holdfast.tools import Effect
 
 RULES = 5_000
 """Of one file."""
-ALTERNATIVES = 1_000
-"""Of one condition."""
-NAME_LIMIT, REASON_LIMIT, MESSAGE_LIMIT = 100, 1_000, 4_000
 CONDITIONS = (
     "tool", "server", "effect", "kind", "path", "host", "command", "harmless", "destructive", "arguments", "patterns",
     "in_workspace", "tainted", "sends",
 )  # fmt: skip
 """The keys of a rule that narrow it down."""
+ASKING = ("always_ask", "role", "approvals", "not_requester", "deadline", "warning", "on_deadline")
+"""The keys that say how a person is asked."""
+WARNED = 0.1
+"""How much of a deadline is left when viewers are told, unless a rule says."""
 
 
 class Answer(StrEnum):
@@ -67,128 +83,10 @@ Inspect = Callable[["Rule"], Iterable[Fault]]
 """What a loader has to say of a rule that is right by itself."""
 
 
-def _several(value: object) -> object:
-    """One text stands for a list of one."""
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, list | tuple):
-        raise ValueError("must be text, or an array of texts")
-    if not value:
-        raise ValueError("is empty: it would match nothing")
-    if len(value) > ALTERNATIVES:
-        raise ValueError(f"has over {ALTERNATIVES:,} entries")
-    return value
-
-
-def _of_a_server(value: object) -> object:
-    """`false` is "of no server", for which no name can stand."""
-    if value is False:
-        return ("",)
-    if value == "" or (isinstance(value, list) and "" in value):
-        raise ValueError("is empty: say `false` for tools of no server")
-    return _several(value)
-
-
-def _server(text: str) -> str:
-    Glob(text)
-    return text
-
-
-def _checked(read: Callable[[str], object]) -> AfterValidator:
-    def check(text: str) -> str:
-        if not text.strip():
-            raise ValueError("is empty")
-        read(text)
-        return text
-
-    return AfterValidator(check)
-
-
-def _path(text: str) -> None:
-    """Paths of calls are normalised: some patterns can never match one."""
-    PathPattern(text)
-    names = text.removeprefix("/").split("/")
-    if text != "." and ("." in names or "" in names):
-        raise ValueError(f"{text!r} matches nothing: leave out `./` and empty names, and end a folder in `/**`")
-    climbing = len(names) - len([name for name in names if name != ".."])
-    if names[:climbing] != [".."] * climbing or (climbing and text.startswith("/")):
-        raise ValueError(f"{text!r} matches nothing: paths of calls are without `..`, save at the start of one outside")
-
-
-def _flag(value: object) -> object:
-    if value is False:
-        raise ValueError("can only be true: leave it out otherwise")
-    return value
-
-
-def _named(text: str) -> str:
-    if not text.strip() or len(text) > NAME_LIMIT or visible(text) != text or "\n" in text:
-        raise ValueError(f"must be one line of 1 to {NAME_LIMIT} characters, all of them visible")
-    return text
-
-
-def _harmless(text: str) -> str:
-    """What a terminal may be shown."""
-    return visible(encodable(text))
-
-
-def _moment(value: object) -> object:
-    """A date counts to its end."""
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise ValueError("must say its offset, as in 2030-01-31T12:00:00Z")
-        return value
-    if isinstance(value, date):
-        try:
-            return datetime.combine(value, time(), UTC) + timedelta(days=1)
-        except OverflowError:
-            raise ValueError("is too far away") from None
-    raise ValueError("must be a date, or a date and time with its offset")
-
-
-def _filled(value: object) -> object:
-    if value == {}:
-        raise ValueError("is empty: it would say nothing")
-    return value
-
-
-def _json(value: object) -> object:
-    if isinstance(value, dict) and (complaint := complaint_about(value)):
-        raise ValueError(complaint)
-    return value
-
-
-def _expressions(value: dict[str, Any]) -> dict[str, Any]:
-    for name, pattern in value.items():
-        if isinstance(pattern, dict):
-            _expressions(pattern)
-        elif not isinstance(pattern, str):
-            raise ValueError("holds something that is no regular expression in text")
-        else:
-            try:
-                Expression(pattern)
-            except ValueError as error:
-                raise ValueError(f"{name!r} {error}") from None
-    return value
-
-
 def _few(value: object) -> object:
     if isinstance(value, list) and len(value) > RULES:
         raise PydanticCustomError(SENTENCE, f"there are over {RULES:,} rules")
     return value
-
-
-Flag = Annotated[bool, Field(strict=True)]
-OnlyTrue = Annotated[bool, BeforeValidator(_flag), Field(strict=True)]
-Texts = BeforeValidator(_several)
-Names = Annotated[tuple[Annotated[str, _checked(Glob)], ...], Texts]
-Servers = Annotated[tuple[Annotated[str, AfterValidator(_server)], ...], BeforeValidator(_of_a_server)]
-Paths = Annotated[tuple[Annotated[str, _checked(_path)], ...], Texts]
-Hosts = Annotated[tuple[Annotated[str, _checked(HostPattern)], ...], Texts]
-Commands = Annotated[tuple[Annotated[str, _checked(phrase_of)], ...], Texts]
-Arguments = Annotated[dict[str, Any], BeforeValidator(_json)]
-Table = Annotated[Arguments, BeforeValidator(_filled)]
-Spoken = Annotated[str, AfterValidator(_harmless)]
 
 
 class Example(Message):
@@ -204,14 +102,15 @@ class Example(Message):
     kind: Kind | None = None
     in_workspace: Flag | None = None
     tainted: Flag = False
-    sends: Flag = False
+    sends: Flag | None = None
+    """As the command or url has it when left out."""
 
 
 class Rule(Message):
     """What to say of calls of which every condition holds."""
 
     decision: Answer
-    name: Annotated[str, AfterValidator(_named)] | None = None
+    name: Named | None = None
     tool: Names | None = None
     server: Servers | None = None
     """An empty name for tools of no server."""
@@ -223,7 +122,7 @@ class Rule(Message):
     harmless: OnlyTrue | None = None
     destructive: OnlyTrue | None = None
     arguments: Table | None = None
-    patterns: Annotated[Table, AfterValidator(_expressions)] | None = None
+    patterns: Patterns | None = None
     in_workspace: Flag | None = None
     tainted: Flag | None = None
     sends: Flag | None = None
@@ -231,11 +130,21 @@ class Rule(Message):
     modes: Annotated[tuple[Mode, ...], Texts] | None = None
     """All of them when left out."""
     priority: Annotated[int, Field(strict=True, ge=0, le=999)] = 100
-    reason: Annotated[Spoken, Field(max_length=REASON_LIMIT)] | None = None
+    reason: Reason | None = None
     """For the person."""
-    message: Annotated[Spoken, Field(max_length=MESSAGE_LIMIT)] | None = None
+    message: Words | None = None
     """For the model, when denying."""
-    expires: Annotated[datetime, BeforeValidator(_moment)] | None = None
+    always_ask: OnlyTrue | None = None
+    """No standing answer counts."""
+    role: Named | None = None
+    """Of those who may answer."""
+    approvals: Annotated[int, Field(strict=True, ge=1, le=10)] | None = None
+    not_requester: OnlyTrue | None = None
+    deadline: Duration | None = None
+    warning: Duration | None = None
+    """So long before the deadline."""
+    on_deadline: Literal["deny", "allow"] | None = None
+    expires: Moment | None = None
     match: tuple[Example, ...] = ()
     not_match: tuple[Example, ...] = ()
 
@@ -256,9 +165,23 @@ class Rule(Message):
         """Does it speak of what a command runs?"""
         return bool(self.command or self.harmless or self.destructive)
 
+    @property
+    def needs(self) -> Needs:
+        """Whose word it asks for."""
+        return Needs(role=self.role, approvals=self.approvals or 1, not_requester=bool(self.not_requester))
+
+    @property
+    def until(self) -> Deadline | None:
+        """How long it waits for that."""
+        if self.deadline is None:
+            return None
+        seconds = seconds_of(self.deadline)
+        warning = seconds_of(self.warning) if self.warning else seconds * WARNED
+        return Deadline(seconds=seconds, warning_seconds=warning, default=self.on_deadline or "deny")
+
     @model_validator(mode="after")
     def _says_something(self, info: ValidationInfo) -> Self:
-        faults = [Fault((), words) for words in self._mistakes()]
+        faults = [*(Fault((), words) for words in self._mistakes()), *self._mistakes_in_asking()]
         faults += info.context["inspect"](self) if info.context and not faults else []
         if faults:
             raise ValidationError.from_exception_data("rule", [_detail(fault) for fault in faults])
@@ -273,6 +196,20 @@ class Rule(Message):
             yield "`message` is what a model reads of a denial: use `reason` to tell a person"
         if self.decision is Answer.ALLOW and "command" in (self.patterns or {}):
             yield "an allow rule judges a command by its words, not by its text: use `command` instead of `patterns`"
+
+    def _mistakes_in_asking(self) -> Iterable[Fault]:
+        given = [key for key in ASKING if getattr(self, key) is not None]
+        if self.decision is not Answer.ASK:
+            yield from (Fault((key,), f"`{key}` says how a person is asked: it goes with `ask` only") for key in given)
+            return
+        if self.deadline is None:
+            waits = (key for key in ("warning", "on_deadline") if key in given)
+            yield from (Fault((key,), f"`{key}` is about a deadline: say `deadline` as well") for key in waits)
+        elif self.warning and seconds_of(self.warning) >= seconds_of(self.deadline):
+            yield Fault(("warning",), "`warning` must be shorter than the deadline that it warns of")
+        if self.on_deadline == "allow" and self.needs != Needs():
+            words = "would let a call run that nobody approved: leave out `role`, `approvals` and `not_requester`"
+            yield Fault(("on_deadline",), f'`on_deadline = "allow"` {words}, or deny')
 
 
 class PolicyFile(Message):

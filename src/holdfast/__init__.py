@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.approvals import ApprovalId, Confirmation, Decision, Outcome
+    from holdfast.activities.hooks import AfterAnswer, AfterTool, BeforeAnswer, BeforeTool, after_tool, before_tool
+    from holdfast.approvals import ApprovalId, Confirmation, Decision
     from holdfast.calls import Call, CallRequest, Status
     from holdfast.client import Holdfast, Turn
     from holdfast.content import BlobPart, CallError, DataPart, Response, Result, TextPart
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.events import Event
     from holdfast.functions import FunctionTool, tool
     from holdfast.modes import Mode
+    from holdfast.outcomes import Offer, Outcome, Scope
     from holdfast.plugin import HoldfastPlugin
     from holdfast.responses import FunctionResponse, function_response
     from holdfast.settings import Settings
@@ -37,7 +39,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "approvals": ("ApprovalId", "Confirmation", "Decision", "Outcome"),
+    "activities.hooks": ("AfterAnswer", "AfterTool", "BeforeAnswer", "BeforeTool", "after_tool", "before_tool"),
+    "approvals": ("ApprovalId", "Confirmation", "Decision"),
     "calls": ("Call", "CallRequest", "Status"),
     "client": ("Holdfast", "Turn"),
     "content": ("BlobPart", "CallError", "DataPart", "Response", "Result", "TextPart"),
@@ -54,6 +57,7 @@ _HOMES = {
     "events": ("Event",),
     "functions": ("FunctionTool", "tool"),
     "modes": ("Mode",),
+    "outcomes": ("Offer", "Outcome", "Scope"),
     "plugin": ("HoldfastPlugin",),
     "responses": ("FunctionResponse", "function_response"),
     "settings": ("Settings",),
@@ -63,9 +67,13 @@ _HOMES = {
 }
 
 __all__ = [
+    "AfterAnswer",
+    "AfterTool",
     "ApprovalId",
     "ApprovalView",
     "BadInput",
+    "BeforeAnswer",
+    "BeforeTool",
     "BlobPart",
     "Call",
     "CallError",
@@ -89,12 +97,14 @@ __all__ = [
     "ModelChoice",
     "ModelReply",
     "NoWorker",
+    "Offer",
     "Outcome",
     "Refused",
     "RequestRefused",
     "Response",
     "Result",
     "Run",
+    "Scope",
     "ServerUnavailable",
     "Settings",
     "Status",
@@ -107,6 +117,8 @@ __all__ = [
     "TurnNotFound",
     "TurnResult",
     "TurnView",
+    "after_tool",
+    "before_tool",
     "function_response",
     "tool",
 ]

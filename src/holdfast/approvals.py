@@ -10,14 +10,14 @@ import hashlib
 import json
 import re
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import AwareDatetime, Field, JsonValue, field_validator, model_validator
 
 from holdfast.content import Text
 from holdfast.errors import BadInput
 from holdfast.model import Data, Message
+from holdfast.outcomes import ALIASES, ALWAYS, Arguments, Deadline, Lasting, Needs, Offer, Outcome, Scope
 
 ConfirmationKind = Literal["exec", "edit", "mcp", "info", "question", "outcome_unknown"]
 
@@ -47,23 +47,19 @@ class Confirmation(Data):
     """Of a question: answers to choose from."""
     other: bool = True
     """Of a question: may the answer be something else than the options?"""
-
-
-class Outcome(StrEnum):
-    """What a person can say of a call (S21). The three outcomes this version knows."""
-
-    PROCEED_ONCE = "proceed_once"
-    RESPOND = "respond"
-    CANCEL = "cancel"
-
-
-_ALIASES = {"yes": Outcome.PROCEED_ONCE, "no": Outcome.CANCEL}
+    edits: str | None = None
+    """The argument whose text a person may change in an editor."""
+    offers: tuple[Offer, ...] = ()
+    """Standing answers that may be given, the narrowest first."""
+    needs: Needs = Needs()
+    deadline: Deadline | None = None
 
 
 class Decision(Message):
     """What somebody said about one approval: the body of the `decide` signal and update.
 
-    `id` makes it count once however often it is delivered. `by` is what the sender says of itself.
+    `id` makes it count once however often it is delivered. `by` is what the sender says of itself, or, where approvers
+    have keys, the approver whose key signed all the rest.
     """
 
     approval_id: str = Field(max_length=2_000)
@@ -74,20 +70,66 @@ class Decision(Message):
     at: datetime | None = None
     note: str | None = Field(default=None, max_length=20_000)
     content: str | None = Field(default=None, max_length=1_000_000)
-    """The answer, when a person responds in the tool's place."""
+    """The answer, when a person responds in the tool's place; else the tool's text as a person changed it."""
+    arguments: Arguments | None = None
+    """Other arguments: with `modify` to be asked again, with `proceed_once` to run at once (S25)."""
+    scope: Scope | None = None
+    """Of a standing answer: one that was offered. The first of its outcome when left out."""
+    remember: bool = False
+    """With `cancel`: refuse what the scope covers from now on."""
+    uses: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Of a standing answer: how many calls it answers, this one not counted."""
+    lasting: Lasting = "session"
+    expires: AwareDatetime | None = None
+    """Until when it counts, and the standing answer that it leaves."""
     stop_turn: bool = False
     """With `cancel`: end the turn as well (S19)."""
+    signer: str | None = Field(default=None, max_length=200)
+    """The id of the key that signed it."""
+    signature: str | None = Field(default=None, max_length=500)
 
     @field_validator("outcome", mode="before")
     @classmethod
     def _read_alias(cls, value: object) -> object:
-        return _ALIASES.get(value, value) if isinstance(value, str) else value
+        return ALIASES.get(value, value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _stop_goes_with_refusal(self) -> Self:
-        if self.stop_turn and self.outcome is not Outcome.CANCEL:
+    def _fits_together(self) -> Self:
+        outcome = self.outcome
+        if self.stop_turn and outcome is not Outcome.CANCEL:
             raise ValueError("stop_turn goes with the outcome `cancel` only")
+        if self.remember and outcome is not Outcome.CANCEL:
+            raise ValueError("remember goes with the outcome `cancel` only: to allow always is an outcome of its own")
+        if (self.scope or self.uses) and not self.stands:
+            raise ValueError("scope and uses go with `proceed_always…`, or with `cancel` and remember")
+        changes = (self.arguments is not None) + (self.content is not None)
+        if self.arguments is not None and outcome not in (Outcome.MODIFY, Outcome.PROCEED_ONCE):
+            raise ValueError("arguments go with `modify` and `proceed_once` only")
+        if outcome is Outcome.MODIFY and changes != 1:
+            raise ValueError("modify needs the new `arguments`, or the changed text as `content`, and not both")
+        if outcome is Outcome.PROCEED_ONCE and changes > 1:
+            raise ValueError("give `arguments` or `content`, not both")
         return self
+
+    @property
+    def stands(self) -> bool:
+        """Does it answer further calls too?"""
+        return self.remember or self.outcome in ALWAYS
+
+    @property
+    def says_more(self) -> bool:
+        """Does it say what the first version of turns did not understand?"""
+        later = {"arguments", "scope", "remember", "uses", "lasting", "expires", "signer", "signature"}
+        known = self.outcome in (Outcome.PROCEED_ONCE, Outcome.RESPOND, Outcome.CANCEL)
+        given = {name for name in self.model_fields_set & later if getattr(self, name)}
+        return not known or self.changes or bool(given - {"lasting"}) or self.lasting != "session"
+
+    @property
+    def changes(self) -> bool:
+        """Does it give the call other arguments?"""
+        return self.outcome is Outcome.MODIFY or (
+            self.outcome is Outcome.PROCEED_ONCE and (self.arguments is not None or self.content is not None)
+        )
 
     @property
     def key(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import AliasChoices, Field, JsonValue
 
+from holdfast.actors import Actor
 from holdfast.approvals import Confirmation, Decision
 from holdfast.content import CallError, Response
 from holdfast.errors import InvalidTransition
@@ -61,6 +62,14 @@ class CallRequest(Message):
     """The model's own id for the call, echoed in the response; need not be unique (S4)."""
 
 
+class Editing(Data):
+    """Somebody who has the call open in an editor."""
+
+    by: str
+    until: datetime
+    """When it no longer counts, should they never say that they are done."""
+
+
 class Call(Data):
     """One call's whole record. `live_output` and `pid` are filled for viewers only, from heartbeats."""
 
@@ -74,6 +83,27 @@ class Call(Data):
     revision: int = 0
     """Counts the times a person was asked."""
     decision: Decision | None = None
+    approvals: tuple[Decision, ...] = ()
+    """The decisions that let it proceed: as many as its rule needs."""
+    grant: str | None = None
+    """The turn's grant that answered in place of a question."""
+    actor: Actor | None = None
+    """Who decided last."""
+    editing: Editing | None = None
+    changing: Decision | None = None
+    """A change of its arguments that validation has not seen yet."""
+    problem: str | None = None
+    """Why the last change was not taken."""
+    original: dict[str, JsonValue] | None = None
+    """The arguments as they were before people changed them."""
+    changed_by: tuple[str, ...] = ()
+    shown: dict[str, JsonValue] | None = None
+    """The arguments that were shown to whoever changed them and let them run in one step."""
+    deadline_at: datetime | None = None
+    warned: bool = False
+    """Have viewers been told that its deadline is near?"""
+    expired: bool = False
+    """Its deadline passed."""
     stopping: str | None = None
     """Why a running call was told to stop, until it has."""
     created_at: datetime | None = None

@@ -7,133 +7,47 @@ say besides is in `settings`.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
+from holdfast.activities.ledger.addresses import ledger_address
+from holdfast.approvers import Approver
 from holdfast.content import OUTPUT_LIMIT
 from holdfast.documents import Content, Document, check
 from holdfast.model import Message
 from holdfast.modes import PERMITTED, Mode
+from holdfast.setting_values import (
+    Command,
+    Environment,
+    Filled,
+    Flag,
+    Limit,
+    Name,
+    Place,
+    Variable,
+    Word,
+    destination,
+    glob,
+    host_name,
+    person,
+    public_key,
+    queue_name,
+    reference,
+    some,
+    unique,
+)
 from holdfast.tools import Effect
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
-_OURS = ("TEMPORAL_", "HOLDFAST_")
-_QUEUE_LIMIT = 1_000
-"""Temporal's own."""
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def _written(text: str) -> str:
-    """Text that a program can be given."""
-    if "\0" in text:
-        raise ValueError("holds a NUL character")
-    return text
-
-
-def _filled(text: str) -> str:
-    if not text.strip():
-        raise ValueError("is empty")
-    return text
-
-
-def _some(modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
-    if not modes:
-        raise ValueError("is empty")
-    return modes
-
-
-def _queue(text: str) -> str:
-    if len(text) > _QUEUE_LIMIT:
-        raise ValueError(f"is over {_QUEUE_LIMIT:,} characters")
-    return text
-
-
-def _name(text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise ValueError("must be 1 to 40 letters, digits, `_` or `-`")
-    return text
-
-
-def _variable(text: str) -> str:
-    if not _VARIABLE.fullmatch(text):
-        raise ValueError("is not the name of an environment variable: letters, digits and `_`, no digit first")
-    return text
-
-
-def _not_ours(text: str) -> str:
-    if text.upper().startswith(_OURS):
-        raise ValueError("is not for commands: TEMPORAL_… and HOLDFAST_… are kept from them")
-    return text
-
-
-def _reference(text: str) -> str:
-    module, colon, name = text.partition(":")
-    if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
-        raise ValueError("must be `module:name`, as in `my_package.tools:tools`")
-    return text
-
-
-def _words(value: object) -> object:
-    """One string is split as a shell would; what follows checks the words."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return shlex.split(value)
-    except ValueError as error:
-        raise ValueError(f"cannot be split into words: {str(error).lower()}") from None
-
-
-def _program(words: tuple[str, ...]) -> tuple[str, ...]:
-    if not words or not words[0].strip():
-        raise ValueError("is empty: it names no program")
-    return words
-
-
-def _place(value: object, info: ValidationInfo) -> object:
-    """A path from the file's folder, with ~ for a home."""
-    if not isinstance(value, str):
-        return value
-    folder = info.context["folder"] if info.context else Path()
-    try:
-        return Path(folder, Path(_filled(_written(value))).expanduser())
-    except RuntimeError:
-        raise ValueError("names a home folder that nobody has") from None
-
-
-def _destination(text: str) -> str:
-    """A network, or a host with or without a port."""
-    from holdfast.activities.web.addresses import AddressRules  # it brings an HTTP client along, which few files need
-
-    try:
-        AddressRules(allow=(text,))
-    except ValidationError:
-        raise ValueError("must be a host, host:port, or a network as 10.0.0.0/8") from None
-    return text
-
-
-Flag = Annotated[bool, Field(strict=True)]
-Word = Annotated[str, AfterValidator(_written)]
-Filled = Annotated[Word, AfterValidator(_filled)]
-Name = Annotated[str, AfterValidator(_name)]
-Variable = Annotated[str, AfterValidator(_variable)]
-Command = Annotated[tuple[Word, ...], BeforeValidator(_words), AfterValidator(_program)]
-Environment = Mapping[Annotated[Variable, AfterValidator(_not_ours)], Word]
-Place = Annotated[Path, BeforeValidator(_place)]
-Limit = Annotated[float, Field(strict=True, ge=1, le=3_600)]
-"""Seconds of one run."""
 
 
 class ShellSettings(Message):
@@ -147,32 +61,25 @@ class ShellSettings(Message):
 class FetchSettings(Message):
     """Private hosts that may be fetched all the same, and how much of an answer is read."""
 
-    allow: tuple[Annotated[str, AfterValidator(_destination)], ...] = ()
+    allow: tuple[Annotated[str, AfterValidator(destination)], ...] = ()
     max_bytes: Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)] = 5_000_000
 
 
 class ToolSettings(Message):
     """Which tools there are, and how the built-in ones behave."""
 
-    modules: tuple[Annotated[str, AfterValidator(_reference)], ...] = ()
+    modules: tuple[Annotated[str, AfterValidator(reference)], ...] = ()
     entry_points: Flag = True
     disable: tuple[Filled, ...] = ()
     shell: ShellSettings = ShellSettings()
     fetch: FetchSettings = FetchSettings()
 
 
-class DiscoverySettings(Message):
-    """A command that declares tools, and one that calls them."""
+class _BesideTheFile(Message):
+    """Something that a file names, and that is found or run from the file's folder."""
 
-    name: Name
-    discovery_command: Command
-    call_command: Command
-    timeout_seconds: Annotated[float, Field(strict=True, ge=1, le=300)] = 10
-    call_timeout_seconds: Limit = 600
-    effect: Effect = Effect.ONCE
-    environment: Environment = Field(default_factory=dict)
     folder: Annotated[Path, Field(exclude=True, validate_default=True)] = Path()
-    """Where both run: the file's folder. Not a key of the file."""
+    """The file's folder. Not a key of the file."""
 
     @field_validator("folder", mode="before")
     @classmethod
@@ -183,14 +90,99 @@ class DiscoverySettings(Message):
             raise PydanticCustomError("extra_forbidden", "not a setting")
         return info.context["folder"]
 
+
+class DiscoverySettings(_BesideTheFile):
+    """A command that declares tools, and one that calls them."""
+
+    name: Name
+    discovery_command: Command
+    call_command: Command
+    timeout_seconds: Annotated[float, Field(strict=True, ge=1, le=300)] = 10
+    call_timeout_seconds: Limit = 600
+    effect: Effect = Effect.ONCE
+    environment: Environment = Field(default_factory=dict)
+
     @field_validator("name")
     @classmethod
     def _is_unique(cls, value: str, info: ValidationInfo) -> str:
-        if info.context:
-            if value in info.context["names"]:
-                raise ValueError(f"is taken: another [[discovery]] is called {value!r}")
-            info.context["names"].add(value)
+        return unique(value, "discovery", info)
+
+
+class When(StrEnum):
+    """When a hook is asked: before a call may run, or after it ran."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class OnFailure(StrEnum):
+    """What it means when a hook fails."""
+
+    DENY = "deny"
+    """Before a call: it does not run. After it: its result is withheld."""
+    IGNORE = "ignore"
+    """As if the hook were not there."""
+
+
+class HookTraits(Message):
+    """When a hook is asked, about which tools, and what it means when it fails."""
+
+    when: When
+    tools: Annotated[tuple[Annotated[Filled, AfterValidator(glob)], ...], AfterValidator(some)] = ("*",)
+    timeout_seconds: Annotated[float, Field(strict=True, ge=1, le=300)] = 10
+    on_failure: OnFailure = OnFailure.DENY
+
+
+class HookSettings(HookTraits, _BesideTheFile):
+    """A hook: a command, or a function of a module."""
+
+    name: Name
+    command: Command | None = None
+    python: Annotated[str, AfterValidator(reference)] | None = None
+    environment: Environment = Field(default_factory=dict)
+
+    @field_validator("name")
+    @classmethod
+    def _is_unique(cls, value: str, info: ValidationInfo) -> str:
+        return unique(value, "hooks", info)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> HookSettings:
+        if (self.command is None) == (self.python is None):
+            raise ValueError("needs `command` or `python`, and not both")
+        if self.python and self.environment:
+            raise ValueError("has `python`: `environment` is for a `command`")
+        return self
+
+
+class ApproverSettings(Approver):
+    """Somebody who may decide, with a name and a key that nobody else has."""
+
+    name: Annotated[str, AfterValidator(person)]
+    key: Annotated[str, AfterValidator(public_key)] | None = None
+    roles: tuple[Filled, ...] = ()
+    vouches: Flag = False
+
+    @field_validator("name")
+    @classmethod
+    def _is_unique(cls, value: str, info: ValidationInfo) -> str:
+        return unique(value, "approvers", info)
+
+    @field_validator("key")
+    @classmethod
+    def _is_its_own(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if info.context and value is not None:
+            keys = info.context["names"].setdefault("keys of approvers", set())
+            if value in keys:
+                raise ValueError("is taken: another [[approvers]] has the same key")
+            keys.add(value)
         return value
+
+    @model_validator(mode="after")
+    def _can_vouch(self) -> ApproverSettings:
+        if self.vouches and self.key is None:
+            raise ValueError("vouches, and has no `key` to do it with")
+        return self
 
 
 class McpServerSettings(Message):
@@ -223,6 +215,16 @@ class McpSettings(Message):
     servers: Mapping[Name, McpServerSettings] = Field(default_factory=dict)
 
 
+class GatewaySettings(Message):
+    """Where the HTTP endpoint listens, and the names it answers to beside that one."""
+
+    host: Annotated[Filled, AfterValidator(host_name)] = "127.0.0.1"
+    port: Annotated[int, Field(strict=True, ge=0, le=65_535)] = 8234
+    """0 is any that is free."""
+    names: tuple[Annotated[Filled, AfterValidator(host_name)], ...] = ()
+    """Of a proxy in front of it that passes on the name it was called by."""
+
+
 class LimitSettings(Message):
     """How much is taken in at once."""
 
@@ -239,15 +241,21 @@ class Configuration(Message):
 
     workspace: Place | None = None
     data: Place | None = None
-    task_queue: Annotated[Filled, AfterValidator(_queue)] | None = None
+    task_queue: Annotated[Filled, AfterValidator(queue_name)] | None = None
     policy: tuple[Place, ...] = ()
-    modes: Annotated[tuple[Mode, ...], AfterValidator(_some)] = PERMITTED
+    modes: Annotated[tuple[Mode, ...], AfterValidator(some)] = PERMITTED
+    hook_entry_points: Flag = True
+    hooks: tuple[HookSettings, ...] = ()
+    approvers: tuple[ApproverSettings, ...] = ()
+    ledger: Annotated[str, AfterValidator(ledger_address)] | None = None
+    ledger_days: Annotated[int, Field(strict=True, ge=1, le=3_650)] = 30
     tools: ToolSettings = ToolSettings()
     discovery: tuple[DiscoverySettings, ...] = ()
     mcp: McpSettings = McpSettings()
     limits: LimitSettings = LimitSettings()
+    gateway: GatewaySettings = GatewaySettings()
 
 
 def configuration_of(content: Content) -> Document[Configuration]:
     """Check a settings file. Relative paths count from the folder where it is."""
-    return check(content, Configuration, {"folder": content.file.parent, "names": set()})
+    return check(content, Configuration, {"folder": content.file.parent, "names": {}})

@@ -119,11 +119,14 @@ class Response(Data):
     parts: tuple[Part, ...] = ()
     display: str | None = None
     error: CallError | None = None
+    note: str | None = None
+    """What the model must know besides: that people changed its arguments."""
 
     @property
     def text(self) -> str:
-        """What the model reads: the error or reason first, then the output."""
+        """What the model reads: the error or reason first, then what people changed, then the output."""
         lines = [self.error.message] if self.error else []
+        lines += [self.note] if self.note else []
         lines += [part.text for part in self.parts]
         return "\n".join(lines)
 

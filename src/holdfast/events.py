@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Literal
 
+from holdfast.actors import ActorKind
 from holdfast.approvals import ApprovalId
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
@@ -41,6 +42,8 @@ class Event(Data):
     """What a call that waits asks for: the kind of its confirmation."""
     rule: str | None = None
     by: str | None = None
+    """Who decided: a person's name, or what it was of the policy, the hooks or the runtime."""
+    actor: ActorKind | None = None
     error: str | None = None
     note: str | None = None
 
@@ -69,12 +72,20 @@ def call_changes(turn_id: str, before: Batch | None, after: Batch) -> Iterator[d
 
 
 def _differs(old: Call, new: Call) -> bool:
-    return (old.status, old.revision, old.stopping) != (new.status, new.revision, new.stopping)
+    return _told(old) != _told(new)
+
+
+def _told(call: Call) -> tuple[object, ...]:
+    """What of a call is worth an event when it changes."""
+    return (
+        call.status, call.revision, call.stopping, len(call.approvals), call.warned, call.editing and call.editing.by,
+        call.changing is not None, call.problem,
+    )  # fmt: skip
 
 
 def _describe(turn_id: str, old: Call | None, call: Call) -> dict[str, object]:
     asking = call.status is Status.AWAITING_APPROVAL
-    decided = old is not None and old.decision is not call.decision and call.decision
+    decided = call.actor if old and old.actor != call.actor else None
     error = call.error
     return {
         "call": call.id,
@@ -86,10 +97,30 @@ def _describe(turn_id: str, old: Call | None, call: Call) -> dict[str, object]:
         "digest": call.bound.digest if asking and call.bound else None,
         "asks": call.confirmation.kind if asking and call.confirmation else None,
         "rule": call.rule if old and old.status is Status.VALIDATING else None,
-        "by": line(decided.by, 100) if decided and decided.by else None,
+        "by": line(decided.name, 100) if decided else None,
+        "actor": decided.kind if decided else None,
         "error": line(f"{error.type}: {error.message}") if error else None,
-        "note": f"stopping: {line(call.stopping)}" if call.stopping else None,
+        "note": line(_note(old, call)) or None,
     }
+
+
+def _note(old: Call | None, call: Call) -> str:
+    """What else there is to say."""
+    if call.stopping:
+        return f"stopping: {call.stopping}"
+    if old is None or call.status is not Status.AWAITING_APPROVAL or old.status is not call.status:
+        return ""
+    if call.problem and call.problem != old.problem:
+        return f"the change was not taken: {call.problem}"
+    if call.changing and not old.changing:
+        return f"changed by {call.changing.by or 'somebody'}"
+    if call.confirmation and len(call.approvals) != len(old.approvals):
+        return f"{len(call.approvals)} of {call.confirmation.needs.approvals} approvals"
+    if call.warned and not old.warned and call.deadline_at:
+        return f"the deadline is near: {call.deadline_at:%Y-%m-%d %H:%M:%S} UTC"
+    if call.editing and call.editing != old.editing:
+        return f"{call.editing.by} is editing it"
+    return "nobody is editing it any more" if old.editing and not call.editing and call.revision == old.revision else ""
 
 
 def line(text: str, limit: int = SUMMARY_LIMIT) -> str:

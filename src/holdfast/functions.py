@@ -43,6 +43,8 @@ _TRAITS = {
     "live_output",
     "markdown",
     "task_queue",
+    "open_world",
+    "edits",
     "timeout_seconds",
     "heartbeat_seconds",
 }
@@ -69,6 +71,8 @@ def tool(
     live_output: bool = False,
     markdown: bool = False,
     task_queue: str | None = None,
+    open_world: bool = False,
+    edits: str | None = None,
     timeout_seconds: float = 600,
     heartbeat_seconds: float = 10,
 ) -> Callable[[Function], FunctionTool]: ...

@@ -7,21 +7,26 @@ worker = Worker(client, task_queue="holdfast")          # the client's plugin co
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 
 from temporalio.client import Client
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import Worker, WorkerConfig
+from temporalio.worker import Worker, WorkerConfig, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from holdfast.activities.catalogue.loading import load_registry
 from holdfast.activities.catalogue.registry import Registry
+from holdfast.activities.covering import check_roles
 from holdfast.activities.gate import Gate
+from holdfast.activities.hooks.loading import load_hooks
 from holdfast.activities.live import LiveRuns
 from holdfast.activities.model import ModelActivities
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy, sources_of
+from holdfast.activities.policy.saved import SavedGrants
 from holdfast.activities.tools import ToolActivities
 from holdfast.conversion import data_converter
 from holdfast.hosts import Host, host_queue
@@ -33,6 +38,14 @@ HEARTBEAT_THROTTLE = timedelta(milliseconds=200)
 """Temporal's own default lets a stop take half a minute to reach a running tool."""
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a turn waits for a dead worker that had it in its cache."""
+
+
+def _sandbox(existing: WorkflowRunner | None) -> WorkflowRunner:
+    """The sandbox, with what checks signatures let through: compiled code that imports as it goes aborts in there."""
+    if existing is not None and not isinstance(existing, SandboxedWorkflowRunner):
+        return existing
+    runner = existing or SandboxedWorkflowRunner()
+    return replace(runner, restrictions=runner.restrictions.with_passthrough_modules("cryptography"))
 
 
 class HoldfastPlugin(SimplePlugin):
@@ -49,6 +62,7 @@ class HoldfastPlugin(SimplePlugin):
             "holdfast.Plugin",
             data_converter=lambda existing: data_converter(existing, self.settings.payloads),
             workflows=[TurnWorkflow],
+            workflow_runner=_sandbox,
         )
 
     @cached_property
@@ -64,7 +78,7 @@ class HoldfastPlugin(SimplePlugin):
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add workflows, activities and the options that make stopping quick and recovery fast."""
         config = super().configure_worker(config)
-        config["activities"] = [*config.get("activities", []), *self._activities(config["client"])]
+        config["activities"] = [*config.get("activities", []), *self.worker_activities(config["client"])]
         config["max_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
         config["default_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
         config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
@@ -73,8 +87,19 @@ class HoldfastPlugin(SimplePlugin):
         )
         return config
 
-    def _activities(self, client: Client) -> list[Callable[..., object]]:
-        gate = Gate(self.registry, self.settings.workspace, self.policy, self.settings.modes)
+    def worker_activities(self, client: Client) -> list[Callable[..., object]]:
+        """What a worker runs, with this process's tools, policy, hooks and approvers; BadInput if one is wrong."""
+        settings = self.settings
+        check_roles(self.policy, settings.approvers)
+        gate = Gate(
+            self.registry,
+            settings.workspace,
+            self.policy,
+            settings.modes,
+            approvers=settings.approvers,
+            saved=SavedGrants(settings.granted),
+            hooks=load_hooks(settings),
+        )
         tools = ToolActivities(gate, self.outputs, self._live)
         return [tools.validate, tools.execute, ModelActivities(client).step]
 

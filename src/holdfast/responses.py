@@ -5,6 +5,7 @@
     several parts         {"output": "…"}, the texts in order, bytes described in their place
     bytes alone           {"output": "[image/png, 12,345 bytes …]"}
     error, refusal, stop  {"error": "…", "output": "…"}, the output only when there was some
+    changed by a person   a "note" beside the above says what they changed
 
 Bytes themselves travel beside it, by reference, for the APIs that take them.
 """
@@ -38,6 +39,8 @@ def function_response(response: Response) -> FunctionResponse:
         body = {"error": response.error.message}
         if output is not None:
             body["output"] = output
+    if response.note:
+        body["note"] = response.note
     return FunctionResponse(
         id=response.model_id or response.call_id,
         name=response.tool,

@@ -16,9 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.approvers import Approver
 from holdfast.configuration import (
     Configuration,
     DiscoverySettings,
+    GatewaySettings,
+    HookSettings,
     LimitSettings,
     McpSettings,
     ToolSettings,
@@ -26,6 +29,7 @@ from holdfast.configuration import (
 )
 from holdfast.documents import Document
 from holdfast.modes import PERMITTED, Mode
+from holdfast.positions import lines_of
 from holdfast.trust import find, read_source
 from holdfast.turns import TASK_QUEUE
 
@@ -53,16 +57,26 @@ class Settings:
     discovery: tuple[DiscoverySettings, ...] = ()
     mcp: McpSettings = field(default_factory=McpSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
     policy: tuple[Path, ...] = ()
     """The user's policy files."""
     modes: tuple[Mode, ...] = PERMITTED
     """The modes this worker permits."""
+    approvers: tuple[Approver, ...] = ()
+    """Whose decisions count. With a key for anybody, only signed ones do."""
+    hooks: tuple[HookSettings, ...] = ()
+    hook_entry_points: bool = True
+    """Do the hooks of installed packages count?"""
+    ledger: str | None = field(default=None, repr=False)
+    """Where a ledger is that workers share, as the file has it; else it is a file of this host."""
+    ledger_days: int = 30
+    """How long the results of calls that must run once are kept."""
     file: Path | None = None
     """The settings file that was read."""
     file_digest: str | None = None
     """SHA-256 of what was read."""
     file_lines: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Of `data`, `workspace` and `task_queue`, those that the file decides, with its line."""
+    """Of `data`, `workspace` and `task_queue`, those that the file decides, and of `hooks.1` …, with their lines."""
 
     @property
     def payloads(self) -> Path:
@@ -75,9 +89,24 @@ class Settings:
         return self.data / "outputs"
 
     @property
+    def granted(self) -> Path:
+        """Standing answers that were given for good."""
+        return self.data / "granted.toml"
+
+    @property
+    def ledger_file(self) -> Path:
+        """What calls that must run once did on this host, unless workers share a ledger."""
+        return self.data / "ledger.db"
+
+    @property
     def database(self) -> Path:
         """The embedded server's SQLite file."""
         return self.data / "temporal.db"
+
+    @property
+    def tokens_file(self) -> Path:
+        """Who may use the HTTP endpoint."""
+        return self.data / "tokens.json"
 
     @property
     def server_file(self) -> Path:
@@ -99,16 +128,24 @@ def combined(document: Document[Configuration]) -> Settings:
     found = document.require()
     said = {name: getattr(found, name) for name, variable in VARIABLES.items() if not os.environ.get(variable)}
     places: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    hooks = lines_of(document.text, [("hooks", place) for place in range(len(found.hooks))])
     return replace(
         Settings(),
         tools=found.tools,
         discovery=found.discovery,
         mcp=found.mcp,
         limits=found.limits,
+        gateway=found.gateway,
         policy=found.policy,
         modes=found.modes,
+        approvers=found.approvers,
+        hooks=found.hooks,
+        hook_entry_points=found.hook_entry_points,
+        ledger=found.ledger,
+        ledger_days=found.ledger_days,
         file=document.content.file,
         file_digest=document.content.digest,
-        file_lines={name: document.line(name) for name in places},
+        file_lines={name: document.line(name) for name in places}
+        | {f"hooks.{place}": line for place, line in enumerate(hooks.values(), start=1)},
         **places,
     )

@@ -29,9 +29,19 @@ class Signature(NamedTuple):
 
 def signature_of(function: Function) -> Signature:
     """Read a function; BadInput when its parameters cannot be a model's."""
-    documented = docstring_parser.parse(inspect.getdoc(function) or "")
+    documented = _documented(inspect.getdoc(function) or "")
     parameters, runs = _parameters(function, documented)
     return Signature(_description(documented), parameters, runs)
+
+
+def _documented(text: str) -> docstring_parser.Docstring:
+    """What a docstring says. One that the parser stumbles over is a description, and no more."""
+    try:
+        return docstring_parser.parse(text)
+    except Exception:
+        found = docstring_parser.Docstring()
+        found.short_description = text
+        return found
 
 
 def _description(documented: docstring_parser.Docstring) -> str:

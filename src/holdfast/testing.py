@@ -13,11 +13,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from holdfast.approvals import Confirmation, Outcome
+from holdfast.approvals import Confirmation
 from holdfast.calls import CallRequest
 from holdfast.client import Holdfast, Turn
 from holdfast.content import Result
 from holdfast.events import Event
+from holdfast.outcomes import Outcome
 from holdfast.tools import Effect, Invocation, Run, Tool
 from holdfast.turns import ModelChoice, ModelReply
 from holdfast.views import ApprovalView

@@ -63,6 +63,8 @@ class Traits(Data):
     """What it gives is markdown."""
     task_queue: str | None = None
     """Where its calls must run; on any worker of the turn when left out."""
+    open_world: bool = False
+    """It speaks with the world outside: what it gives back is not to be trusted, and what it is given leaves."""
 
 
 _DEFINITION = {"name", "description", "parameters", "effect", "server"}
@@ -198,6 +200,9 @@ class Tool(ABC):
     live_output: bool = False
     markdown: bool = False
     task_queue: str | None = None
+    open_world: bool = False
+    edits: str | None = None
+    """The argument whose text a person may change in an editor before the call runs."""
     timeout_seconds: float = 600
     heartbeat_seconds: float = 10
     """How long its worker may be silent before the call counts as lost."""
@@ -219,6 +224,7 @@ class Tool(ABC):
                 live_output=self.live_output,
                 markdown=self.markdown,
                 task_queue=self.task_queue,
+                open_world=self.open_world,
             ),
         )
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from holdfast.approvals import Decision
+from holdfast.approvers import Approver
 from holdfast.batches import Batch
 from holdfast.calls import CallRequest
 from holdfast.content import Response
 from holdfast.errors import RequestRefused
+from holdfast.grants import Grant
 from holdfast.model import Data, Message
 from holdfast.modes import Mode
 from holdfast.verdicts import Bound, Verdict
@@ -57,6 +59,10 @@ class TurnInput(Message):
     """How much is to proceed without asking, as far as the worker permits it."""
     interactive: bool = True
     """Can a person be asked? If not, what would be asked about is denied."""
+    requester: str | None = Field(default=None, max_length=500)
+    """Who started it: a rule may want somebody else's word."""
+    approval_seconds: float | None = Field(default=None, ge=1, le=366 * 86_400, allow_inf_nan=False)
+    """How long an approval waits at most; what nobody answered in time is then denied."""
 
 
 class UserMessage(Data):
@@ -147,11 +153,36 @@ class CallAddress(Message):
     reason: str | None = Field(default=None, max_length=2_000)
 
 
+class ModeChange(Message):
+    """Body of the update `set_mode`."""
+
+    mode: Mode
+    by: str | None = Field(default=None, max_length=500)
+
+
+class EditingNotice(Message):
+    """Body of the update `editing`: somebody opened an approval in an editor, or is done."""
+
+    approval_id: str = Field(max_length=2_000)
+    by: str = Field(min_length=1, max_length=500)
+    seconds: float = Field(default=900, ge=0, le=86_400, allow_inf_nan=False)
+    """How long others are told; 0 when done."""
+
+
+class GrantAddress(Message):
+    """Body of the update `revoke`."""
+
+    grant: str = Field(max_length=100)
+    by: str | None = Field(default=None, max_length=500)
+
+
 class Acknowledged(Data):
     """Answer of `decide`: the state the call went to."""
 
     call: str
     status: str
+    grant: str | None = None
+    """The standing answer it left."""
 
 
 class CallToJudge(Data):
@@ -159,6 +190,10 @@ class CallToJudge(Data):
 
     id: str
     request: CallRequest
+    change: Decision | None = None
+    """A person's change of the request's arguments, to be judged in their place."""
+    known: str | None = None
+    """The digest under which it is asked about: no verdict is needed that would ask the same."""
 
 
 class ValidateInput(Data):
@@ -169,6 +204,11 @@ class ValidateInput(Data):
     """Files as the turn last read or wrote them, by their digests."""
     mode: Mode = Mode.DEFAULT
     interactive: bool = True
+    grants: tuple[Grant, ...] = ()
+    tainted: bool = False
+    """The turn has taken in content from outside."""
+    requester: str | None = None
+    approval_seconds: float | None = None
 
 
 class ValidateResult(Data):
@@ -179,6 +219,12 @@ class ValidateResult(Data):
     """The digest of all the tools the judging worker had."""
     policy: str = ""
     """The digest of the rules it judged by."""
+    hooks: str = ""
+    """The digest of its hooks' configuration."""
+    approvers: tuple[Approver, ...] | None = ()
+    """Whose word counts: the handlers of decisions go by these. None when validation broke, and nobody knows."""
+    mode: Mode | None = None
+    """The mode that the worker permitted, and judged by."""
 
 
 class ExecuteInput(Data):
@@ -191,6 +237,18 @@ class ExecuteInput(Data):
     """Of the files the call would change: their digests as the turn last read or wrote them."""
     mode: Mode = Mode.DEFAULT
     interactive: bool = True
+    approvals: tuple[Decision, ...] = ()
+    """The decisions that let it proceed."""
+    shown: dict[str, JsonValue] | None = None
+    """The arguments that the decision was about, when it changed them in the same step."""
+    grants: tuple[Grant, ...] = ()
+    """The grant that let it proceed, and every refusal that stands."""
+    wrote: dict[str, str] = Field(default_factory=dict)
+    """Of the files the call would change: their digests as the turn last wrote them."""
+    expired: bool = False
+    """Its deadline passed, and the default was to let it run."""
+    tainted: bool = False
+    requester: str | None = None
 
 
 class ModelStepInput(Data):

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from holdfast.actors import Actor
 from holdfast.approvals import Confirmation
 from holdfast.content import CallError, Part, Result, Text
 from holdfast.model import Data
@@ -29,6 +30,14 @@ class Bound(Data):
     heartbeat_seconds: float = Field(gt=0, allow_inf_nan=False)
     basis: dict[str, str] = Field(default_factory=dict)
     """Files the call would change, each with its digest when it was judged."""
+    takes_in: bool = False
+    """It brings content from outside into the turn."""
+    sends: bool = False
+    """It can carry data out."""
+    given: dict[str, JsonValue] | None = None
+    """The arguments as they were before hooks rewrote them."""
+    rewritten_by: tuple[str, ...] = ()
+    """Names of the hooks that did."""
 
 
 class Allow(Data):
@@ -37,6 +46,10 @@ class Allow(Data):
     kind: Literal["allow"] = "allow"
     rule: str
     bound: Bound
+    actor: Actor | None = None
+    """Who says so; the policy, by the rule, when left out."""
+    grant: str | None = None
+    """The turn's grant that answered in place of a question."""
 
 
 class Ask(Data):
@@ -45,15 +58,19 @@ class Ask(Data):
     kind: Literal["ask"] = "ask"
     rule: str
     bound: Bound
+    actor: Actor | None = None
     confirmation: Confirmation
 
 
 class Deny(Data):
-    """Policy forbids the call."""
+    """Policy, a hook or a person's standing refusal forbids the call."""
 
     kind: Literal["deny"] = "deny"
     rule: str
     message: str
+    actor: Actor | None = None
+    stop_turn: str | None = None
+    """Why the turn is to end as well."""
 
 
 class Reject(Data):
@@ -71,6 +88,8 @@ class Finished(Data):
 
     kind: Literal["finished"] = "finished"
     result: Result
+    stop_turn: str | None = None
+    """Why the turn is to end, when a hook says so."""
 
 
 class Failed(Data):
@@ -79,6 +98,7 @@ class Failed(Data):
     kind: Literal["failed"] = "failed"
     error: CallError
     parts: tuple[Part, ...] = ()
+    stop_turn: str | None = None
 
 
 class Stopped(Data):

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field
 
+from holdfast.actors import ActorKind
 from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
 from holdfast.content import Response, TextPart, ends, plain, shorten, visible
 from holdfast.model import Data
+from holdfast.modes import Mode
+from holdfast.outcomes import Needs, Offer
 from holdfast.state import TurnState
 from holdfast.turns import TurnResult
 
@@ -25,6 +28,9 @@ ARGUMENTS_LIMIT = 1_000
 DETAIL_LIMIT = 4_000
 OUTPUT_LIMIT = 1_000
 BRIEF_LIMIT = 400
+OFFERS = 6
+SCOPE_LIMIT = 2_000
+"""Characters of a scope; a longer one is had with its call."""
 MANY = 50
 """Above so many approvals, each is shown in brief."""
 INBOX_ITEMS = 20
@@ -59,6 +65,23 @@ class ApprovalView(Data):
     """Something of it was too long to be shown here: the whole is had by call."""
     rule: str | None = None
     since: datetime | None = None
+    offers: tuple[Offer, ...] = ()
+    """Standing answers that may be given, the narrowest first."""
+    edits: str | None = None
+    """The argument whose text may be changed in an editor."""
+    needs: Needs = Needs()
+    approved_by: tuple[str, ...] = ()
+    editing: str | None = None
+    """Who has it open in an editor."""
+    editing_until: datetime | None = None
+    """When that no longer counts, should they never say that they are done."""
+    problem: str | None = None
+    """Why the last change of it was not taken."""
+    changed_by: tuple[str, ...] = ()
+    deadline: datetime | None = None
+    on_deadline: str | None = None
+    urgent: bool = False
+    """The deadline is near."""
 
 
 class CallView(Data):
@@ -76,6 +99,9 @@ class CallView(Data):
     revision: int = 0
     stopping: str | None = None
     decided_by: str | None = None
+    actor: ActorKind | None = None
+    grant: str | None = None
+    changed_by: tuple[str, ...] = ()
     outcome: str | None = None
     created_at: datetime | None = None
     started_at: datetime | None = None
@@ -105,6 +131,10 @@ class TurnView(Data):
     state: ViewState
     prompt: str | None = None
     step: int = 0
+    mode: Mode = Mode.DEFAULT
+    grants: int = 0
+    tainted: tuple[str, ...] = ()
+    """What took in content from outside."""
     batch: BatchView | None = None
     batches_done: int = 0
     queued: tuple[str, ...] = ()
@@ -152,9 +182,35 @@ def approval_view(
         arguments=arguments,
         others=others,
         cut=(cut and not shown.told) or others_cut or _any_longer(detail, shown.command, shown.diff, shown.question),
-        rule=call.rule,
+        rule=_cut(call.rule, 300),
         since=since,
+        offers=_offers(shown.offers) if detail > BRIEF_LIMIT else (),
+        edits=shown.edits,
+        needs=shown.needs,
+        approved_by=tuple(_line(one.by or "somebody", 100) for one in call.approvals),
+        editing=_line(call.editing.by, 100) if call.editing else None,
+        editing_until=call.editing.until if call.editing else None,
+        problem=_cut(call.problem, 500),
+        changed_by=tuple(_line(name, 100) for name in call.changed_by[:10]),
+        deadline=call.deadline_at,
+        on_deadline=shown.deadline.default if shown.deadline else None,
+        urgent=call.warned,
     )
+
+
+def as_of(now: datetime, approvals: Iterable[ApprovalView]) -> tuple[ApprovalView, ...]:
+    """Approvals without editors that were opened too long ago to be believed."""
+    gone = {"editing": None, "editing_until": None}
+    return tuple(
+        item.model_copy(update=gone) if item.editing_until and item.editing_until <= now else item for item in approvals
+    )
+
+
+def urgency(approval: ApprovalView) -> tuple[bool, float]:
+    """The order of an inbox: what has its deadline near, the nearest first, then the newest (S41)."""
+    if approval.urgent and approval.deadline:
+        return False, approval.deadline.timestamp()
+    return True, -(approval.since.timestamp() if approval.since else 0.0)
 
 
 def call_view(call: Call, place: int, of: int) -> CallView:
@@ -170,10 +226,13 @@ def call_view(call: Call, place: int, of: int) -> CallView:
         status=call.status,
         title=_line(call.bound.title if call.bound else call.tool, 300),
         arguments=_json(call.bound.arguments if call.bound else call.request.arguments, ARGUMENTS_LIMIT)[0],
-        rule=call.rule,
+        rule=_cut(call.rule, 300),
         revision=call.revision,
         stopping=_cut(call.stopping, 300),
-        decided_by=_cut(call.decision.by, 100) if call.decision else None,
+        decided_by=_line(call.actor.name, 100) if call.actor else None,
+        actor=call.actor.kind if call.actor else None,
+        grant=call.grant,
+        changed_by=tuple(_line(name, 100) for name in call.changed_by[:10]),
         outcome=call.decision.outcome.value if call.decision else None,
         created_at=call.created_at,
         started_at=call.started_at,
@@ -205,6 +264,9 @@ def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
         state=_state_of(state, bool(waiting)),
         prompt=_cut(state.input.prompt, DETAIL_LIMIT),
         step=state.steps,
+        mode=state.permitted or state.mode,
+        grants=len(state.grants.all),
+        tainted=tuple(state.tainted[:10]),
         batch=batch_view(shown) if shown else None,
         batches_done=len(state.done),
         queued=tuple(batch.id for batch in state.queue),
@@ -254,6 +316,12 @@ def inbox_summary(turn_id: str, waiting: tuple[Call, ...], since: Mapping[str, d
         ),
         total=len(waiting),
     )
+
+
+def _offers(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+    """Those that are short enough to be shown; the whole call has all of them."""
+    shown = (offer.model_copy(update={"covers": _line(offer.covers, 300)}) for offer in offers[:OFFERS])
+    return tuple(offer for offer in shown if len(offer.scope.model_dump_json()) <= SCOPE_LIMIT)
 
 
 def _ends(text: str | None, limit: int) -> str | None:

@@ -159,6 +159,10 @@ def test_help_is_quick_and_every_command_has_an_example(empty: Home) -> None:
         ["inbox"],
         ["approve"],
         ["deny"],
+        ["modify"],
+        ["grants"],
+        ["grants", "revoke"],
+        ["turn", "mode"],
         ["turn", "start"],
         ["turn", "watch"],
     ):

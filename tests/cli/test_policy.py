@@ -162,7 +162,122 @@ def test_escape_codes_reach_no_terminal(empty: Home) -> None:
 
 
 def test_every_command_of_policy_has_an_example(empty: Home) -> None:
-    for command in ("check", "explain", "test", "show"):
+    for command in ("check", "explain", "test", "show", "diff"):
         done = empty.run("policy", command, "--help")
         assert f"  holdfast policy {command}" in done.stdout
         assert "Exit codes:" in done.stdout
+
+
+# Another policy for what was done
+
+HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
+STRICT = '[[rule]]\nname = "silence"\ndecision = "deny"\ntool = "echo"\n'
+
+
+def test_recorded_calls_that_another_policy_decides_differently_are_told(empty: Home) -> None:
+    write(empty, "p.toml", STRICT)
+    history = str(HISTORIES / "model_turn.json")
+    done = empty.run("policy", "diff", "--with", "p.toml", "--history", history)
+    assert (done.returncode, done.stderr) == (1, "")
+    turn = json.loads(Path(history).read_text())["events"][0]["workflowExecutionStartedEventAttributes"]["workflowId"]
+    assert done.stdout.splitlines() == [
+        f"{turn} b1c1  echo {{'say': 1}}",
+        "  the tool's own wish -> deny by 'silence' (user)",
+        f"{turn} b2c1  echo {{'say': 3}}",
+        "  the tool's own wish -> deny by 'silence' (user)",
+        "2 of 3 calls in 1 turn would be decided differently.",
+    ]
+    done = empty.run("policy", "diff", "--with", "p.toml", "--history", history, "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["same"], found["calls"], found["unreadable"]) == (1, False, 3, 0)
+    assert [one["call"] for one in found["differences"]] == ["b1c1", "b2c1"]
+    assert (found["differences"][0]["before"], found["differences"][0]["after"]["rule"]) == (None, "silence")
+
+
+def test_a_file_may_take_the_place_of_those_of_its_tier_and_the_same_is_0(empty: Home) -> None:
+    write(empty, "old.toml", STRICT)
+    write(empty, "new.toml", STRICT.replace("silence", "hush"))
+    write(empty, "none.toml", "")
+    history = ("--history", str(HISTORIES / "ten_calls.json"), "--policy", "old.toml")
+    assert empty.run("policy", "diff", "--with", "new.toml", "--replace", *history).returncode == 0
+    assert empty.run("policy", "diff", "--with", "none.toml", *history).returncode == 0
+    done = empty.run("policy", "diff", "--with", "none.toml", "--replace", *history)
+    assert done.returncode == 1
+    assert "deny by 'silence' (user) -> the tool's own wish" in done.stdout
+    assert done.stdout.endswith("10 of 10 calls in 1 turn would be decided differently.\n")
+
+
+def test_payloads_that_are_not_here_are_said_so(empty: Home) -> None:
+    write(empty, "p.toml", STRICT)
+    large = ("--with", "p.toml", "--history", str(HISTORIES / "large_payloads.json"))
+    done = empty.run("policy", "diff", *large)
+    assert (done.returncode, "could not be read" in done.stderr) == (0, True)
+    assert empty.run("policy", "diff", *large, "--data", str(HISTORIES)).stderr == ""
+
+
+def test_turns_of_a_server_are_compared_too(home: Home) -> None:
+    file = write(home, "no-echo.toml", '[[rule]]\nname = "no-echo"\ndecision = "deny"\ncommand = "echo"\n')
+    for name in ("diffed-1", "diffed-2"):
+        home.start(name, {"tool": "shell", "arguments": {"command": f"echo {name}"}})
+        home.seen(name, kind="call", after="awaiting_approval")
+    done = home.run("policy", "diff", "--with", str(file), "--turn", "diffed-1")
+    assert done.returncode == 1
+    assert "ask by 'changes-ask' (default) -> deny by 'no-echo' (user)" in done.stdout
+    assert done.stdout.endswith("1 of 1 call in 1 turn would be decided differently.\n")
+    found = json.loads(home.run("policy", "diff", "--with", str(file), "--limit", "2", "--json").stdout)
+    assert {one["turn"] for one in found["differences"]} == {"diffed-1", "diffed-2"}
+    missing = home.run("policy", "diff", "--with", str(file), "--turn", "no-such-turn")
+    assert (missing.returncode, "no turn is called 'no-such-turn'" in missing.stderr) == (1, True)
+    for name in ("diffed-1", "diffed-2"):
+        home.run("turn", "cancel", name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--turn", "a", "--limit", "5"], "not several of them"),
+        (["--history", "missing.json"], "cannot be read"),
+        (["--history", "p.toml"], "is not the history of a turn"),
+        (["--history", "x", "--tier", "default"], "no tier is called 'default'"),
+        (["--limit", "0"], "greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_a_sentence(arguments: list[str], words: str, empty: Home) -> None:
+    write(empty, "p.toml", STRICT)
+    done = empty.run("policy", "diff", "--with", "p.toml", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_server_the_exit_code_is_3(empty: Home) -> None:
+    write(empty, "p.toml", STRICT)
+    done = empty.run("policy", "diff", "--with", "p.toml", "--address", "127.0.0.1:1")
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
+
+
+def test_an_explanation_tells_how_a_person_is_asked_and_what_may_be_answered(empty: Home) -> None:
+    rule = '[[rule]]\ndecision = "ask"\ncommand = "git push"\nrole = "release"\nnot_requester = true\ndeadline = "7d"\n'
+    write(empty, "p.toml", rule)
+    done = empty.run(*explain("git push"), "--policy", "p.toml")
+    assert done.stdout.splitlines()[1:5] == [
+        "  a person would be asked about: shell git push",
+        "  asked: by the role 'release', not by whoever started the turn, within 7 d, else deny",
+        "  standing answer offered: `git push`, exactly these words (proceed_always)",
+        "  standing answer offered: every call of `shell`, but not commands that destroy, write to a file or set "
+        "variables, or cannot be read with certainty (proceed_always_tool)",
+    ]
+    found = empty.json(*explain("git push"), "--policy", "p.toml")
+    assert found["ruling"]["needs"] == {"role": "release", "approvals": 1, "not_requester": True}
+    assert found["offers"][0]["scope"] == {"tool": "shell", "server": "", "command": ["git push $"]}
+    assert empty.json(*explain("git push"), "--mode", "plan")["offers"] == []
+    assert 'deadline = "7d"' in empty.run("policy", "show", "--policy", "p.toml").stdout
+
+
+def test_an_explanation_knows_what_sends(empty: Home) -> None:
+    write(empty, "p.toml", '[[rule]]\nname = "out"\ndecision = "deny"\ntainted = true\nsends = true\n')
+    told = [
+        empty.run(*explain(command), "--tainted", *more, "--policy", "p.toml").stdout.split(":")[0]
+        for command, more in (("curl x", []), ("ls", []), ("ls", ["--sends"]))
+    ]
+    assert told == ["deny", "ask", "deny"]

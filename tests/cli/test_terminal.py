@@ -146,7 +146,7 @@ def test_a_narrow_terminal_shows_which_call_is_asked_and_every_key(home: Home) -
     with terminal(home, "turn", "start", "--calls", file, "--id", "narrow", "--wait", columns=80) as child:
         child.expect("▸ b1c2 2/2")
         child.expect("call 2 of 2, write_file one.txt:")
-        child.expect(r"\[y\] yes  \[n\] no  \[N\] no, stop turn  \[s\] skip  \[v\] view all")
+        child.expect(r"\[y\] yes  \[a\] always  \[e\] edit  \[n\] no  \[N\] no, stop  \[s\] skip  \[v\] view all")
         child.send("N")
         assert ended(child) == 1
 

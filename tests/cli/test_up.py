@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
+import socket
 import subprocess
+from contextlib import suppress
+from pathlib import Path
+from urllib.request import urlopen
 
-from tests.cli.support import COMMAND, SECONDS, Home, call
+from tests.cli.support import COMMAND, SECONDS, Home, Up, call
+
+
+def lives(up: Up) -> bool:
+    """Does the HTTP endpoint answer where `up` said it is?"""
+    with urlopen(f"{up.where['gateway']['url']}/health", timeout=SECONDS) as answer:
+        return bool(json.load(answer) == {"status": "ok"})
 
 
 def test_S46_up_is_stopped_with_ctrl_c_and_the_next_up_goes_on_where_it_stopped(empty: Home) -> None:
@@ -49,11 +61,76 @@ def test_up_replaces_a_killed_worker_and_a_killed_server(empty: Home) -> None:
     assert empty.all_gone()
 
 
+def test_up_replaces_a_killed_gateway_where_it_was_and_a_killed_worker_leaves_it_alone(empty: Home) -> None:
+    with empty.up() as up:
+        assert lives(up)
+        os.kill(up.where["gateway"]["pid"], signal.SIGKILL)
+        up.wait_for("The gateway was ended by SIGKILL; starting another.")
+        assert up.where["gateway"]["url"] in up.wait_for("gateway ready")
+        assert lives(up)
+        os.kill(up.where["worker"], signal.SIGKILL)
+        up.wait_for("worker ready")
+        assert lives(up)
+        assert up.end() == 0
+    assert not any("The gateway" in line for line in up.said[-3:]), "it was not taken for an orphan"
+    assert "Stopping the gateway, the worker, then the server …" in up.said
+    assert empty.all_gone()
+
+
+def test_a_gateway_that_keeps_dying_holds_no_worker_back(empty: Home) -> None:
+    with empty.up() as up:
+        port = int(up.where["gateway"]["url"].rpartition(":")[2])
+        os.kill(up.where["gateway"]["pid"], signal.SIGKILL)
+        up.wait_for("The gateway was ended by SIGKILL")
+        with socket.create_server(("127.0.0.1", port)):  # now no other can listen there
+            for _ in range(2):
+                up.wait_for(f"port {port} of 127.0.0.1 is in use")
+                up.wait_for("The gateway exited with code 1")
+            os.kill(up.where["worker"], signal.SIGKILL)
+            up.wait_for("worker ready")
+        assert up.where["gateway"]["url"] in up.wait_for("gateway ready")
+        assert lives(up)
+
+
+def test_a_port_that_was_asked_for_and_is_taken_leaves_the_gateway_out_and_the_usual_one_another(empty: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with empty.up("--gateway-port", str(port)) as up:
+            assert up.where["gateway"] is None
+            assert any(f"port {port} of 127.0.0.1 is in use" in line for line in up.said)
+            assert any("There is no HTTP endpoint" in line for line in up.said)
+            assert empty.run("inbox").returncode == 0
+    ours = _hold(8234)  # else somebody else has it, as long as they like
+    with empty.up() as up:
+        assert lives(up)
+        assert ours is None or not up.where["gateway"]["url"].endswith(":8234")
+    if ours:
+        ours.close()
+    with empty.up("--no-gateway") as up:
+        assert up.where["gateway"] is None
+        assert len(empty.processes()) >= 3
+        assert not any("gateway" in _command(pid) for pid in empty.processes() - {up.process.pid})
+
+
+def _command(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
+def _hold(port: int) -> socket.socket | None:
+    with suppress(OSError):
+        return socket.create_server(("127.0.0.1", port))
+    return None
+
+
 def test_up_tells_a_person_where_everything_is_and_what_to_try(empty: Home) -> None:
     command = [*COMMAND, "up", "--port", "0", "--ui-port", "0"]
     with subprocess.Popen(command, env=empty.env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        assert any("holdfast turn show hello" in line for line in process.stdout)
+        told = ""
+        while "holdfast turn show hello" not in told and (line := process.stdout.readline()):
+            told += line
+        assert "holdfast turn show hello" in told
+        assert re.search(r"HTTP +http://127\.0\.0\.1:\d+ .*holdfast tokens create NAME", told)
         process.send_signal(signal.SIGTERM)
         assert process.communicate(timeout=SECONDS)[0].endswith("goes on from here.\n")
         assert process.returncode == 0

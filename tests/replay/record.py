@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from tests.support.engine import new_engine
 from tests.support.server import start_server
-from tests.support.turns import PLAYS, TOOLS
+from tests.support.turns import PLAYS, RULES, TOOLS
 
 HISTORIES = Path(__file__).parent / "histories"
 PAYLOADS = HISTORIES / "payloads"
@@ -29,9 +29,11 @@ async def record() -> None:
         async with await start_server(Path(folder) / "temporal.db") as server:
             address = server.client.service_client.config.target_host
             for name, play in missing.items():
-                async with new_engine(address, Path(folder) / name) as engine, engine.worker(*TOOLS):
-                    turn = await play(engine)
-                    await turn.result()
+                async with new_engine(address, Path(folder) / name) as engine:
+                    engine.with_rules(RULES)
+                    async with engine.worker(*TOOLS):
+                        turn = await play(engine)
+                        await turn.result()
                     history = await engine.client.get_workflow_handle(turn.id).fetch_history()
                     stored = json.dumps(_without_traces(history.to_json_dict()), indent=1)
                     (HISTORIES / f"{name}.json").write_text(stored.replace(engine.queue, "holdfast") + "\n")
@@ -48,5 +50,8 @@ def _without_traces(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    with patch("holdfast.client.whoami", lambda: "recorder"):  # histories name no machine
+    with (  # histories name no machine
+        patch("holdfast.client.whoami", lambda: "recorder"),
+        patch("holdfast.turn.whoami", lambda: "recorder"),
+    ):
         asyncio.run(record())

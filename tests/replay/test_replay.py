@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio import workflow
@@ -15,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast import HoldfastPlugin, Settings
     from tests.support.turns import PLAYS
 
+Change = Callable[[dict[str, Any]], dict[str, Any] | None]
 HISTORIES = Path(__file__).parent / "histories"
 STORED = sorted(path.stem for path in HISTORIES.glob("*.json"))
 
@@ -27,12 +31,29 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return Settings(data=folder)
 
 
-async def _replay(name: str, plugin: HoldfastPlugin) -> WorkflowReplayResult:
+async def _replay(name: str, plugin: HoldfastPlugin, change: Change | None = None) -> WorkflowReplayResult:
     stored = json.loads((HISTORIES / f"{name}.json").read_text())
+    if change:
+        assert sum(_changed(event, change) for event in stored["events"]) > 0
     turn_id = stored["events"][0]["workflowExecutionStartedEventAttributes"]["workflowId"]
     history = WorkflowHistory.from_json(turn_id, stored)
     replayer = Replayer(workflows=[], plugins=[plugin])
     return await replayer.replay_workflow(history, raise_on_replay_failure=False)
+
+
+def _changed(value: Any, change: Change) -> int:
+    """Let every message in an event be another; how many there were."""
+    if isinstance(value, list):
+        return sum(_changed(item, change) for item in value)
+    if not isinstance(value, dict):
+        return 0
+    if "data" not in value or "metadata" not in value:
+        return sum(_changed(item, change) for item in value.values())
+    said = json.loads(base64.b64decode(value["data"]))
+    if not isinstance(said, dict) or (other := change(said)) is None:
+        return 0
+    value["data"] = base64.b64encode(json.dumps(other).encode()).decode()
+    return 1
 
 
 def test_every_play_has_a_stored_history() -> None:
@@ -42,6 +63,23 @@ def test_every_play_has_a_stored_history() -> None:
 @pytest.mark.parametrize("name", STORED)
 async def test_a_stored_history_replays(name: str, settings: Settings) -> None:
     assert (await _replay(name, HoldfastPlugin(settings))).replay_failure is None
+
+
+def _with_content(said: dict[str, Any]) -> dict[str, Any] | None:
+    """What was accepted with a yes, and ignored, when that was all a yes could mean."""
+    return {**said, "content": "looks fine"} if said.get("outcome") == "proceed_once" else None
+
+
+def _always(said: dict[str, Any]) -> dict[str, Any] | None:
+    """What was dropped as no decision."""
+    return {"approval_id": "x/b1c1/1", "digest": "d", "outcome": "proceed_always"} if "garbage" in said else None
+
+
+@pytest.mark.parametrize(("name", "change"), [("ten_approvals", _with_content), ("refusal_that_stops", _always)])
+async def test_a_decision_means_in_an_old_history_what_it_meant_then(
+    name: str, change: Change, settings: Settings
+) -> None:
+    assert (await _replay(name, HoldfastPlugin(settings), change)).replay_failure is None
 
 
 @workflow.defn(name="holdfast.turn")

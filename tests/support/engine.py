@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from textwrap import dedent
+from typing import Any
 from uuid import uuid4
 
+from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
 from holdfast import Holdfast, HoldfastPlugin, Settings, Tool, Turn, TurnInput
+from holdfast.turns import WORKFLOW, ExecuteInput
+from holdfast.verdicts import CallOutcome
 
 
 class Engine:
@@ -38,6 +46,32 @@ class Engine:
         worker = Worker(await self.connect(*tools), task_queue=self.queue, max_cached_workflows=self.cached)
         async with worker:
             yield worker
+
+    def with_rules(self, rules: str, **more: Any) -> None:
+        """Workers from now on have these rules, and these other settings."""
+        file = self.workspace.parent / "policy.toml"
+        file.write_text(dedent(rules))
+        self.settings = replace(self.settings, policy=(file,), **more)
+
+    async def executed(self, *, turn_id: str, **input: Any) -> CallOutcome:
+        """What this engine's executing activity answers to an input that somebody made up."""
+        plugin = HoldfastPlugin(self.settings)
+        found: list[Any] = [each for each in plugin.worker_activities(self.client) if each.__name__ == "execute"]
+        environment = ActivityEnvironment()
+        environment.info = replace(environment.info, workflow_id=turn_id, workflow_type=WORKFLOW)
+        answer: CallOutcome = await environment.run(found[0], ExecuteInput(**input))
+        return answer
+
+    async def raw_signal(self, turn_id: str, name: str, body: Payloads) -> None:
+        """A signal as any program may send it, with whatever bytes."""
+        await self.client.workflow_service.signal_workflow_execution(
+            SignalWorkflowExecutionRequest(
+                namespace=self.client.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=turn_id),
+                signal_name=name,
+                input=body,
+            )
+        )
 
     async def start(self, input: TurnInput) -> Turn:
         """A turn on this engine's queue."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from temporalio.testing import WorkflowEnvironment
 
+from holdfast import HoldfastPlugin
 from holdfast.workers.server import FAST
 from holdfast.workflows.attributes import DEADLINE, STATE, TOOLS
 
@@ -28,6 +29,17 @@ async def start_server(database: Path, options: Sequence[str] = ()) -> WorkflowE
         dev_server_existing_path=temporal_command(),
         dev_server_database_filename=str(database),
         dev_server_extra_args=[*TUNING, *options],
+        dev_server_log_level="error",
+        search_attributes=[STATE, TOOLS, DEADLINE],
+    )
+
+
+async def start_skipping_server(plugin: HoldfastPlugin) -> WorkflowEnvironment:
+    """A server on which a turn that only waits for a time is there at once. Its client has the plugin."""
+    return await WorkflowEnvironment.start_time_skipping_v2(
+        plugins=[plugin],
+        dev_server_existing_path=temporal_command(),
+        dev_server_extra_args=[*TUNING, "--dynamic-config-value", "frontend.WorkflowTimeSkippingEnabled=true"],
         dev_server_log_level="error",
         search_attributes=[STATE, TOOLS, DEADLINE],
     )

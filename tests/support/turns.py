@@ -47,9 +47,11 @@ def _elsewhere() -> FakeTool:
     return made
 
 
+RULES = '[[rule]]\ndecision = "ask"\ntool = "pair"\napprovals = 2\n'
 TOOLS = [
     FakeTool("echo", _echo, safe=True, effect=Effect.READ),
     FakeTool("ask", _echo, asks=True),
+    FakeTool("pair", _echo),
     FakeTool("fail", _fail),
     FakeTool("linger", _linger),
     FakeTool("long", _long, safe=True),
@@ -208,6 +210,68 @@ async def call_that_runs_elsewhere(engine: Engine) -> Turn:
     return turn
 
 
+async def standing_answers(engine: Engine) -> Turn:
+    """A grant answers siblings and a later batch, a refusal is remembered, the grant is revoked."""
+    calls = tuple(request("ask", say=say) for say in ("a", "a", "b", "c"))
+    turn = await engine.start(TurnInput(batches=(calls,), keep_open=True))
+    items = (await until(lambda: waiting(turn, 4))).approvals
+    await engine.holdfast.decide(items[0].approval_id, "proceed_always", uses=2)
+    await engine.holdfast.deny(items[2].approval_id, remember=True)
+    await engine.holdfast.approve(items[3].approval_id)
+    await until(lambda: done(turn, "b1"))
+    await turn.submit([request("ask", say="a"), request("ask", say="b"), request("ask", say="a")])
+    [left] = (await until(lambda: asked(turn, "b2c3", 1))).approvals
+    await turn.revoke("g1")
+    await engine.holdfast.deny(left.approval_id)
+    again = await until(lambda: asked(turn, "b2c1", 1))
+    await engine.holdfast.approve(again.approvals[0].approval_id)
+    await turn.finish()
+    return turn
+
+
+async def changed_arguments(engine: Engine) -> Turn:
+    """Opened in an editor, changed in vain, changed, approved; another one changed and approved in one step."""
+    calls = (request("write_file", path="d.txt", content="x"), request("ask", say=1))
+    turn = await engine.start(TurnInput(batches=(calls,)))
+    write, ask = (await until(lambda: waiting(turn, 2))).approvals
+    await turn.editing(write.approval_id, by="ana")
+    body = {"approval_id": write.approval_id, "digest": write.digest, "outcome": "modify"}
+    await engine.client.get_workflow_handle(turn.id).signal("decide", {**body, "arguments": {"path": "/x"}})
+    await engine.holdfast.decide(write.approval_id, "modify", content="y")
+    await engine.holdfast.approve(f"{turn.id}/b1c1/2")
+    await engine.holdfast.decide(ask.approval_id, "proceed_once", arguments={"say": 2})
+    return turn
+
+
+async def mode_changed(engine: Engine) -> Turn:
+    """One proceeds by the new mode; by the next one nothing does."""
+    calls = (request("write_file", path="e.txt", content="x"), request("ask", say=1))
+    turn = await engine.start(TurnInput(batches=(calls,)))
+    await until(lambda: waiting(turn, 2))
+    await turn.set_mode(Mode.AUTO_EDIT)
+    await turn.set_mode(Mode.PLAN)
+    return turn
+
+
+async def deadline_passed(engine: Engine) -> Turn:
+    """One is approved in time, the other is not."""
+    turn = await engine.start(TurnInput(batches=((request("ask", say=1), request("ask", say=2)),), approval_seconds=2))
+    items = (await until(lambda: waiting(turn, 2))).approvals
+    await engine.holdfast.approve(items[0].approval_id)
+    return turn
+
+
+async def two_approvers(engine: Engine) -> Turn:
+    """One approves twice, which counts once; another makes it two."""
+    turn = await engine.start(TurnInput(batches=((request("pair", say=1),),)))
+    [item] = (await until(lambda: waiting(turn))).approvals
+    body = {"approval_id": item.approval_id, "digest": item.digest, "outcome": "yes", "by": "ana"}
+    for name in ("one", "two"):
+        await engine.client.get_workflow_handle(turn.id).signal("decide", {**body, "id": name})
+    await engine.holdfast.approve(item.approval_id, by="ben")
+    return turn
+
+
 PLAYS: dict[str, Play] = {
     play.__name__: play
     for play in (
@@ -227,5 +291,10 @@ PLAYS: dict[str, Play] = {
         file_changed_under_approval,
         denied_by_mode,
         call_that_runs_elsewhere,
+        standing_answers,
+        changed_arguments,
+        mode_changed,
+        deadline_passed,
+        two_approvers,
     )
 }

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from holdfast.approvals import ApprovalId, Decision, Outcome, call_digest, canonical_digest
+from holdfast.approvals import ApprovalId, Decision, call_digest, canonical_digest
 from holdfast.errors import BadInput
+from holdfast.outcomes import Outcome
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
+from holdfast import batches
 from holdfast.approvals import Confirmation, Decision
 from holdfast.batches import (
     Batch,
     begun,
-    check_decision,
-    decided,
     ended,
     judged,
     may_repeat,
@@ -23,6 +22,7 @@ from holdfast.batches import (
 )
 from holdfast.calls import Call, CallRequest, Status
 from holdfast.content import CallError, Result, TextPart
+from holdfast.decisions import Standing, check_decision
 from holdfast.errors import DecisionRefused, InvalidTransition
 from holdfast.tools import Effect, ToolRef
 from holdfast.verdicts import (
@@ -65,6 +65,12 @@ def ask(*, safe: bool = False, digest: str = "d1", diff: str | None = None) -> A
 
 def allow(*, safe: bool = False) -> Allow:
     return Allow(rule="allows", bound=bound(safe=safe))
+
+
+def decided(batch: Batch, turn: str, said: Decision, now: datetime) -> Batch:
+    """As a turn takes a decision: only when it counts."""
+    call = check_decision(batch, said, Standing(turn), now)
+    return batches.decided(batch, call.id, said, now)
 
 
 def fresh(size: int) -> Batch:
@@ -289,7 +295,7 @@ def test_S21_cancel_ends_the_call_cancelled_with_the_reason(said: dict[str, str]
 def test_S22_decision_that_does_not_fit_is_refused_with_its_code(changes: dict[str, str], code: str) -> None:
     batch = waiting()
     for refuse in (
-        lambda said: check_decision(batch, TURN, said),
+        lambda said: check_decision(batch, said, Standing(TURN), NOW),
         lambda said: decided(batch, TURN, said, NOW),
     ):
         with pytest.raises(DecisionRefused) as refusal:

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from holdfast.configuration import Configuration, DiscoverySettings, ShellSettings, ToolSettings, configuration_of
+from holdfast.configuration import (
+    ApproverSettings,
+    Configuration,
+    DiscoverySettings,
+    HookSettings,
+    ShellSettings,
+    ToolSettings,
+    configuration_of,
+)
 from holdfast.content import visible
 from holdfast.documents import Content, Problem, complaint, read
 from holdfast.errors import BadInput
@@ -21,6 +29,8 @@ from holdfast.tools import Effect
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 FILE = Path("/project/holdfast.toml")
 DISCOVERY = '[[discovery]]\nname = "a"\ndiscovery_command = "./t list"\ncall_command = ["./t", "call"]\n'
+APPROVER = '[[approvers]]\nname = "ada"\n'
+KEY = 'key = "ed25519:cVoKYjnyHVQCYXFUkv5w6a0Jt1ZclnUI6bvaF9SAbwU="\n'
 
 
 @pytest.fixture(autouse=True)
@@ -51,25 +61,56 @@ def example() -> str:
 def test_the_example_of_the_docs_is_read_and_holds_every_key() -> None:
     configuration = loaded(example())
     [source] = configuration.discovery
+    [approver] = configuration.approvers
     assert (source.discovery_command, source.call_command) == (("./tools.py", "list"), ("./tools.py", "call"))
     assert source.folder == configuration.workspace == FILE.parent
     tables = [configuration, configuration.tools, configuration.tools.shell, configuration.tools.fetch]
-    for table in (*tables, configuration.limits, configuration.mcp, source):
+    for table in (*tables, configuration.limits, configuration.gateway, configuration.mcp, approver, source):
         written = {name for name, field in type(table).model_fields.items() if not field.exclude}
         assert table.model_fields_set == written, "the example leaves out a key"
+    hooks = {name for hook in configuration.hooks for name in hook.model_fields_set}
+    assert hooks == {name for name, field in HookSettings.model_fields.items() if not field.exclude}
     assert set(configuration.mcp.servers) == {"files", "search"}
 
 
 def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
     told = dict(re.findall(r"^\| `([\w.]+)` \| `?(.*?)`? \|", DOCS.read_text(), re.MULTILINE))
-    tools, limits = Configuration().tools, Configuration().limits
-    for prefix, table in (("tools.shell", tools.shell), ("tools.fetch", tools.fetch), ("limits", limits)):
+    tools, limits, gateway = Configuration().tools, Configuration().limits, Configuration().gateway
+    for prefix, table in (
+        ("tools.shell", tools.shell),
+        ("tools.fetch", tools.fetch),
+        ("limits", limits),
+        ("gateway", gateway),
+    ):
         for name, value in table.model_dump(mode="json").items():
             shown = str(value).lower().removesuffix(".0")
             assert told[f"{prefix}.{name}"] == shown, name
+    assert {f"approvers.{name}" for name in ApproverSettings.model_fields} <= set(told)
+    for name, field in HookSettings.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        shown = "required" if field.is_required() else str(default).lower().replace("('*',)", '["*"]')
+        assert field.exclude or told[f"hooks.{name}"] == shown, name
     keys = {f"discovery.{name}" for name, field in DiscoverySettings.model_fields.items() if not field.exclude}
     assert keys <= set(told)
-    assert set(Configuration.model_fields) - {"tools", "discovery", "mcp", "limits"} <= set(told)
+    assert set(Configuration.model_fields) - {
+        "tools",
+        "discovery",
+        "hooks",
+        "approvers",
+        "mcp",
+        "limits",
+        "gateway",
+    } <= set(told)
+
+
+def test_approvers_are_part_of_the_settings(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text(f'{APPROVER}{KEY}roles = ["release"]\n[[approvers]]\nname = "Zoë of ops"\n')
+    assert [(one.name, one.roles, bool(one.key)) for one in load_settings(file).approvers] == [
+        ("ada", ("release",), True),
+        ("Zoë of ops", (), False),
+    ]
+    assert Settings().approvers == ()
 
 
 def test_an_empty_file_is_the_defaults() -> None:
@@ -139,6 +180,29 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "any policy": ("policy = true", 1, "must be an array"),
     "a mode nobody has": ("modes = ['bold']", 1, "`modes.1`"),
     "no mode": ("modes = []", 1, "`modes` is empty"),
+    "an approver's key": (APPROVER + "key = 'x'", 3, "`approvers.1.key` must be `ed25519:` and 32 bytes in base64"),
+    "half a key": (APPROVER + "key = 'ed25519:AAAA'", 3, "must be `ed25519:` and 32 bytes in base64"),
+    "a key of zeros": (APPROVER + f"key = 'ed25519:{'A' * 43}='", 3, "is a key for which anybody can sign"),
+    "a key taken": (f"{APPROVER}{KEY}[[approvers]]\nname = 'bob'\n{KEY}", 6, "another [[approvers]] has the same key"),
+    "an approver taken": (APPROVER * 2, 4, "`approvers.2.name` is taken: another [[approvers]] is called 'ada'"),
+    "an approver nobody sees": ("[[approvers]]\nname = '\u202e'", 2, "must be 1 to 200 characters that show"),
+    "an approver of spaces": ("[[approvers]]\nname = ' '", 2, "must be 1 to 200 characters that show"),
+    "an approver without end": (f"[[approvers]]\nname = '{'x' * 201}'", 2, "must be 1 to 200 characters that show"),
+    "an approver without a name": ("[[approvers]]\nroles = []", 1, "`name` is missing in `approvers.1`"),
+    "a role": (APPROVER + "roles = ['']", 3, "`approvers.1.roles.1` is empty"),
+    "vouching": (APPROVER + "vouches = true", 1, "`approvers.1` vouches, and has no `key` to do it with"),
+    "a gateway's port": ("gateway.port = 65536", 1, "`gateway.port` must be at most 65,535, not 65536"),
+    "a gateway's host": (
+        "[gateway]\nhost = '127.0.0.1:80/'",
+        2,
+        "must be the name or the address of a host, without a",
+    ),
+    "a host with a path": (
+        "gateway.names = ['a.b/c']",
+        1,
+        "`gateway.names.1` must be the name or the address of a host",
+    ),
+    "no host": ("gateway.host = ''", 1, "`gateway.host` is empty"),
     "a module": ("tools.modules = ['a.b']", 1, "`tools.modules.1` must be `module:name`"),
     "no module": ("tools.modules = [':x']", 1, "must be `module:name`"),
     "no name": ("tools.modules = ['a-b:c']", 1, "must be `module:name`"),
@@ -292,7 +356,8 @@ def test_any_bytes_are_settings_or_problems(data: bytes) -> None:
     harmless(data)
 
 
-KEYS = sorted({name for model in (Configuration, DiscoverySettings, ToolSettings) for name in model.model_fields})
+MODELS = (Configuration, DiscoverySettings, HookSettings, ToolSettings)
+KEYS = sorted({name for model in MODELS for name in model.model_fields})
 keys = st.sampled_from([*KEYS, "servers", "command", "environment", "'é'", '"\\u001b"', '""'])
 scalars = st.sampled_from(
     ["1", "-1", "0x" + "f" * 5_000, "nan", "-inf", "true", "''", '"\\u0000"', '"a:b"', "1979-05-27", "07:32:00", "'~'"]
@@ -305,7 +370,9 @@ paths = st.lists(keys, min_size=1, max_size=3).map(".".join)
 @st.composite
 def tomls(draw: st.DrawFn) -> str:
     statement = st.one_of(
-        st.tuples(paths, values).map(" = ".join), paths.map(lambda path: f"[{path}]"), st.just("[[discovery]]")
+        st.tuples(paths, values).map(" = ".join),
+        paths.map(lambda path: f"[{path}]"),
+        st.sampled_from(["[[discovery]]", "[[hooks]]"]),
     )
     return "\n".join(draw(st.lists(statement, max_size=6)))
 

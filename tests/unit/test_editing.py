@@ -19,8 +19,10 @@ from holdfast.activities.builtin import editing, writing
 from holdfast.activities.builtin.editing import Edit, fitted
 from holdfast.activities.builtin.writing import WriteFile
 from holdfast.activities.catalogue.registry import Registry
+from holdfast.activities.covering import as_shown
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.gate import Circumstances, Gate, as_shown
+from holdfast.activities.gate import Gate
+from holdfast.activities.ruling import Circumstances
 from holdfast.calls import CallRequest
 from holdfast.content import Result
 from holdfast.testing import FakeRun

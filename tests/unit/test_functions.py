@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
@@ -181,6 +181,7 @@ def test_options_are_the_traits_of_the_tool() -> None:
         live_output=True,
         markdown=True,
         task_queue="gpu",
+        open_world=True,
         timeout_seconds=5,
         heartbeat_seconds=2,
     )
@@ -196,6 +197,7 @@ def test_options_are_the_traits_of_the_tool() -> None:
         "live_output": True,
         "markdown": True,
         "task_queue": "gpu",
+        "open_world": True,
     }
     assert (named.timeout_seconds, named.heartbeat_seconds) == (5, 2)
 
@@ -352,6 +354,7 @@ def test_docstring_describes_the_tool_and_its_parameters(style: str) -> None:
 
 
 @given(st.text(alphabet=" \n\t:-@*`abArgsPmet", max_size=80) | st.text(max_size=40))
+@example(": :")
 def test_no_docstring_breaks_a_tool(docstring: str) -> None:
     def do(a: int) -> None: ...
 

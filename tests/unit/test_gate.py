@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.gate import Gate, covers
+from holdfast.activities.covering import approved
+from holdfast.activities.gate import Gate
 from holdfast.approvals import Confirmation, Decision
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, Result
+from holdfast.decisions import Standing
 from holdfast.errors import BadInput
 from holdfast.tools import Effect, Invocation, Run, Tool
+from holdfast.turns import ExecuteInput
 from holdfast.verdicts import Allow, Ask, Bound, Deny, Reject, Verdict
 
 
@@ -102,7 +106,8 @@ async def test_S20_tool_that_asks_is_shown_with_the_arguments_as_they_will_execu
     question = Confirmation(kind="edit", title="Copy?", arguments={"source": "a lie"}, diff="+ a")
     verdict = await judge(Copy(lambda: Fake(confirm=lambda: question)), {"source": "a", "times": "2"})
     assert isinstance(verdict, Ask)
-    assert verdict.confirmation == question.model_copy(update={"arguments": {"source": "a", "times": 2}})
+    shown = verdict.confirmation.model_copy(update={"offers": ()})
+    assert shown == question.model_copy(update={"arguments": {"source": "a", "times": 2}})
     assert verdict.bound.arguments == {"source": "a", "times": 2}
 
 
@@ -354,7 +359,10 @@ def said(**changes: Any) -> Decision:
     ],
 )
 def test_S22_decision_covers_only_its_own_call_with_its_own_digest(decision: Decision | None, covered: bool) -> None:
-    assert covers(decision, question(), turn_id="org/turn", call_id="b1c1") is covered
+    asked = question()
+    for brought in ({"decision": decision}, {"approvals": (decision,) if decision else ()}):
+        input = ExecuteInput.model_validate({"call_id": "b1c1", "bound": asked.bound, **brought})
+        assert approved(input, asked, Standing("org/turn"), datetime.now(UTC), lambda shown, _: shown) is covered
 
 
 def test_S22_unused_verdicts_stay_apart() -> None:

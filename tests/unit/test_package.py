@@ -12,10 +12,11 @@ import holdfast
 ROOT = Path(__file__).resolve().parents[2]
 
 SURFACE = """
-ApprovalId ApprovalView BadInput BlobPart Call CallError CallRequest Confirmation DataPart Decision DecisionRefused
-Declaration Effect Event FunctionResponse FunctionTool Holdfast HoldfastError HoldfastPlugin Interrupt Invocation
-LiveOutput Mode ModelChoice ModelReply NoWorker Outcome Refused RequestRefused Response Result Run ServerUnavailable
-Settings Status Strict TextPart Tool ToolFailure Turn TurnInput TurnNotFound TurnResult TurnView function_response tool
+AfterAnswer AfterTool ApprovalId ApprovalView BadInput BeforeAnswer BeforeTool BlobPart Call CallError CallRequest
+Confirmation DataPart Decision DecisionRefused Declaration Effect Event FunctionResponse FunctionTool Holdfast
+HoldfastError HoldfastPlugin Interrupt Invocation LiveOutput Mode ModelChoice ModelReply NoWorker Offer Outcome
+Refused RequestRefused Response Result Run Scope ServerUnavailable Settings Status Strict TextPart Tool ToolFailure
+Turn TurnInput TurnNotFound TurnResult TurnView after_tool before_tool function_response tool
 """.split()  # noqa: SIM905 - easier to read than to index
 
 

@@ -13,7 +13,8 @@ from holdfast.batches import begun, ended, judged
 from holdfast.calls import CallRequest
 from holdfast.content import Result
 from holdfast.errors import RequestRefused
-from holdfast.state import EVENTS_PER_PAGE, TurnState
+from holdfast.queueing import EVENTS_PER_PAGE
+from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
 from holdfast.turns import (
     MAX_CALLS,

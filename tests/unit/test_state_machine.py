@@ -1,5 +1,5 @@
 """Any interleaving of verdicts, decisions, outcomes, stops and their duplicates keeps the promises of S1–S4, S7–S10,
-S13, S14, S16 and S22.
+S13, S14, S16, S22, S24, S25 and S28.
 
 The machine knows the contract by itself: the table, the gate and the rule of concurrency are written out here again,
 and nothing is asked of the code under test but what became of the calls.
@@ -10,20 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from holdfast.actors import Actor
 from holdfast.approvals import Confirmation, Decision
 from holdfast.batches import Batch, begun, ended, judged, startable
 from holdfast.calls import Call, CallRequest
 from holdfast.content import CallError, Result, TextPart
 from holdfast.errors import DecisionRefused, Refused, RequestRefused
+from holdfast.modes import Mode
+from holdfast.outcomes import Deadline, Needs, Offer, Outcome, Scope
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
-from holdfast.turns import TurnInput
+from holdfast.turns import EditingNotice, TurnInput, ValidateResult
 from holdfast.verdicts import (
     Allow,
     Ask,
@@ -72,19 +75,35 @@ def bound(*, safe: bool, digest: str) -> Bound:
     )
 
 
-def ask(*, safe: bool, digest: str) -> Ask:
-    shown = Confirmation(kind="edit", title="Do it", diff="+ new\n")
+OFFERS = (
+    Offer(outcome=Outcome.PROCEED_ALWAYS, scope=Scope(digest="d1"), covers="exactly this"),
+    Offer(outcome=Outcome.PROCEED_ALWAYS_TOOL, scope=Scope(tool="tool"), covers="all of it"),
+)
+
+
+def ask(*, safe: bool, digest: str, **more: Any) -> Ask:
+    shown = Confirmation(kind="edit", title="Do it", diff="+ new\n", edits="text", offers=OFFERS, **more)
     return Ask(rule="asks", bound=bound(safe=safe, digest=digest), confirmation=shown)
 
 
 HALF = (TextPart(text="half"),)
 BROKEN = CallError(type="boom", message="It broke")
+DEFAULTS: list[Literal["deny", "allow"]] = ["deny", "allow"]
 TRAITS = [(safe, digest) for safe in (True, False) for digest in ("d1", "d2")]
-ASKS = [ask(safe=safe, digest=digest) for safe, digest in TRAITS]
+ASKS = [
+    *(ask(safe=safe, digest=digest) for safe, digest in TRAITS),
+    ask(safe=True, digest="d1", needs=Needs(approvals=2)),
+    *(
+        ask(safe=True, digest="d1", deadline=Deadline(seconds=60, warning_seconds=20, default=default))
+        for default in DEFAULTS
+    ),
+]
 EVERY_VERDICT: list[Verdict] = [
     *(Allow(rule="allows", bound=bound(safe=safe, digest=digest)) for safe, digest in TRAITS),
+    Allow(rule="grant g1", bound=bound(safe=True, digest="d1"), grant="g1", actor=Actor(kind="person", name="ada")),
     *ASKS,
     Deny(rule="denies", message="No"),
+    Deny(rule="grant g2", message="Never", actor=Actor(kind="person", name="ada")),
     Reject(error=BROKEN),
 ]
 EVERY_OUTCOME: list[CallOutcome] = [
@@ -97,6 +116,7 @@ EVERY_OUTCOME: list[CallOutcome] = [
     Lost(message="Gone", repeatable=True),
     *(Reconsider(verdict=verdict) for verdict in EVERY_VERDICT),
 ]
+DENIED = Deny(rule="denies", message="No")
 VERDICTS = st.sampled_from(EVERY_VERDICT)
 OUTCOMES = st.sampled_from(EVERY_OUTCOME)
 ENDINGS = st.sampled_from([outcome for outcome in EVERY_OUTCOME if outcome.kind != "reconsider"])
@@ -111,6 +131,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"call": "b99c1"}, "unknown_approval"),
     ({"approval_id": "garbage"}, "unknown_approval"),
     ({"outcome": "respond", "content": None}, "no_content"),
+    ({"outcome": "proceed_always_server"}, "not_offered"),
+    ({"outcome": "proceed_always", "scope": {"tool": "*"}}, "not_offered"),
+    ({"outcome": "cancel", "remember": True, "scope": {"digest": "another"}}, "not_offered"),
+    ({"expires": datetime(2025, 1, 1, tzinfo=UTC)}, "expired_decision"),
 ]
 
 
@@ -179,21 +203,23 @@ class TurnMachine(RuleBasedStateMachine):
         found = {call.id: verdict for call, verdict in zip(self.state.work.calls, verdicts, strict=False)}
         self.state.change(judged(self.state.work, found, self.clock()))
 
-    @precondition(lambda self: self.state.active and self.state.active.waiting)
+    @precondition(lambda self: self.undecided())
     @rule(
         place=PLACES,
-        outcome=st.sampled_from(["proceed_once", "proceed_once", "respond", "cancel"]),
+        outcome=st.sampled_from(["proceed_once"] * 2 + ["respond", "cancel", "proceed_always", "proceed_always_tool"]),
         named=st.booleans(),
         stop=st.sampled_from([False, False, False, False, True]),
     )
     def decide(self, place: int, outcome: str, named: bool, stop: bool) -> None:
-        call = self.state.work.waiting[place % len(self.state.work.waiting)]
+        waiting = self.undecided()
+        call = waiting[place % len(waiting)]
         self.decisions += 1
         said = self.decision(
             call,
             outcome=outcome,
             id=f"decision-{self.decisions}" if named else None,
             note=f"{self.decisions}",
+            by=f"person {self.decisions}",
             stop_turn=stop and outcome == "cancel",
         )
         answer = self.state.decide(said)
@@ -201,13 +227,118 @@ class TurnMachine(RuleBasedStateMachine):
         now = self.state.work.get(call.id)
         assert now is not None
         assert (answer.call, answer.status) == (call.id, now.status)
-        assert now.status == {"proceed_once": "scheduled", "respond": "success", "cancel": "cancelled"}[outcome]
+        assert call.confirmation is not None
+        enough = len(call.approvals) + 1 >= call.confirmation.needs.approvals
+        proceeds = "scheduled" if enough else "awaiting_approval"
+        assert now.status == {"respond": "success", "cancel": "cancelled"}.get(outcome, proceeds)
         assert bool(self.state.stop) >= said.stop_turn
+        if outcome in ("proceed_always", "proceed_always_tool"):
+            assert self.state.stale
+            assert self.state.grants.all[-1].decision == said
 
-    @precondition(lambda self: self.state.active and self.state.active.waiting)
+    @precondition(lambda self: self.undecided())
+    @rule(place=PLACES, outcome=st.sampled_from(["modify", "proceed_once"]), by_text=st.booleans())
+    def change(self, place: int, outcome: str, by_text: bool) -> None:
+        """S25: a change waits for validation, and nothing else is taken meanwhile."""
+        waiting = self.undecided()
+        call = waiting[place % len(waiting)]
+        self.decisions += 1
+        said = self.decision(
+            call,
+            outcome=outcome,
+            id=f"change-{self.decisions}",
+            **({"content": "text"} if by_text else {"arguments": {"text": "x"}, "content": None}),
+        )
+        assert call.confirmation is not None
+        if outcome == "proceed_once" and call.confirmation.needs.approvals > 1:
+            self.changes_nothing(lambda: self.state.decide(said), DecisionRefused, "needs_others")
+            return
+        assert self.state.decide(said).status == "awaiting_approval"
+        self.given.append(said)
+        assert self.state.is_changing(call.id, said)
+        now = self.state.work.get(call.id)
+        assert now is not None
+        self.changes_nothing(lambda: self.state.decide(self.decision(now)), DecisionRefused, "being_changed")
+
+    @precondition(lambda self: any(call.changing for call in self.calls()))
+    @rule(verdict=VERDICTS)
+    def validate_change(self, verdict: Verdict) -> None:
+        call = next(call for call in self.calls() if call.changing)
+        assert call.changing is not None
+        self.state.take_change(call.id, ValidateResult(verdicts={call.id: verdict}))
+        after = self.state.work.get(call.id)
+        assert after is not None
+        assert after.changing is None
+        if verdict.kind in ("deny", "reject"):
+            assert (after.status, after.revision, bool(after.problem)) == (call.status, call.revision, True)
+        elif call.changing.outcome is Outcome.PROCEED_ONCE:
+            assert (after.status, after.decision) == ("scheduled", call.changing)
+        elif verdict.kind == "ask":
+            assert (after.status, after.revision) == ("awaiting_approval", call.revision + 1)
+
+    @precondition(lambda self: self.state.active)
+    @rule(verdicts=st.lists(VERDICTS, min_size=5, max_size=5), mode=st.sampled_from(Mode), stop=PLACES)
+    def reconsider(self, verdicts: list[Verdict], mode: Mode, stop: int) -> None:
+        """S24, S27: what is judged again while the world goes on keeps what has moved on."""
+        self.state.set_mode(mode, "ada")
+        before = self.state.work
+        asked = {call.id for call in self.state.unsettled()}
+        found = {call.id: verdict for call, verdict in zip(before.calls, verdicts, strict=False) if call.id in asked}
+        moved = before.calls[stop % len(before.calls)]
+        self.state.stop_call(moved.id, None)
+        now = self.state.work.get(moved.id)
+        self.state.reconsider(before, ValidateResult(verdicts=found))
+        assert self.state.work.get(moved.id) == now
+        for old, new in zip(before.calls, self.calls(), strict=True):
+            assert old.id in asked or old.id == moved.id or old == new
+            if found.get(old.id) and found[old.id].kind == "deny":
+                assert new.terminal, "nothing that is denied goes on"
+
+    @precondition(lambda self: self.state.grants.all)
+    @rule(place=PLACES)
+    def revoke(self, place: int) -> None:
+        grant = self.state.grants.all[place % len(self.state.grants.all)]
+        self.state.revoke(grant.id, "ada")
+        assert self.state.stale
+        self.changes_nothing(lambda: self.state.revoke(grant.id, "ada"), RequestRefused, "no_grant")
+
+    @precondition(lambda self: self.undecided())
+    @rule(place=PLACES, seconds=st.sampled_from([0, 30]))
+    def edit(self, place: int, seconds: int) -> None:
+        waiting = self.undecided()
+        call = waiting[place % len(waiting)]
+        address = f"{TURN}/{call.id}/{call.revision}"
+        self.state.note_editing(EditingNotice(approval_id=address, by="ada", seconds=seconds))
+        after = self.state.work.get(call.id)
+        assert after is not None
+        assert bool(after.editing) == bool(seconds)
+
+    @precondition(lambda self: self.state.active)
+    @rule(seconds=st.sampled_from([10, 45, 100]))
+    def time_passes(self, seconds: int) -> None:
+        """S28: what is due takes its default, by the runtime; nothing else changes."""
+        before = self.calls()
+        self.clock.now += timedelta(seconds=seconds)
+        self.state.expire()
+        for old, new in zip(before, self.calls(), strict=True):
+            due = (
+                old.status == "awaiting_approval" and old.deadline_at is not None and old.deadline_at <= self.clock.now
+            )
+            assert (new.status != old.status) == due
+            if due:
+                assert old.confirmation is not None
+                assert old.confirmation.deadline is not None
+                assert new.actor == Actor(kind="runtime", name="deadline")
+                allowed = old.confirmation.deadline.default == "allow"
+                assert (new.status, new.error.type if new.error else None) == (
+                    ("scheduled", None) if allowed else ("error", "expired")
+                )
+
+    @precondition(lambda self: self.undecided())
     @rule(place=PLACES)
     def decide_badly(self, place: int) -> None:
-        call = self.state.work.waiting[place % len(self.state.work.waiting)]
+        waiting = self.undecided()
+        call = waiting[place % len(waiting)]
         for changes, code in BAD:
             said = self.decision(call, **changes)
             self.changes_nothing(lambda said=said: self.state.check_decision(said), DecisionRefused, code)  # type: ignore[misc]
@@ -391,7 +522,13 @@ class TurnMachine(RuleBasedStateMachine):
             allow = Allow(rule="allows", bound=bound(safe=True, digest="d1"))
             self.state.change(judged(self.state.work, {call.id: allow for call in self.calls()}, self.clock()))
             for call in self.state.work.waiting:
-                self.state.decide(self.decision(call, id=f"last-{call.id}-{call.revision}"))
+                if call.changing:
+                    self.state.take_change(call.id, ValidateResult(verdicts={call.id: DENIED}))
+            for call in self.state.work.waiting:
+                for number in range(2 - len(call.approvals)):
+                    if number == 0 or (call.confirmation and call.confirmation.needs.approvals > 1):
+                        name = f"last-{number}-{call.id}-{call.revision}"
+                        self.state.decide(self.decision(call, id=name, by=name))
             self.start()
             for call in self.calls():
                 self.state.change(ended(self.state.work, call.id, Finished(result=Result.of("done")), self.clock()))
@@ -407,6 +544,10 @@ class TurnMachine(RuleBasedStateMachine):
 
     # Help
 
+    def undecided(self) -> list[Call]:
+        """What waits for a decision and is not being changed."""
+        return [call for call in self.calls() if call.status == "awaiting_approval" and not call.changing]
+
     def calls(self) -> tuple[Call, ...]:
         return self.state.active.calls if self.state.active else ()
 
@@ -421,9 +562,11 @@ class TurnMachine(RuleBasedStateMachine):
             "approval_id": f"{turn}/{call_id}/{revision}",
             "digest": on.bound.digest if on.bound else "d1",
             "outcome": "proceed_once",
-            "content": "answer",
+            "by": "somebody else",
             **changes,
         }
+        if body["outcome"] == "respond":
+            body.setdefault("content", "answer")
         return Decision.model_validate(body)
 
     def changes_nothing(
@@ -484,7 +627,7 @@ def test_S3_every_walk_of_progress_ends_with_every_call_answered(size: int, move
     machine = TurnMachine()
     machine.begin([size])
     state, again = machine.state, 3
-    for _ in range(5 * size + 6 * again):
+    for _ in range(6 * size + 8 * again):
         if state.work.done:
             break
         open_calls = [
@@ -499,7 +642,7 @@ def test_S3_every_walk_of_progress_ends_with_every_call_answered(size: int, move
             verdict = moves.draw(VERDICTS)
             state.change(judged(state.work, {call.id: verdict}, machine.clock()))
         elif call.status == "awaiting_approval":
-            machine.decide(state.work.waiting.index(call), "proceed_once", True, False)
+            machine.decide(machine.undecided().index(call), "proceed_once", True, False)
         else:
             outcome = moves.draw(OUTCOMES if again else ENDINGS)
             again -= outcome.kind == "reconsider"

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
 
-from holdfast.workers.commands.codes import FAILED, UNREACHABLE
 from holdfast.workers.commands.options import (
     Address,
     Data,
+    Expires,
     Json,
     emit,
     example,
-    note,
     open_holdfast,
     run,
-    say,
 )
+from holdfast.workers.commands.sending import send
 
 if TYPE_CHECKING:
-    from holdfast.client import Holdfast
+    from holdfast.outcomes import Outcome
+    from holdfast.workers.answers import Wish
 
 ID = "deploy-7/b1c2/1"
 ApprovalIds = Annotated[
@@ -35,6 +35,21 @@ AllOfTurn = Annotated[
 Note = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Kept with the decision.")]
 WhyNot = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Why; the model reads it.")]
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides; else you at this host.")]
+Content = Annotated[
+    str | None, typer.Option("--content", metavar="FILE|-", help="Run with this text instead of the one shown.")
+]
+Arguments = Annotated[
+    str | None, typer.Option("--arguments", metavar="JSON|@FILE|-", help="Run with these arguments instead.")
+]
+Scope = Annotated[
+    int | None,
+    typer.Option("--scope", metavar="N", min=1, help="The answer that the question gives this number (turn show)."),
+]
+Uses = Annotated[
+    int | None, typer.Option("--uses", metavar="N", min=1, max=1_000_000, help="For so many further calls.")
+]
+Lasting = Annotated[Literal["turn", "session"], typer.Option("--for", help="How long the answer stands at most.")]
+Save = Annotated[bool, typer.Option("--save", help="Keep the answer for good, in granted.toml of the data folder.")]
 
 
 class Several(TyperCommand):
@@ -48,8 +63,19 @@ class Several(TyperCommand):
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(epilog=example("holdfast inbox", "holdfast inbox --turn deploy-7 --json"))(inbox)
-    app.command(cls=Several, epilog=example(f"holdfast approve {ID}", "holdfast approve --turn deploy-7"))(approve)
-    app.command(cls=Several, epilog=example(f'holdfast deny {ID} --note "not on a Friday" --stop-turn'))(deny)
+    app.command(
+        cls=Several,
+        epilog=example(
+            f"holdfast approve {ID}",
+            "holdfast approve --turn deploy-7",
+            f"holdfast approve {ID} --always --expires 1h",
+            f"holdfast approve {ID} --scope 2 --save",
+        ),
+    )(approve)
+    app.command(
+        cls=Several,
+        epilog=example(f'holdfast deny {ID} --note "not on a Friday" --stop-turn', f"holdfast deny {ID} --remember"),
+    )(deny)
     app.command(epilog=example(f'holdfast respond {ID} --content "It is 21 degrees."'))(respond)
 
 
@@ -60,7 +86,7 @@ def inbox(
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """List everything that waits for a decision, in all turns, newest first."""
+    """List everything that waits for a decision, in all turns: what has its deadline near, then the newest."""
 
     async def work() -> None:
         from holdfast.workers import questions, render
@@ -81,14 +107,42 @@ def inbox(
 def approve(
     approvals: ApprovalIds = None,
     turn: AllOfTurn = None,
+    always: Annotated[bool, typer.Option("--always", help="Calls like this from now on, as it says.")] = False,
+    always_tool: Annotated[bool, typer.Option("--always-tool", help="The tool from now on.")] = False,
+    always_server: Annotated[bool, typer.Option("--always-server", help="All tools of its server.")] = False,
+    scope: Scope = None,
+    uses: Uses = None,
+    expires: Expires = None,
+    lasting: Lasting = "session",
+    save: Save = False,
+    content: Content = None,
+    arguments: Arguments = None,
     note: Note = None,
     by: By = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Let calls run, each exactly as it was shown."""
-    _decide(approvals, turn, "proceed_once", json, address, data, note=note, by=by)
+    """Let calls run, each exactly as it was shown; for once, or from now on.
+
+    What an answer from now on covers is said before it is given. `holdfast grants` lists and revokes them.
+    """
+    from holdfast.errors import BadInput
+    from holdfast.outcomes import Outcome
+    from holdfast.workers.changes import read_change
+
+    kinds = {
+        Outcome.PROCEED_ALWAYS: always,
+        Outcome.PROCEED_ALWAYS_TOOL: always_tool,
+        Outcome.PROCEED_ALWAYS_SERVER: always_server,
+    }
+    wanted: list[Outcome | None] = [kind for kind, said in kinds.items() if said]
+    wish = _wish(wanted, scope, uses=uses, expires=expires, lasting=lasting, save=save)
+    change = read_change(content, arguments)
+    if change and (wish or len(approvals or ()) != 1):
+        raise BadInput("--content and --arguments change one call, for once: give one approval id, and no --always")
+    details = {"note": note, "by": by, "expires": wish.expires if wish else _moment(expires)}
+    send(approvals, turn, "proceed_once", json, address, data, details, wish=wish, change=change)
 
 
 def deny(
@@ -97,12 +151,20 @@ def deny(
     note: WhyNot = None,
     by: By = None,
     stop_turn: Annotated[bool, typer.Option("--stop-turn", help="End the whole turn as well.")] = False,
+    remember: Annotated[bool, typer.Option("--remember", help="Refuse calls like this from now on.")] = False,
+    scope: Scope = None,
+    expires: Expires = None,
+    lasting: Lasting = "session",
+    save: Save = False,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
     """Refuse calls. The turn goes on and the model reads your note, unless you stop it."""
-    _decide(approvals, turn, "cancel", json, address, data, note=note, by=by, stop_turn=stop_turn)
+    any_kind: list[Outcome | None] = [None] if remember else []
+    wish = _wish(any_kind, scope, expires=expires, lasting=lasting, save=save, refuses=True)
+    details = {"note": note, "by": by, "expires": wish.expires if wish else _moment(expires)}
+    send(approvals, turn, "cancel", json, address, data, details, wish=wish, stop_turn=stop_turn)
 
 
 def respond(
@@ -121,115 +183,37 @@ def respond(
     answer = read_text(content)
     if not answer.strip():
         raise BadInput("--content is empty: what is the model to read?")
-    _decide([approval], None, "respond", json, address, data, note=note, by=by, content=answer)
+    send([approval], None, "respond", json, address, data, {"note": note, "by": by, "content": answer})
 
 
-def _decide(
-    approvals: list[str] | None,
-    turn: str | None,
-    outcome: str,
-    json: bool,
-    address: str | None,
-    data: Path | None,
+def _wish(
+    wanted: list[Outcome | None],
+    number: int | None,
     *,
-    stop_turn: bool = False,
-    **details: Any,
-) -> None:
-    from holdfast.approvals import ApprovalId
+    expires: int | None,
+    lasting: Literal["turn", "session"],
+    save: bool,
+    uses: int | None = None,
+    refuses: bool = False,
+) -> Wish | None:
+    """The standing answer that the options ask for; None when they ask for none."""
     from holdfast.errors import BadInput
+    from holdfast.outcomes import Outcome
+    from holdfast.workers.answers import Wish
 
-    if bool(approvals) == bool(turn):
-        raise BadInput("say what is meant: approval ids, or --turn TURN for everything that waits in it, not both")
-    for approval in approvals or ():
-        ApprovalId.parse(approval)
-
-    async def work() -> int:
-        holdfast = await open_holdfast(data, address)
-        chosen = await _listed(holdfast, turn, json) if turn else dict.fromkeys(approvals or ())
-        stops = set(list(chosen)[-1:] if turn else chosen) if stop_turn else set()  # the others wait until it stops
-        return await _decide_all(holdfast, chosen, stops, outcome, json, details)
-
-    code = run(work())
-    if code:
-        raise typer.Exit(code)
-
-
-async def _listed(holdfast: Holdfast, turn: str, json: bool) -> dict[str, str | None]:
-    """Show everything that waits in a turn; its ids, each with the digest of what was shown."""
-    from holdfast.errors import DecisionRefused
-    from holdfast.workers import questions, render
-    from holdfast.workers.waiting import waiting_in
-
-    found = await waiting_in(holdfast, turn)
-    if not found:
-        raise DecisionRefused("not_waiting", f"nothing waits for a decision in turn {turn!r}")
-    if not json:
-        render.console().print(questions.approvals(found))
-    return {item.approval_id: item.digest for item in found}
+    if len(wanted) > 1 or (number and wanted not in ([], [None], [Outcome.PROCEED_ALWAYS])):
+        raise BadInput("give one of --always, --always-tool, --always-server and --scope N: each is another answer")
+    if not wanted and number is None:
+        if uses or save or lasting == "turn" or (refuses and expires):
+            options = "--for, --save and --expires" if refuses else "--uses, --for and --save"
+            how = "--remember" if refuses else "--always"
+            raise BadInput(f"{options} are about an answer that stands: add {how}, or --scope N")
+        return None
+    if save and uses:
+        raise BadInput("an answer for a number of calls cannot be kept for good: leave out --uses or --save")
+    kind = wanted[0] if wanted and number is None else None
+    return Wish(refuses, kind, number, uses, lasting, _moment(expires), save)
 
 
-async def _decide_all(
-    holdfast: Holdfast,
-    chosen: dict[str, str | None],
-    stops: set[str],
-    outcome: str,
-    json: bool,
-    details: dict[str, Any],
-) -> int:
-    """Each by itself: one that is refused keeps none of the others back."""
-    from holdfast.content import plain
-    from holdfast.errors import DecisionRefused, HoldfastError, NoWorker, ServerUnavailable, TurnNotFound
-
-    told: list[dict[str, Any]] = []
-    said: list[str] = []
-    code = 0
-    for approval, digest in chosen.items():
-        try:
-            stop = approval in stops
-            meant = await _meant(holdfast, approval, details) if outcome == "respond" else details
-            answer = await holdfast.decide(approval, outcome, digest=digest, stop_turn=stop, **meant)
-        except (DecisionRefused, TurnNotFound, NoWorker) as error:
-            told.append({"approval_id": approval, "counted": False, "error": str(error), "code": _reason(error)})
-            note(f"holdfast: {plain(str(error))}")
-            code = max(code, UNREACHABLE if isinstance(error, ServerUnavailable | NoWorker) else FAILED)
-            continue
-        except HoldfastError:
-            if told and json:
-                emit({"decisions": told})
-            raise
-        told.append(
-            {
-                "approval_id": approval,
-                "counted": True if answer else None,
-                "call": answer.call if answer else None,
-                "status": answer.status if answer else None,
-                "by_signal": answer is None,
-            }
-        )
-        said.append(_sentence(plain(approval), answer.status if answer else None))
-    # After the last decision: whoever stops reading stops no decision.
-    if json:
-        emit({"decisions": told})
-    elif said:
-        say("\n".join(said))
-    return code
-
-
-async def _meant(holdfast: Holdfast, approval: str, details: dict[str, Any]) -> dict[str, Any]:
-    """An option's number stands for the option, where the question is known."""
-    from holdfast.workers.questions import chosen
-
-    asked = next((item for item in await holdfast.inbox() if item.approval_id == approval), None)
-    return {**details, "content": chosen(asked, details["content"])} if asked and asked.options else details
-
-
-def _sentence(approval: str, status: str | None) -> str:
-    if status is None:
-        return f"{approval}: no worker answered, so the decision was left as a signal; it counts when a worker is back."
-    became = "succeeded" if status == "success" else f"is {status.replace('_', ' ')}"
-    return f"{approval}: decided; the call {became}."
-
-
-def _reason(error: Exception) -> str:
-    code = getattr(error, "code", None)
-    return code if isinstance(code, str) else type(error).__name__
+def _moment(seconds: int | None) -> datetime | None:
+    return None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)

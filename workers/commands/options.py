@@ -19,6 +19,7 @@ import typer
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
+    from holdfast.keys import Signer
     from holdfast.settings import Settings
 
 T = TypeVar("T")
@@ -44,6 +45,15 @@ def _folder(value: str) -> Path:
     return Path(value)
 
 
+def _seconds(value: str) -> int:
+    from holdfast.durations import seconds_of
+
+    try:
+        return seconds_of(value)
+    except ValueError as error:
+        raise typer.BadParameter(f"{value[:40]!r} {error}") from None
+
+
 Data = Annotated[
     Path | None,
     typer.Option(
@@ -65,6 +75,19 @@ Workspace = Annotated[
         show_envvar=True,
         parser=_folder,
     ),
+]
+ApprovalDeadline = Annotated[
+    int | None,
+    typer.Option(
+        "--approval-deadline",
+        metavar="1h30m",
+        help="How long an approval waits; what nobody answered by then is denied.",
+        parser=_seconds,
+    ),
+]
+Expires = Annotated[
+    int | None,
+    typer.Option("--expires", metavar="1h30m", help="Counts so long: 90s, 15m, 1h30m, 7d.", parser=_seconds),
 ]
 Config = Annotated[
     str | None,
@@ -135,7 +158,7 @@ def with_options(usual: Settings, data: Path | None, workspace: Path | None) -> 
     )
 
 
-def _client_settings(data: Path | None) -> Settings:
+def client_settings(data: Path | None) -> Settings:
     """Settings for a command that only talks to a server: it runs nothing that a file names, so it goes on without."""
     from holdfast.settings import Settings
     from holdfast.trust import Untrusted
@@ -147,6 +170,16 @@ def _client_settings(data: Path | None) -> Settings:
         return with_options(Settings(), data, None)
 
 
+def _signer(settings: Settings) -> Signer | None:
+    """Who signs what this command decides: the key that HOLDFAST_KEY names."""
+    named = os.environ.get("HOLDFAST_KEY", "").strip()
+    if not named:
+        return None
+    from holdfast.keys import signer_of
+
+    return signer_of(named, settings.approvers)
+
+
 async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:
     """A client for one command."""
     from holdfast.client import Holdfast
@@ -155,9 +188,10 @@ async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:
     from holdfast.workers.connecting import connect
 
     logs.silence()
-    settings = _client_settings(data)
+    settings = client_settings(data)
+    signer = _signer(settings)
     client = await connect(settings, HoldfastPlugin(settings), address=address)
-    return Holdfast(client, task_queue=settings.task_queue)
+    return Holdfast(client, task_queue=settings.task_queue, signer=signer)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -176,6 +210,16 @@ def say(text: str) -> None:
     """One line for whoever waits for it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def answer(json: bool, text: str, **body: Any) -> None:
+    """What a command did: a sentence, or the same as JSON."""
+    from holdfast.content import plain
+
+    if json:
+        emit(body)
+    else:
+        say(plain(text))
 
 
 def note(text: str) -> None:

@@ -1,4 +1,7 @@
-"""`holdfast policy …`: check files of rules, explain what they say of a call, test them, show them."""
+"""`holdfast policy …`: check files of rules, explain what they say of a call, test them, show them.
+
+`policy diff` is in `policy_diff`.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.activities.policy.loading import LoadedFile, PolicySource
     from holdfast.activities.policy.subjects import Subject
     from holdfast.modes import Mode
+    from holdfast.outcomes import Offer
 
 PASSED = 50
 """Rules that were passed over and are told in text; JSON has them all."""
@@ -34,6 +38,9 @@ ModeName = Annotated[str, typer.Option("--mode", metavar="MODE", help="default, 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    from holdfast.workers.commands import policy_diff
+
+    policy_diff.register(policy)
     app.add_typer(policy, name="policy")
 
 
@@ -46,17 +53,17 @@ def check(files: Files = None, tier: TierName = "user", json: Json = False) -> N
     from holdfast.activities.policy.rules import Tier
     from holdfast.documents import read
 
-    level = Tier(_one_of("tier", tier, ("workspace", "user", "admin")))
-    loaded = [load_file(read(_path(file)), level) for file in files or ()] or [shipped()]
+    level = Tier(one_of("tier", tier, ("workspace", "user", "admin")))
+    loaded = [load_file(read(path_of(file)), level) for file in files or ()] or [shipped()]
     if json:
         sound = not any(one.problems for one in loaded)
         emit({"ok": sound, "files": [_checked(one) for one in loaded]})
         raise typer.Exit(OK if sound else USAGE)
     policy_of(loaded)
     for one in loaded:
-        say(f"{_harmless(one.document.content.file)}: ok ({len(one.entries):,} rules, {one.tier.value})")
+        say(f"{harmless(one.document.content.file)}: ok ({len(one.entries):,} rules, {one.tier.value})")
         for warning in one.warnings:
-            note(f"{_harmless(one.document.content.file)}, line {warning.line}: {warning.message}")
+            note(f"{harmless(one.document.content.file)}, line {warning.line}: {warning.message}")
 
 
 @policy.command(
@@ -71,24 +78,29 @@ def explain(
     mode: ModeName = "default",
     server: Annotated[str | None, typer.Option("--server", metavar="NAME", help="The tool's server.")] = None,
     tainted: Annotated[bool, typer.Option("--tainted", help="The turn has taken in content from outside.")] = False,
-    sends: Annotated[bool, typer.Option("--sends", help="The call sends data out.")] = False,
+    sends: Annotated[
+        bool, typer.Option("--sends", help="The call sends data out, though it does not look so.")
+    ] = False,
     policies: Policies = None,
     json: Json = False,
 ) -> None:
-    """Explain what the rules say of a call: which one decides and why, and which were passed over.
+    """Explain what the rules say of a call: which one decides and why, what would be asked, which were passed over.
 
     The tool is not asked: of one that is not built in, its path, url and command are not known here.
     """
+    from holdfast.activities.policy.outside import told_apart
     from holdfast.activities.policy.subjects import subject_of
     from holdfast.workers.reading import read_arguments
 
     chosen = _mode(mode)
     rules = _policy(policies)
-    known: dict[str, Any] = {"server": server, "tainted": tainted, "sends": sends}
+    known: dict[str, Any] = {"server": server, "tainted": tainted}
     subject = subject_of(tool, read_arguments(args), workspace=settings_of().workspace, **known)
+    subject = told_apart(subject, sends or None)
     found = rules.explain(subject, chosen)
     if json:
-        emit({**found.model_dump(mode="json"), "mode": chosen.value, "subject": subject.model_dump(mode="json")})
+        told = {"offers": [_offered(offer) for offer in _offers(found, subject)], "mode": chosen.value}
+        emit({**found.model_dump(mode="json"), **told, "subject": subject.model_dump(mode="json")})
         return
     for line in _told(found, subject):
         say(line)
@@ -103,7 +115,7 @@ def try_out(
     """Test the rules: does each call of a file get the decision it expects? The exit code is 1 when one does not."""
     from holdfast.activities.policy.expectations import try_all
 
-    path = _path(file)
+    path = path_of(file)
     tried = try_all(path, _policy(policies))
     failed = [one for one in tried if not one.holds]
     if json:
@@ -111,7 +123,7 @@ def try_out(
         emit({"file": str(path), "ok": not failed, "expectations": len(tried), "failures": told})
     else:
         for one in failed:
-            say(f"{_harmless(path)}, line {one.line}: {one.told}")
+            say(f"{harmless(path)}, line {one.line}: {one.told}")
         say(f"{len(tried) - len(failed):,} of {len(tried):,} expectations hold.")
     raise typer.Exit(FAILED if failed else OK)
 
@@ -142,21 +154,22 @@ def _policy(policies: Iterable[str] | None) -> Policy:
     """The rules that a worker started here would go by, with the files that were named beside."""
     from holdfast.activities.policy.loading import load_policy, sources_of
 
-    return load_policy([*sources_of(settings_of()), *(_source(text) for text in policies or ())])
+    return load_policy([*sources_of(settings_of()), *(source_of(text) for text in policies or ())])
 
 
-def _source(text: str) -> PolicySource:
+def source_of(text: str) -> PolicySource:
     """`TIER=FILE`, or a file of the user's."""
     from holdfast.activities.policy.loading import PolicySource
     from holdfast.activities.policy.rules import Tier
 
     tier, mark, file = text.partition("=")
     if mark and tier in (Tier.WORKSPACE, Tier.USER, Tier.ADMIN):
-        return PolicySource(_path(file), Tier(tier))
-    return PolicySource(_path(text), Tier.USER)
+        return PolicySource(path_of(file), Tier(tier))
+    return PolicySource(path_of(text), Tier.USER)
 
 
-def _path(file: str) -> Path:
+def path_of(file: str) -> Path:
+    """A file that was named on the command line."""
     from holdfast.trust import located
 
     if not file.strip():
@@ -167,15 +180,16 @@ def _path(file: str) -> Path:
 def _mode(text: str) -> Mode:
     from holdfast.modes import Mode
 
-    return Mode(_one_of("mode", text, tuple(mode.value for mode in Mode)))
+    return Mode(one_of("mode", text, tuple(mode.value for mode in Mode)))
 
 
-def _one_of(what: str, text: str, known: tuple[str, ...]) -> str:
+def one_of(what: str, text: str, known: tuple[str, ...]) -> str:
+    """A word of a few; BadParameter for another."""
     from holdfast.suggestions import did_you_mean
 
     if text not in known:
         hint = did_you_mean(text, known) or f"It is one of {', '.join(known)}."
-        raise typer.BadParameter(f"no {what} is called {_harmless(text)!r}. {hint}")
+        raise typer.BadParameter(f"no {what} is called {harmless(text)!r}. {hint}")
     return text
 
 
@@ -191,27 +205,45 @@ def _checked(one: LoadedFile) -> dict[str, Any]:
 
 
 def _told(found: Explanation, subject: Subject) -> Iterable[str]:
+    from holdfast.activities.policy.comparing import asking
+
     ruling = found.ruling
     if ruling is None:
         yield "No rule speaks: the tool's own wish decides."
     else:
         where = "" if found.where == ruling.rule else f", {found.where}"
-        yield f"{ruling.decision.value}: by rule {_harmless(ruling.rule)!r} ({ruling.tier.value} tier{where})"
-        yield from (f"  reason: {_harmless(ruling.reason)}" for _ in range(ruling.reason is not None))
-        yield from (f"  the model reads: {_harmless(ruling.message)}" for _ in range(ruling.message is not None))
+        yield f"{ruling.decision.value}: by rule {harmless(ruling.rule)!r} ({ruling.tier.value} tier{where})"
+        yield from (f"  reason: {harmless(ruling.reason)}" for _ in range(ruling.reason is not None))
+        yield from (f"  the model reads: {harmless(ruling.message)}" for _ in range(ruling.message is not None))
         if ruling.decision.value == "ask":
             yield f"  a person would be asked about: {_asked(subject)}"
+            yield from (f"  asked: {harmless(', '.join(words))}" for words in [asking(ruling)] if words)
+            for offer in _offers(found, subject):
+                yield harmless(f"  standing answer offered: {offer.covers} ({offer.outcome.value})")
     if found.passed:
         yield "Passed over:"
     for one in found.passed[:PASSED]:
-        yield f"  {one.decision.value:<5} {one.tier.value:<9} {_harmless(one.rule)}: {_harmless(one.why)}"
+        yield f"  {one.decision.value:<5} {one.tier.value:<9} {harmless(one.rule)}: {harmless(one.why)}"
     if len(found.passed) > PASSED:
         yield f"  … {len(found.passed) - PASSED:,} more (--json shows them)"
 
 
+def _offers(found: Explanation, subject: Subject) -> tuple[Offer, ...]:
+    """Of a call that is asked about. Its digest is not known here: the tool's own definition is part of that."""
+    from holdfast.activities.policy.granting import offers
+
+    asks = found.ruling is not None and found.ruling.decision.value == "ask"
+    return offers(subject, "", found.ruling) if asks else ()
+
+
+def _offered(offer: Offer) -> dict[str, Any]:
+    scope = offer.scope.model_dump(mode="json", exclude_defaults=True, exclude={"digest"})
+    return {"outcome": offer.outcome.value, "covers": offer.covers, "scope": scope or None}
+
+
 def _asked(subject: Subject) -> str:
     named = [text for text in (subject.command, *subject.paths, *subject.urls) if text is not None]
-    return _harmless(" ".join([subject.tool, *named]))
+    return harmless(" ".join([subject.tool, *named]))
 
 
 def _described(entry: Entry) -> dict[str, Any]:
@@ -220,16 +252,18 @@ def _described(entry: Entry) -> dict[str, Any]:
 
 
 def _summary(entry: Entry) -> str:
-    """Its conditions in a line."""
+    """Its conditions, and how it asks, in a line."""
     import json
 
-    values = entry.rule.model_dump(
-        mode="json", include={*entry.rule.conditions, "anything", "modes"}, exclude_none=True
-    )
-    return _harmless("  ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()))
+    from holdfast.activities.policy.rules import ASKING
+
+    told = {*entry.rule.conditions, *ASKING, "anything", "modes"}
+    values = entry.rule.model_dump(mode="json", include=told, exclude_none=True)
+    return harmless("  ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()))
 
 
-def _harmless(value: object) -> str:
+def harmless(value: object) -> str:
+    """One line in which every character shows."""
     from holdfast.workers.outline import harmless
 
     return harmless(str(value))

@@ -25,7 +25,7 @@ from holdfast.workers.commands.options import (
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
-    from holdfast.workers.address import ServerAddress
+    from holdfast.workers.up import Running
 
 Verbose = Annotated[bool, typer.Option("--verbose", help="Log everything, with tracebacks.")]
 
@@ -44,13 +44,17 @@ def up(
     ui_port: Annotated[
         int | None, typer.Option(help="Web UI port; else 8233, or a free one.", min=0, max=65535)
     ] = None,
+    gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="The HTTP endpoint (docs/http.md).")] = True,
+    gateway_port: Annotated[
+        int | None, typer.Option(help="Its port; else the settings, else 8234, or a free one.", min=0, max=65535)
+    ] = None,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Start the embedded server and a worker.
+    """Start the embedded server, a worker and the HTTP endpoint.
 
-    Ctrl-C stops both; the next `up` on the same data folder goes on where this one stopped. With --json, one document
-    that says where everything is, once it is there.
+    Ctrl-C stops all of them; the next `up` on the same data folder goes on where this one stopped. With --json, one
+    document that says where everything is, once it is there.
     """
     from holdfast.workers import logs
     from holdfast.workers.up import greeting, run_up
@@ -59,15 +63,30 @@ def up(
     settings = settings_of(data, workspace)
     _check_workspace(settings)
 
-    def welcome(settings: Settings, where: ServerAddress, worker: int) -> None:
+    def welcome(settings: Settings, running: Running) -> None:
         if json:
             file = str(settings.file) if settings.file else None
+            http = {"url": running.url, "pid": running.gateway} if running.url else None
             places = {"data": str(settings.data), "workspace": str(settings.workspace), "config": file}
-            emit({**asdict(where), "worker": worker, "task_queue": settings.task_queue, **places})
+            children = {**asdict(running.server), "worker": running.worker, "gateway": http}
+            emit({**children, "task_queue": settings.task_queue, **places})
         else:
-            say(greeting(settings, where, worker))
+            say(greeting(settings, running))
 
-    run(run_up(settings, port=port, ui_port=ui_port, verbose=verbose, say=note if json else say, welcome=welcome))
+    if gateway_port is not None and not gateway:
+        raise typer.BadParameter("give --gateway-port or --no-gateway, not both")
+    run(
+        run_up(
+            settings,
+            port=port,
+            ui_port=ui_port,
+            with_gateway=gateway,
+            gateway_port=gateway_port,
+            verbose=verbose,
+            say=note if json else say,
+            welcome=welcome,
+        )
+    )
 
 
 def worker(

@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from holdfast.workers.commands import approvals, catalogue, policy, processes, settings, turns
+from holdfast.workers.commands import (
+    approvals,
+    catalogue,
+    changing,
+    gateway,
+    grants,
+    keys,
+    policy,
+    processes,
+    settings,
+    tokens,
+    turns,
+)
 from holdfast.workers.commands.codes import USAGE
 from holdfast.workers.commands.options import Config, ConfigDigest, NoConfig, choose_config, example, note
 
@@ -43,11 +55,16 @@ def options(
 
 
 processes.register(app)
+gateway.register(app)
 turns.register(app)
 approvals.register(app)
+changing.register(app)
+grants.register(app)
 catalogue.register(app)
 settings.register(app)
 policy.register(app)
+keys.register(app)
+tokens.register(app)
 
 
 def run_command(arguments: list[str]) -> None:

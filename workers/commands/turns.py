@@ -1,19 +1,22 @@
-"""`holdfast turn …`: start a turn, look at it, follow it, stop it, feed it."""
+"""`holdfast turn …`: start a turn, look at it, follow it. What changes one that runs is in `steering`."""
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.modes import Mode
+from holdfast.workers.commands import steering
 from holdfast.workers.commands.codes import FAILED, INTERRUPTED
 from holdfast.workers.commands.options import (
     Address,
+    ApprovalDeadline,
     Data,
     Json,
     TurnId,
+    answer,
     emit,
     example,
     interactive,
@@ -29,11 +32,12 @@ if TYPE_CHECKING:
     from holdfast.views import TurnView
 
 turns = typer.Typer(
-    help="Turns: start, watch, show, output, cancel; submit further batches.",
+    help="Turns: start, watch, show, output, cancel; change the mode; submit further batches.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
+NAME_LIMIT = 500
 CallsFile = Annotated[
     str | None, typer.Option("--calls", metavar="FILE|-", help='JSON: [{"tool": …, "arguments": {…}}]; - is stdin.')
 ]
@@ -44,6 +48,7 @@ ScriptFile = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    steering.register(turns)
     app.add_typer(turns, name="turn")
 
 
@@ -66,6 +71,10 @@ def start(
         Mode, typer.Option("--mode", help="How much proceeds without asking, as far as the worker permits.")
     ] = Mode.DEFAULT,
     nobody: Annotated[bool, typer.Option("--non-interactive", help="Never wait: what would ask is denied.")] = False,
+    deadline: ApprovalDeadline = None,
+    requester: Annotated[
+        str | None, typer.Option("--requester", metavar="NAME", help="Who asks for it; else you at this host.")
+    ] = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
@@ -74,8 +83,11 @@ def start(
 
     With --wait the exit code is 0 only if the turn completed, and 1 if it was cancelled, stopped or failed.
     """
+    if len(requester or "") > NAME_LIMIT:
+        raise typer.BadParameter(f"--requester: a name has at most {NAME_LIMIT} characters")
     read = _read_input(calls, script, prompt, keep_open)
-    input = read.model_copy(update={"mode": mode, "interactive": not nobody})
+    wishes = {"mode": mode, "interactive": not nobody, "approval_seconds": deadline, "requester": requester}
+    input = read.model_copy(update=wishes)
 
     async def work() -> int:
         holdfast = await open_holdfast(data, address)
@@ -163,78 +175,6 @@ def output(
     run(work())
 
 
-@turns.command(epilog=example("holdfast turn cancel hello", "holdfast turn cancel hello --call b1c1"))
-def cancel(
-    turn: TurnId,
-    call: Annotated[
-        str | None, typer.Option("--call", metavar="CALL", help="Only this call; the rest goes on.")
-    ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="With --call: why; the model reads it.")] = None,
-    json: Json = False,
-    address: Address = None,
-    data: Data = None,
-) -> None:
-    """Stop a turn, or one of its calls. Every call is still answered."""
-
-    async def work() -> None:
-        found = (await open_holdfast(data, address)).turn(turn)
-        if call is None:
-            await found.cancel()
-        else:
-            await found.cancel_call(call, reason)
-        _answer(json, f"Told {_what(turn, call)} to stop.", turn=turn, call=call)
-
-    run(work())
-
-
-@turns.command(epilog=example("holdfast turn submit hello --calls more.json"))
-def submit(
-    turn: TurnId,
-    calls: Annotated[str, typer.Option("--calls", metavar="FILE|-", help="JSON array of calls; - is stdin.")],
-    json: Json = False,
-    address: Address = None,
-    data: Data = None,
-) -> None:
-    """Queue a further batch in a turn that has no model."""
-    from holdfast.workers.reading import read_calls
-
-    requests = read_calls(calls)
-
-    async def work() -> None:
-        batch = await (await open_holdfast(data, address)).turn(turn).submit(requests)
-        _answer(json, f"Queued batch {batch} in turn {turn}.", turn=turn, batch=batch)
-
-    run(work())
-
-
-@turns.command(epilog=example("holdfast turn withdraw hello b2"))
-def withdraw(
-    turn: TurnId,
-    batch: Annotated[str, typer.Argument(metavar="BATCH", help="The queued batch, as b2.")],
-    json: Json = False,
-    address: Address = None,
-    data: Data = None,
-) -> None:
-    """Take a queued batch back; it never starts."""
-
-    async def work() -> None:
-        result = await (await open_holdfast(data, address)).turn(turn).withdraw(batch)
-        _answer(json, f"Withdrew batch {batch} of turn {turn}.", turn=turn, batch=result.model_dump(mode="json"))
-
-    run(work())
-
-
-@turns.command(epilog=example("holdfast turn finish hello"))
-def finish(turn: TurnId, json: Json = False, address: Address = None, data: Data = None) -> None:
-    """End a turn that was kept open, once its queue is empty."""
-
-    async def work() -> None:
-        await (await open_holdfast(data, address)).turn(turn).finish()
-        _answer(json, f"Turn {turn} ends when its queue is empty.", turn=turn)
-
-    run(work())
-
-
 @turns.command("list", epilog=example("holdfast turn list --limit 10"))
 def list_turns(
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 50,
@@ -283,7 +223,7 @@ def _read_input(calls: str | None, script: str | None, prompt: str | None, keep_
 
 def _started(turn_id: str, json: bool) -> None:
     text = f"Started turn {turn_id}.\nFollow it: holdfast turn watch {shlex.quote(turn_id)}    Decide: holdfast inbox"
-    _answer(json, text, turn=turn_id)
+    answer(json, text, turn=turn_id)
 
 
 async def _view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
@@ -319,19 +259,6 @@ async def _follow_to_end(holdfast: Holdfast, turn: Turn, json: bool) -> int:
     view = await turn.view()
     render.console().print(standing.turn(view))
     return 0 if view.result and view.result.status == "completed" else FAILED
-
-
-def _answer(json: bool, text: str, **body: Any) -> None:
-    from holdfast.content import plain
-
-    if json:
-        emit(body)
-    else:
-        say(plain(text))
-
-
-def _what(turn: str, call: str | None) -> str:
-    return f"call {call} of turn {turn}" if call else f"turn {turn}"
 
 
 def _leave(code: int) -> None:

@@ -1,0 +1,150 @@
+"""What may stand behind the keys of a rule: the types of a policy file, each with the words for what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from holdfast.activities.files.patterns import PathPattern
+from holdfast.activities.policy.globs import Glob
+from holdfast.activities.policy.hosts import HostPattern
+from holdfast.activities.policy.phrases import phrase_of
+from holdfast.activities.policy.values import Expression, complaint_about
+from holdfast.content import encodable, visible
+from holdfast.durations import seconds_of
+
+ALTERNATIVES = 1_000
+"""Of one condition."""
+NAME_LIMIT, REASON_LIMIT, MESSAGE_LIMIT = 100, 1_000, 4_000
+
+
+def _several(value: object) -> object:
+    """One text stands for a list of one."""
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list | tuple):
+        raise ValueError("must be text, or an array of texts")
+    if not value:
+        raise ValueError("is empty: it would match nothing")
+    if len(value) > ALTERNATIVES:
+        raise ValueError(f"has over {ALTERNATIVES:,} entries")
+    return value
+
+
+def _of_a_server(value: object) -> object:
+    """`false` is "of no server", for which no name can stand."""
+    if value is False:
+        return ("",)
+    if value == "" or (isinstance(value, list) and "" in value):
+        raise ValueError("is empty: say `false` for tools of no server")
+    return _several(value)
+
+
+def _server(text: str) -> str:
+    Glob(text)
+    return text
+
+
+def _checked(read: Callable[[str], object]) -> AfterValidator:
+    def check(text: str) -> str:
+        if not text.strip():
+            raise ValueError("is empty")
+        read(text)
+        return text
+
+    return AfterValidator(check)
+
+
+def _path(text: str) -> None:
+    """Paths of calls are normalised: some patterns can never match one."""
+    PathPattern(text)
+    names = text.removeprefix("/").split("/")
+    if text != "." and ("." in names or "" in names):
+        raise ValueError(f"{text!r} matches nothing: leave out `./` and empty names, and end a folder in `/**`")
+    climbing = len(names) - len([name for name in names if name != ".."])
+    if names[:climbing] != [".."] * climbing or (climbing and text.startswith("/")):
+        raise ValueError(f"{text!r} matches nothing: paths of calls are without `..`, save at the start of one outside")
+
+
+def _flag(value: object) -> object:
+    if value is False:
+        raise ValueError("can only be true: leave it out otherwise")
+    return value
+
+
+def _named(text: str) -> str:
+    if not text.strip() or len(text) > NAME_LIMIT or visible(text) != text or "\n" in text:
+        raise ValueError(f"must be one line of 1 to {NAME_LIMIT} characters, all of them visible")
+    return text
+
+
+def _harmless(text: str) -> str:
+    """What a terminal may be shown."""
+    return visible(encodable(text))
+
+
+def _moment(value: object) -> object:
+    """A date counts to its end."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError("must say its offset, as in 2030-01-31T12:00:00Z")
+        return value
+    if isinstance(value, date):
+        try:
+            return datetime.combine(value, time(), UTC) + timedelta(days=1)
+        except OverflowError:
+            raise ValueError("is too far away") from None
+    raise ValueError("must be a date, or a date and time with its offset")
+
+
+def _filled(value: object) -> object:
+    if value == {}:
+        raise ValueError("is empty: it would say nothing")
+    return value
+
+
+def _json(value: object) -> object:
+    if isinstance(value, dict) and (complaint := complaint_about(value)):
+        raise ValueError(complaint)
+    return value
+
+
+def _expressions(value: dict[str, Any]) -> dict[str, Any]:
+    for name, pattern in value.items():
+        if isinstance(pattern, dict):
+            _expressions(pattern)
+        elif not isinstance(pattern, str):
+            raise ValueError("holds something that is no regular expression in text")
+        else:
+            try:
+                Expression(pattern)
+            except ValueError as error:
+                raise ValueError(f"{name!r} {error}") from None
+    return value
+
+
+def _lasting(text: str) -> str:
+    seconds_of(text)
+    return text
+
+
+Flag = Annotated[bool, Field(strict=True)]
+OnlyTrue = Annotated[bool, BeforeValidator(_flag), Field(strict=True)]
+Texts = BeforeValidator(_several)
+Names = Annotated[tuple[Annotated[str, _checked(Glob)], ...], Texts]
+Servers = Annotated[tuple[Annotated[str, AfterValidator(_server)], ...], BeforeValidator(_of_a_server)]
+Paths = Annotated[tuple[Annotated[str, _checked(_path)], ...], Texts]
+Hosts = Annotated[tuple[Annotated[str, _checked(HostPattern)], ...], Texts]
+Commands = Annotated[tuple[Annotated[str, _checked(phrase_of)], ...], Texts]
+Arguments = Annotated[dict[str, Any], BeforeValidator(_json)]
+Table = Annotated[Arguments, BeforeValidator(_filled)]
+Spoken = Annotated[str, AfterValidator(_harmless)]
+Named = Annotated[str, AfterValidator(_named)]
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+Patterns = Annotated[Table, AfterValidator(_expressions)]
+Duration = Annotated[str, AfterValidator(_lasting)]
+Reason = Annotated[Spoken, Field(max_length=REASON_LIMIT)]
+Words = Annotated[Spoken, Field(max_length=MESSAGE_LIMIT)]

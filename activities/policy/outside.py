@@ -1,0 +1,44 @@
+"""What comes into a turn from outside, and what goes out: the facts behind `tainted` and `sends`.
+
+Both err towards yes. A command may send unless every program of it is known to be harmless; it takes in what others
+wrote when a program of it is known to do so, or when it is not certain what would run.
+"""
+
+from __future__ import annotations
+
+from holdfast.activities.policy.commands import Reading
+from holdfast.activities.policy.matching import Facts
+from holdfast.activities.policy.subjects import Subject
+from holdfast.activities.shell.knowledge import harmless
+from holdfast.activities.shell.network import brings_in
+
+
+def takes_in(call: Subject | Facts, *, open_world: bool = False) -> bool:
+    """Does its result hold what others wrote? `open_world` says so of a tool whose calls name no url or command."""
+    facts = call if isinstance(call, Facts) else Facts(call)
+    return open_world or bool(facts.subject.urls) or (facts.reading is not None and _brings_in(facts.reading))
+
+
+def sends(call: Subject | Facts, *, open_world: bool = False) -> bool:
+    """May data leave by it? A url alone can carry some."""
+    facts = call if isinstance(call, Facts) else Facts(call)
+    return open_world or bool(facts.subject.urls) or (facts.reading is not None and not _looks(facts))
+
+
+def told_apart(subject: Subject, said: bool | None) -> Subject:
+    """With whether it sends: as somebody said, or, of a call that is only described, as it looks."""
+    return subject.model_copy(update={"sends": sends(subject) if said is None else said})
+
+
+def _brings_in(reading: Reading) -> bool:
+    return bool(reading.doubts) or any(map(brings_in, reading.programs))
+
+
+def _looks(facts: Facts) -> bool:
+    """Is every program of its command surely harmless, and nothing set that would make it another?"""
+    reading = facts.reading
+    if reading is None or reading.doubts or facts.subject.sets_variables:
+        return False
+    return bool(reading.programs) and all(
+        harmless(program) and None not in program.words for program in reading.programs
+    )

@@ -1,0 +1,248 @@
+"""Standing answers that were given for good: a policy file of their own, written for the person who gave them.
+
+They answer where the policy asks, as the grants of a turn do, and lift no denial. A file is changed as a whole, by one
+process at a time, and only if it can be read: what is in it is never lost. One that cannot be read answers nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.activities.policy.deciding import Entry
+from holdfast.activities.policy.indexing import Index
+from holdfast.activities.policy.loading import LoadedFile, load_file
+from holdfast.activities.policy.matching import Facts
+from holdfast.activities.policy.rules import CONDITIONS, Answer, Rule, Tier
+from holdfast.activities.policy.scopes import Call, Standing, rule_of
+from holdfast.activities.policy.subjects import Kind, Subject
+from holdfast.activities.policy.writing import toml_of
+from holdfast.approvals import canonical_digest
+from holdfast.content import shorten, visible
+from holdfast.documents import LIMIT, Content, Problem, complaint, read
+from holdfast.errors import BadInput
+from holdfast.grants import Grant
+
+FILE = "granted.toml"
+"""In the data folder."""
+PATIENCE = 5.0
+"""Seconds to wait for another process that changes the file."""
+_KEYS = ("tool", "server", "command", "path", "host", "arguments")
+"""What a standing answer may be about: the keys of a scope."""
+_HEADER = "# Standing answers that were given for good. `holdfast grants` lists and revokes them.\n"
+
+
+def load_saved(file: Path) -> LoadedFile:
+    """The answers in a file, or what is wrong with it. No file holds none."""
+    if not os.path.lexists(file):
+        return load_file(Content(file), Tier.USER)
+    return _loaded(read(file))
+
+
+def save(file: Path, grant: Grant | Rule) -> str:
+    """Add an answer, once however often it is saved; its name. BadInput when it, or the file, is not fit for that."""
+    rule = grant if isinstance(grant, Rule) else rule_for(grant)
+    with _locked(file):
+        loaded = _sound(load_saved(file))
+        rules = [entry.rule for entry in loaded.entries]
+        if there := next((one for one in rules if _is_as_good(one, rule)), None):
+            return there.name or ""
+        if other := next((one for one in rules if one.name == rule.name or _is_opposite(one, rule)), None):
+            raise BadInput(f"{visible(str(file))}: {other.name!r} is in the way: revoke it first")
+        before = loaded.document.text or _HEADER
+        _replace(file, f"{before.rstrip()}\n\n{toml_of(rule)}")
+    return rule.name or ""
+
+
+def remove(file: Path, name: str) -> Rule:
+    """Take an answer out. BadInput when there is none of this name, or the file is not fit for that."""
+    with _locked(file):
+        loaded = _sound(load_saved(file))
+        entries = loaded.entries
+        place = next((at for at, entry in enumerate(entries) if entry.rule.name == name), None)
+        if place is None:
+            raise BadInput(f"{visible(str(file))}: no answer is called {shorten(name, 100)!r}")
+        lines = loaded.document.text.split("\n")
+        end = entries[place + 1].line - 1 if place + 1 < len(entries) else len(lines)
+        text = "\n".join([*lines[: entries[place].line - 1], *lines[end:]])
+        left = [entry.rule for at, entry in enumerate(entries) if at != place]
+        if [entry.rule for entry in _loaded(Content(file, text.encode())).entries] != left:
+            where = f"{visible(str(file))}, line {entries[place].line}"
+            raise BadInput(f"{where}: the file was changed by hand: take {name!r} out by hand as well")
+        _replace(file, text)
+    return entries[place].rule
+
+
+def rule_for(grant: Grant) -> Rule:
+    """The rule that keeps a grant; BadInput when none can."""
+    decision = grant.decision
+    if grant.scope.digest is not None:
+        raise BadInput("this answer is about one call alone, and cannot be kept for good: choose a wider one")
+    if decision.uses is not None:
+        raise BadInput("an answer for a number of calls cannot be kept for good: leave out the number")
+    reason = f"given by {grant.by} on {grant.given_at:%Y-%m-%d} for {decision.approval_id}"
+    made = rule_of(grant.scope, allow=grant.allows, expires=decision.expires, reason=reason)
+    assert made  # it has no digest
+    name = canonical_digest([_conditions(made), made.decision, decision.expires and decision.expires.isoformat()])
+    return made.model_copy(update={"name": f"granted-{name[:8]}"})
+
+
+class _Seen(NamedTuple):
+    """By what a file is known to be the same."""
+
+    changed: int
+    size: int
+    inode: int
+
+
+class SavedGrants:
+    """The answers in a file, read again whenever it changed."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._seen: _Seen | None = None
+        self._answers = _Answers(())
+        self.problem: str | None = None
+        """Why none of the file's answers counts."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All of them, expired ones too."""
+        self._read()
+        return self._answers.rules
+
+    def covering(self, call: Subject | Facts, now: datetime) -> Rule | None:
+        """The answer to a call: the first that refuses it, else the first that allows it."""
+        self._read()
+        return self._answers.covering(Call(call), now)
+
+    def _read(self) -> None:
+        seen = _seen(self.file)
+        if seen == self._seen and seen is not None:
+            return
+        self._seen = seen
+        loaded = load_saved(self.file)
+        self.problem = complaint(self.file, loaded.problems) if loaded.problems else None
+        self._answers = _Answers(tuple(entry.rule for entry in loaded.entries))
+
+
+class _Answers:
+    """Rules that answer, found by their tools and programs."""
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self.rules = tuple(sorted(rules, key=lambda rule: rule.decision is not Answer.DENY))
+        self._index = Index(self.rules)
+        self._standing = tuple(map(Standing, self.rules))
+
+    def covering(self, call: Call, now: datetime) -> Rule | None:
+        """The first that answers, refusals before all others."""
+        if not self.rules or call.subject.kind is Kind.QUESTION:
+            return None
+        for place in self._index.candidates(call.facts):
+            rule = self.rules[place]
+            if (rule.expires is None or now < rule.expires) and self._standing[place].covers(call):
+                return rule
+        return None
+
+
+def _seen(file: Path) -> _Seen | None:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return _Seen(status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _loaded(content: Content) -> LoadedFile:
+    loaded = load_file(content, Tier.USER)
+    faults = tuple(Problem(entry.line, "", fault) for entry in loaded.entries for fault in _unfit(entry))
+    if not faults:
+        return loaded
+    document = type(loaded.document)(loaded.document.content, loaded.document.text, None, faults)
+    return LoadedFile(loaded.tier, document)
+
+
+def _unfit(entry: Entry) -> Iterator[str]:
+    rule = entry.rule
+    if rule.decision is Answer.ASK:
+        yield "a standing answer allows or denies: put the rule into a policy file"
+    if rule.name is None:
+        yield "a standing answer has a `name`, by which it is revoked"
+    for key in ("anything", "modes", "priority", *CONDITIONS):
+        if key in rule.model_fields_set and key not in _KEYS:
+            yield f"a standing answer knows no `{key}`: put the rule into a policy file"
+
+
+def _sound(loaded: LoadedFile) -> LoadedFile:
+    if loaded.problems:
+        raise BadInput(complaint(loaded.document.content.file, loaded.problems))
+    return loaded
+
+
+def _is_as_good(there: Rule, rule: Rule) -> bool:
+    """Does it say the same, and for as long?"""
+    lasts = there.expires is None or there.expires == rule.expires
+    return lasts and there.decision is rule.decision and _conditions(there) == _conditions(rule)
+
+
+def _is_opposite(there: Rule, rule: Rule) -> bool:
+    return there.expires is None and there.decision is not rule.decision and _conditions(there) == _conditions(rule)
+
+
+def _conditions(rule: Rule) -> object:
+    return rule.model_dump(mode="json", include=set(_KEYS), exclude_none=True)
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """One process at a time. The lock is a file beside it, since the file itself is replaced."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise BadInput(f"{visible(str(file))} cannot be written: {error.strerror or error}") from None
+    try:
+        _wait(lambda: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB), file)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _wait(attempt: Callable[[], None], file: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return attempt()
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise BadInput(f"{visible(str(file))} is being changed by another process: try again") from None
+            time.sleep(0.01)
+
+
+def _replace(file: Path, text: str) -> None:
+    """Whole or not at all, and only with what can be read again."""
+    data = text.encode()
+    if len(data) > LIMIT:
+        raise BadInput(f"{visible(str(file))} is full: revoke answers that nobody needs")
+    _sound(_loaded(Content(file, data)))
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+        try:
+            with open(descriptor, "wb") as opened:
+                opened.write(data)
+                opened.flush()
+                os.fsync(descriptor)
+            os.replace(name, file)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise
+    except OSError as error:
+        raise BadInput(f"{visible(str(file))} cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,140 @@
+"""What is said of a prepared call: by the policy, by hooks that want a person to look, by standing answers.
+
+Each can tighten what came before. A standing answer takes the place of a question and lifts no denial (S24, S29).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from holdfast.activities.answering import answer_to
+from holdfast.activities.catalogue.registry import BUILT_IN, Entry
+from holdfast.activities.covering import counts, keyed, wanted
+from holdfast.activities.hooks.results import Phase
+from holdfast.activities.policy.commands import as_understood
+from holdfast.activities.policy.deciding import Policy, Ruling
+from holdfast.activities.policy.granting import answerable
+from holdfast.activities.policy.rules import Answer
+from holdfast.activities.policy.saved import SavedGrants
+from holdfast.activities.policy.subjects import Subject
+from holdfast.activities.preparing import (
+    Prepared,
+    asked_anyway,
+    asked_for,
+    prepare,
+    sooner,
+    subject_in,
+    verdict_of,
+    with_reach,
+)
+from holdfast.approvers import Approver
+from holdfast.decisions import Standing
+from holdfast.grants import Grant
+from holdfast.modes import Mode
+from holdfast.outcomes import Needs
+from holdfast.verdicts import Allow, Ask, Deny, Verdict
+
+NOBODY = "This call needs a person's approval, and in this turn nobody can be asked."
+UNREADABLE = "The standing answers that were kept cannot be read, and one of them may refuse this."
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What of its turn a call is judged by."""
+
+    seen: Mapping[str, str] = field(default_factory=dict)
+    """Files as the turn last read or wrote them, by their digests."""
+    mode: Mode = Mode.DEFAULT
+    interactive: bool = True
+    grants: tuple[Grant, ...] = ()
+    """Those that `Rulings.admitted` let through."""
+    tainted: bool = False
+    requester: str | None = None
+    approval_seconds: float | None = None
+    turn_id: str = ""
+    call_id: str = ""
+    phase: Phase = "validate"
+
+
+class Rulings:
+    """One worker's rules, approvers and kept answers."""
+
+    def __init__(
+        self, policy: Policy, workspace: Path, approvers: tuple[Approver, ...] = (), saved: SavedGrants | None = None
+    ) -> None:
+        self.policy = policy
+        self.approvers = approvers
+        self._workspace = workspace
+        self._saved = saved
+
+    def admitted(self, grants: tuple[Grant, ...], turn_id: str) -> tuple[Grant, ...]:
+        """Those that were given in this turn, by somebody whose word counts: once for all calls of a batch."""
+        of, now = Standing(turn_id, self.approvers), datetime.now(UTC)
+        return tuple(grant for grant in grants if counts(grant, of, now))
+
+    async def on(
+        self, entry: Entry, prepared: Prepared, of: Circumstances, asks: tuple[str, ...] = (), *, again: bool = False
+    ) -> tuple[Verdict, Prepared]:
+        """The verdict, and the call as it would run. `asks` are hooks' reasons; `again`: somebody changed it."""
+        subject = subject_in(self._workspace, prepared, tainted=of.tainted)
+        prepared = with_reach(prepared, subject)
+        ruling = self.policy.rule_on(subject, of.mode)
+        if ruling and ruling.decision is Answer.ALLOW and not ruling.anything:
+            plain = await self._as_understood(entry, prepared, subject)
+            ruling, prepared = (ruling, plain) if plain else (None, prepared)
+        if self._saved and getattr(self._saved, "uncertain", False):
+            asks = (*asks, UNREADABLE)
+        verdict = verdict_of(prepared, ruling, subject)
+        if asks or again:
+            verdict = asked_for(verdict, prepared, asks)
+        if not isinstance(verdict, Deny):
+            may = answerable(ruling) and not asks and not again
+            verdict, prepared = await self._answered(entry, prepared, subject, verdict, of, may=may)
+        if isinstance(verdict, Ask):
+            verdict = self._in_time(verdict, ruling, of, only_deny=bool(asks or again))
+        return verdict, prepared
+
+    def _in_time(self, verdict: Ask, ruling: Ruling | None, of: Circumstances, *, only_deny: bool) -> Ask | Deny:
+        """With the deadline of the rule or the turn. Signed words cannot be had from a clock: where they count, and
+        where a hook or a change wants somebody to look, a deadline only denies."""
+        if not of.interactive:
+            return Deny(rule=verdict.rule, message=NOBODY)
+        deadline = sooner(ruling.deadline if ruling else None, of.approval_seconds)
+        if deadline and (only_deny or keyed(self.approvers)):
+            deadline = deadline.model_copy(update={"default": "deny"})
+        return verdict.model_copy(
+            update={"confirmation": verdict.confirmation.model_copy(update={"deadline": deadline})}
+        )
+
+    async def _as_understood(self, entry: Entry, prepared: Prepared, subject: Subject) -> Prepared | None:
+        """What runs unasked runs as it was understood (S30). None for a command that is more than a plain chain."""
+        if subject.command is None:
+            return prepared
+        understood = as_understood(subject.command)
+        if understood == subject.command:
+            return prepared
+        if understood is None or entry.source != BUILT_IN:
+            return None  # only our own shell is known to run what it is given
+        plain = await prepare(entry, {**prepared.bound.arguments, "command": understood}, self._workspace)
+        return with_reach(plain.rewritten_as(prepared.bound), subject)
+
+    async def _answered(
+        self, entry: Entry, prepared: Prepared, subject: Subject, verdict: Verdict, of: Circumstances, *, may: bool
+    ) -> tuple[Verdict, Prepared]:
+        """What a standing answer makes of it: a refusal always counts, a grant where it `may`."""
+        shown = verdict.confirmation if isinstance(verdict, Ask) else asked_anyway(prepared)
+        standing = Standing(of.turn_id, self.approvers, of.requester)
+        grants = [grant for grant in of.grants if wanted(grant, shown, standing)]
+        answer = answer_to(subject, prepared.bound.digest, grants, self._saved, datetime.now(UTC))
+        if answer is None or shown.kind == "question":
+            return verdict, prepared
+        if not answer.allows:
+            return Deny(rule=answer.rule, message=answer.message, actor=answer.actor), prepared
+        anybodys = shown.needs == Needs() or answer.actor.kind == "person"
+        plain = prepared if answer.exact else await self._as_understood(entry, prepared, subject)
+        if isinstance(verdict, Allow) or not may or not anybodys or plain is None:
+            return verdict, prepared
+        return Allow(rule=answer.rule, bound=plain.bound, actor=answer.actor, grant=answer.grant), plain

@@ -1,0 +1,131 @@
+"""Which decisions count (S22). Pure: a decision, the call it is about, and what the turn knows of who may decide."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdfast.approvals import ApprovalId, Confirmation, Decision
+from holdfast.approvers import Approver
+from holdfast.batches import Batch
+from holdfast.calls import Call, Status
+from holdfast.errors import BadInput, DecisionRefused
+from holdfast.outcomes import PROCEEDS, Offer, Outcome
+from holdfast.signing import check_signed, roles_of
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a turn knows of who may decide."""
+
+    turn_id: str
+    approvers: Collection[Approver] = ()
+    requester: str | None = None
+
+
+def check_decision(batch: Batch, decision: Decision, of: Standing, now: datetime) -> Call:
+    """The call a decision is for, or DecisionRefused with the reason. Changes nothing."""
+    call = _meant(batch, decision, of.turn_id)
+    check_signed(decision, of.approvers, now)
+    shown = call.confirmation or Confirmation(kind="info", title=call.tool)
+    _check_person(call, shown, decision, of)
+    if decision.outcome is Outcome.RESPOND and not decision.content:
+        raise DecisionRefused("no_content", "to respond in the tool's place, give the response as `content`")
+    if shown.kind == "question":
+        _check_answer(shown, decision)
+    if decision.changes:
+        _check_change(shown, decision)
+    if decision.stands:
+        offered(shown, decision)
+    return call
+
+
+def offered(shown: Confirmation, decision: Decision) -> Offer:
+    """The standing answer that a decision gives, as it was offered; DecisionRefused when it was not."""
+    refusing = decision.outcome is Outcome.CANCEL
+    fitting = [offer for offer in shown.offers if refusing or offer.outcome is decision.outcome]
+    if decision.scope is not None:
+        fitting = [offer for offer in fitting if offer.scope == decision.scope]
+    if not fitting:
+        known = ", ".join(dict.fromkeys(f"`{offer.outcome.value}`" for offer in shown.offers)) or "none"
+        raise DecisionRefused(
+            "not_offered", f"this approval offers no such standing answer (it offers: {known}): decide for once"
+        )
+    return fitting[0]
+
+
+def _meant(batch: Batch, decision: Decision, turn_id: str) -> Call:
+    approval = _parse(decision.approval_id)
+    call = batch.get(approval.call) if approval.turn == turn_id else None
+    if call is None:
+        raise DecisionRefused("unknown_approval", f"nothing here is called {decision.approval_id!r}")
+    if call.status is not Status.AWAITING_APPROVAL:
+        raise DecisionRefused("not_waiting", f"call {call.id!r} does not wait for a decision: it is {call.status}")
+    if approval.revision > call.revision:
+        raise DecisionRefused("unknown_approval", f"call {call.id!r} was asked about {call.revision} times only")
+    if approval.revision != call.revision:
+        raise DecisionRefused(
+            "old_revision",
+            f"approval {decision.approval_id!r} was replaced; look at revision {call.revision} and decide on that",
+        )
+    if call.bound is None or decision.digest != call.bound.digest:
+        raise DecisionRefused(
+            "other_digest", f"the decision names another digest than approval {decision.approval_id!r} carries"
+        )
+    if call.changing:
+        who = call.changing.by or "somebody"
+        raise DecisionRefused("being_changed", f"{who} has just changed call {call.id!r}: look at it again")
+    return call
+
+
+def _check_person(call: Call, shown: Confirmation, decision: Decision, of: Standing) -> None:
+    """Is it for this person to say? Anybody may refuse."""
+    if decision.outcome is Outcome.CANCEL and not decision.remember:
+        return
+    check_needs(shown, decision, of)
+    if decision.outcome in PROCEEDS and same_name(decision.by) in {same_name(each.by) for each in call.approvals}:
+        raise DecisionRefused("already_approved", f"{decision.by!r} has approved this already: somebody else must")
+
+
+def check_needs(shown: Confirmation, decision: Decision, of: Standing) -> None:
+    """DecisionRefused when a rule wants somebody else's word."""
+    needs, who = shown.needs, decision.by
+    if needs != type(needs)() and not who:
+        raise DecisionRefused("nameless", "a rule says who may decide on this: say who you are with `by`")
+    if needs != type(needs)() and of.approvers and not any(one.name == who for one in of.approvers):
+        raise DecisionRefused("unknown_approver", f"a rule says who may decide on this, and {who!r} is no approver")
+    if needs.role and needs.role not in roles_of(who, of.approvers):
+        raise DecisionRefused("wrong_role", f"a rule wants somebody with the role {needs.role!r}, and {who!r} is not")
+    if needs.not_requester and of.requester is None:
+        raise DecisionRefused("no_requester", "a rule wants somebody other than who started this turn: nobody said who")
+    if needs.not_requester and same_name(who) == same_name(of.requester):
+        raise DecisionRefused("own_turn", f"a rule wants somebody other than {who!r}, who started this turn")
+
+
+def same_name(name: str | None) -> str:
+    """What two spellings of one name have in common."""
+    return " ".join(unicodedata.normalize("NFKC", name or "").casefold().split())
+
+
+def _check_answer(shown: Confirmation, decision: Decision) -> None:
+    """A question wants an answer, and one of its options when it takes no other."""
+    if decision.outcome not in (Outcome.RESPOND, Outcome.CANCEL):
+        raise DecisionRefused("needs_answer", "this is a question: it wants `respond`, with the answer as `content`")
+    if decision.outcome is Outcome.RESPOND and not shown.other and decision.content not in shown.options:
+        raise DecisionRefused("not_an_option", f"the answer must be one of: {', '.join(map(repr, shown.options))}")
+
+
+def _check_change(shown: Confirmation, decision: Decision) -> None:
+    if decision.content is not None and shown.edits is None:
+        raise DecisionRefused("not_editable", "this tool has no text to be edited: give other `arguments` instead")
+    if decision.outcome is Outcome.PROCEED_ONCE and shown.needs.approvals > 1:
+        raise DecisionRefused("needs_others", "others must see what you changed: use `modify`, then approve")
+
+
+def _parse(approval_id: str) -> ApprovalId:
+    try:
+        return ApprovalId.parse(approval_id)
+    except BadInput as error:
+        raise DecisionRefused("unknown_approval", str(error)) from error

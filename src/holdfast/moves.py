@@ -1,0 +1,236 @@
+"""The moves of one call: what verdicts, outcomes, decisions, deadlines and stops make of it.
+
+Each function takes a call and gives the call after it, by a move of the table in `calls.py`. Whether a move is due is
+for `batches.py` and `decisions.py` to say. `now` is handed in.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, assert_never
+
+from holdfast.actors import Actor
+from holdfast.approvals import Decision
+from holdfast.calls import Call, Status
+from holdfast.content import CallError, Part, Response, TextPart
+from holdfast.differing import told_changes
+from holdfast.outcomes import Needs, Outcome
+from holdfast.verdicts import (
+    Allow,
+    Ask,
+    CallOutcome,
+    Deny,
+    Failed,
+    Finished,
+    Lost,
+    Reconsider,
+    Reject,
+    Stopped,
+    Verdict,
+)
+
+RUNTIME = Actor(kind="runtime", name="deadline")
+
+
+def take_verdict(call: Call, verdict: Verdict, now: datetime) -> Call:
+    """After validation."""
+    match verdict:
+        case Allow():
+            found = _judged(call, verdict)
+            return found.to(Status.SCHEDULED, grant=verdict.grant, actor=_actor(verdict))
+        case Ask():
+            return _ask(_judged(call, verdict), verdict, now)
+        case Deny():
+            call = call.model_copy(update={"rule": verdict.rule, "actor": _actor(verdict)})
+            if verdict.actor and verdict.actor.kind == "person":
+                return cancel(call, "refused", verdict.message, now)
+            return end(call, Status.ERROR, now, error=CallError(type="denied", message=verdict.message))
+        case Reject():
+            return end(call, Status.ERROR, now, error=verdict.error)
+    assert_never(verdict)
+
+
+def reconsider(call: Call, verdict: Verdict, now: datetime) -> Call:
+    """After a grant, a mode or a revocation changed what holds. What is asked about all the same stays as it was.
+
+    So does what could not be judged: it was fit to be asked about, and is judged again before it runs.
+    """
+    asked = call.status is Status.AWAITING_APPROVAL
+    same = call.bound is not None and isinstance(verdict, Ask) and verdict.bound.digest == call.bound.digest
+    if isinstance(verdict, Reject) or (asked and same):
+        return call
+    if isinstance(verdict, Allow) and not asked:
+        return _judged(call, verdict).model_copy(update={"grant": verdict.grant, "actor": _actor(verdict)})
+    return take_verdict(call, verdict, now)
+
+
+def take_decision(call: Call, decision: Decision, now: datetime) -> Call:
+    """After a person's decision that counts. One that changes the call is kept until validation has seen the change."""
+    if decision.changes:
+        return call.model_copy(update={"changing": decision, "problem": None})
+    who = decision.by or "somebody"
+    call = call.model_copy(update={"decision": decision, "actor": Actor(kind="person", name=who), "editing": None})
+    match decision.outcome:
+        case Outcome.RESPOND:
+            return end(call, Status.SUCCESS, now, parts=(TextPart(text=decision.content or ""),))
+        case Outcome.CANCEL:
+            note = f": {decision.note}" if decision.note else ""
+            return cancel(call, "refused", f"Refused by {who}{note}", now)
+    approvals = (*call.approvals, decision)
+    if call.confirmation and len(approvals) < call.confirmation.needs.approvals:
+        return call.model_copy(update={"approvals": approvals})
+    return call.to(Status.SCHEDULED, approvals=approvals)
+
+
+def take_change(call: Call, verdict: Verdict, now: datetime) -> Call:
+    """After validation has seen what a person made of the arguments (S25). What cannot be so leaves it as it was."""
+    decision = call.changing
+    assert decision, "only a call that is being changed gets here"
+    assert call.bound, "only a call that was validated is changed"
+    if isinstance(verdict, Deny | Reject):
+        problem = verdict.error.message if isinstance(verdict, Reject) else verdict.message
+        return call.model_copy(update={"changing": None, "problem": problem})
+    shown = call.bound.arguments
+    changed = call.model_copy(
+        update={
+            "bound": verdict.bound,
+            "rule": verdict.rule,
+            "changing": None,
+            "problem": None,
+            "editing": None,
+            "original": call.original if call.original is not None else shown,
+            "changed_by": tuple(dict.fromkeys((*call.changed_by, decision.by or "somebody"))),
+        }
+    )
+    if isinstance(verdict, Ask) and (decision.outcome is Outcome.MODIFY or _wants_more(verdict)):
+        return _ask(changed, verdict, now)
+    if decision.outcome is Outcome.MODIFY:
+        return changed.to(Status.SCHEDULED, actor=_actor(verdict))
+    if isinstance(verdict, Ask):
+        changed = changed.model_copy(update={"confirmation": verdict.confirmation})
+    actor = Actor(kind="person", name=decision.by or "somebody")
+    return changed.to(Status.SCHEDULED, decision=decision, approvals=(decision,), shown=shown, actor=actor)
+
+
+def _wants_more(verdict: Ask) -> bool:
+    """Is the word of whoever changed it not enough: a rule wants others', or a hook made something else of it?"""
+    return verdict.confirmation.needs != Needs() or bool(verdict.bound.rewritten_by)
+
+
+def expire(call: Call, now: datetime) -> Call:
+    """After its deadline passed: its default holds, by the runtime (S28)."""
+    deadline = call.confirmation.deadline if call.confirmation else None
+    call = call.model_copy(update={"actor": RUNTIME, "expired": True, "changing": None, "editing": None})
+    if deadline and deadline.default == "allow":
+        return call.to(Status.SCHEDULED)
+    error = CallError(type="expired", message="Nobody answered before the deadline, so the call was not run")
+    return end(call, Status.ERROR, now, error=error)
+
+
+def take_outcome(call: Call, outcome: CallOutcome, now: datetime) -> Call:
+    """After its activity answered."""
+    match outcome:
+        case Finished(result=result):
+            return end(call, Status.SUCCESS, now, parts=result.parts, display=result.display)
+        case Stopped():
+            reason = ". ".join(filter(None, (call.stopping, outcome.reason))) or "The call was stopped"
+            return cancel(call, "cancelled", reason, now, outcome.parts)
+        case Failed() if call.stopping:
+            return cancel(call, "cancelled", call.stopping, now, outcome.parts)
+        case Failed():
+            return end(call, Status.ERROR, now, parts=outcome.parts, error=outcome.error)
+        case Lost() if call.stopping:
+            reason = f"{call.stopping}; its worker was lost before it answered, so it may have taken effect"
+            return cancel(call, "cancelled", reason, now, outcome.parts)
+        case Lost():
+            kind = "worker_lost" if outcome.repeatable else "outcome_unknown"
+            error = CallError(type=kind, message=outcome.message)
+            return end(call, Status.ERROR, now, parts=outcome.parts, error=error)
+        case Reconsider() if call.stopping:
+            return cancel(call, "cancelled", call.stopping, now)
+        case Reconsider(verdict=Allow()):
+            error = CallError(type="not_covered", message="The worker refused to run a call it would itself allow")
+            return end(call, Status.ERROR, now, error=error)
+        case Reconsider():
+            return take_verdict(call, outcome.verdict, now)
+    assert_never(outcome)
+
+
+def stop(call: Call, reason: str, now: datetime) -> Call:
+    """After a stop: what has not begun is cancelled at once; what runs is marked, and ends by itself."""
+    if call.terminal:
+        return call
+    if call.status is Status.EXECUTING:
+        return call if call.stopping else call.model_copy(update={"stopping": reason})
+    return cancel(call, "cancelled", reason, now)
+
+
+def end(
+    call: Call,
+    status: Status,
+    now: datetime,
+    *,
+    parts: tuple[Part, ...] = (),
+    display: str | None = None,
+    error: CallError | None = None,
+) -> Call:
+    """Ended, with its one response."""
+    response = Response.model_validate(
+        {
+            "call_id": call.id,
+            "model_id": call.request.id,
+            "tool": call.tool,
+            "status": status.value,
+            "parts": parts,
+            "display": display,
+            "error": error,
+            "note": _told(call),
+        }
+    )
+    return call.to(status, ended_at=now, response=response, stopping=None, changing=None, editing=None)
+
+
+def cancel(call: Call, kind: str, reason: str, now: datetime, parts: tuple[Part, ...] = ()) -> Call:
+    """Ended as cancelled; what it would have changed stays in the response (S26)."""
+    diff = call.confirmation.diff if call.confirmation else None
+    return end(call, Status.CANCELLED, now, parts=parts, display=diff, error=CallError(type=kind, message=reason))
+
+
+def _judged(call: Call, verdict: Allow | Ask) -> Call:
+    """With what it is now bound to. What hooks once rewrote stays known, though there is nothing more to rewrite."""
+    bound, before = verdict.bound, call.bound
+    if before and before.rewritten_by and not bound.rewritten_by:
+        bound = bound.model_copy(update={"given": before.given, "rewritten_by": before.rewritten_by})
+    return call.model_copy(update={"bound": bound, "rule": verdict.rule})
+
+
+def _ask(call: Call, verdict: Ask, now: datetime) -> Call:
+    """Ask anew: nothing that was said before counts."""
+    deadline = verdict.confirmation.deadline
+    fresh: dict[str, Any] = {"decision": None, "approvals": (), "grant": None, "actor": None, "shown": None}
+    return call.to(
+        Status.AWAITING_APPROVAL,
+        confirmation=verdict.confirmation,
+        revision=call.revision + 1,
+        deadline_at=now + timedelta(seconds=deadline.seconds) if deadline else None,
+        warned=False,
+        expired=False,
+        **fresh,
+    )
+
+
+def _actor(verdict: Allow | Ask | Deny) -> Actor:
+    return verdict.actor or Actor(kind="policy", name=verdict.rule)
+
+
+def _told(call: Call) -> str | None:
+    """What people and hooks changed, for the model: it must not believe that its own arguments ran."""
+    bound = call.bound
+    if bound is None:
+        return None
+    hooks = [f"the hook {name!r}" for name in bound.rewritten_by]
+    before = call.original if call.original is not None else bound.given
+    changes = told_changes(before, bound.arguments) if before is not None else ""
+    return (
+        f"{' and '.join([*call.changed_by, *hooks])} changed the arguments of this call: {changes}" if changes else None
+    )

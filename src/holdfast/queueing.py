@@ -1,0 +1,130 @@
+"""The batches of one turn and what became of them: queued, at work, done; and the events that tell of it.
+
+Every change of a call goes through here, so every change is an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from holdfast.batches import Batch, new_batch, stopped, withdrawn
+from holdfast.calls import Call, CallRequest
+from holdfast.errors import RequestRefused
+from holdfast.events import Event, EventPage, call_changes
+from holdfast.turns import BatchResult, TurnStatus, batch_result
+
+EVENTS_PER_PAGE = 500
+
+
+class Queueing:
+    """Batches in order. `changed` is set by whatever changes them, and cleared by whoever waits for that."""
+
+    def __init__(self, turn_id: str, clock: Callable[[], datetime]) -> None:
+        self.turn_id = turn_id
+        self.queue: list[Batch] = []
+        self.active: Batch | None = None
+        self.done: list[Batch] = []
+        self.events: list[Event] = []
+        self.stop: tuple[TurnStatus, str] | None = None
+        self.over = False
+        self.changed = False
+        self._clock = clock
+        self._batches = 0
+
+    @property
+    def work(self) -> Batch:
+        """The batch at work."""
+        assert self.active is not None, "no batch is at work"
+        return self.active
+
+    def enqueue(self, requests: tuple[CallRequest, ...]) -> Batch:
+        """Queue a batch."""
+        self._batches += 1
+        batch = new_batch(f"b{self._batches}", requests, self._clock())
+        self.queue.append(batch)
+        self._emit(kind="batch", batch=batch.id, of=len(batch.calls), after="queued")
+        self._write_changes(None, batch)
+        return batch
+
+    def activate(self) -> Batch:
+        """Take the next batch of the queue to work."""
+        self.active = self.queue.pop(0)
+        self._emit(kind="batch", batch=self.active.id, of=len(self.active.calls), after="active")
+        return self.active
+
+    def change(self, batch: Batch) -> None:
+        """Replace the batch at work by what became of it."""
+        self._write_changes(self.active, batch)
+        self.active = batch
+
+    def retire(self) -> None:
+        """Put the finished batch at work aside; a model will read its responses."""
+        batch, self.active = self.work, None
+        self._close(batch)
+
+    def queued(self, batch_id: str) -> Batch:
+        """The queued batch with this id, or RequestRefused."""
+        batch = next((batch for batch in self.queue if batch.id == batch_id), None)
+        if batch is None:
+            raise RequestRefused("not_queued", f"no queued batch is called {batch_id!r}: it has started, or never was")
+        return batch
+
+    def withdraw(self, batch_id: str) -> BatchResult:
+        """Take a queued batch back (S14)."""
+        batch = self.queued(batch_id)
+        self.queue.remove(batch)
+        self._close_unstarted(batch, withdrawn(batch, self._clock()))
+        return batch_result(self.done[-1], "withdrawn")
+
+    def stop_call(self, call_id: str, reason: str | None) -> None:
+        """Stop one call; its siblings go on."""
+        self.change(stopped(self.work, reason or "The call was cancelled", self._clock(), only={call_id}))
+
+    def stop_batch(self, reason: str | None) -> None:
+        """Stop every call of the batch at work; the turn goes on."""
+        self.change(stopped(self.work, reason or "The batch was cancelled", self._clock()))
+
+    def stop_turn(self, status: TurnStatus, reason: str) -> None:
+        """Stop everything. The first reason stands."""
+        self.stop = self.stop or (status, reason)
+        if self.active:
+            self.change(stopped(self.active, self.stop[1], self._clock()))
+        self.changed = True
+
+    def page(self, after: int) -> EventPage:
+        """The events after a sequence number, oldest first."""
+        start = max(0, after)
+        found = self.events[start : start + EVENTS_PER_PAGE]
+        more = start + len(found) < len(self.events)
+        return EventPage(events=tuple(found), more=more, finished=self.over and not more)
+
+    def find_call(self, call_id: str) -> Call | None:
+        """The whole record of one call, wherever it is."""
+        batches = [*self.done, *([self.active] if self.active else []), *self.queue]
+        return next((call for batch in batches if (call := batch.get(call_id))), None)
+
+    def results(self) -> tuple[BatchResult, ...]:
+        """Every batch with the responses it has, in order of submission."""
+        known = [batch_result(batch, "done") for batch in self.done]
+        known += [batch_result(self.active, "active")] if self.active else []
+        known += [batch_result(batch, "queued") for batch in self.queue]
+        return tuple(sorted(known, key=lambda result: int(result.id.removeprefix("b"))))
+
+    def _close_unstarted(self, before: Batch, after: Batch) -> None:
+        self._write_changes(before, after)
+        self._close(after)
+
+    def _close(self, batch: Batch) -> None:
+        self.done.append(batch)
+        after = "withdrawn" if batch.withdrawn else "done"
+        self._emit(kind="batch", batch=batch.id, of=len(batch.calls), after=after)
+
+    def _write_changes(self, before: Batch | None, after: Batch) -> None:
+        for change in call_changes(self.turn_id, before, after):
+            self._emit(**change)
+
+    def _emit(self, **fields: Any) -> None:
+        self.events.append(Event(seq=len(self.events) + 1, at=self._clock(), **fields))
+        self.changed = True

@@ -1,0 +1,168 @@
+"""The kinds of values that stand in `holdfast.toml`, each with what is wrong with it in words."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+)
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_OURS = ("TEMPORAL_", "HOLDFAST_")
+_QUEUE_LIMIT = 1_000
+"""Temporal's own."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _written(text: str) -> str:
+    """Text that a program can be given."""
+    if "\0" in text:
+        raise ValueError("holds a NUL character")
+    return text
+
+
+def _filled(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text
+
+
+def some(values: tuple[T, ...]) -> tuple[T, ...]:
+    """At least one."""
+    if not values:
+        raise ValueError("is empty")
+    return values
+
+
+def queue_name(text: str) -> str:
+    """A name that Temporal takes."""
+    if len(text) > _QUEUE_LIMIT:
+        raise ValueError(f"is over {_QUEUE_LIMIT:,} characters")
+    return text
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError("must be 1 to 40 letters, digits, `_` or `-`")
+    return text
+
+
+def person(text: str) -> str:
+    """Decisions are recorded under it, so it must be seen for what it is."""
+    if not text.isprintable() or text != text.strip() or not 0 < len(text) <= 200:
+        raise ValueError("must be 1 to 200 characters that show, without spaces around them")
+    return text
+
+
+def public_key(text: str) -> str:
+    """The public half of an Ed25519 key."""
+    from holdfast.signing import key_id  # it brings cryptography along, which few files need
+
+    key_id(text)
+    return text
+
+
+def _variable(text: str) -> str:
+    if not _VARIABLE.fullmatch(text):
+        raise ValueError("is not the name of an environment variable: letters, digits and `_`, no digit first")
+    return text
+
+
+def _not_ours(text: str) -> str:
+    if text.upper().startswith(_OURS):
+        raise ValueError("is not for commands: TEMPORAL_… and HOLDFAST_… are kept from them")
+    return text
+
+
+def reference(text: str) -> str:
+    """`module:name`."""
+    module, colon, name = text.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+        raise ValueError("must be `module:name`, as in `my_package.tools:tools`")
+    return text
+
+
+def _words(value: object) -> object:
+    """One string is split as a shell would; what follows checks the words."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise ValueError(f"cannot be split into words: {str(error).lower()}") from None
+
+
+def _program(words: tuple[str, ...]) -> tuple[str, ...]:
+    if not words or not words[0].strip():
+        raise ValueError("is empty: it names no program")
+    return words
+
+
+def _place(value: object, info: ValidationInfo) -> object:
+    """A path from the file's folder, with ~ for a home."""
+    if not isinstance(value, str):
+        return value
+    folder = info.context["folder"] if info.context else Path()
+    try:
+        return Path(folder, Path(_filled(_written(value))).expanduser())
+    except RuntimeError:
+        raise ValueError("names a home folder that nobody has") from None
+
+
+def destination(text: str) -> str:
+    """A network, or a host with or without a port."""
+    from holdfast.activities.web.addresses import AddressRules  # it brings an HTTP client along, which few files need
+
+    try:
+        AddressRules(allow=(text,))
+    except ValidationError:
+        raise ValueError("must be a host, host:port, or a network as 10.0.0.0/8") from None
+    return text
+
+
+def host_name(text: str) -> str:
+    """A name or an address, without a port."""
+    if len(text) > 255 or not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*", text):
+        raise ValueError("must be the name or the address of a host, without a port")
+    return text
+
+
+def glob(text: str) -> str:
+    """A pattern for names of tools."""
+    from holdfast.activities.policy.globs import Glob  # only here, as above
+
+    Glob(text)
+    return text
+
+
+Flag = Annotated[bool, Field(strict=True)]
+Word = Annotated[str, AfterValidator(_written)]
+Filled = Annotated[Word, AfterValidator(_filled)]
+Name = Annotated[str, AfterValidator(_name)]
+Variable = Annotated[str, AfterValidator(_variable)]
+Command = Annotated[tuple[Word, ...], BeforeValidator(_words), AfterValidator(_program)]
+Environment = Mapping[Annotated[Variable, AfterValidator(_not_ours)], Word]
+Place = Annotated[Path, BeforeValidator(_place)]
+Limit = Annotated[float, Field(strict=True, ge=1, le=3_600)]
+"""Seconds of one run."""
+
+
+def unique(name: str, table: str, info: ValidationInfo) -> str:
+    """A name that no other entry of the table has."""
+    if info.context:
+        taken = info.context["names"].setdefault(table, set())
+        if name in taken:
+            raise ValueError(f"is taken: another [[{table}]] is called {name!r}")
+        taken.add(name)
+    return name

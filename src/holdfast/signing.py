@@ -1,0 +1,160 @@
+"""Signed decisions: the bytes that a signature is over, and whether one counts (S22).
+
+Ed25519 over a decision as JSON, whole: whoever changes a field breaks the signature. docs/approvers.md gives the format
+for others to follow. Pure: where keys are kept is in `keys`, and when a decision is checked is for its takers to say.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from holdfast.approvals import Decision
+from holdfast.approvers import Approver
+from holdfast.content import shorten
+from holdfast.errors import DecisionRefused
+
+PREFIX = b"holdfast-decision-v1\n"
+"""Nothing else that a key signs begins like this."""
+KIND = "ed25519:"
+_FIELD = 2**255 - 19
+_EIGHTH = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_WEAK = frozenset({0, 1, _FIELD - 1, _EIGHTH, _FIELD - _EIGHTH})
+"""Heights of the curve's points of small order. As a key, anybody can sign for one, and zeros make one."""
+
+
+with suppress(InvalidSignature):
+    # The library imports its exception when it first raises it. In a workflow, whose sandbox imports everything anew,
+    # that would abort the process: whoever sends a bad signature could end workers. So it is raised here, once.
+    Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key().verify(bytes(64), b"")
+
+
+class _Key(NamedTuple):
+    id: str
+    public: Ed25519PublicKey
+
+
+def signed_text(decision: Decision) -> bytes:
+    """What a signature is over: every field but the signature itself, save those that have their default.
+
+    So a field that decisions learn later leaves old signatures as they are. ValueError for what JSON cannot say.
+    """
+    said = decision.model_dump(exclude={"signature"}, exclude_defaults=True)
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_moment)
+    return PREFIX + text.encode()
+
+
+def sign(decision: Decision, private_key: Ed25519PrivateKey) -> Decision:
+    """The decision with this key's signature. ValueError for what JSON cannot say."""
+    signer = key_id(public_text(private_key.public_key()))
+    named = decision.model_copy(update={"signer": signer, "signature": None})
+    signature = base64.b64encode(private_key.sign(signed_text(named))).decode()
+    return named.model_copy(update={"signature": signature})
+
+
+def public_text(key: Ed25519PublicKey) -> str:
+    """A public key as settings hold it."""
+    return KIND + base64.b64encode(key.public_bytes_raw()).decode()
+
+
+def key_id(public: str) -> str:
+    """What a decision calls the key that signed it. ValueError when it is no key."""
+    return hashlib.sha256(_public_bytes(public)).hexdigest()[:16]
+
+
+def check_signed(decision: Decision, approvers: Iterable[Approver], now: datetime) -> None:
+    """DecisionRefused, unless it is in time and, where anybody has a key, signed by whom it says it is from."""
+    known = tuple(approvers)
+    if any(approver.key is not None for approver in known):
+        _check_from(decision, _signer_of(decision, known), known)
+    if decision.expires is not None and now >= decision.expires:
+        raise DecisionRefused("expired_decision", f"this decision counted until {decision.expires}: decide again")
+
+
+def roles_of(by: str | None, approvers: Iterable[Approver]) -> frozenset[str]:
+    """The roles of whom a decision is from."""
+    return frozenset(role for approver in approvers if approver.name == by for role in approver.roles)
+
+
+def _signer_of(decision: Decision, approvers: tuple[Approver, ...]) -> Approver:
+    """Whose key made the signature, which is checked. What is cheap to see is looked at first."""
+    if decision.signature is None:
+        raise DecisionRefused("unsigned", "only signed decisions count here: set HOLDFAST_KEY to your key")
+    signature = _exact_bytes(decision.signature, 64)
+    if signature is None:
+        raise _bad("a signature is 64 bytes in base64")
+    for approver in approvers:
+        key = _key(approver.key) if approver.key else None
+        if key and key.id == decision.signer:
+            _verify(decision, signature, key)
+            return approver
+    named = shorten(repr(decision.signer), 80)
+    raise DecisionRefused("unknown_key", f"no approver has the key {named}: see [[approvers]] in the settings file")
+
+
+def _verify(decision: Decision, signature: bytes, key: _Key) -> None:
+    try:
+        key.public.verify(signature, signed_text(decision))
+    except InvalidSignature:
+        raise _bad("it is not this decision that was signed") from None
+    except (ValueError, OverflowError, RecursionError):
+        raise _bad("the decision holds what JSON cannot say, so nobody can have signed it") from None
+
+
+def _check_from(decision: Decision, signer: Approver, approvers: tuple[Approver, ...]) -> None:
+    by = shorten(repr(decision.by), 80)
+    if signer.vouches and not any(approver.name == decision.by for approver in approvers):
+        raise DecisionRefused("other_name", f"{signer.name!r} vouches for approvers only, and {by} is none")
+    if not signer.vouches and decision.by != signer.name:
+        raise DecisionRefused("other_name", f"the key is that of {signer.name!r} and the decision says `by` {by}")
+    if decision.stands and decision.scope is None:
+        raise DecisionRefused("scope_not_signed", "a signed standing answer names its `scope`: one that was offered")
+
+
+def _bad(why: str) -> DecisionRefused:
+    return DecisionRefused("bad_signature", f"the signature does not hold: {why}")
+
+
+@lru_cache(maxsize=1_000)
+def _key(public: str) -> _Key | None:
+    """None for what is no key: nobody can sign for that one."""
+    try:
+        return _Key(key_id(public), Ed25519PublicKey.from_public_bytes(_public_bytes(public)))
+    except ValueError:
+        return None
+
+
+def _public_bytes(public: str) -> bytes:
+    found = _exact_bytes(public.removeprefix(KIND), 32) if public.startswith(KIND) else None
+    if found is None:
+        raise ValueError(f"must be `{KIND}` and 32 bytes in base64, as `holdfast keys show` prints it")
+    if int.from_bytes(found, "little") % 2**255 % _FIELD in _WEAK:
+        raise ValueError("is a key for which anybody can sign: make one with `holdfast keys create`")
+    return found
+
+
+def _exact_bytes(text: str, size: int) -> bytes | None:
+    """Bytes in base64 that can be written in no other way, so that one key or signature is one text."""
+    try:
+        found = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    return found if len(found) == size and base64.b64encode(found).decode() == text else None
+
+
+def _moment(value: object) -> str:
+    """A time: in UTC when its zone is known, always to the microsecond."""
+    if not isinstance(value, datetime):
+        raise ValueError(f"JSON cannot say {type(value).__name__}")
+    if value.tzinfo is None:
+        return value.isoformat(timespec="microseconds")
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

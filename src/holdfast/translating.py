@@ -1,0 +1,63 @@
+"""Temporal's failures in our words, for everything that talks to a turn from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from temporalio.client import (
+    WorkflowFailureError,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.errors import DecisionRefused, HoldfastError, NoWorker, RequestRefused, ServerUnavailable, TurnNotFound
+
+
+def refusal(error: WorkflowUpdateFailedError, kind: type[DecisionRefused] | type[RequestRefused]) -> Any:
+    """Why a turn did not take an update."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError):
+        return kind(cause.type or "refused", cause.message)
+    return kind("refused", str(cause or error))
+
+
+def translated(error: Exception, turn_id: str) -> HoldfastError:
+    """Temporal's exceptions in our words."""
+    if isinstance(error, HoldfastError):
+        return error
+    if isinstance(error, WorkflowFailureError):
+        cause = error.cause
+        words = cause.message if isinstance(cause, ApplicationError) else str(cause or error)
+        return HoldfastError(f"turn {turn_id!r} did not end by itself: {words}")
+    if isinstance(error, WorkflowQueryFailedError | WorkflowQueryRejectedError):
+        return NoWorker(f"no worker could answer for turn {turn_id!r}: {error}")
+    if isinstance(error, TimeoutError | WorkflowUpdateRPCTimeoutOrCancelledError):
+        return no_worker(turn_id)
+    if isinstance(error, RPCError):
+        return _translated_rpc(error, turn_id)
+    name = type(error).__name__
+    if name == "WorkflowAlreadyStartedError":
+        return RequestRefused("id_in_use", f"a turn called {turn_id!r} exists already: choose another id")
+    return HoldfastError(f"{name}: {error}")
+
+
+def no_worker(turn_id: str) -> NoWorker:
+    """What to do when nobody answers."""
+    return NoWorker(f"no worker answered for turn {turn_id!r}: start one with `holdfast worker` or `holdfast up`")
+
+
+def _translated_rpc(error: RPCError, turn_id: str) -> HoldfastError:
+    if error.status is RPCStatusCode.NOT_FOUND:
+        if "already completed" in error.message or "closing workflow" in error.message:
+            return RequestRefused("ended", f"turn {turn_id!r} has ended")
+        return TurnNotFound(f"no turn is called {turn_id!r}")
+    nobody_polls = error.status is RPCStatusCode.FAILED_PRECONDITION and "no poller" in error.message
+    if nobody_polls or error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
+        return no_worker(turn_id)
+    if error.status is RPCStatusCode.UNAVAILABLE:
+        return ServerUnavailable(f"the Temporal server does not answer: {error.message}")
+    return HoldfastError(f"the Temporal server refused ({error.status.name}): {error.message}")

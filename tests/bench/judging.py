@@ -1,0 +1,86 @@
+"""What one judgement costs, piece by piece, on this machine.
+
+    make bench            # microseconds, medians
+
+Beside `bash -n` on the same command in the same run: a ratio that travels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from holdfast.activities.builtin.shell import Shell
+from holdfast.activities.catalogue.registry import Registry
+from holdfast.activities.gate import Gate
+from holdfast.activities.outputs import OutputStore
+from holdfast.activities.policy.granting import covering, offers
+from holdfast.activities.policy.loading import load_policy
+from holdfast.activities.policy.subjects import subject_of
+from holdfast.activities.shell.analysis import analyse
+from holdfast.approvals import Decision
+from holdfast.approvers import Approver
+from holdfast.calls import CallRequest
+from holdfast.grants import Grant
+from holdfast.modes import Mode
+from holdfast.outcomes import Scope
+from holdfast.signing import check_signed, public_text, sign
+
+ROUNDS = 300
+COMMAND = "cd src && git log --oneline -5 | grep -v '^x' && FOO=1 timeout 5 env BAR=2 make -j4 test || echo failed"
+DECISION = Decision.model_validate({"approval_id": "turn/b1c1/1", "digest": "d" * 64, "outcome": "yes", "by": "ana"})
+
+
+def _median(work: Callable[[], object], rounds: int = ROUNDS) -> float:
+    taken = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken) * 1_000_000
+
+
+def _grants(count: int) -> list[Grant]:
+    scopes = [Scope(tool="shell", server="", command=(f"make target-{number} $",)) for number in range(count)]
+    return [Grant(id=f"g{at}", scope=one, covers="", decision=DECISION, given_at=_NOW) for at, one in enumerate(scopes)]
+
+
+_NOW = datetime.now(UTC)
+
+
+def main() -> None:
+    """Print one line for each piece."""
+    policy, subject = load_policy(()), subject_of("shell", {"command": COMMAND})
+    key = Ed25519PrivateKey.generate()
+    approvers = (Approver(name="ana", key=public_text(key.public_key())),)
+    signed, grants = sign(DECISION, key), _grants(200)
+    with tempfile.TemporaryDirectory() as folder:
+        gate = Gate(Registry([Shell(OutputStore(Path(folder)))]), Path(folder), policy)
+        request = CallRequest(tool="shell", arguments={"command": COMMAND})
+        loop = asyncio.new_event_loop()
+        bash = _median(lambda: subprocess.run(["bash", "-n", "-c", COMMAND], check=True), 50)
+        lines = {
+            "bash -n, to compare": bash,
+            "analysis of a command": _median(lambda: analyse(COMMAND)),
+            "policy, analysis included": _median(lambda: policy.rule_on(subject, Mode.DEFAULT)),
+            "offers of standing answers": _median(lambda: offers(subject, "d", None)),
+            "200 grants looked through": _median(lambda: covering(grants, subject, "d", _NOW)),
+            "a signature checked": _median(lambda: check_signed(signed, approvers, _NOW)),
+            "the whole judgement": _median(lambda: loop.run_until_complete(gate.judge(request))),
+        }
+        loop.close()
+    print(f"{'one judgement':<32}{'median':>12}{'of bash -n':>12}")
+    for name, taken in lines.items():
+        print(f"{name:<32}{taken:>9,.0f} µs{taken / bash:>12.2f}")
+
+
+if __name__ == "__main__":
+    main()

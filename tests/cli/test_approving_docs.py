@@ -1,0 +1,72 @@
+"""docs/approving.md does what it says: every block with a test mark is executed, every code of a refusal is told."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+
+from holdfast import Holdfast, HoldfastPlugin, TurnInput
+from holdfast.testing import request, until
+from tests.cli.support import SECONDS, Home
+from tests.cli.test_readme import ROOT, _address, _blocks, _shell
+from tests.support.waiting import waiting
+
+DOCS = "docs/approving.md"
+REFUSALS = re.compile(r'DecisionRefused\(\s*"(\w+)"')
+
+
+def test_S21_the_story_of_the_page_works_as_written(home: Home) -> None:
+    blocks = _blocks(DOCS)
+    _shell(home, blocks["start"])
+    home.seen("deploy", call="b1c4", after="awaiting_approval")
+    shown = _shell(home, blocks["look"])
+    sample = re.search(r"```\n(deploy/b1c1/1.*?)```", (ROOT / DOCS).read_text(), re.DOTALL)
+    assert sample
+    assert sample[1] in shown
+
+    stands = _shell(home, blocks["always"])
+    assert "allows from now on: `git status` with any further words that destroy nothing" in stands
+    assert "deploy/g1   allows" in stands
+    assert home.seen("deploy", call="b1c2", after="scheduled")["actor"] == "person"
+    assert "deploy/g1: revoked" in _shell(home, blocks["revoke"])
+    home.seen("deploy", call="b1c2", before="scheduled", after="awaiting_approval")
+
+    assert "+Two" in _shell(home, blocks["modify"])
+    assert "turn completed" in _shell(home, blocks["deny"])
+    assert (home.workspace / "notes.txt").read_text() == "Two\n"
+
+
+def test_S23_the_stock_command_gives_a_standing_answer(home: Home) -> None:
+    blocks = _blocks(DOCS)
+    _shell(home, blocks["signal_start"])
+    home.seen("clocks", after="awaiting_approval")
+    _shell(home, blocks["signal"], TEMPORAL_ADDRESS=_address(home))
+    assert home.seen("clocks", kind="turn", after="granted")["by"] == "me"
+    home.seen("clocks", kind="turn", after="completed")
+
+
+async def test_the_python_of_the_page_settles_a_turn(home: Home) -> None:
+    names: dict[str, Any] = {}
+    exec(_blocks(DOCS)["python"], names)
+    client = await Client.connect(_address(home), plugins=[HoldfastPlugin()])
+    holdfast = Holdfast(client)
+    calls = (request("shell", command="echo settled"), request("write_file", path="settled.txt", content="x\n"))
+    async with asyncio.timeout(SECONDS):
+        turn = await holdfast.start(TurnInput(batches=(calls,)))
+        await until(lambda: waiting(turn, 2))
+        await names["settle"](holdfast, turn.id)
+        result = await turn.result()
+    assert [response.status for response in result.responses] == ["success", "success"]
+    assert (home.workspace / "settled.txt").read_text() == "Checked.\n"
+
+
+def test_every_code_of_a_refused_decision_is_told() -> None:
+    source = "".join(path.read_text() for path in Path(ROOT / "src" / "holdfast").glob("*.py"))
+    told = (ROOT / DOCS).read_text() + (ROOT / "docs" / "approvers.md").read_text()
+    codes = set(REFUSALS.findall(source))
+    assert len(codes) > 15
+    assert {code for code in codes if f"`{code}`" not in told} == set()

@@ -1,0 +1,149 @@
+"""Hooks in real turns: they tighten, rewrite, replace and stop, and what they say is in the record (S35)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import Response, TurnInput
+from holdfast.configuration import HookSettings
+from holdfast.testing import request, until
+from tests.support.engine import Engine
+from tests.support.waiting import waiting
+
+ALLOW = '[[rule]]\ndecision = "allow"\ncommand = ["echo **", "sleep **", "printf **", "false"]\n'
+
+
+def _hooks(engine: Engine, *hooks: dict[str, Any], rules: str = ALLOW) -> None:
+    made = tuple(HookSettings.model_validate({"timeout_seconds": 5, **hook}) for hook in hooks)
+    engine.with_rules(rules, hooks=made)
+
+
+def _answering(text: str) -> list[str]:
+    return ["printf", "%s", text]
+
+
+def _kind(response: Response) -> str | None:
+    return response.error.type if response.error else None
+
+
+async def _one(engine: Engine, command: str, **turn: Any) -> tuple[Response, Any, str]:
+    async with engine.worker():
+        started = await engine.start(TurnInput(batches=((request("shell", command=command),),), **turn))
+        result = await started.result()
+        return result.responses[0], await started.call("b1c1"), result.status
+
+
+async def test_S35_a_hook_denies_what_the_policy_allows(both: Engine) -> None:
+    _hooks(
+        both, {"name": "no", "when": "before", "command": _answering('{"decision": "deny", "reason": "Not today."}')}
+    )
+    response, call, status = await _one(both, "echo hi")
+    assert (_kind(response), response.text, status) == ("denied", "Not today.", "completed")
+    assert (call.rule, str(call.actor)) == ("hook: no", "hook: no")
+
+
+async def test_S29_a_deny_of_the_policy_wins_over_a_hook_that_would_only_ask(engine: Engine) -> None:
+    ask = {"name": "ask", "when": "before", "command": _answering('{"decision": "ask"}')}
+    _hooks(engine, ask, rules='[[rule]]\nname = "never"\ndecision = "deny"\ncommand = "echo **"\n')
+    response, call, _ = await _one(engine, "echo hi")
+    assert (_kind(response), call.rule) == ("denied", "user: never")
+
+
+async def test_S35_a_hook_asks_about_what_the_policy_allows_and_no_standing_answer_is_offered(engine: Engine) -> None:
+    reason = '{"decision": "ask", "reason": "Look twice."}'
+    _hooks(engine, {"name": "look", "when": "before", "command": _answering(reason)})
+    async with engine.worker():
+        turn = await engine.start(TurnInput(batches=((request("shell", command="echo hi"),),)))
+        [item] = (await until(lambda: waiting(turn))).approvals
+        assert (item.reason, item.offers) == ("The hook 'look' asks: Look twice.", ())
+        await engine.holdfast.approve(item.approval_id, digest=item.digest)
+        assert (await turn.result()).responses[0].status == "success"
+
+
+REWRITE = """
+import json, sys
+call = json.load(sys.stdin)
+arguments = call["arguments"]
+if not arguments["command"].endswith(" safely"):
+    arguments["command"] += " safely"
+print(json.dumps({"arguments": arguments}))
+"""
+
+
+async def test_S35_policy_sees_rewritten_arguments_and_the_model_is_told(engine: Engine) -> None:
+    rules = '[[rule]]\ndecision = "allow"\ncommand = "echo hi safely $"\n'
+    _hooks(engine, {"name": "safety", "when": "before", "command": ["python3", "-c", REWRITE]}, rules=rules)
+    response, call, _ = await _one(engine, "echo hi")
+    assert response.status == "success"
+    assert response.parts[0].text.strip() == "hi safely"
+    assert response.note == "the hook 'safety' changed the arguments of this call: command is now \"echo hi safely\""
+    assert call.bound.rewritten_by == ("safety",)
+
+
+async def test_S35_a_hook_that_rewrites_again_where_the_call_executes_denies_it(engine: Engine) -> None:
+    more = (
+        "import json,sys; c=json.load(sys.stdin)['arguments']; c['command']+=' x'; print(json.dumps({'arguments': c}))"
+    )
+    _hooks(engine, {"name": "more", "when": "before", "command": ["python3", "-c", more]})
+    response, _, _ = await _one(engine, "echo hi")
+    assert _kind(response) == "denied"
+    assert "more" in response.text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["false"], _answering("garbage"), _answering('{"decision": "allow"}'), ["sleep", "60"]],
+    ids=["fails", "garbage", "wants to allow", "hangs"],
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_S35_a_hook_that_breaks_denies_unless_it_is_configured_otherwise(
+    engine: Engine, command: list[str], when: str
+) -> None:
+    hook = {"name": "broken", "when": when, "command": command, "timeout_seconds": 1}
+    _hooks(engine, hook)
+    response, _, _ = await _one(engine, "echo hi")
+    assert _kind(response) == ("denied" if when == "before" else "withheld")
+    assert "broken" in response.text
+    assert "hi" not in [part.text.strip() for part in response.parts]
+    _hooks(engine, {**hook, "on_failure": "ignore"})
+    response, _, _ = await _one(engine, "echo hi")
+    assert response.status == "success"
+
+
+async def test_S35_a_hook_replaces_what_the_model_reads_of_success_and_failure(both: Engine) -> None:
+    redact = """
+import json, sys
+print(json.dumps({"result": json.load(sys.stdin)["text"].replace("secret", "[redacted]")}))
+"""
+    _hooks(both, {"name": "redact", "when": "after", "command": ["python3", "-c", redact]})
+    response, _, _ = await _one(both, "echo a secret")
+    assert (response.text.strip(), response.display) == ("a [redacted]", None)
+    response, _, _ = await _one(both, "printf 'secret'; false")
+    assert response.status == "error"
+    assert "secret" not in response.model_dump_json()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_S35_a_hook_stops_the_turn(engine: Engine, when: str) -> None:
+    _hooks(engine, {"name": "stop", "when": when, "command": _answering('{"stop_turn": true, "reason": "Enough."}')})
+    async with engine.worker():
+        batch = (request("shell", command="echo hi"),)
+        turn = await engine.start(TurnInput(batches=(batch, batch)))
+        result = await turn.result()
+    assert (result.status, result.reason) == ("stopped", "Enough.")
+    first, second = result.responses
+    assert first.status == ("error" if when == "before" else "success")
+    assert second.status == "cancelled"
+
+
+async def test_S35_at_size_every_call_is_seen_by_the_hook(engine: Engine) -> None:
+    seen = engine.workspace.parent / "seen"
+    _hooks(engine, {"name": "log", "when": "before", "command": ["sh", "-c", f"echo x >> {seen}"]}, rules="")
+    batch = tuple(request("list_directory") for _ in range(100))
+    async with engine.worker():
+        turn = await engine.start(TurnInput(batches=(batch,)))
+        statuses = {response.status for response in (await turn.result()).responses}
+    assert statuses == {"success"}
+    assert len(seen.read_text().splitlines()) >= 200, "before each call, and again where it executes"

@@ -1,0 +1,70 @@
+"""Grants that are good for a number of calls are shared out, in the order of the calls, and never overdrawn (S24)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from holdfast.activities.allotting import judge_all
+from holdfast.activities.builtin.shell import Shell
+from holdfast.activities.catalogue.registry import Registry
+from holdfast.activities.gate import Gate
+from holdfast.activities.outputs import OutputStore
+from holdfast.activities.ruling import Circumstances
+from holdfast.approvals import Decision
+from holdfast.calls import CallRequest
+from holdfast.grants import Grant
+from holdfast.outcomes import Scope
+from holdfast.turns import CallToJudge
+from holdfast.verdicts import Allow, Ask, Verdict
+
+
+def grant(name: str, uses: int | None, used: int = 0, **scope: object) -> Grant:
+    decision = Decision.model_validate(
+        {"approval_id": "turn/b9c9/1", "digest": "d", "outcome": "proceed_always", "scope": scope, "uses": uses}
+    )
+    given = Scope.model_validate(scope)
+    return Grant(id=name, scope=given, covers="", decision=decision, given_at=datetime.now(UTC), used=used)
+
+
+ECHO_A = {"tool": "shell", "server": "", "command": ("echo a $",)}
+ANY = {"tool": "shell", "server": ""}
+
+
+def answers(verdicts: dict[str, Verdict]) -> list[str | None]:
+    found = [verdicts[name] for name in sorted(verdicts)]
+    return [verdict.grant if isinstance(verdict, Allow) else None for verdict in found]
+
+
+@pytest.mark.parametrize(
+    ("grants", "commands", "expected"),
+    [
+        ([grant("g1", 2, **ECHO_A)], ["echo a"] * 3, ["g1", "g1", None]),
+        ([grant("g1", 2, used=1, **ECHO_A)], ["echo a"] * 3, ["g1", None, None]),
+        ([grant("g1", None, **ECHO_A)], ["echo a"] * 3, ["g1", "g1", "g1"]),
+        ([grant("g1", 1, **ECHO_A), grant("g2", 1, **ANY)], ["echo a", "echo a", "echo b"], ["g1", None, "g2"]),
+        ([grant("g1", 1, **ECHO_A), grant("g2", 2, **ANY)], ["echo a", "echo a", "echo b"], ["g1", "g2", "g2"]),
+        ([grant("g1", 1, **ECHO_A), grant("g2", None, **ANY)], ["echo a"] * 3, ["g1", "g2", "g2"]),
+    ],
+)
+async def test_S24_uses_are_never_overdrawn(
+    grants: list[Grant], commands: list[str], expected: list[str | None], tmp_path: Path
+) -> None:
+    gate = Gate(Registry([Shell(OutputStore(tmp_path))]), tmp_path)
+    calls = [
+        CallToJudge(id=f"b1c{place}", request=CallRequest(tool="shell", arguments={"command": command}))
+        for place, command in enumerate(commands, start=1)
+    ]
+    found = await judge_all(gate, calls, Circumstances(grants=tuple(grants), turn_id="turn"))
+    assert answers(found) == expected
+
+
+async def test_what_is_asked_about_as_it_was_known_needs_no_verdict(tmp_path: Path) -> None:
+    gate = Gate(Registry([Shell(OutputStore(tmp_path))]), tmp_path)
+    call = CallToJudge(id="b1c1", request=CallRequest(tool="shell", arguments={"command": "echo a"}))
+    [verdict] = (await judge_all(gate, [call], Circumstances())).values()
+    assert isinstance(verdict, Ask)
+    for known, count in ((verdict.bound.digest, 0), ("another", 1)):
+        assert len(await judge_all(gate, [call.model_copy(update={"known": known})], Circumstances())) == count

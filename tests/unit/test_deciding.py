@@ -1,0 +1,113 @@
+"""What a turn takes from validation when people, deadlines and failures cross each other."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast.approvals import Confirmation, Decision
+from holdfast.approvers import Approver
+from holdfast.calls import CallRequest, Status
+from holdfast.content import CallError
+from holdfast.outcomes import Deadline
+from holdfast.state import TurnState
+from holdfast.tools import Effect, ToolRef
+from holdfast.turns import EditingNotice, TurnInput, ValidateResult
+from holdfast.verdicts import Allow, Ask, Bound, Reject
+
+ANA = Approver(name="ana")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def ask(digest: str = "d1", diff: str | None = None, **more: Any) -> Ask:
+    tool = ToolRef(name="tool", effect=Effect.ONCE, definition="def")
+    bound = Bound(tool=tool, title="t", arguments={}, digest=digest, timeout_seconds=1, heartbeat_seconds=1)
+    shown = Confirmation(kind="edit", title="t", diff=diff, edits="text", **more)
+    return Ask(rule="asks", bound=bound, confirmation=shown)
+
+
+def waiting(clock: Clock, **more: Any) -> TurnState:
+    state = TurnState("turn", clock)
+    state.begin(TurnInput(batches=((CallRequest(tool="tool"),) * 2,)))
+    batch = state.activate()
+    verdicts = {call.id: ask(**more) for call in batch.calls}
+    state.take_verdicts(batch.id, ValidateResult(verdicts=verdicts, approvers=(ANA,)))
+    return state
+
+
+def decision(**more: Any) -> Decision:
+    return Decision.model_validate({"approval_id": "turn/b1c1/1", "digest": "d1", **more})
+
+
+def test_S7_a_judgement_that_broke_leaves_what_waits_as_it_was_and_forgets_nobody() -> None:
+    state = waiting(Clock())
+    before = state.work
+    broken = Reject(error=CallError(type="validation_failed", message="It broke"))
+    verdicts = {call.id: broken for call in before.calls}
+    state.reconsider(before, ValidateResult(verdicts=verdicts, approvers=None))
+    assert state.work == before
+    assert state.approvers == (ANA,)
+
+
+def test_S28_a_deadline_that_passes_while_a_change_is_looked_at_waits_for_that() -> None:
+    clock = Clock()
+    state = waiting(clock, deadline=Deadline(seconds=10, default="allow"))
+    said = decision(outcome="modify", content="new")
+    state.decide(said)
+    clock.now += timedelta(seconds=11)
+    state.expire()
+    changing, other = state.work.calls
+    assert (changing.status, other.status) == (Status.AWAITING_APPROVAL, Status.SCHEDULED)
+    deadline = Deadline(seconds=10, default="allow")
+    state.take_change("b1c1", ValidateResult(verdicts={"b1c1": ask("d2", deadline=deadline)}))
+    again = state.work.calls[0]
+    assert (again.status, again.revision, again.deadline_at) == (
+        "awaiting_approval",
+        2,
+        clock.now + timedelta(seconds=10),
+    )
+
+
+def test_S26_an_edit_that_is_cancelled_after_it_was_changed_and_approved_keeps_the_diff_of_the_change() -> None:
+    state = waiting(Clock(), diff="+old\n")
+    state.decide(decision(outcome="proceed_once", content="new"))
+    state.take_change("b1c1", ValidateResult(verdicts={"b1c1": ask("d2", diff="+new\n")}))
+    state.stop_turn("cancelled", "Enough")
+    assert state.work.responses[0].display == "+new\n"
+
+
+def test_S1_a_long_turn_costs_no_more_to_judge_again() -> None:
+    """What is looked through is the batch at work, not everything that was done."""
+    state = waiting(Clock())
+    state.done = [state.work] * 10_000
+    looked: list[str] = []
+    state.find_call = lambda call_id: looked.append(call_id) or None  # type: ignore[method-assign,assignment,func-returns-value]
+    state.to_validate(state.unsettled())
+    assert looked == []
+
+
+def test_S24_what_was_opened_in_an_editor_while_all_was_judged_again_proceeds_all_the_same() -> None:
+    state = waiting(Clock())
+    before = state.work
+    state.note_editing(EditingNotice(approval_id="turn/b1c1/1", by="ana"))
+    granted = Allow(rule="grant g1", bound=ask().bound, grant="g1")
+    state.reconsider(before, ValidateResult(verdicts={"b1c1": granted}))
+    assert state.work.calls[0].status is Status.SCHEDULED
+    assert not state.stale
+
+
+def test_S24_what_moved_on_while_all_was_judged_again_is_judged_once_more() -> None:
+    state = waiting(Clock())
+    before = state.work
+    state.decide(decision(outcome="modify", content="new"))
+    granted = Allow(rule="grant g1", bound=ask().bound, grant="g1")
+    state.reconsider(before, ValidateResult(verdicts={"b1c1": granted}))
+    assert state.work.calls[0].changing is not None
+    assert state.stale

@@ -1,0 +1,218 @@
+"""Answers kept for good: written whole, by one process at a time, read again when they change, and lost by nobody."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import stat
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.activities.policy import saved
+from holdfast.activities.policy.rules import Answer
+from holdfast.activities.policy.saved import SavedGrants, load_saved, remove, save
+from holdfast.activities.policy.subjects import subject_of
+from holdfast.approvals import Decision
+from holdfast.errors import BadInput
+from holdfast.grants import Grant
+from holdfast.outcomes import Outcome, Scope
+from tests.support.policies import run
+
+NOW = datetime(2030, 1, 31, tzinfo=UTC)
+PUSH = Scope(tool="shell", server="", command=("git push $",))
+
+
+def grant(scope: Scope = PUSH, outcome: Outcome = Outcome.PROCEED_ALWAYS, **keys: Any) -> Grant:
+    remember = outcome is Outcome.CANCEL
+    decision = Decision(
+        approval_id="turn-1/c1/1", digest="d", outcome=outcome, remember=remember, **{"by": "ann", **keys}
+    )
+    return Grant(id="g", scope=scope, covers="", decision=decision, given_at=NOW)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "granted.toml"
+
+
+def names(file: Path) -> list[str | None]:
+    return [entry.rule.name for entry in load_saved(file).entries]
+
+
+def test_an_answer_is_kept_with_who_gave_it_and_answers_from_then_on(file: Path) -> None:
+    kept = SavedGrants(file)
+    assert kept.covering(run("git push"), NOW) is None
+    name = save(file, grant(expires=NOW + timedelta(days=1)))
+    found = kept.covering(run("git push"), NOW)
+    assert found
+    assert (found.name, found.decision) == (name, Answer.ALLOW)
+    assert found.reason == "given by ann on 2030-01-31 for turn-1/c1/1"
+    assert name.startswith("granted-")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert kept.covering(run("git push -f"), NOW) is None
+    assert kept.covering(run("git push"), NOW + timedelta(days=1)) is None, "it has expired"
+    assert kept.covering(subject_of("shell", {"command": "git push", "directory": "x"}), NOW) is None
+
+
+def test_a_refusal_comes_first_and_a_question_is_never_answered(file: Path) -> None:
+    save(file, grant())
+    save(file, grant(Scope(tool="shell", server="", command=("git",)), Outcome.CANCEL))
+    save(file, grant(Scope(tool="ask_user", server="")))
+    kept = SavedGrants(file)
+    found = kept.covering(run("ls; git push"), NOW)
+    assert found
+    assert found.decision is Answer.DENY
+    assert kept.covering(subject_of("ask_user", {}), NOW) is None
+    assert len(kept.rules) == 3
+
+
+def test_saving_twice_keeps_one_and_what_stood_there_stays(file: Path) -> None:
+    file.parent.mkdir()
+    by_hand = '# mine\n[[rule]]   # not ours\nname = "by-hand"\ndecision = "deny"\ntool = "x"\n'
+    file.write_text(by_hand)
+    file.chmod(0o600)
+    name = save(file, grant())
+    assert save(file, grant(by="bob")) == name
+    assert save(file, grant(expires=NOW)) == name, "what lasts for ever lasts till then"
+    assert names(file) == ["by-hand", name]
+    assert file.read_text().startswith(by_hand)
+    until = save(file, grant(Scope(tool="y"), expires=NOW))
+    later = save(file, grant(Scope(tool="y"), expires=NOW + timedelta(days=1)))
+    assert len({name, until, later}) == 3
+    assert save(file, grant(Scope(tool="y"), expires=NOW)) == until
+
+
+def test_an_answer_is_taken_out_and_the_rest_stays_as_it_is(file: Path) -> None:
+    first, second = save(file, grant()), save(file, grant(Scope(tool="y", arguments={"a\u2028": {"b": "\x7f'\n"}})))
+    third = save(file, grant(Scope(server="s")))
+    with file.open("a") as opened:
+        opened.write("# a comment\n")
+    kept = SavedGrants(file)
+    assert remove(file, second).tool == ("y",)
+    assert names(file) == [first, third]
+    assert file.read_text().endswith("# a comment\n")
+    remove(file, first)
+    remove(file, third)
+    assert (names(file), kept.rules, kept.problem) == ([], (), None)
+    with pytest.raises(BadInput, match="no answer is called 'granted-x'"):
+        remove(file, "granted-x")
+
+
+def test_a_file_that_was_rewritten_by_hand_is_not_guessed_at(file: Path) -> None:
+    file.parent.mkdir()
+    text = 'rule = [{ name = "a", decision = "deny", tool = "x" }, { name = "b", decision = "deny", tool = "y" }]\n'
+    file.write_text(text)
+    file.chmod(0o600)
+    with pytest.raises(BadInput, match="take 'a' out by hand"):
+        remove(file, "a")
+    with pytest.raises(BadInput, match=r"is not TOML"):
+        save(file, grant())
+    assert file.read_text() == text
+
+
+def test_what_cannot_be_kept_says_why(file: Path) -> None:
+    for wrong, words in (
+        (grant(Scope(digest="d")), "about one call alone"),
+        (grant(uses=3), "for a number of calls"),
+        (grant(Scope()), "covers nothing"),
+        (grant(Scope(tool="x" * 900, arguments={"a": "y" * 1_000_000})), "is full"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            save(file, wrong)
+    assert not file.exists()
+    save(file, grant())
+    with pytest.raises(BadInput, match=r"'granted-\w{8}' is in the way: revoke it first"):
+        save(file, grant(outcome=Outcome.CANCEL))
+
+
+BROKEN = {
+    "no TOML": "[[rule",
+    "another key": '[[rule]]\nname = "a"\ndecision = "allow"\ntol = "x"\n',
+    "ask": '[[rule]]\nname = "a"\ndecision = "ask"\ntool = "x"\n',
+    "no name": '[[rule]]\ndecision = "allow"\ntool = "x"\n',
+    "everything": '[[rule]]\nname = "a"\ndecision = "allow"\nanything = true\n',
+    "everything of commands": '[[rule]]\nname = "a"\ndecision = "allow"\ncommand = "ls"\nanything = true\n',
+    "modes": '[[rule]]\nname = "a"\ndecision = "allow"\ntool = "x"\nmodes = ["plan"]\n',
+    "a kind": '[[rule]]\nname = "a"\ndecision = "allow"\nkind = "edit"\n',
+    "bytes": "\udcff",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_answers_nothing_and_is_never_overwritten(name: str, file: Path) -> None:
+    save(file, grant())
+    kept = SavedGrants(file)
+    assert kept.covering(run("git push"), NOW)
+    broken = file.read_bytes() + BROKEN[name].encode("utf-8", "surrogateescape")
+    file.write_bytes(broken)
+    assert kept.covering(run("git push"), NOW) is None
+    assert str(file) in (kept.problem or "")
+    for change in (lambda: save(file, grant(Scope(tool="z"))), lambda: remove(file, "a")):
+        with pytest.raises(BadInput):
+            change()
+    assert file.read_bytes() == broken
+    assert sorted(os.listdir(file.parent)) == ["granted.toml", "granted.toml.lock"]
+
+
+def test_a_file_that_others_may_write_answers_nothing(file: Path) -> None:
+    save(file, grant())
+    file.chmod(0o666)
+    kept = SavedGrants(file)
+    assert kept.covering(run("git push"), NOW) is None
+    assert "chmod go-w" in (kept.problem or "")
+    with pytest.raises(BadInput, match="chmod go-w"):
+        save(file, grant())
+
+
+def test_a_folder_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="cannot be written"):
+        save(tmp_path / "file" / "granted.toml", grant())
+    (tmp_path / "granted.toml").mkdir()
+    with pytest.raises(BadInput, match="is a folder"):
+        save(tmp_path / "granted.toml", grant())
+
+
+def _save_some(file: Path, start: int) -> None:
+    for number in range(start, start + 10):
+        save(file, grant(Scope(tool=f"tool{number}")))
+
+
+def test_processes_that_save_at_once_lose_nothing(file: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_save_some, args=(file, start)) for start in (0, 10, 20)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert len(names(file)) == 30
+
+
+def test_nobody_waits_for_ever_for_a_lock(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved, "PATIENCE", 0.05)
+    with saved._locked(file), pytest.raises(BadInput, match="another process"):
+        save(file, grant())
+    assert save(file, grant())
+
+
+def test_a_thousand_answers_are_looked_through_in_no_time(file: Path) -> None:
+    file.parent.mkdir()
+    shapes = ('command = "git x{} $"', 'command = "prog{}"')
+    file.write_text(
+        "".join(
+            f'[[rule]]\nname = "g{number}"\ndecision = "allow"\ntool = "shell"\n{shapes[number % 2].format(number)}\n'
+            for number in range(1_000)
+        )
+    )
+    file.chmod(0o600)
+    kept = SavedGrants(file)
+    assert kept.covering(run("make"), NOW) is None
+    assert kept.problem is None
+    began = time.perf_counter()
+    assert kept.covering(run("git x998"), NOW)
+    assert time.perf_counter() - began < 0.05

@@ -1,0 +1,173 @@
+"""Standing answers as people choose and see them: those that a question offers, those that stand, those kept for good.
+
+Pure. What one covers is said by whoever offers it, and is repeated here word for word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from holdfast.activities.policy.rules import CONDITIONS, Answer, Rule
+from holdfast.content import plain
+from holdfast.durations import told
+from holdfast.errors import BadInput, DecisionRefused
+from holdfast.grants import Grant
+from holdfast.outcomes import Lasting, Offer, Outcome
+from holdfast.views import ApprovalView
+from holdfast.workers.render import ago, line
+
+COVERS_LIMIT = 2_000
+_OPTIONS = {
+    Outcome.PROCEED_ALWAYS: "--always",
+    Outcome.PROCEED_ALWAYS_TOOL: "--always-tool",
+    Outcome.PROCEED_ALWAYS_SERVER: "--always-server",
+}
+_ENDS: dict[Lasting, str] = {
+    "turn": "until the turn ends",
+    "session": "until its session ends, or the turn if it has none",
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The standing answer that somebody wants to give: which of those offered, and how far it goes."""
+
+    refuses: bool = False
+    outcome: Outcome | None = None
+    """Of this kind; of any when left out."""
+    number: int | None = None
+    """As the question numbers them; the first that fits when left out."""
+    uses: int | None = None
+    lasting: Lasting = "session"
+    expires: datetime | None = None
+    save: bool = False
+
+    def offer_of(self, approval: ApprovalView) -> Offer:
+        """The answer that is meant; DecisionRefused when it is not offered, BadInput when it cannot be kept."""
+        offers = approval.offers
+        if not offers:
+            raise DecisionRefused("not_offered", f"{approval.approval_id!r} can only be answered for once")
+        if self.number is not None and self.number > len(offers):
+            raise DecisionRefused(
+                "not_offered", f"{approval.approval_id!r} offers {len(offers)} answers, and no {self.number}"
+            )
+        fitting = [offer for offer in offers if self.outcome in (None, offer.outcome)]
+        if not fitting:
+            known = ", ".join(dict.fromkeys(_OPTIONS[offer.outcome] for offer in offers))
+            raise DecisionRefused("not_offered", f"{approval.approval_id!r} offers no such answer, only {known}")
+        found = offers[self.number - 1] if self.number else fitting[0]
+        if self.save and found.scope.digest is not None:
+            raise BadInput("an answer about one call alone cannot be saved: leave out --save, or choose a wider one")
+        return found
+
+
+def numbered(offers: Iterable[Offer]) -> Iterator[str]:
+    """Offers as a person chooses among them, each with the option that stands for it."""
+    named: set[Outcome] = set()
+    for number, offer in enumerate(offers, start=1):
+        option = f"  ({_OPTIONS[offer.outcome]})" if offer.outcome not in named else ""
+        named.add(offer.outcome)
+        yield f"{number}. {line(offer.covers, COVERS_LIMIT)}{option}"
+
+
+def will_cover(offer: Offer, wish: Wish, now: datetime) -> str:
+    """What an answer will do, before it is given."""
+    verb = _verb(not wish.refuses)
+    return "; ".join([f"{verb} from now on: {line(offer.covers, COVERS_LIMIT)}", *_bounds(wish, now)])
+
+
+def _bounds(wish: Wish, now: datetime) -> Iterator[str]:
+    if wish.uses is not None:
+        yield f"for {wish.uses:,} more call{'' if wish.uses == 1 else 's'}"
+    if wish.expires is not None:
+        left = told(round((wish.expires - now).total_seconds()))
+        yield f"until {wish.expires.astimezone():%Y-%m-%d %H:%M:%S} (in {left})"
+    yield "for good" if wish.save else _ENDS[wish.lasting]
+
+
+def listed(grants: Iterable[tuple[str, Grant]], saved: Iterable[Rule], now: datetime) -> Group:
+    """Standing answers, each with its id."""
+    blocks: list[RenderableType] = []
+    for name, grant in grants:
+        blocks += _block(name, _verb(grant.allows), grant.covers, "; ".join(_state(grant, now)))
+    for rule in saved:
+        allows = rule.decision is Answer.ALLOW
+        blocks += _block(rule.name or "", _verb(allows), saved_covers(rule), "; ".join(_kept(rule, now)))
+    return Group(*(blocks or [Text("Nothing stands: every answer was for once.")]))
+
+
+def grant_body(name: str, grant: Grant, now: datetime) -> dict[str, Any]:
+    """A grant for programs."""
+    decision = grant.decision
+    return {
+        "id": name,
+        "allows": grant.allows,
+        "covers": grant.covers,
+        "scope": grant.scope.model_dump(mode="json", exclude_defaults=True),
+        "by": grant.by,
+        "given_at": grant.given_at.isoformat(),
+        "for": decision.lasting,
+        "uses_left": None if decision.uses is None else max(0, decision.uses - grant.used),
+        "expires": decision.expires.isoformat() if decision.expires else None,
+        "stands": grant.stands(now),
+    }
+
+
+def saved_body(rule: Rule, now: datetime) -> dict[str, Any]:
+    """An answer that is kept, for programs."""
+    return {
+        "id": rule.name,
+        "allows": rule.decision is Answer.ALLOW,
+        "covers": saved_covers(rule),
+        "rule": rule.model_dump(mode="json", include=set(CONDITIONS), exclude_none=True),
+        "reason": rule.reason,
+        "expires": rule.expires.isoformat() if rule.expires else None,
+        "stands": rule.expires is None or now < rule.expires,
+    }
+
+
+def saved_covers(rule: Rule) -> str:
+    """What a kept answer is about: its conditions, as a policy file would have them."""
+    said = rule.model_dump(mode="json", include=set(CONDITIONS), exclude_none=True)
+    said = {name: value for name, value in said.items() if (name, value) != ("server", [""])}
+    return ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in said.items())
+
+
+def _block(name: str, verb: str, covers: str, rest: str) -> list[RenderableType]:
+    head = Text(plain(name), "bold")
+    head.append(f"   {verb} ", "green" if verb == _verb(True) else "magenta")
+    head.append(line(covers, COVERS_LIMIT))
+    return [head, Text(f"  {line(rest, COVERS_LIMIT)}", "dim")]
+
+
+def _state(grant: Grant, now: datetime) -> Iterator[str]:
+    decision = grant.decision
+    yield f"by {line(grant.by, 100)}, {ago(grant.given_at)}"
+    if decision.uses is not None:
+        left = max(0, decision.uses - grant.used)
+        yield f"{left:,} of {decision.uses:,} uses left" if left else "used up"
+    if decision.expires is not None:
+        yield _until(decision.expires, now)
+    yield _ENDS[decision.lasting]
+
+
+def _kept(rule: Rule, now: datetime) -> Iterator[str]:
+    yield rule.reason or "kept"
+    if rule.expires is not None:
+        yield _until(rule.expires, now)
+    yield "for good"
+
+
+def _verb(allows: bool) -> str:
+    return "allows" if allows else "refuses"
+
+
+def _until(moment: datetime, now: datetime) -> str:
+    return "expired" if moment <= now else f"expires in {told((moment - now).total_seconds())}"

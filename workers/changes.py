@@ -1,0 +1,199 @@
+"""Changing a call before it runs: the text or the arguments that are changed, given or edited (S25).
+
+The file and its editor are in `editor`; what a changed call is, its turn says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, NoReturn
+
+from holdfast.approvals import canonical_digest
+from holdfast.calls import Call
+from holdfast.client import Holdfast, Turn
+from holdfast.content import plain, shorten
+from holdfast.errors import BadInput, DecisionRefused, HoldfastError
+from holdfast.turns import Acknowledged
+from holdfast.views import ApprovalView
+from holdfast.workers.asked import Asked
+from holdfast.workers.editor import draft, edit, editor
+from holdfast.workers.reading import STDIN, read_text
+from holdfast.workers.render import quoted
+
+CONTENT_LIMIT = 1_000_000
+"""Characters of a changed text, as a decision takes them."""
+FILE_LIMIT = 8_000_000
+"""Bytes of a file."""
+TOLD_SECONDS = 900.0
+"""How long others are told that somebody edits, should the end of it never be said."""
+RENEW_SECONDS = 600.0
+END_SECONDS = 3.0
+_SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,12}")
+
+
+@dataclass(frozen=True)
+class Editable:
+    """What of a call is changed: one text of its arguments, or all of them as JSON."""
+
+    text: str
+    suffix: str
+    arguments: dict[str, Any] | None = None
+    """Those that the JSON is of; None when it is a text."""
+
+    def change(self, typed: str) -> dict[str, Any] | None:
+        """What a decision says of it; None when it says the same. BadInput when it cannot be sent."""
+        if self.arguments is None:
+            return {"content": _checked(typed)}
+        arguments = _object(typed, "what you typed")
+        return None if _same(arguments, self.arguments) else {"arguments": arguments}
+
+
+class Change(NamedTuple):
+    """A change that was sent, and its answer: None when it was left as a signal."""
+
+    answer: Acknowledged | None
+
+
+def editable(call: Call) -> Editable:
+    """What a person would edit: the text that the tool names, else the arguments."""
+    arguments = call.bound.arguments if call.bound else {}
+    shown = call.confirmation
+    text = arguments.get(shown.edits) if shown and shown.edits else None
+    if not isinstance(text, str):
+        return Editable(json.dumps(arguments, ensure_ascii=False, indent=2) + "\n", ".json", arguments)
+    return Editable(text, ".sh" if shown and shown.kind == "exec" else suffix_of(arguments.get("path")))
+
+
+def read_change(content: str | None, arguments: str | None) -> dict[str, Any] | None:
+    """The change that the options --content and --arguments give; None when they give none."""
+    if content is not None and arguments is not None:
+        raise BadInput("give --content or --arguments, not both")
+    if content is not None:
+        return {"content": _checked(_file(content))}
+    return {"arguments": _object(_json_text(arguments), "the value of --arguments")} if arguments is not None else None
+
+
+def is_new(change: dict[str, Any], asked: Asked) -> bool:
+    """Would it change anything?"""
+    now, edits = asked.call.bound.arguments if asked.call.bound else {}, asked.approval.edits
+    if "arguments" in change:
+        return not _same(change["arguments"], now)
+    return edits is None or now.get(edits) != change["content"]
+
+
+async def change_in_editor(
+    holdfast: Holdfast, asked: Asked, outcome: str, tell: Callable[[str], None], **details: Any
+) -> Change | None:
+    """Let a person edit the call and send what they made of it; None when they changed nothing.
+
+    When that goes wrong, `tell` says where what they typed is kept.
+    """
+    approval, found, command = asked.approval, editable(asked.call), editor()
+    turn = holdfast.turn(approval.approval_id.rsplit("/", 2)[0])
+    with draft(f"{asked.call.id}{found.suffix}", found.text) as typed:
+        try:
+            async with being_edited(turn, approval.approval_id, details.get("by") or holdfast.me):
+                await edit(command, typed.file)
+            text = typed.read()
+            change = found.change(text) if text != typed.before else None
+            if change is None:
+                return None
+            return await send_change(holdfast, approval, outcome, change, **details)
+        except (HoldfastError, asyncio.CancelledError):
+            if kept := typed.keep():
+                option = "--content " if found.arguments is None else "--arguments @"
+                again = f"holdfast modify {quoted(approval.approval_id)} {option}{quoted(str(kept))}"
+                tell(f"What you typed is kept; to send it once more: {again}")
+            raise
+
+
+async def send_change(
+    holdfast: Holdfast, approval: ApprovalView, outcome: str, change: dict[str, Any], **details: Any
+) -> Change:
+    """Send a change of what was shown; DecisionRefused when it is not taken."""
+    details = {"digest": approval.digest, **details, **change}
+    try:
+        return Change(await holdfast.decide(approval.approval_id, outcome, **details))
+    except DecisionRefused as error:
+        if error.code != "bad_change":
+            raise
+        raise DecisionRefused(error.code, f"the change was not taken: {error}") from error
+
+
+@asynccontextmanager
+async def being_edited(turn: Turn, approval_id: str, by: str) -> AsyncIterator[None]:
+    """Others see that somebody has it in an editor, until the end of the block."""
+    await turn.editing(approval_id, by=by, seconds=TOLD_SECONDS)
+    renewing = asyncio.create_task(_renew(turn, approval_id, by))
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        with suppress(HoldfastError, TimeoutError):  # it was decided meanwhile, or nobody is there to be told
+            async with asyncio.timeout(END_SECONDS):
+                await turn.editing(approval_id, by=by, seconds=0)
+
+
+async def _renew(turn: Turn, approval_id: str, by: str) -> None:
+    while True:
+        await asyncio.sleep(RENEW_SECONDS)
+        with suppress(HoldfastError):
+            await turn.editing(approval_id, by=by, seconds=TOLD_SECONDS)
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """As JSON has it, where 1 is not true."""
+    return canonical_digest(one) == canonical_digest(other)
+
+
+def suffix_of(path: object) -> str:
+    """That of the file that is changed, as far as it is a plain one: a model chose it."""
+    found = PurePosixPath(path).suffix if isinstance(path, str) else ""
+    return found if _SUFFIX.fullmatch(found) else ".txt"
+
+
+def _checked(text: str) -> str:
+    if len(text) > CONTENT_LIMIT:
+        raise BadInput(f"the text has {len(text):,} characters; a change takes {CONTENT_LIMIT:,}")
+    return text
+
+
+def _json_text(value: str) -> str:
+    return _file(value.removeprefix("@")) if value.startswith("@") else read_text(value)
+
+
+def _file(source: str) -> str:
+    """The text of a file, as it is; `-` is standard input."""
+    if source == STDIN:
+        return read_text(source)
+    try:
+        with Path(source).open("rb") as opened:
+            data = opened.read(FILE_LIMIT + 1)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{source!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > FILE_LIMIT:
+        raise BadInput(f"{source!r} is over {FILE_LIMIT // 1_000_000} MB: a change takes {CONTENT_LIMIT:,} characters")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{source!r} is not UTF-8 text: byte {error.start} cannot be read") from None
+
+
+def _object(text: str, name: str) -> dict[str, Any]:
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is not a JSON value")
+
+    try:
+        value = json.loads(text, parse_constant=refuse)
+        json.dumps(value, ensure_ascii=False).encode()  # half a character is none
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{name} is not JSON: {shorten(plain(str(error)), 200)}") from None
+    if not isinstance(value, dict):
+        raise BadInput(f'{name} is no object of arguments, as {{"path": …}}')
+    return value

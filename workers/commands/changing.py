@@ -1,0 +1,127 @@
+"""`holdfast modify`: change a call before it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.workers.commands.options import (
+    Address,
+    Data,
+    Json,
+    answer,
+    emit,
+    example,
+    interactive,
+    note,
+    open_holdfast,
+    run,
+    say,
+)
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
+    from holdfast.workers.asked import Asked
+    from holdfast.workers.changes import Change
+
+ID = "deploy-7/b1c2/1"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=example(
+            f"holdfast modify {ID}",
+            f"holdfast modify {ID} --content better.py",
+            f"""holdfast modify {ID} --arguments '{{"command": "make -n"}}' --approve""",
+        )
+    )(modify)
+
+
+def modify(
+    approval: Annotated[str, typer.Argument(metavar="APPROVAL", help="Approval id, as the inbox lists it.")],
+    content: Annotated[
+        str | None, typer.Option("--content", metavar="FILE|-", help="The text that the tool lets people edit.")
+    ] = None,
+    arguments: Annotated[
+        str | None, typer.Option("--arguments", metavar="JSON|@FILE|-", help="All arguments of the call.")
+    ] = None,
+    approve: Annotated[bool, typer.Option("--approve", help="Run it at once, instead of asking again.")] = False,
+    remark: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Kept with the decision.")] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who changes it; else you.")] = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Change a call: its text in your editor (VISUAL, EDITOR), or with --content or --arguments.
+
+    What you make of it is checked and asked about again, with its new diff; with --approve it runs at once. The model
+    is told what was changed, and by whom. While your editor is open, others see that.
+    """
+    from holdfast.approvals import ApprovalId
+    from holdfast.errors import BadInput
+    from holdfast.workers.changes import read_change
+
+    ApprovalId.parse(approval)
+    change = read_change(content, arguments)
+    if change is None and not interactive():
+        raise BadInput("there is no terminal for an editor here: give the change with --content or --arguments")
+    outcome = "proceed_once" if approve else "modify"
+    details = {"note": remark, "by": by}
+
+    async def work() -> None:
+        holdfast = await open_holdfast(data, address)
+        found = await _asked(holdfast, approval)
+        sent = await _send(holdfast, found, outcome, change, details)
+        if sent is None:
+            body = {"approval_id": approval, "counted": False, "changed": False}
+            answer(json, f"{approval}: nothing was changed, so nothing was sent.", **body)
+        else:
+            await _tell(holdfast, found, sent, json)
+
+    run(work())
+
+
+async def _asked(holdfast: Holdfast, approval: str) -> Asked:
+    from holdfast.errors import DecisionRefused
+    from holdfast.workers.asked import asked
+    from holdfast.workers.questions import QUESTION, how_to_decide
+
+    found = await asked(holdfast, approval)
+    if found.approval.kind == QUESTION:
+        raise DecisionRefused("needs_answer", f"this is a question: {how_to_decide(approval, QUESTION)}")
+    return found
+
+
+async def _send(
+    holdfast: Holdfast, found: Asked, outcome: str, change: dict[str, Any] | None, details: dict[str, Any]
+) -> Change | None:
+    """Send the change, given or edited; None when it changes nothing."""
+    from holdfast.workers.changes import change_in_editor, is_new, send_change
+
+    if change is None:
+        return await change_in_editor(holdfast, found, outcome, note, **details)
+    return await send_change(holdfast, found.approval, outcome, change, **details) if is_new(change, found) else None
+
+
+async def _tell(holdfast: Holdfast, found: Asked, sent: Change, json: bool) -> None:
+    """What became of it; when it is asked about again, how it is now."""
+    from holdfast.calls import Status
+    from holdfast.workers import questions, render
+    from holdfast.workers.deciding import sentence
+
+    approval, taken = found.approval.approval_id, sent.answer
+    turn = holdfast.turn(approval.rsplit("/", 2)[0])
+    call = await turn.call(found.call.id) if taken else None
+    again = call and call.status is Status.AWAITING_APPROVAL and call.revision > found.call.revision
+    shown = questions.whole_approval(turn.id, call) if call and again else None
+    if json:
+        became = {"call": taken.call, "status": taken.status} if taken else {"call": None, "status": None}
+        body = {"approval_id": approval, "counted": True if taken else None, "changed": True, **became}
+        emit({**body, "by_signal": taken is None, "asked": shown.model_dump(mode="json") if shown else None})
+    elif shown:
+        render.console().print(questions.approvals([shown]))
+        say(f"Changed, and asked about again. To let it run: {questions.how_to_decide(shown.approval_id, shown.kind)}")
+    else:
+        say(sentence(approval, taken))

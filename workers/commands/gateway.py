@@ -1,0 +1,116 @@
+"""`holdfast gateway`: the HTTP endpoint in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.workers.commands.options import Address, Data, Json, emit, example, note, run, say, settings_of
+
+if TYPE_CHECKING:
+    from holdfast.keys import Signer
+    from holdfast.settings import Settings
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=example("holdfast gateway", "holdfast gateway --port 9000"))(gateway)
+
+
+def gateway(
+    address: Address = None,
+    data: Data = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="HOST", help="Where to listen; else the settings, else 127.0.0.1.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(help="Its port, 0 for any; else the settings, else 8234 or a free one.", min=0, max=65535),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log every request, and tracebacks.")] = False,
+    json: Json = False,
+    embedded: Annotated[bool, typer.Option("--embedded", hidden=True)] = False,
+) -> None:
+    """Serve the inbox over HTTP, to those who have a token.
+
+    `holdfast up` starts one by itself. Prints a line beginning with "gateway ready" once it listens. It speaks plain
+    HTTP: what is to be reached from elsewhere belongs behind something that speaks TLS. `holdfast tokens` makes tokens.
+    """
+    from holdfast.client import Holdfast
+    from holdfast.plugin import HoldfastPlugin
+    from holdfast.workers import logs
+    from holdfast.workers.connecting import connect
+    from holdfast.workers.gateway.serving import listen, run_gateway
+    from holdfast.workers.worker import leave_with
+
+    logs.configure(verbose=verbose)
+    settings = settings_of(data)
+    parent = os.getppid() if embedded else None
+    asked = settings.gateway
+    chosen_host = _checked(host) if host is not None else asked.host
+    chosen_port = asked.port if port is None else port
+    signer = _signer(settings)
+
+    async def work() -> None:
+        client = await connect(settings, HoldfastPlugin(settings), address=address, embedded=embedded)
+        holdfast = Holdfast(client, task_queue=settings.task_queue, signer=signer)
+        unasked = port is None and "port" not in asked.model_fields_set
+        listener = listen(chosen_host, chosen_port, or_any=unasked)
+        _mention(settings, chosen_host, signer, alone=not embedded)
+
+        def ready(_: str) -> None:
+            emit({"ready": True, "url": listener.url, "pid": os.getpid()})
+
+        tied = asyncio.create_task(leave_with(parent)) if parent else None
+        await run_gateway(holdfast, settings, listener, host=chosen_host, say=ready if json else say)
+        if tied:
+            tied.cancel()
+
+    run(work())
+
+
+def _checked(host: str) -> str:
+    """A host as the settings file may name it."""
+    from pydantic import ValidationError
+
+    from holdfast.configuration import GatewaySettings
+    from holdfast.errors import BadInput
+
+    try:
+        return GatewaySettings(host=host).host
+    except ValidationError:
+        raise BadInput(f"--host {host[:80]!r} must be the name or the address of a host, without a port") from None
+
+
+def _signer(settings: Settings) -> Signer | None:
+    """Who signs in the name of the tokens: the key that HOLDFAST_KEY names, if it vouches for others."""
+    named = os.environ.get("HOLDFAST_KEY", "").strip()
+    if not named:
+        return None
+    from holdfast.keys import signer_of
+
+    signer = signer_of(named, settings.approvers)
+    if signer.vouches:
+        return signer
+    note(f"The gateway does not sign with the key {named!r}: it does not vouch for others (docs/approvers.md).")
+    return None
+
+
+def _mention(settings: Settings, host: str, signer: Signer | None, *, alone: bool) -> None:
+    """What whoever starts it should know; `holdfast up` tells of tokens itself."""
+    from holdfast.errors import BadInput
+    from holdfast.workers.gateway.hosts import is_loopback
+    from holdfast.workers.tokens import TokenFile
+
+    if not is_loopback(host):
+        note(f"It listens on {host}, in plain HTTP: tokens can be read on the way. Put something with TLS before it.")
+    if signer is None and any(approver.key for approver in settings.approvers):
+        note("Only signed decisions count here, and the gateway has no key that vouches: what it sends is refused.")
+    try:
+        if not TokenFile(settings.tokens_file).all() and alone:
+            note("Nobody has a token yet: make one with `holdfast tokens create NAME`.")
+    except BadInput as error:
+        note(f"It stays closed: {error}.")

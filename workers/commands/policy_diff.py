@@ -1,0 +1,255 @@
+"""`holdfast policy diff`: which calls of recorded turns another policy would decide differently."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.workers.commands.codes import FAILED, OK
+from holdfast.workers.commands.options import (
+    Address,
+    Data,
+    Json,
+    emit,
+    example,
+    note,
+    open_holdfast,
+    run,
+    say,
+    settings_of,
+)
+from holdfast.workers.commands.policy import Policies, TierName, harmless, one_of, path_of, source_of
+
+if TYPE_CHECKING:
+    from temporalio.client import WorkflowHistory
+    from temporalio.converter import DataConverter
+
+    from holdfast.activities.policy.comparing import Difference, Recorded
+    from holdfast.activities.policy.deciding import Policy, Ruling
+    from holdfast.client import Holdfast
+    from holdfast.settings import Settings
+    from holdfast.workers.recorded import RecordedTurn
+
+LATEST = 100
+"""Turns that are looked at when nobody says which."""
+SHOWN = 200
+"""Differences that are told in text; JSON has them all."""
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    lines = (
+        "holdfast policy diff --with stricter.toml",
+        "holdfast policy diff --with team.toml --replace --limit 500 --json",
+        "holdfast policy diff --with team.toml --history exported.json",
+    )
+    group.command(epilog=example(*lines))(diff)
+
+
+def diff(
+    file: Annotated[str, typer.Option("--with", metavar="FILE", help="The policy file to try.")],
+    tier: TierName = "user",
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Instead of the present files of that tier, not beside them.")
+    ] = False,
+    turns: Annotated[list[str] | None, typer.Option("--turn", metavar="TURN", help="A turn; may be repeated.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, max=10_000, help=f"The latest turns, {LATEST} when left out.")
+    ] = None,
+    histories: Annotated[
+        list[str] | None, typer.Option("--history", metavar="FILE", help="An exported history; may be repeated.")
+    ] = None,
+    policies: Policies = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Tell which calls of recorded turns would be decided differently with another policy file.
+
+    The exit code is 0 when none would, and 1 when some would.
+    """
+    if sum(map(bool, (turns, limit, histories))) > 1:
+        raise typer.BadParameter("give --turn, --limit or --history, not several of them")
+    settings = settings_of(data)
+    before, after = _policies(settings, file, tier, replace, policies)
+    found = run(_compared(_Sources(settings, turns, limit, histories, address, data), before, after))
+    if json:
+        emit(found.as_json())
+    else:
+        found.tell()
+    raise typer.Exit(FAILED if found.differences else OK)
+
+
+class _Sources:
+    """Where recorded turns come from."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        turns: list[str] | None,
+        limit: int | None,
+        histories: list[str] | None,
+        address: str | None,
+        data: Path | None,
+    ) -> None:
+        self.settings = settings
+        self._turns = turns
+        self._limit = limit or LATEST
+        self._files = [path_of(name) for name in histories or ()]
+        self._address = address
+        self._data = data
+
+    async def open(self) -> AsyncIterator[tuple[WorkflowHistory, DataConverter]]:
+        """Each history, with what reads its payloads."""
+        from holdfast.conversion import data_converter
+        from holdfast.workers import logs
+        from holdfast.workers.recorded import read_history
+
+        logs.silence()
+        if self._files:
+            converter = data_converter(None, self.settings.payloads)
+            for file in self._files:
+                yield read_history(file), converter
+            return
+        holdfast = await open_holdfast(self._data, self._address)
+        for turn in self._turns or await _latest(holdfast, self._limit):
+            yield await _history(holdfast, turn), holdfast.client.data_converter
+
+
+async def _latest(holdfast: Holdfast, limit: int) -> list[str]:
+    from temporalio.service import RPCError
+
+    from holdfast.errors import ServerUnavailable
+    from holdfast.turns import WORKFLOW
+
+    try:
+        found = holdfast.client.list_workflows(f"WorkflowType = '{WORKFLOW}'", limit=limit)
+        return [item.id async for item in found]
+    except RPCError as error:
+        raise ServerUnavailable(f"the turns cannot be listed: {error.message}") from error
+
+
+async def _history(holdfast: Holdfast, turn: str) -> WorkflowHistory:
+    from temporalio.service import RPCError, RPCStatusCode
+
+    from holdfast.errors import ServerUnavailable, TurnNotFound
+
+    try:
+        return await holdfast.client.get_workflow_handle(turn).fetch_history()
+    except RPCError as error:
+        if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+            raise TurnNotFound(f"no turn is called {turn!r}: see `holdfast turn list`") from error
+        raise ServerUnavailable(f"the history of {turn!r} cannot be fetched: {error.message}") from error
+
+
+def _policies(
+    settings: Settings, file: str, tier: str, replace: bool, policies: list[str] | None
+) -> tuple[Policy, Policy]:
+    from holdfast.activities.policy.loading import PolicySource, load_policy, sources_of
+    from holdfast.activities.policy.rules import Tier
+
+    other = PolicySource(path_of(file), Tier(one_of("tier", tier, ("workspace", "user", "admin"))))
+    present = [*sources_of(settings), *(source_of(text) for text in policies or ())]
+    kept = [source for source in present if not (replace and source.tier is other.tier)]
+    return load_policy(present), load_policy([*kept, other])
+
+
+async def _compared(sources: _Sources, before: Policy, after: Policy) -> _Found:
+    from holdfast.activities.policy.comparing import compare
+    from holdfast.workers.recorded import recorded_turn
+
+    found, settings = _Found(), sources.settings
+    with _Progress() as progress:
+        async for history, converter in sources.open():
+            turn = await recorded_turn(history, converter, settings.workspace, settings.modes)
+            found.take(turn)
+            differences = (compare(recorded, before, after) for recorded in turn.calls)
+            found.differences += [one for one in differences if one]
+            seen = f"{_counted(found.turns, 'turn')}, {_counted(found.calls, 'call')}"
+            progress.tell(f"{seen}, {len(found.differences):,} decided differently")
+    return found
+
+
+class _Found:
+    """What came of it."""
+
+    def __init__(self) -> None:
+        self.turns = self.calls = self.unreadable = 0
+        self.differences: list[Difference] = []
+
+    def take(self, turn: RecordedTurn) -> None:
+        """Count a turn."""
+        self.turns += 1
+        self.calls += len(turn.calls)
+        self.unreadable += turn.unreadable
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it."""
+        return {
+            "same": not self.differences,
+            "turns": self.turns,
+            "calls": self.calls,
+            "unreadable": self.unreadable,
+            "differences": [
+                {**_called(one.recorded), "before": _ruled(one.before), "after": _ruled(one.after)}
+                for one in self.differences
+            ],
+        }
+
+    def tell(self) -> None:
+        """The first of them, and the numbers."""
+        from holdfast.activities.policy.comparing import in_words
+
+        for one in self.differences[:SHOWN]:
+            recorded = one.recorded
+            say(harmless(f"{recorded.turn} {recorded.call}  {recorded.title}"))
+            say(harmless(f"  {in_words(one.before)} -> {in_words(one.after)}"))
+        if len(self.differences) > SHOWN:
+            say(f"… {len(self.differences) - SHOWN:,} more (--json shows them)")
+        of = f"{_counted(self.calls, 'call')} in {_counted(self.turns, 'turn')}"
+        say(f"{len(self.differences):,} of {of} would be decided differently.")
+        if self.unreadable:
+            note(
+                f"{self.unreadable:,} parts of histories could not be read: their payloads are not in this data folder."
+            )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _called(recorded: Recorded) -> dict[str, Any]:
+    return {
+        "turn": recorded.turn,
+        "call": recorded.call,
+        "title": recorded.title,
+        "tool": recorded.subject.tool,
+        "mode": recorded.mode.value,
+    }
+
+
+def _ruled(ruling: Ruling | None) -> dict[str, Any] | None:
+    return ruling.model_dump(mode="json", exclude={"anything"}) if ruling else None
+
+
+class _Progress:
+    """One line on a terminal's standard error, gone at the end."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.tell("")
+
+    def tell(self, text: str) -> None:
+        """Replace what is shown."""
+        if self._shown:
+            sys.stderr.write(f"\r\x1b[2K{text}")
+            sys.stderr.flush()

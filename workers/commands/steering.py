@@ -1,0 +1,113 @@
+"""`holdfast turn cancel`, `mode`, `submit`, `withdraw`, `finish`: changing a turn that runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.modes import Mode
+from holdfast.workers.commands.options import Address, Data, Json, TurnId, answer, example, open_holdfast, run
+
+
+def register(turns: typer.Typer) -> None:
+    """Add the commands."""
+    turns.command(epilog=example("holdfast turn cancel hello", "holdfast turn cancel hello --call b1c1"))(cancel)
+    turns.command(epilog=example("holdfast turn mode hello auto_edit"))(mode)
+    turns.command(epilog=example("holdfast turn submit hello --calls more.json"))(submit)
+    turns.command(epilog=example("holdfast turn withdraw hello b2"))(withdraw)
+    turns.command(epilog=example("holdfast turn finish hello"))(finish)
+
+
+def cancel(
+    turn: TurnId,
+    call: Annotated[
+        str | None, typer.Option("--call", metavar="CALL", help="Only this call; the rest goes on.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="With --call: why; the model reads it.")] = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Stop a turn, or one of its calls. Every call is still answered."""
+
+    async def work() -> None:
+        found = (await open_holdfast(data, address)).turn(turn)
+        if call is None:
+            await found.cancel()
+        else:
+            await found.cancel_call(call, reason)
+        answer(json, f"Told {_what(turn, call)} to stop.", turn=turn, call=call)
+
+    run(work())
+
+
+def mode(
+    turn: TurnId,
+    mode: Annotated[Mode, typer.Argument(metavar="MODE", help="default, auto_edit, plan or yolo.")],
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="NAME", help="Who changes it; else you at this host.")
+    ] = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Change how much proceeds without asking, as far as the turn's worker permits. What waits is judged again."""
+
+    async def work() -> None:
+        holdfast = await open_holdfast(data, address)
+        await holdfast.turn(turn).set_mode(mode, by or holdfast.me)
+        answer(
+            json, f"Turn {turn} goes on in mode {mode.value}; what waits is judged again.", turn=turn, mode=mode.value
+        )
+
+    run(work())
+
+
+def submit(
+    turn: TurnId,
+    calls: Annotated[str, typer.Option("--calls", metavar="FILE|-", help="JSON array of calls; - is stdin.")],
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Queue a further batch in a turn that has no model."""
+    from holdfast.workers.reading import read_calls
+
+    requests = read_calls(calls)
+
+    async def work() -> None:
+        batch = await (await open_holdfast(data, address)).turn(turn).submit(requests)
+        answer(json, f"Queued batch {batch} in turn {turn}.", turn=turn, batch=batch)
+
+    run(work())
+
+
+def withdraw(
+    turn: TurnId,
+    batch: Annotated[str, typer.Argument(metavar="BATCH", help="The queued batch, as b2.")],
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Take a queued batch back; it never starts."""
+
+    async def work() -> None:
+        result = await (await open_holdfast(data, address)).turn(turn).withdraw(batch)
+        answer(json, f"Withdrew batch {batch} of turn {turn}.", turn=turn, batch=result.model_dump(mode="json"))
+
+    run(work())
+
+
+def finish(turn: TurnId, json: Json = False, address: Address = None, data: Data = None) -> None:
+    """End a turn that was kept open, once its queue is empty."""
+
+    async def work() -> None:
+        await (await open_holdfast(data, address)).turn(turn).finish()
+        answer(json, f"Turn {turn} ends when its queue is empty.", turn=turn)
+
+    run(work())
+
+
+def _what(turn: str, call: str | None) -> str:
+    return f"call {call} of turn {turn}" if call else f"turn {turn}"

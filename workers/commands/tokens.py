@@ -1,0 +1,122 @@
+"""`holdfast tokens …`: who may use the HTTP endpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.workers.commands.options import Data, Json, emit, example, note, say, settings_of
+
+if TYPE_CHECKING:
+    from holdfast.workers.tokens import Token, TokenFile
+
+tokens = typer.Typer(
+    help="Tokens of the HTTP endpoint: create, list, revoke.", no_args_is_help=True, rich_markup_mode=None
+)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Whoever is to hold it: decisions are recorded under it.")]
+Role = Annotated[
+    str,
+    typer.Option("--role", metavar="ROLE", help="approver: may look and decide; viewer: may only look."),
+]
+Expires = Annotated[
+    str | None, typer.Option("--expires", metavar="TIME", help="How long it lasts: 12h, 30d, 8w; else until revoked.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(tokens, name="tokens")
+
+
+@tokens.command(epilog=example("holdfast tokens create ada --expires 30d", "TOKEN=$(holdfast tokens create ci)"))
+def create(name: Name, role: Role = "approver", expires: Expires = None, json: Json = False, data: Data = None) -> None:
+    """Make a token and print it, this once: only its hash is kept.
+
+    What its holder decides over HTTP is recorded under NAME. Which calls that name may decide on is for the rules and
+    the approvers in the settings of the workers.
+    """
+    from datetime import timedelta
+
+    from holdfast.durations import seconds_of
+    from holdfast.errors import BadInput
+    from holdfast.workers import tokens as files
+
+    known = [one.value for one in files.Role]
+    if role not in known:
+        raise BadInput(f"--role {role!r} is not a role: it is {' or '.join(known)}")
+    try:
+        lasts = timedelta(seconds=seconds_of(expires)) if expires is not None else None
+    except ValueError as error:
+        raise BadInput(f"--expires {error}") from None
+    made, token = _file(data).create(name, files.Role(role), lasts)
+    if json:
+        emit({"token": made, **_described(token)})
+        return
+    say(made)
+    until = f"until {_moment(token.expires)}" if token.expires else "until it is revoked"
+    note(f"This is the only time it is shown. It counts {until}, as {_harmless(token.name)}.")
+
+
+@tokens.command("list", epilog=example("holdfast tokens list", "holdfast tokens list --json | jq -r '.tokens[].name'"))
+def tell_all(json: Json = False, data: Data = None) -> None:
+    """List the tokens, without what is secret about them."""
+    from holdfast.workers import render
+
+    file = _file(data)
+    found = file.all()
+    if json:
+        emit({"file": str(file.file), "tokens": [_described(token) for token in found]})
+    elif found:
+        rows = [(_harmless(one.name), one.role, _moment(one.created), _until(one)) for one in found]
+        render.console().print(render.table(("name", "role", "created", "expires"), rows))
+    else:
+        say("No tokens, so nobody can use the HTTP endpoint: make one with `holdfast tokens create NAME`.")
+
+
+@tokens.command(epilog=example("holdfast tokens revoke ada"))
+def revoke(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")],
+    json: Json = False,
+    data: Data = None,
+) -> None:
+    """Take a token back. It stops at once, also at an endpoint that runs."""
+    token = _file(data).revoke(name)
+    if json:
+        emit({"revoked": _described(token)})
+    else:
+        say(f"The token of {_harmless(token.name)} no longer counts.")
+
+
+def _file(data: Path | None) -> TokenFile:
+    from holdfast.workers.tokens import TokenFile
+
+    return TokenFile(settings_of(data).tokens_file)
+
+
+def _described(token: Token) -> dict[str, Any]:
+    from datetime import UTC, datetime
+
+    told = token.model_dump(mode="json", exclude={"sha256"})
+    return {**told, "expired": token.expired(datetime.now(UTC))}
+
+
+def _until(token: Token) -> str:
+    from datetime import UTC, datetime
+
+    if token.expires is None:
+        return "never"
+    return f"{_moment(token.expires)}{' (expired)' if token.expired(datetime.now(UTC)) else ''}"
+
+
+def _moment(moment: Any) -> str:
+    from holdfast.workers import render
+
+    return render.local(moment.isoformat())
+
+
+def _harmless(text: str) -> str:
+    from holdfast.workers.outline import harmless
+
+    return harmless(text)

@@ -1,0 +1,185 @@
+"""The application: four things that can be asked, each a thin layer over `Holdfast`. docs/http.md tells them.
+
+What a turn decides about a decision is not repeated here: its refusals are passed on, with their codes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from holdfast.approvals import ApprovalId, canonical_digest
+from holdfast.calls import Call, Status
+from holdfast.client import Holdfast
+from holdfast.content import visible
+from holdfast.errors import BadInput, HoldfastError
+from holdfast.views import approval_view
+from holdfast.workers.gateway.access import AccessLog
+from holdfast.workers.gateway.answers import Json, Problem, tell
+from holdfast.workers.gateway.bodies import Bodies
+from holdfast.workers.gateway.guard import HEALTH, TOKEN, Guard
+from holdfast.workers.gateway.hosts import Names
+from holdfast.workers.gateway.said import read_said
+from holdfast.workers.questions import whole_approval
+from holdfast.workers.tokens import Token, TokenFile
+from holdfast.workers.waiting import turn_of
+
+MOST = 1_000
+"""Items of one answer."""
+ID_LIMIT = 1_000
+"""Characters of an id: no turn has a longer one."""
+UNCUT = 2**31
+LEFT = "no worker answered, so the decision was left as a signal; it counts when a worker is back"
+
+
+class _Anything(Convertor[str]):
+    """Ids hold slashes, and whatever else their makers liked."""
+
+    regex = "(?s:.+)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("anything", _Anything())
+
+
+def application(holdfast: Holdfast, tokens: TokenFile, names: Names) -> Starlette:
+    """The endpoint over a connected client."""
+    endpoint = _Endpoint(holdfast)
+    app = Starlette(
+        routes=[
+            Route(HEALTH, _health),
+            Route("/v1/inbox", endpoint.inbox),
+            Route("/v1/approvals/{id:anything}", endpoint.approval, methods=["GET", "POST"]),
+            Route("/v1/turns/{id:anything}", endpoint.turn),
+        ],
+        middleware=[Middleware(AccessLog), Middleware(Bodies), Middleware(Guard, tokens, names)],
+        exception_handlers=dict.fromkeys((HTTPException, Problem, HoldfastError, Exception), tell),
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _health(request: Request) -> Response:
+    return Json({"status": "ok"})
+
+
+class _Endpoint:
+    def __init__(self, holdfast: Holdfast) -> None:
+        self._holdfast = holdfast
+
+    async def inbox(self, request: Request) -> Response:
+        """What waits, in all turns or in one."""
+        asked = _parameters(request, "turn", "limit")
+        limit = _limit(asked.get("limit"))
+        turn = asked.get("turn") or None
+        found = [item for item in await self._holdfast.inbox() if turn in (None, turn_of(item))]
+        return Json({"approvals": [item.model_dump(mode="json") for item in found[:limit]], "total": len(found)})
+
+    async def approval(self, request: Request) -> Response:
+        """One approval: shown, or decided on."""
+        _parameters(request)
+        address = ApprovalId.parse(_id(request))
+        return await (self._decide(request, address) if request.method == "POST" else self._show(address))
+
+    async def _show(self, address: ApprovalId) -> Response:
+        """All of what it is about."""
+        turn = self._holdfast.turn(address.turn)
+        try:
+            call = await turn.call(address.call)
+        except BadInput as error:
+            raise Problem(404, "unknown_approval", str(error)) from None
+        _check_waits(call, address)
+        return Json(_whole(address.turn, call))
+
+    async def _decide(self, request: Request, address: ApprovalId) -> Response:
+        """In the name of the token."""
+        said = await read_said(request)
+        token: Token = request.scope[TOKEN]
+        taken = await self._holdfast.decide(
+            str(address),
+            said.outcome,
+            digest=said.digest,
+            by=token.name,
+            # Of this token: nobody else's decision is taken for its repetition.
+            decision_id=canonical_digest([token.name, said.decision_id]) if said.decision_id else None,
+            **said.further,
+        )
+        if taken is None:
+            left = {"approval_id": str(address), "call": address.call, "status": None, "counted": None}
+            return Json({**left, "message": LEFT}, 202)
+        return Json({"approval_id": str(address), **taken.model_dump(mode="json"), "counted": True})
+
+    async def turn(self, request: Request) -> Response:
+        """How a turn stands."""
+        _parameters(request)
+        view = await self._holdfast.turn(_id(request)).view()
+        return Json(view.model_dump(mode="json"))
+
+
+def _id(request: Request) -> str:
+    found: str = request.path_params["id"]
+    if len(found) > ID_LIMIT:
+        raise Problem(404, "turn_not_found", f"no id has over {ID_LIMIT:,} characters")
+    return found
+
+
+def _parameters(request: Request, *known: str) -> dict[str, str]:
+    """The query, each name once. Values are not repeated in what is said of them: somebody may put a token there."""
+    given = request.query_params.multi_items()
+    names = [name for name, _ in given]
+    if unknown := [name for name in names if name not in known]:
+        may = f"only {' and '.join(known)}" if known else "none"
+        raise BadInput(f"{unknown[0][:40]!r} is not a parameter here: there is {may}")
+    if len(set(names)) < len(names):
+        raise BadInput("a parameter is given twice")
+    return dict(given)
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return MOST
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    if not 1 <= number <= MOST:
+        raise BadInput(f"limit must be a whole number from 1 to {MOST:,}")
+    return number
+
+
+def _check_waits(call: Call, address: ApprovalId) -> None:
+    """Problem unless the call is asked about under this address."""
+    now = str(ApprovalId(address.turn, call.id, call.revision))
+    if call.status is not Status.AWAITING_APPROVAL:
+        raise Problem(404, "not_waiting", f"nothing waits under {str(address)!r}: the call is {call.status.value}")
+    if address.revision < call.revision:
+        raise Problem(404, "old_revision", f"{str(address)!r} was asked about again, as {now!r}")
+    if address.revision > call.revision:
+        raise Problem(404, "unknown_approval", f"nothing waits under {str(address)!r} yet: {now!r} does")
+
+
+def _whole(turn_id: str, call: Call) -> dict[str, Any]:
+    """An item as the inbox has it, but whole; beside it the arguments as they are, where texts show every character."""
+    whole = whole_approval(turn_id, call)
+    uncut = {name: _shown(getattr(whole, name)) for name in whole.model_fields_set}
+    item = approval_view(turn_id, call, detail=UNCUT).model_copy(update={**uncut, "cut": False})
+    return {
+        **item.model_dump(mode="json", exclude={"since"}),
+        "exact_arguments": call.bound.arguments if call.bound else {},
+    }
+
+
+def _shown(value: Any) -> Any:
+    """As `visible`, also in each of several texts."""
+    if isinstance(value, tuple):
+        return tuple(_shown(one) for one in value)
+    return visible(value) if isinstance(value, str) else value

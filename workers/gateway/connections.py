@@ -1,0 +1,43 @@
+"""One connection: a request must arrive within a time. uvicorn by itself waits for ever, for its first byte or last."""
+
+from __future__ import annotations
+
+import asyncio
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+ARRIVE_SECONDS = 30.0
+
+
+class Connection(H11Protocol):
+    """HTTP/1.1 that hangs up on whoever does not come to the point."""
+
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request."""
+        super().connection_made(transport)
+        self.access_log = False  # uvicorn's own has queries in it, and is on where anybody listens to its logger
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest, unless it is all there."""
+        super().data_received(data)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._stop_waiting()
+        elif self._patience is None:
+            self._patience = self.loop.call_later(ARRIVE_SECONDS, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None

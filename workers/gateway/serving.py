@@ -1,0 +1,108 @@
+"""Running the endpoint: from a connected client to a clean end. SIGTERM or SIGINT ends it; what runs gets a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+
+from holdfast.client import Holdfast
+from holdfast.errors import BadInput, HoldfastError
+from holdfast.settings import Settings
+from holdfast.workers.gateway import READY, STOP_SECONDS
+from holdfast.workers.gateway.app import application
+from holdfast.workers.gateway.connections import Connection
+from holdfast.workers.gateway.hosts import Names
+from holdfast.workers.tokens import TokenFile
+from holdfast.workers.worker import stop_on_signals
+
+GRACE_SECONDS = 6
+"""What a request that is being served gets to finish when the gateway ends."""
+CONNECTIONS = 500
+HEAD_LIMIT = 32_768
+"""Bytes of a request's line and headers."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A socket that listens, and its address."""
+
+    socket: socket.socket
+    url: str
+
+
+def listen(host: str, port: int, *, or_any: bool = False) -> Listener:
+    """Listen there; on any free port when that one is taken and `or_any` allows it."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise BadInput(f"{host!r} is not a host to listen on: {getattr(error, 'strerror', None) or error}") from None
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(128)
+        made.setblocking(False)
+    except OSError as error:
+        made.close()
+        if error.errno == errno.EADDRINUSE and or_any:
+            return listen(host, 0)
+        if error.errno == errno.EADDRINUSE:
+            raise HoldfastError(f"port {port} of {host} is in use: choose another") from None
+        raise HoldfastError(f"cannot listen on port {port} of {host!r}: {error.strerror}") from None
+    shown = f"[{host}]" if ":" in host else host
+    return Listener(made, f"http://{shown}:{made.getsockname()[1]}")
+
+
+async def run_gateway(
+    holdfast: Holdfast,
+    settings: Settings,
+    listener: Listener,
+    *,
+    host: str,
+    say: Callable[[str], None] = print,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve until a signal (or `stop`) comes."""
+    stopping = stop or stop_on_signals(STOP_SECONDS)
+    app = application(holdfast, TokenFile(settings.tokens_file), Names(host, settings.gateway.names))
+    if not logging.getLogger().isEnabledFor(logging.INFO):
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else whoever sends garbage fills our log
+    server = _Server(
+        uvicorn.Config(
+            app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=CONNECTIONS,
+            h11_max_incomplete_event_size=HEAD_LIMIT,
+            timeout_keep_alive=5,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+    )
+    serving = asyncio.create_task(server.serve(sockets=[listener.socket]))
+    waiting = asyncio.create_task(stopping.wait())
+    say(f"{READY}: {listener.url}, process {os.getpid()}")
+    await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    server.should_exit = True
+    await serving
+
+
+class _Server(uvicorn.Server):
+    """One that leaves signals to us."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

@@ -1,0 +1,253 @@
+"""The calls of turns that were recorded, as rules see them: from histories of a server, or exported as JSON.
+
+A history holds what validation said: the bound call where it could run, and only the rule where it was denied. The
+request of such a call is found where it came from: the turn's input, the model's reply, a further batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+
+from holdfast.activities.policy.comparing import Recorded
+from holdfast.activities.policy.outside import sends, takes_in
+from holdfast.activities.policy.subjects import Subject, subject_of
+from holdfast.approvals import Confirmation
+from holdfast.calls import CallRequest
+from holdfast.content import shorten
+from holdfast.errors import BadInput
+from holdfast.modes import PERMITTED, Mode
+from holdfast.tools import ToolRef
+from holdfast.turns import ModeChange, ModelReply, SubmitBatch, Submitted, TurnInput, ValidateResult
+from holdfast.verdicts import Allow, Ask, Bound, CallOutcome, Deny, Failed, Finished, Reconsider, Verdict
+
+FILE_LIMIT = 256 * 1024 * 1024
+"""Bytes of an exported history."""
+BATCHES = 100_000
+"""Of one turn."""
+_VALIDATE, _EXECUTE, _MODEL = "holdfast.validate", "holdfast.execute", "holdfast.model"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RecordedTurn:
+    """What was found in one history."""
+
+    id: str
+    calls: tuple[Recorded, ...]
+    unreadable: int = 0
+    """What could not be read: payloads kept elsewhere, and denied calls of which nobody can tell what they were."""
+
+
+def read_history(file: Path) -> WorkflowHistory:
+    """An exported history, as `temporal workflow show --output json` writes it; BadInput for anything else."""
+    name = repr(str(file))
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(FILE_LIMIT + 1)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > FILE_LIMIT:
+        raise BadInput(f"{name} is over {FILE_LIMIT // 1024**2} MB")
+    try:
+        stored = json.loads(data)
+        started = stored["events"][0]["workflowExecutionStartedEventAttributes"]
+        return WorkflowHistory.from_json(str(started.get("workflowId") or file.stem), stored)
+    except Exception as error:  # whatever is wrong with it, down to what protobuf raises
+        raise BadInput(f"{name} is not the history of a turn as JSON ({type(error).__name__})") from None
+
+
+async def recorded_turn(
+    history: WorkflowHistory, converter: DataConverter, workspace: Path, modes: Collection[Mode] = PERMITTED
+) -> RecordedTurn:
+    """Every call that validation judged, once for each set of arguments and mode, as far as that is permitted."""
+    reading = _Reading(converter, modes)
+    for event in history.events:
+        await reading.take(event)
+    return reading.turn(history.workflow_id, workspace)
+
+
+class _Judged(NamedTuple):
+    """A verdict, and how its turn stood."""
+
+    call: str
+    verdict: Verdict
+    mode: Mode
+    tainted: bool
+
+
+class _Reading:
+    """What is known after some events."""
+
+    def __init__(self, converter: DataConverter, modes: Collection[Mode]) -> None:
+        self._converter = converter
+        self._modes = modes
+        self._mode = Mode.DEFAULT
+        self._tainted = False
+        self._unreadable = 0
+        self._scheduled: dict[int, tuple[str, str]] = {}
+        self._submitted: dict[int, SubmitBatch] = {}
+        self._batches: dict[str, tuple[CallRequest, ...]] = {}
+        self._replies: list[tuple[CallRequest, ...]] = []
+        self._judged: list[_Judged] = []
+
+    async def take(self, event: HistoryEvent) -> None:
+        """One event further."""
+        kind = (event.WhichOneof("attributes") or "").removesuffix("_event_attributes")
+        about: Any = getattr(event, f"{kind}_event_attributes", None)
+        if kind == "workflow_execution_started":
+            await self._begin(about.input.payloads)
+        elif kind == "marker_recorded":
+            await self._local(about.details)
+        elif kind == "activity_task_scheduled":
+            self._scheduled[event.event_id] = (about.activity_type.name, about.activity_id)
+        elif kind == "activity_task_completed":
+            name, activity_id = self._scheduled.pop(about.scheduled_event_id, ("", ""))
+            await self._completed(name, activity_id, about.result.payloads)
+        elif kind == "workflow_execution_update_accepted":
+            asked = about.accepted_request.input
+            await self._told(asked.name, asked.args.payloads, event.event_id)
+        elif kind == "workflow_execution_update_completed":
+            await self._queued(about.accepted_event_id, about.outcome.success.payloads)
+        elif kind == "workflow_execution_signaled":
+            await self._told(about.signal_name, about.input.payloads, event.event_id)
+
+    def turn(self, turn_id: str, workspace: Path) -> RecordedTurn:
+        """All calls, each as it was judged."""
+        requests, tools = self._requests(), self._tools()
+        found: dict[str, Recorded] = {}
+        for one in self._judged:
+            about = _Call.of(one.verdict, requests.get(one.call), tools)
+            if about is None:
+                self._unreadable += isinstance(one.verdict, Deny)
+                continue
+            subject = about.subject(workspace, tainted=one.tainted)
+            recorded = Recorded(turn_id, one.call, about.title, subject, one.mode)
+            found.setdefault(f"{one.call} {one.mode} {subject.model_dump_json()}", recorded)
+        return RecordedTurn(turn_id, tuple(found.values()), self._unreadable)
+
+    def _requests(self) -> dict[str, CallRequest]:
+        """By call id. Replies of a model got the numbers that no other batch has."""
+        numbers = (number for number in range(1, BATCHES) if f"b{number}" not in self._batches)
+        replies = {f"b{number}": calls for number, calls in zip(numbers, self._replies, strict=False)}
+        batches = {**self._batches, **replies}
+        return {
+            f"{batch}c{place}": request
+            for batch, calls in batches.items()
+            for place, request in enumerate(calls, start=1)
+        }
+
+    def _tools(self) -> dict[str, ToolRef]:
+        """What the turn knew of tools: a denied call says nothing of its own."""
+        bound = (one.verdict.bound for one in self._judged if isinstance(one.verdict, Allow | Ask))
+        return {each.tool.name: each.tool for each in bound}
+
+    async def _begin(self, payloads: Iterable[Payload]) -> None:
+        if input := await self._read(payloads, TurnInput):
+            self._mode = input.mode
+            self._batches |= {f"b{number}": calls for number, calls in enumerate(input.batches, start=1)}
+
+    async def _local(self, details: Mapping[str, Any]) -> None:
+        """A local activity is a marker, which holds its name beside its result."""
+        try:
+            name = json.loads(details["data"].payloads[0].data)["activity_type"]
+        except (KeyError, IndexError, ValueError, TypeError):
+            return
+        if name == _VALIDATE and "result" in details:
+            await self._completed(name, "", details["result"].payloads)
+
+    async def _completed(self, name: str, activity_id: str, payloads: Iterable[Payload]) -> None:
+        if name == _VALIDATE and (result := await self._read(payloads, ValidateResult)):
+            for call, verdict in result.verdicts.items():
+                self._judge(call, verdict)
+        elif name == _MODEL and (reply := await self._read(payloads, ModelReply)) and reply.calls:
+            self._replies.append(reply.calls)
+        elif name == _EXECUTE and (outcome := await self._read(payloads, cast(type[CallOutcome], CallOutcome))):
+            if isinstance(outcome, Reconsider):
+                self._judge(activity_id, outcome.verdict)
+            self._tainted |= isinstance(outcome, Finished | Failed) and self._took_in(activity_id)
+
+    async def _told(self, name: str, payloads: Iterable[Payload], event_id: int) -> None:
+        if name == "set_mode" and (change := await self._read(payloads, ModeChange)):
+            self._mode = change.mode
+        elif name == "submit" and (batch := await self._read(payloads, SubmitBatch)):
+            self._submitted[event_id] = batch
+
+    async def _queued(self, accepted: int, payloads: Iterable[Payload]) -> None:
+        batch = self._submitted.pop(accepted, None)
+        if batch and (answer := await self._read(payloads, Submitted)):
+            self._batches[answer.batch] = batch.calls
+
+    def _judge(self, call: str, verdict: Verdict) -> None:
+        mode = self._mode if self._mode in self._modes else Mode.DEFAULT
+        self._judged.append(_Judged(call, verdict, mode, self._tainted))
+
+    def _took_in(self, call: str) -> bool:
+        verdicts = [one.verdict for one in self._judged if one.call == call]
+        about = _Call.of(verdicts[-1], None, {}) if verdicts else None
+        return about is not None and about.takes_in()
+
+    async def _read(self, payloads: Iterable[Payload], kind: type[T]) -> T | None:
+        try:
+            [value] = await self._converter.decode(list(payloads), [kind])
+        except Exception:  # a file that is missing, another storage, another time
+            self._unreadable += 1
+            return None
+        return cast(T, value)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What a history tells of one call."""
+
+    name: str
+    title: str
+    arguments: Mapping[str, Any]
+    tool: ToolRef | None = None
+    bound: Bound | None = None
+    asked: Confirmation | None = None
+
+    @classmethod
+    def of(cls, verdict: Verdict, request: CallRequest | None, tools: Mapping[str, ToolRef]) -> _Call | None:
+        """None for a call that could not run, or that only its rule is known of."""
+        if isinstance(verdict, Allow | Ask):
+            bound = verdict.bound
+            asked = verdict.confirmation if isinstance(verdict, Ask) else None
+            return cls(bound.tool.name, bound.title, bound.arguments, bound.tool, bound, asked)
+        if not isinstance(verdict, Deny) or request is None or not isinstance(request.arguments, dict):
+            return None
+        title = shorten(f"{request.tool} {json.dumps(request.arguments)}", 500)
+        return cls(request.tool, title, request.arguments, tools.get(request.tool))
+
+    def subject(self, workspace: Path, *, tainted: bool) -> Subject:
+        """As the gate saw it, but for links of files, which may be others by now."""
+        known: dict[str, Any] = {"tainted": tainted}
+        if self.tool:
+            known |= {"effect": self.tool.effect, "server": self.tool.server}
+        if self.asked and self.asked.kind != "outcome_unknown":
+            known["kind"] = self.asked.kind
+        if self.asked and self.asked.command is not None:
+            known["command"] = self.asked.command
+        if self.asked and self.asked.urls:
+            known["urls"] = self.asked.urls
+        if self.bound and self.bound.basis:
+            known["paths"] = tuple(self.bound.basis)
+        subject = subject_of(self.name, self.arguments, workspace=workspace, **known)
+        return subject.model_copy(update={"sends": sends(subject, open_world=self._open)})
+
+    def takes_in(self) -> bool:
+        """Did it bring something in from outside?"""
+        return takes_in(self.subject(Path("/"), tainted=False), open_world=self._open)
+
+    @property
+    def _open(self) -> bool:
+        return self.tool is not None and self.tool.traits.open_world

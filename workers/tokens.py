@@ -1,0 +1,235 @@
+"""Tokens of the HTTP endpoint: who may come in, under which name, until when.
+
+A token is shown once, when it is made. Kept is its SHA-256, by which it is known again; it is 256 bits of chance, so
+nobody finds it from that. The file is for its owner alone and replaced whole. One that is damaged, or that somebody
+else could have written, lets nobody in. What a name may decide is for the workers' rules to say, not for a token.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import AwareDatetime, Field, ValidationError, model_validator
+
+from holdfast.content import shorten
+from holdfast.errors import BadInput, HoldfastError
+from holdfast.model import Message, problems
+from holdfast.suggestions import did_you_mean
+
+PREFIX = "hf_"
+"""By which a token is recognised where it should not be: in a log, in a repository."""
+BYTES = 32
+MOST = 1_000
+LOCK_SECONDS = 5.0
+_LIMIT = 1_000_000
+"""Bytes of the file."""
+
+
+class TokensUnreadable(BadInput):
+    """The file of tokens cannot be gone by: nobody comes in until it is right."""
+
+
+class Role(StrEnum):
+    """What a token is for."""
+
+    APPROVER = "approver"
+    """To look and to decide."""
+    VIEWER = "viewer"
+    """To look only."""
+
+
+class Token(Message):
+    """What is kept of a token."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    """Whoever holds it: decisions are recorded under this name."""
+    role: Role = Role.APPROVER
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    created: AwareDatetime
+    expires: AwareDatetime | None = None
+
+    def expired(self, now: datetime) -> bool:
+        """Is it too late for it?"""
+        return self.expires is not None and now >= self.expires
+
+
+class _Kept(Message):
+    """What the file holds."""
+
+    tokens: Annotated[tuple[Token, ...], Field(max_length=MOST)]
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        if len({token.name for token in self.tokens}) < len(self.tokens):
+            raise ValueError("two tokens have the same name")
+        return self
+
+
+class TokenFile:
+    """The tokens of one data folder. Read anew at every look, so that a revoked one stops at once."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._read: bytes | None = None
+        self._tokens: tuple[Token, ...] = ()
+
+    def all(self) -> tuple[Token, ...]:
+        """Every token, expired ones too. TokensUnreadable when the file is not as it should be."""
+        data = self._bytes()
+        if data is None:
+            return ()
+        if data != self._read:
+            self._tokens = self._parsed(data)
+            self._read = data
+        return self._tokens
+
+    def create(self, name: str, role: Role = Role.APPROVER, lasts: timedelta | None = None) -> tuple[str, Token]:
+        """Make a token; itself, which is kept nowhere, and what is kept of it."""
+        made = PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(BYTES)).decode().rstrip("=")
+        now = datetime.now(UTC).replace(microsecond=0)
+        expires = now + lasts if lasts else None
+        token = Token(name=_checked(name), role=role, sha256=_digest(made), created=now, expires=expires)
+        with self._locked():
+            kept = self.all()
+            if any(other.name == name for other in kept):
+                raise BadInput(f"there is a token called {name!r}: revoke it first, or choose another name")
+            if len(kept) >= MOST:
+                raise BadInput(f"there are {MOST:,} tokens already: revoke some first")
+            self._write((*kept, token))
+        return made, token
+
+    def revoke(self, name: str) -> Token:
+        """Take a token back; from now on nobody comes in by it."""
+        with self._locked():
+            kept = self.all()
+            token = next((token for token in kept if token.name == name), None)
+            if token is None:
+                near = did_you_mean(name, [token.name for token in kept])
+                raise HoldfastError(f"no token is called {shorten(name, 80)!r}. {near}".rstrip())
+            self._write(tuple(other for other in kept if other is not token))
+        return token
+
+    def _bytes(self) -> bytes | None:
+        """What is in the file, None when there is none. Never waits."""
+        try:
+            descriptor = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                if problem := _unfit(os.fstat(descriptor)):
+                    raise self._unreadable(problem)
+                with open(descriptor, "rb", closefd=False) as opened:
+                    data = opened.read(_LIMIT + 1)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise self._unreadable(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        if len(data) > _LIMIT:
+            raise self._unreadable(f"is over {_LIMIT // 1_000_000} MB")
+        return data
+
+    def _parsed(self, data: bytes) -> tuple[Token, ...]:
+        try:
+            return _Kept.model_validate_json(data).tokens
+        except ValidationError as error:
+            raise self._unreadable(f"is damaged: {shorten(problems(error, 'file', most=1), 300)}") from None
+
+    def _unreadable(self, why: str) -> TokensUnreadable:
+        hint = "put it right, or remove it and make new tokens"
+        return TokensUnreadable(f"the file of tokens {str(self.file)!r} {why}; nobody comes in by it: {hint}")
+
+    def _write(self, tokens: tuple[Token, ...]) -> None:
+        """All of it or nothing: the endpoint reads it at any moment."""
+        text = _Kept(tokens=tokens).model_dump_json(indent=2, exclude_none=True) + "\n"
+        try:
+            descriptor, name = tempfile.mkstemp(prefix=".tokens-", dir=self.file.parent)
+            try:
+                with open(descriptor, "w", encoding="utf-8") as opened:
+                    opened.write(text)
+                    opened.flush()
+                    os.fsync(opened.fileno())
+                os.replace(name, self.file)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(name)
+                raise
+        except OSError as error:
+            raise self._not_written(error) from error
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One change at a time: else a token that is just being revoked could come back with one that is made."""
+        from holdfast.workers.server import prepare  # it brings Temporal along, which reading does not need
+
+        prepare(self.file.parent)
+        try:
+            descriptor = os.open(
+                self.file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
+        except OSError as error:
+            raise self._not_written(error) from error
+        try:
+            self._wait_for(descriptor)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _wait_for(self, descriptor: int) -> None:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise HoldfastError("somebody else is changing the tokens: try again") from None
+            time.sleep(0.02)
+
+    def _not_written(self, error: OSError) -> HoldfastError:
+        return HoldfastError(f"{str(self.file)!r} cannot be written: {error.strerror or error}")
+
+
+def recognised(tokens: Iterable[Token], given: str) -> Token | None:
+    """The token that was given, expired or not. Every one is compared, each in the same time whatever is given."""
+    digest = _digest(given)
+    found = None
+    for token in tokens:
+        if hmac.compare_digest(token.sha256, digest):
+            found = token
+    return found
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _checked(name: str) -> str:
+    """Decisions are recorded under it, so it must be seen for what it is."""
+    if not name.isprintable() or name != name.strip() or not 0 < len(name) <= 200:
+        raise BadInput(
+            f"{shorten(name, 80)!r} cannot be a token's name: 1 to 200 characters that show, without spaces around them"
+        )
+    return name
+
+
+def _unfit(status: os.stat_result) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a regular file"
+    if status.st_uid != os.geteuid():
+        return "belongs to somebody else"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "may be written by others (chmod 600, once you know that nobody did)"
+    return None

@@ -1,0 +1,53 @@
+"""Deadlines of approvals: one timer for the next moment that matters, however many calls wait (S28).
+
+A turn without deadlines has no timer, and a wait of a week is one timer of a week.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.batches import warning_of
+    from holdfast.state import TurnState
+
+
+class Deadlines:
+    """Wakes the turn when a deadline passes, or comes near."""
+
+    def __init__(self, state: TurnState) -> None:
+        self._state = state
+        self._moment: datetime | None = None
+        self._timer: asyncio.Task[None] | None = None
+
+    def keep(self) -> None:
+        """Sleep until what is next."""
+        moment = next_moment(self._state)
+        if moment == self._moment:
+            return
+        self.drop()
+        if moment is not None:
+            self._moment = moment
+            self._timer = asyncio.create_task(self._wake(moment))
+
+    def drop(self) -> None:
+        """Nothing waits any more."""
+        if self._timer:
+            self._timer.cancel()
+        self._moment = self._timer = None
+
+    async def _wake(self, moment: datetime) -> None:
+        await workflow.sleep(max(moment - workflow.now(), datetime.resolution))
+        self._moment = self._timer = None
+        self._state.changed = True  # also when nothing is due any more: the next moment is to be found
+        self._state.expire()
+
+
+def next_moment(state: TurnState) -> datetime | None:
+    """When the next deadline passes or comes near."""
+    waiting = [call for call in (state.active.waiting if state.active else ()) if not call.changing]
+    moments = [moment for call in waiting for moment in (call.deadline_at, warning_of(call)) if moment]
+    return min(moments, default=None)

@@ -1,0 +1,218 @@
+"""What can be said to a turn while it runs, and asked of it: signals, updates and queries.
+
+Handlers may raise nothing but ApplicationError: anything else would retry the workflow task for ever. A refused update
+leaves nothing in the history; a signal that does not count changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.approvals import Decision
+    from holdfast.calls import Call
+    from holdfast.content import shorten
+    from holdfast.errors import DecisionRefused, Refused, RequestRefused
+    from holdfast.events import EventPage
+    from holdfast.grants import Grant
+    from holdfast.model import problems
+    from holdfast.outcomes import Outcome
+    from holdfast.state import TurnState
+    from holdfast.turns import (
+        Acknowledged,
+        BatchAddress,
+        BatchResult,
+        CallAddress,
+        Conversation,
+        EditingNotice,
+        GrantAddress,
+        ModeChange,
+        SubmitBatch,
+        Submitted,
+        check_batch,
+        check_waiting,
+    )
+    from holdfast.views import TurnView, view_of
+    from holdfast.workflows.inbox import Inbox
+
+
+class TurnMessages:
+    """The handlers of a turn."""
+
+    _state: TurnState
+    _inbox: Inbox
+
+    # Decisions come as an update from clients that want to know that they counted, and as a signal from everything
+    # else, the stock command included: a signal needs no live worker. Both count once.
+    @workflow.update(name="decide")
+    async def decide(self, decision: Decision) -> Acknowledged:
+        """Take a decision; answers with the state its call went to, or why a change of it was not taken."""
+        with _refusals_as_failures():
+            decision = _as_understood_then(decision)
+            taken = self._state.decide(decision)
+        if not decision.changes:
+            return taken
+        await workflow.wait_condition(lambda: not self._state.is_changing(taken.call, decision))
+        with _refusals_as_failures():
+            return self._state.changed_by(taken.call)
+
+    @decide.validator
+    def validate_decide(self, decision: Decision) -> None:
+        """Refuse what does not count, without a trace in the history."""
+        with _refusals_as_failures():
+            self._state.check_decision(decision)
+
+    @workflow.signal(name="decide")
+    def decide_by_signal(self, *bodies: Any) -> None:
+        """Take a decision that nobody waits for; what does not count is only logged."""
+        try:
+            decision = Decision.model_validate(bodies[0] if len(bodies) == 1 else None)
+            self._state.decide(_as_understood_then(decision))
+        except DecisionRefused as refusal:
+            workflow.logger.warning("A decision was not counted: %s", shorten(str(refusal), 500))
+        except ValidationError as error:
+            workflow.logger.warning("A decision was not counted: %s", shorten(problems(error, "decision"), 500))
+
+    @workflow.update(name="set_mode")
+    def set_mode(self, body: ModeChange) -> None:
+        """Change how much proceeds without asking; what waits is judged again."""
+        self._state.set_mode(body.mode, body.by)
+
+    @workflow.update(name="editing")
+    def editing(self, body: EditingNotice) -> None:
+        """Tell others that somebody has an approval open in an editor."""
+        with _refusals_as_failures():
+            self._state.note_editing(body)
+
+    @editing.validator
+    def validate_editing(self, body: EditingNotice) -> None:
+        """Only what waits can be edited."""
+        with _refusals_as_failures():
+            self._state.check_editing(body)
+
+    @workflow.update(name="revoke")
+    def revoke(self, body: GrantAddress) -> Grant:
+        """Take a standing answer back."""
+        with _refusals_as_failures():
+            return self._state.revoke(body.grant, body.by)
+
+    @revoke.validator
+    def validate_revoke(self, body: GrantAddress) -> None:
+        """Only what there is can be revoked."""
+        with _refusals_as_failures():
+            self._state.grants.get(body.grant)
+
+    # The rest are updates: their senders need the answer, and can repeat a lost one.
+    @workflow.update(name="submit")
+    def submit(self, body: SubmitBatch) -> Submitted:
+        """Queue a further batch."""
+        return Submitted(batch=self._state.enqueue(body.calls).id)
+
+    @submit.validator
+    def validate_submit(self, body: SubmitBatch) -> None:
+        """Refuse an empty or oversized batch, and any batch to a turn that takes none."""
+        with _refusals_as_failures():
+            self._state.check_open()
+            check_batch(body.calls, queued=len(self._state.queue))
+            check_waiting(len(body.calls) + sum(map(len, self._state.queue)))
+
+    @workflow.update(name="withdraw")
+    def withdraw(self, body: BatchAddress) -> BatchResult:
+        """Take a queued batch back; it never starts."""
+        return self._state.withdraw(body.batch)
+
+    @withdraw.validator
+    def validate_withdraw(self, body: BatchAddress) -> None:
+        """Only what has not started can be withdrawn."""
+        with _refusals_as_failures():
+            self._state.queued(body.batch)
+
+    @workflow.update(name="cancel_call")
+    def cancel_call(self, body: CallAddress) -> None:
+        """Stop one call; its siblings go on."""
+        self._state.stop_call(body.call, body.reason)
+
+    @cancel_call.validator
+    def validate_cancel_call(self, body: CallAddress) -> None:
+        """Only a call that has not ended can be stopped."""
+        call = self._state.active.get(body.call) if self._state.active else None
+        with _refusals_as_failures():
+            if call is None or call.terminal:
+                raise RequestRefused("not_active", f"call {body.call!r} is not at work in this turn")
+
+    @workflow.update(name="cancel_batch")
+    def cancel_batch(self, body: BatchAddress) -> None:
+        """Stop every call of the batch at work; the turn goes on."""
+        self._state.stop_batch(body.reason)
+
+    @cancel_batch.validator
+    def validate_cancel_batch(self, body: BatchAddress) -> None:
+        """Only the batch at work can be cancelled; a queued one is withdrawn."""
+        with _refusals_as_failures():
+            if self._state.active is None or self._state.active.id != body.batch:
+                raise RequestRefused("not_active", f"batch {body.batch!r} is not at work; withdraw a queued one")
+
+    @workflow.update(name="finish")
+    def finish(self) -> None:
+        """End a turn that was kept open, once its queue is empty."""
+        self._state.finish()
+
+    @finish.validator
+    def validate_finish(self) -> None:
+        """Only a turn that was kept open has to be finished."""
+        with _refusals_as_failures():
+            self._state.check_open()
+
+    @workflow.query(name="view")
+    def view(self) -> TurnView:
+        """Everything a viewer needs, with long values cut."""
+        return view_of(self._state, self._inbox.since)
+
+    @workflow.query(name="events")
+    def events(self, after: int = 0) -> EventPage:
+        """The events after a sequence number, oldest first."""
+        return self._state.page(after)
+
+    @workflow.query(name="call")
+    def call(self, call_id: str) -> Call | None:
+        """The whole record of one call."""
+        return self._state.find_call(call_id)
+
+    @workflow.query(name="batch")
+    def batch(self, batch_id: str) -> BatchResult | None:
+        """One batch and the responses it has."""
+        return next((result for result in self._state.results() if result.id == batch_id), None)
+
+    @workflow.query(name="grants")
+    def grants(self) -> tuple[Grant, ...]:
+        """The standing answers of this turn."""
+        return self._state.grants.all
+
+    @workflow.query(name="conversation")
+    def conversation(self) -> Conversation | None:
+        """What a model step reads; None for a turn without a model."""
+        return self._state.conversation()
+
+
+def _as_understood_then(decision: Decision) -> Decision:
+    """In a turn that met this decision before there was more to say than yes, no and an answer: what it meant then."""
+    if not decision.says_more or workflow.patched("more-to-say"):
+        return decision
+    if decision.outcome is not Outcome.PROCEED_ONCE or decision.arguments is not None:
+        raise DecisionRefused("unknown_outcome", "this turn knew of no such decision")
+    return decision.model_copy(update={"content": None})
+
+
+@contextmanager
+def _refusals_as_failures() -> Iterator[None]:
+    """Handlers may raise nothing but ApplicationError: anything else retries the workflow task for ever."""
+    try:
+        yield
+    except Refused as refusal:
+        raise ApplicationError(str(refusal), type=refusal.code, non_retryable=True) from None
