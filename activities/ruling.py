@@ -85,7 +85,7 @@ class Rulings:
         if ruling and ruling.decision is Answer.ALLOW and not ruling.anything:
             plain = await self._as_understood(entry, prepared, subject)
             ruling, prepared = (ruling, plain) if plain else (None, prepared)
-        if self._saved and getattr(self._saved, "uncertain", False):
+        if self._saved and self._saved.uncertain:
             asks = (*asks, UNREADABLE)
         verdict = verdict_of(prepared, ruling, subject)
         if asks or again:

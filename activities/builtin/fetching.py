@@ -1,7 +1,8 @@
 """`fetch`: one document of the web, as text.
 
 It only reads: GET, without cookies, credentials or a proxy, and from public addresses unless others are allowed. What
-comes back is bounded in bytes, in time and in redirects, whatever the server does.
+comes back is bounded in bytes, in time and in redirects, whatever the server does. A redirect to another host is not
+followed but told: the policy judged the url that was asked for, and must judge that one too.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, Too
 REDIRECTS = 5
 HEADERS = {"User-Agent": "holdfast", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
 PORTS = {"http": 80, "https": 443}
+TARGET_LIMIT = 3_000
+"""Characters of a url to ask for instead: as many as an error's words can carry."""
 
 
 class Fetch(Tool):
@@ -214,9 +217,17 @@ def _redirected(url: httpx2.URL, location: str, rules: AddressRules) -> httpx2.U
         raise
     except (httpx2.InvalidURL, ValueError) as error:
         raise ToolFailure("bad_redirect", f"{_shown(url)} leads to a url that is not followed: {error}") from error
-    if (url.scheme, target.scheme) == ("https", "http"):
-        raise ToolFailure("bad_redirect", f"{_shown(url)} leads to {_shown(target)}, which is not encrypted")
+    if not _is_same_place(url, target):
+        told = f"{_shown(url)} leads elsewhere, and this is not followed. Fetch it if you need it: "
+        raise ToolFailure("redirected_elsewhere", told + shorten(str(target), TARGET_LIMIT))
     return target
+
+
+def _is_same_place(url: httpx2.URL, target: httpx2.URL) -> bool:
+    """Would whoever let the one be fetched mean the other as well? The same host and port, encrypted if it was."""
+    encrypted = (url.scheme, target.scheme) == ("http", "https") and url.port is target.port is None
+    same = (url.scheme, url.port) == (target.scheme, target.port)
+    return url.raw_host == target.raw_host and (same or encrypted)
 
 
 @asynccontextmanager

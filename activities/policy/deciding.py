@@ -7,7 +7,8 @@ files. The first rule that is about the call decides, with three exceptions, eac
 - an ask of a workspace's file does not lift a deny of the defaults: such files only tighten;
 - in plan mode, a rule that does not name its modes loosens nothing: it speaks if it denies, or if the call only reads.
 
-Where one of the first two makes a call asked about, it is asked as strictly as the rules would that come after.
+Where one of the first two makes a call asked about, it is asked as strictly as the rules would that come after, and
+denied where they want the word of different roles: a call has that of one.
 
 Pure, but for the clock that rules with an end need.
 """
@@ -54,15 +55,19 @@ class Ruling(Data):
     deadline: Deadline | None = None
 
     def as_strict_as(self, other: Ruling) -> Ruling:
-        """The same, asking for no less than another one does."""
+        """The same, asking for no less than another one does; a denial when they want different roles."""
         mine, theirs = self.needs, other.needs
+        if mine.role and theirs.role and mine.role != theirs.role:
+            words = f"it needs the role {mine.role!r}, and by the rule {other.rule!r} the role {theirs.role!r}"
+            reason = f"{words}: nobody can be asked for both, until one of the rules is changed"
+            return self.model_copy(update={"decision": Answer.DENY, "reason": reason, "message": reason})
         needs = Needs(
             role=mine.role or theirs.role,
             approvals=max(mine.approvals, theirs.approvals),
             not_requester=mine.not_requester or theirs.not_requester,
         )
         deadline = self.deadline or other.deadline
-        if deadline and (needs != Needs() or not self.deadline):
+        if deadline:
             deadline = deadline.model_copy(update={"default": "deny"})
         always = self.always_ask or other.always_ask
         return self.model_copy(update={"always_ask": always, "needs": needs, "deadline": deadline})

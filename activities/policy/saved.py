@@ -1,7 +1,8 @@
 """Standing answers that were given for good: a policy file of their own, written for the person who gave them.
 
 They answer where the policy asks, as the grants of a turn do, and lift no denial. A file is changed as a whole, by one
-process at a time, and only if it can be read: what is in it is never lost. One that cannot be read answers nothing.
+process at a time, and only if it can be read: what is in it is never lost. One that cannot be read allows nothing, and
+what was refused before it broke stays refused: a slip of the keyboard lets nothing run.
 """
 
 from __future__ import annotations
@@ -41,8 +42,12 @@ _HEADER = "# Standing answers that were given for good. `holdfast grants` lists 
 
 def load_saved(file: Path) -> LoadedFile:
     """The answers in a file, or what is wrong with it. No file holds none."""
-    if not os.path.lexists(file):
+    try:
+        os.lstat(file)
+    except FileNotFoundError:
         return load_file(Content(file), Tier.USER)
+    except OSError:
+        pass  # it may be there: reading it tells what is wrong
     return _loaded(read(file))
 
 
@@ -109,14 +114,22 @@ class SavedGrants:
         self.file = file
         self._seen: _Seen | None = None
         self._answers = _Answers(())
+        self._known = False
+        """Whether its refusals are those of a file that could be read."""
         self.problem: str | None = None
-        """Why none of the file's answers counts."""
+        """Why nothing in the file counts, and of what was read before only the refusals."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
         """All of them, expired ones too."""
         self._read()
         return self._answers.rules
+
+    @property
+    def uncertain(self) -> bool:
+        """May there be refusals that nobody knows of? The file is broken, and was never seen in order."""
+        self._read()
+        return self.problem is not None and not self._known
 
     def covering(self, call: Subject | Facts, now: datetime) -> Rule | None:
         """The answer to a call: the first that refuses it, else the first that allows it."""
@@ -129,8 +142,13 @@ class SavedGrants:
             return
         self._seen = seen
         loaded = load_saved(self.file)
-        self.problem = complaint(self.file, loaded.problems) if loaded.problems else None
-        self._answers = _Answers(tuple(entry.rule for entry in loaded.entries))
+        if loaded.problems:
+            self.problem = complaint(self.file, loaded.problems)
+            self._answers = _Answers(self._answers.refusals)
+        else:
+            self.problem = None
+            self._answers = _Answers(tuple(entry.rule for entry in loaded.entries))
+            self._known = seen is not None
 
 
 class _Answers:
@@ -140,6 +158,11 @@ class _Answers:
         self.rules = tuple(sorted(rules, key=lambda rule: rule.decision is not Answer.DENY))
         self._index = Index(self.rules)
         self._standing = tuple(map(Standing, self.rules))
+
+    @property
+    def refusals(self) -> tuple[Rule, ...]:
+        """Those that allow nothing."""
+        return tuple(rule for rule in self.rules if rule.decision is Answer.DENY)
 
     def covering(self, call: Call, now: datetime) -> Rule | None:
         """The first that answers, refusals before all others."""

@@ -21,7 +21,7 @@ from holdfast.turns import CallToJudge
 from holdfast.verdicts import Allow, Ask, Verdict
 
 
-def grant(name: str, uses: int | None, used: int = 0, **scope: object) -> Grant:
+def grant(name: str, uses: int | None, scope: dict[str, object], used: int = 0) -> Grant:
     decision = Decision.model_validate(
         {"approval_id": "turn/b9c9/1", "digest": "d", "outcome": "proceed_always", "scope": scope, "uses": uses}
     )
@@ -29,8 +29,8 @@ def grant(name: str, uses: int | None, used: int = 0, **scope: object) -> Grant:
     return Grant(id=name, scope=given, covers="", decision=decision, given_at=datetime.now(UTC), used=used)
 
 
-ECHO_A = {"tool": "shell", "server": "", "command": ("echo a $",)}
-ANY = {"tool": "shell", "server": ""}
+ECHO_A: dict[str, object] = {"tool": "shell", "server": "", "command": ("echo a $",)}
+ANY: dict[str, object] = {"tool": "shell", "server": ""}
 
 
 def answers(verdicts: dict[str, Verdict]) -> list[str | None]:
@@ -41,12 +41,12 @@ def answers(verdicts: dict[str, Verdict]) -> list[str | None]:
 @pytest.mark.parametrize(
     ("grants", "commands", "expected"),
     [
-        ([grant("g1", 2, **ECHO_A)], ["echo a"] * 3, ["g1", "g1", None]),
-        ([grant("g1", 2, used=1, **ECHO_A)], ["echo a"] * 3, ["g1", None, None]),
-        ([grant("g1", None, **ECHO_A)], ["echo a"] * 3, ["g1", "g1", "g1"]),
-        ([grant("g1", 1, **ECHO_A), grant("g2", 1, **ANY)], ["echo a", "echo a", "echo b"], ["g1", None, "g2"]),
-        ([grant("g1", 1, **ECHO_A), grant("g2", 2, **ANY)], ["echo a", "echo a", "echo b"], ["g1", "g2", "g2"]),
-        ([grant("g1", 1, **ECHO_A), grant("g2", None, **ANY)], ["echo a"] * 3, ["g1", "g2", "g2"]),
+        ([grant("g1", 2, ECHO_A)], ["echo a"] * 3, ["g1", "g1", None]),
+        ([grant("g1", 2, ECHO_A, used=1)], ["echo a"] * 3, ["g1", None, None]),
+        ([grant("g1", None, ECHO_A)], ["echo a"] * 3, ["g1", "g1", "g1"]),
+        ([grant("g1", 1, ECHO_A), grant("g2", 1, ANY)], ["echo a", "echo a", "echo b"], ["g1", None, "g2"]),
+        ([grant("g1", 1, ECHO_A), grant("g2", 2, ANY)], ["echo a", "echo a", "echo b"], ["g1", "g2", "g2"]),
+        ([grant("g1", 1, ECHO_A), grant("g2", None, ANY)], ["echo a"] * 3, ["g1", "g2", "g2"]),
     ],
 )
 async def test_S24_uses_are_never_overdrawn(

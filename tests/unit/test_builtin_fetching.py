@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from pydantic import ValidationError
 
@@ -290,7 +291,7 @@ async def test_loop_of_redirects_ends() -> None:
     "location",
     [
         *("http://127.0.0.1:1/", "http://169.254.169.254/latest/meta-data/", "//0x7f.1/", "http://[::1]:PORT/"),
-        *("http://[::ffff:10.0.0.1]/", "http://2130706433/", "http://127。0。0。1/", "http://localhost/"),
+        *("http://[::ffff:10.0.0.1]/", "http://2130706433/", "http://127。0。0。1/"),
     ],
 )
 async def test_S37_redirect_to_a_private_address_is_refused(location: str) -> None:
@@ -312,6 +313,63 @@ async def test_redirect_to_what_is_no_url_for_us_is_refused(location: str) -> No
         failure = await failure_of(opened(server), f"http://127.0.0.1:{server.port}/")
     assert (failure.type, len(server.requests)) == ("bad_redirect", 1)
     assert "leads to a url that is not followed" in str(failure)
+
+
+async def test_S29_redirect_to_another_host_is_told_and_not_followed() -> None:
+    """A policy that allows 127.0.0.1 and denies localhost has judged the first alone."""
+    async with serving(redirect("http://localhost:PORT/secret?a=b"), answer(b"secret")) as server:
+        tool = Fetch(AddressRules(allow=(f"127.0.0.1:{server.port}", f"localhost:{server.port}")))
+        failure = await failure_of(tool, f"http://127.0.0.1:{server.port}/go")
+    assert (failure.type, failure.parts, len(server.requests)) == ("redirected_elsewhere", (), 1)
+    assert str(failure).endswith(f"Fetch it if you need it: http://localhost:{server.port}/secret?a=b")
+
+
+async def test_redirect_to_another_port_is_told_and_not_followed() -> None:
+    async with serving(answer(b"secret")) as other, serving(redirect(f"http://127.0.0.1:{other.port}/")) as server:
+        failure = await failure_of(opened(server, other), f"http://127.0.0.1:{server.port}/")
+    assert (failure.type, other.requests) == ("redirected_elsewhere", [])
+
+
+async def test_S29_last_of_several_redirects_is_judged_as_well() -> None:
+    async with serving(redirect("/b"), redirect("http://localhost:PORT/c"), answer(b"secret")) as server:
+        tool = Fetch(AddressRules(allow=(f"127.0.0.1:{server.port}", f"localhost:{server.port}")))
+        failure = await failure_of(tool, f"http://127.0.0.1:{server.port}/a")
+    assert (failure.type, len(server.requests)) == ("redirected_elsewhere", 2)
+
+
+@pytest.mark.parametrize(
+    ("url", "location", "followed"),
+    [
+        ("http://example.com/a", "/b", True),
+        ("http://example.com/a", "//EXAMPLE.com:80/b", True),
+        ("http://example.com/a", "https://example.com/a", True),
+        ("https://example.com/a", "https://example.com:443/b", True),
+        ("https://example.com/a", "http://example.com/a", False),
+        ("https://example.com/a", "https://www.example.com/a", False),
+        ("https://www.example.com/a", "//example.com/a", False),
+        ("https://example.com/a", "https://example.com.evil.example/", False),
+        ("https://example.com/a", "https://example.com:8443/a", False),
+        ("http://example.com:8080/a", "https://example.com/a", False),
+        ("http://example.com/a", "https://example.com:80/a", False),
+    ],
+)
+def test_only_the_same_host_and_port_is_the_same_place(url: str, location: str, followed: bool) -> None:
+    def lead() -> str:
+        return str(fetching._redirected(httpx2.URL(url), location, AddressRules()))
+
+    if followed:
+        assert lead().startswith(("http://example.com/", "https://example.com/"))
+    else:
+        with pytest.raises(ToolFailure, match="leads elsewhere") as failure:
+            lead()
+        assert failure.value.type == "redirected_elsewhere"
+
+
+async def test_url_to_ask_for_instead_is_told_whole_unless_it_is_endless() -> None:
+    for length, whole in ((2_000, True), (6_000, False)):
+        async with serving(redirect(f"http://localhost/{'x' * length}")) as server:
+            failure = await failure_of(opened(server), f"http://127.0.0.1:{server.port}/")
+        assert (("x" * length in str(failure)), len(str(failure)) < 4_000) == (whole, True)
 
 
 # Limits
@@ -558,23 +616,19 @@ async def test_server_without_tls_is_no_https_server() -> None:
 
 
 @pytest.mark.usefixtures("trusted")
-async def test_redirect_from_https_to_http_is_refused(tls: ssl.SSLContext) -> None:
+async def test_redirect_from_https_to_http_is_not_followed(tls: ssl.SSLContext) -> None:
     async with (
         serving(answer(b"secret")) as plain,
         serving(redirect(f"http://127.0.0.1:{plain.port}/"), tls=tls) as server,
     ):
         failure = await failure_of(opened(plain, server), f"https://127.0.0.1:{server.port}/")
-    assert (failure.type, plain.requests) == ("bad_redirect", [])
-    assert "is not encrypted" in str(failure)
+    assert (failure.type, plain.requests) == ("redirected_elsewhere", [])
 
 
 @pytest.mark.usefixtures("trusted")
-async def test_redirect_from_http_to_https_is_followed(tls: ssl.SSLContext) -> None:
-    async with (
-        serving(answer(b"safe"), tls=tls) as server,
-        serving(redirect(f"https://127.0.0.1:{server.port}/")) as plain,
-    ):
-        assert (await fetch(opened(plain, server), f"http://127.0.0.1:{plain.port}/")).endswith("\n\nsafe")
+async def test_redirect_within_an_https_server_is_followed(tls: ssl.SSLContext) -> None:
+    async with serving(redirect("/b"), answer(b"safe"), tls=tls) as server:
+        assert (await fetch(opened(server), f"https://127.0.0.1:{server.port}/a")).endswith("\n\nsafe")
 
 
 # Stopping

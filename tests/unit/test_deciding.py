@@ -13,7 +13,7 @@ from holdfast.outcomes import Deadline
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
 from holdfast.turns import EditingNotice, TurnInput, ValidateResult
-from holdfast.verdicts import Allow, Ask, Bound, Reject
+from holdfast.verdicts import Allow, Ask, Bound, Reject, Verdict
 
 ANA = Approver(name="ana")
 
@@ -37,7 +37,7 @@ def waiting(clock: Clock, **more: Any) -> TurnState:
     state = TurnState("turn", clock)
     state.begin(TurnInput(batches=((CallRequest(tool="tool"),) * 2,)))
     batch = state.activate()
-    verdicts = {call.id: ask(**more) for call in batch.calls}
+    verdicts: dict[str, Verdict] = {call.id: ask(**more) for call in batch.calls}
     state.take_verdicts(batch.id, ValidateResult(verdicts=verdicts, approvers=(ANA,)))
     return state
 
@@ -50,7 +50,7 @@ def test_S7_a_judgement_that_broke_leaves_what_waits_as_it_was_and_forgets_nobod
     state = waiting(Clock())
     before = state.work
     broken = Reject(error=CallError(type="validation_failed", message="It broke"))
-    verdicts = {call.id: broken for call in before.calls}
+    verdicts: dict[str, Verdict] = {call.id: broken for call in before.calls}
     state.reconsider(before, ValidateResult(verdicts=verdicts, approvers=None))
     assert state.work == before
     assert state.approvers == (ANA,)
@@ -88,7 +88,7 @@ def test_S1_a_long_turn_costs_no_more_to_judge_again() -> None:
     state = waiting(Clock())
     state.done = [state.work] * 10_000
     looked: list[str] = []
-    state.find_call = lambda call_id: looked.append(call_id) or None  # type: ignore[method-assign,assignment,func-returns-value]
+    state.find_call = lambda call_id: looked.append(call_id) or None  # type: ignore[method-assign,func-returns-value]
     state.to_validate(state.unsettled())
     assert looked == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.activities.policy.deciding import Ruling
 from holdfast.activities.policy.loading import policy_of, shipped
-from holdfast.activities.policy.rules import Tier
+from holdfast.activities.policy.rules import Answer, Tier
 from holdfast.activities.policy.subjects import Subject, subject_of
 from holdfast.durations import LONGEST, seconds_of, told
 from holdfast.modes import Mode
@@ -99,6 +100,50 @@ def test_S29_caution_of_one_rule_takes_nothing_from_the_strictness_of_the_next(
     assert ruling.needs == Needs(role="ops", approvals=3)
     assert ruling.deadline
     assert ruling.deadline.seconds == 3_600
+
+
+def asking(role: str) -> str:
+    return rule(f"anything = true\nname = '{role}-asks'\nrole = '{role}'\napprovals = 2", "ask")
+
+
+@pytest.mark.parametrize("more", [{}, {"admin": rule("command = 'rm'", "deny")}])
+def test_S29_rules_that_want_different_roles_deny_what_neither_can_have(more: dict[str, Any]) -> None:
+    """A workspace's file only tightens: its role does not do for another one, nor the other one for it."""
+    subject = run("$X")
+    ruling = ruled(subject=subject, workspace=asking("team"), default=asking("ops"), **more)
+    assert ruling.decision.value == "deny"
+    assert "it needs the role 'team', and by the rule 'ops-asks' the role 'ops'" in (ruling.message or "")
+    same = ruled(subject=subject, workspace=asking("ops"), default=asking("ops"), **more)
+    assert (same.decision.value, same.needs) == ("ask", Needs(role="ops", approvals=2))
+    explained = policy(workspace=asking("team"), default=asking("ops"), **more).explain(subject, Mode.DEFAULT)
+    assert explained.ruling == ruling
+
+
+RULINGS = st.builds(
+    Ruling,
+    decision=st.just(Answer.ASK),
+    rule=st.sampled_from(["a", "b"]),
+    tier=st.sampled_from(Tier),
+    always_ask=st.booleans(),
+    needs=st.builds(
+        Needs, role=st.sampled_from([None, "x", "y"]), approvals=st.integers(1, 3), not_requester=st.booleans()
+    ),
+    deadline=st.none() | st.builds(Deadline, seconds=st.integers(1, 9), default=st.sampled_from(["deny", "allow"])),
+)
+
+
+@given(st.lists(RULINGS, min_size=2, max_size=3))
+def test_S29_as_strict_as_others_is_no_less_strict_than_any_of_them(rulings: list[Ruling]) -> None:
+    made = reduce(Ruling.as_strict_as, rulings)
+    roles = {one.needs.role for one in rulings} - {None}
+    assert (made.decision is Answer.DENY) is (len(roles) > 1)
+    if made.decision is Answer.DENY:
+        return
+    assert {made.needs.role} - {None} == roles
+    assert made.needs.approvals == max(one.needs.approvals for one in rulings)
+    assert made.needs.not_requester is any(one.needs.not_requester for one in rulings)
+    assert made.always_ask is any(one.always_ask for one in rulings)
+    assert made.deadline is None or made.deadline.default == "deny"
 
 
 def test_what_is_perhaps_denied_is_not_allowed_by_silence() -> None:

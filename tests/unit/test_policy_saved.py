@@ -142,14 +142,21 @@ BROKEN = {
 }
 
 
+MADE = Scope(tool="shell", server="", command=("touch made",))
+
+
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_file_answers_nothing_and_is_never_overwritten(name: str, file: Path) -> None:
+def test_a_broken_file_allows_nothing_and_is_never_overwritten(name: str, file: Path) -> None:
     save(file, grant())
+    refusal = save(file, grant(MADE, Outcome.CANCEL))
     kept = SavedGrants(file)
     assert kept.covering(run("git push"), NOW)
     broken = file.read_bytes() + BROKEN[name].encode("utf-8", "surrogateescape")
     file.write_bytes(broken)
     assert kept.covering(run("git push"), NOW) is None
+    refused = kept.covering(run("touch made"), NOW)
+    assert refused, "what was refused before it broke stays refused"
+    assert (refused.name, kept.uncertain) == (refusal, False)
     assert str(file) in (kept.problem or "")
     for change in (lambda: save(file, grant(Scope(tool="z"))), lambda: remove(file, "a")):
         with pytest.raises(BadInput):
@@ -158,11 +165,46 @@ def test_a_broken_file_answers_nothing_and_is_never_overwritten(name: str, file:
     assert sorted(os.listdir(file.parent)) == ["granted.toml", "granted.toml.lock"]
 
 
-def test_a_file_that_others_may_write_answers_nothing(file: Path) -> None:
+def test_a_file_that_is_broken_from_the_start_is_uncertain_until_it_is_mended(file: Path) -> None:
+    save(file, grant(MADE, Outcome.CANCEL))
+    good = file.read_text()
+    file.write_text(good + BROKEN["another key"])
+    kept = SavedGrants(file)
+    assert kept.uncertain, "also when nothing else was asked yet"
+    assert kept.covering(run("touch made"), NOW) is None
+    file.write_text(good)
+    assert (kept.uncertain, kept.problem) == (False, None)
+    assert kept.covering(run("touch made"), NOW)
+    file.write_text(good + BROKEN["no TOML"])
+    assert kept.covering(run("touch made"), NOW)
+    assert not kept.uncertain, "its refusals are known"
+    file.write_text("# all revoked\n")
+    assert (kept.covering(run("touch made"), NOW), kept.uncertain) == (None, False)
+
+
+def test_no_file_holds_no_refusal_but_one_that_may_be_there_might(file: Path) -> None:
+    kept = SavedGrants(file)
+    assert (kept.uncertain, kept.problem) == (False, None)
+    file.parent.mkdir()
+    file.write_text(BROKEN["another key"])
+    file.chmod(0o600)
+    assert kept.uncertain, "that there was none before says nothing of what it was meant to refuse"
+    file.unlink()
+    assert (kept.uncertain, kept.problem) == (False, None)
+    file.symlink_to(file)
+    assert kept.uncertain
+    behind = SavedGrants(file.with_name("file") / "granted.toml")
+    file.with_name("file").touch()
+    assert behind.uncertain
+    assert "cannot be read" in (behind.problem or "")
+
+
+def test_a_file_that_others_may_write_allows_nothing(file: Path) -> None:
     save(file, grant())
     file.chmod(0o666)
     kept = SavedGrants(file)
     assert kept.covering(run("git push"), NOW) is None
+    assert kept.uncertain
     assert "chmod go-w" in (kept.problem or "")
     with pytest.raises(BadInput, match="chmod go-w"):
         save(file, grant())

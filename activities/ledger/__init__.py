@@ -1,0 +1,10 @@
+"""The ledger of effects: what a worker writes down before and after a call that must run once (S31).
+
+Before such a call starts its intent is recorded, durably; after it, its result. Whoever comes later and finds a result
+gives that back, finds an intent and knows that it may have happened, or finds nothing and knows that it has not begun.
+What follows from that is for the executing activity to say: nothing here runs a tool or asks anybody.
+
+    entries.py     what is recorded             protocol.py   what every ledger can do, and how it says that it cannot
+    sqlite.py      of one host: a file          postgres.py   of many: a database they share
+    opening.py     which one, by the settings   addresses.py  where the shared one is, without showing its password
+"""

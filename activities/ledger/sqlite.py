@@ -1,0 +1,209 @@
+"""The ledger of one host: a SQLite file that all workers of the host open.
+
+One connection for each process, used by one thread of its own, so that a slow disk never stops the event loop. Every
+wait is bounded: for the locks of other processes by SQLite, for the disk and for those before us by a time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.activities.ledger.entries import EffectKey, Entry, entry_of, intent_text
+from holdfast.activities.ledger.protocol import (
+    INTENT_FACTOR,
+    LedgerUnavailable,
+    check_age,
+    check_kept,
+    check_result,
+)
+from holdfast.activities.ledger.sqlite_file import PASSING, connect, damaged, primary, unavailable
+
+T = TypeVar("T")
+
+BUSY_SECONDS = 5.0
+"""How long a lock of another process is waited for."""
+ANSWER_SECONDS = 20.0
+"""How long any answer may take, with everything that was asked before it."""
+SWEPT_AT_ONCE = 50
+"""Entries that one transaction forgets: nobody else can write meanwhile."""
+SWEEP_PAUSE = 0.02
+"""Seconds between two of them, in which others get their turn."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_COLUMNS = "intent, started_at, ended_at, result"
+
+
+class SqliteLedger:
+    """A file on this host's disk."""
+
+    def __init__(
+        self, file: Path, *, busy_seconds: float = BUSY_SECONDS, answer_seconds: float = ANSWER_SECONDS
+    ) -> None:
+        self._file = file
+        self._busy_seconds = busy_seconds
+        self._answer_seconds = answer_seconds
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-ledger")
+        self._closed = False
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Other hosts have files of their own."""
+        return False
+
+    async def check(self) -> None:
+        """Open the file."""
+        await self._ask(lambda connection: None)
+
+    async def find(self, key: EffectKey) -> Entry | None:
+        """What is known of an effect."""
+        return await self._ask(lambda connection: self._found(connection, key))
+
+    async def intend(self, key: EffectKey, *, host: str, tool: str) -> Entry | None:
+        """Record an intent; None when it is ours, else the entry of whoever was first."""
+        intent = intent_text(key, host=host, tool=tool)
+
+        def work(connection: sqlite3.Connection) -> Entry | None:
+            with _writing(connection):
+                insert = "INSERT INTO effects (id, intent, started_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+                done = connection.execute(insert, (key.id, intent, _now()))
+                return None if done.rowcount == 1 else self._found(connection, key)
+
+        return await self._ask(work)
+
+    async def finish(self, key: EffectKey, result: str) -> None:
+        """Record a result, if there is none yet."""
+        check_result(result)
+
+        def work(connection: sqlite3.Connection) -> str | None:
+            with _writing(connection):
+                update = "UPDATE effects SET result = ?, ended_at = ? WHERE id = ? AND ended_at IS NULL"
+                if connection.execute(update, (result, _now(), key.id)).rowcount == 1:
+                    return result
+                kept = self._found(connection, key)
+                return kept.result if kept else None
+
+        check_kept(key, await self._ask(work), result)
+
+    async def sweep(self, older_than: timedelta) -> int:
+        """Forget what is old, a little at a time."""
+        check_age(older_than)
+        ended, begun = (_now() - age // _MICROSECOND for age in (older_than, INTENT_FACTOR * older_than))
+
+        def work(connection: sqlite3.Connection) -> int:
+            with _writing(connection):
+                delete = """
+                    DELETE FROM effects WHERE id IN (
+                      SELECT id FROM effects
+                      WHERE ended_at < ? OR (ended_at IS NULL AND started_at < ?) LIMIT ?
+                    )"""
+                return connection.execute(delete, (ended, begun, SWEPT_AT_ONCE)).rowcount
+
+        swept = 0
+        while (some := await self._ask(work)) > 0:
+            swept += some
+            await asyncio.sleep(SWEEP_PAUSE)
+        return swept
+
+    async def close(self) -> None:
+        """Close the file, once what was asked before is answered. The last process to do so tidies it up."""
+        if self._closed:
+            return
+        self._closed = True
+        with suppress(LedgerUnavailable):
+            await self._in_thread(self._let_go)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise LedgerUnavailable(f"the ledger {str(self._file)!r} was closed: open it again")
+        return await self._in_thread(lambda: self._work(work))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        try:
+            async with asyncio.timeout(self._answer_seconds):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except TimeoutError:
+            raise LedgerUnavailable(
+                f"the ledger {str(self._file)!r} did not answer within {self._answer_seconds:g} seconds: "
+                "its disk hangs, or is far too slow. Look at the disk, then try again"
+            ) from None
+
+    # In the thread
+
+    def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return work(self._opened())
+        except sqlite3.Error as error:
+            if primary(error) not in PASSING:
+                self._let_go()  # the next one opens it anew
+            raise unavailable(self._file, error) from error
+        except OSError as error:
+            raise unavailable(self._file, error) from error
+
+    def _opened(self) -> sqlite3.Connection:
+        """The connection. A file that is not the one we wrote to would answer that nothing has begun."""
+        if self._identity is not None and self._identity != self._on_disk():
+            raise LedgerUnavailable(
+                f"the ledger {str(self._file)!r} was removed or replaced while this worker ran. Put it back, "
+                "or restart the worker: without it, calls that had begun may run a second time"
+            )
+        if self._connection is None:
+            self._connection = connect(self._file, self._busy_seconds)
+            self._identity = self._on_disk()
+        return self._connection
+
+    def _on_disk(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self._file)
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def _found(self, connection: sqlite3.Connection, key: EffectKey) -> Entry | None:
+        row = connection.execute(f"SELECT {_COLUMNS} FROM effects WHERE id = ?", (key.id,)).fetchone()
+        if row is None:
+            return None
+        intent, started_at, ended_at, result = row
+        try:
+            return entry_of(intent, _time(started_at), None if ended_at is None else _time(ended_at), result)
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            raise damaged(self._file) from None
+
+
+@contextmanager
+def _writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """One transaction that nobody else's comes between: all of it is on disk at the end, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+        raise
+
+
+def _now() -> int:
+    return (datetime.now(UTC) - _EPOCH) // _MICROSECOND
+
+
+def _time(microseconds: int) -> datetime:
+    return _EPOCH + microseconds * _MICROSECOND

@@ -1,0 +1,183 @@
+"""The ledger's file: made for its owner alone, opened so that a commit survives a power cut, and never repaired.
+
+What SQLite says of a file that cannot be used becomes words that say what to do. A damaged file is told, and left as it
+is: in it stands what must not be run again.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+from holdfast.activities.ledger.protocol import LedgerUnavailable
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE ledger (version INTEGER NOT NULL);
+CREATE TABLE effects (
+  id TEXT PRIMARY KEY,
+  intent TEXT NOT NULL,
+  started_at INTEGER NOT NULL,
+  ended_at INTEGER,
+  result TEXT
+) WITHOUT ROWID;
+CREATE INDEX effects_by_age ON effects (ended_at, started_at);
+"""
+"""Times are microseconds since 1970."""
+CHECKED_BYTES = 64 * 1024 * 1024
+"""Up to this size the whole file is looked through when it is opened: a fraction of a second."""
+LOG_BYTES = 16 * 1024 * 1024
+"""To which the write-ahead log is cut after it was larger."""
+RETRY_SECONDS = 0.01
+
+_opening = threading.Lock()
+"""Closing a descriptor of a file drops every lock of the process on it, SQLite's too: so files are made one by one."""
+
+_ACTIONS = {
+    sqlite3.SQLITE_FULL: "its disk is full. Free some space; it is written again as soon as there is some",
+    sqlite3.SQLITE_READONLY: "it may only be read. Make the file and its folder writable for this user",
+    sqlite3.SQLITE_BUSY: "another process keeps it locked. End that process (`fuser` names it), or wait and try again",
+    sqlite3.SQLITE_CORRUPT: (
+        "it is damaged, and was left as it is. Stop the workers and restore it from a copy; if you move it away "
+        "instead, calls that had begun may run a second time"
+    ),
+    sqlite3.SQLITE_IOERR: "its disk cannot be read or written. Look at the disk, then try again",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened or made there. Look at its folder, then try again",
+}
+_LIKE = {
+    sqlite3.SQLITE_LOCKED: sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_PROTOCOL: sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_NOTADB: sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_PERM: sqlite3.SQLITE_READONLY,
+}
+PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
+"""What leaves a connection as good as it was."""
+
+
+def connect(file: Path, seconds: float) -> sqlite3.Connection:
+    """Open the ledger, and make it if there is none. Locks of others are waited for this long."""
+    with _opening:
+        _prepare(file)
+        connection = sqlite3.connect(file, timeout=seconds, isolation_level=None)
+        try:
+            # FULL: a commit is on disk when it returns, and not only safe from our own death.
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA cell_size_check=ON")
+            connection.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
+            _write_ahead(connection, file, seconds)
+            _ensure_schema(connection, file)
+            if file.stat().st_size <= CHECKED_BYTES:
+                _look_through(connection, file)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def unavailable(file: Path, error: Exception) -> LedgerUnavailable:
+    """What an error of SQLite or of the system means for whoever runs the worker."""
+    if isinstance(error, OSError):
+        return _unavailable(file, f"{error.strerror or error}. Look at the file and its folder, then try again")
+    code = primary(error)
+    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and not os.access(file.parent, os.W_OK):
+        code = sqlite3.SQLITE_READONLY
+    name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+    action = _ACTIONS.get(code, f"{error}. Look at the file, then try again")
+    return _unavailable(file, f"{action} ({name})")
+
+
+def primary(error: Exception) -> int:
+    """What kind of error SQLite means, of those that we know."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    return _LIKE.get(code, code)
+
+
+def damaged(file: Path) -> LedgerUnavailable:
+    """The file holds what nobody wrote."""
+    return _unavailable(file, _ACTIONS[sqlite3.SQLITE_CORRUPT])
+
+
+def _unavailable(file: Path, why: str) -> LedgerUnavailable:
+    return LedgerUnavailable(f"the ledger {str(file)!r} cannot be used: {why}")
+
+
+def _prepare(file: Path) -> None:
+    """A file that only its owner reads, in a folder that is itself on disk. What exists is not opened here."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        for folder in (file.parent, file.parent.parent):
+            _sync(folder)
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise _unavailable(file, "it is not a regular file. Move it away")
+    for suffix in ("", "-wal", "-shm"):
+        part = Path(f"{file}{suffix}")
+        with suppress(FileNotFoundError):
+            if part.stat().st_mode & 0o077:
+                part.chmod(0o600)
+
+
+def _sync(folder: Path) -> None:
+    with suppress(OSError):  # one that may not be read was not made by us
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _write_ahead(connection: sqlite3.Connection, file: Path, seconds: float) -> None:
+    """Change the file's journal. SQLite does not wait by itself when several processes do so at once."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            [mode] = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            break
+        except sqlite3.OperationalError as error:
+            if primary(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(RETRY_SECONDS)
+    if mode != "wal":
+        raise _unavailable(file, "its file system has no write-ahead log. Put the data folder on a local disk")
+
+
+def _ensure_schema(connection: sqlite3.Connection, file: Path) -> None:
+    if _version(connection, file) is None:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if _version(connection, file) is None:  # nobody else was quicker
+                for statement in filter(str.strip, SCHEMA.split(";")):
+                    connection.execute(statement)
+                connection.execute("INSERT INTO ledger VALUES (?)", (VERSION,))
+            connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise
+    if _version(connection, file) != VERSION:
+        raise _unavailable(file, "a newer Holdfast wrote it. Run that one here, or use another data folder")
+
+
+def _version(connection: sqlite3.Connection, file: Path) -> int | None:
+    """None when the file is empty."""
+    with closing(connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")) as found:
+        tables = {name for [name] in found}
+    if not tables:
+        return None
+    if not {"ledger", "effects"} <= tables:
+        raise _unavailable(file, "it is a database of something else. Move it away, or use another data folder")
+    [version] = connection.execute("SELECT max(version) FROM ledger").fetchone()
+    if not isinstance(version, int):
+        raise damaged(file)
+    return version
+
+
+def _look_through(connection: sqlite3.Connection, file: Path) -> None:
+    [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise damaged(file)
