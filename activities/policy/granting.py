@@ -129,7 +129,7 @@ def _opened(reading: Reading) -> _Opened | None:
     phrases = [*map(_phrase, open_words), *(_exact(program.words) for program in others)]
     opened = " and ".join(dict.fromkeys(_told(words) for words in open_words))
     exact = " and ".join(dict.fromkeys(_told(program.words) for program in others))
-    told = f"{opened} with any further words that destroy nothing"
+    told = f"{opened} with further words that are known to be harmless"
     return _Opened(tuple(dict.fromkeys(phrases)), f"{told}; beside it {exact}, exactly" if exact else told)
 
 

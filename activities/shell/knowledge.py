@@ -74,7 +74,7 @@ _GIT_LOOKING: Mapping[str, Looks] = {
     "tag": _only(r"-l|--list", operands=False),
     "remote": _only(r"-v|--verbose", operands=False),
     "stash": _only(r"list", operands=False, needs=True),
-    "grep": _unless(r"-[a-zA-Z]*O.*|--(op|text).*"),
+    "grep": _unless(r"-[a-zA-Z0-9]*O.*|--(op|text).*"),
 }
 _SED_SCRIPT = re.compile(r"[0-9$]+(,[0-9$]+)?p")
 

@@ -113,7 +113,7 @@ def test_S21_another_answer_is_chosen_by_its_number_and_the_decision_names_its_s
     asked(home, "numbered", call("shell", command="git status -s"))
     found = told(home, "approve", "numbered/b1c1/1", "--scope", "2")
     assert (found["grant"], found["counted"]) == ("numbered/g1", True)
-    assert found["covers"] == "`git status` with any further words that destroy nothing"
+    assert found["covers"] == "`git status` with further words that are known to be harmless"
     decision = whole(home, "numbered")["decision"]
     assert decision["outcome"] == "proceed_always"
     assert decision["scope"]["command"] == ["git status"]

@@ -29,7 +29,7 @@ def test_S21_the_story_of_the_page_works_as_written(home: Home) -> None:
     assert sample[1] in shown
 
     stands = _shell(home, blocks["always"])
-    assert "allows from now on: `git status` with any further words that destroy nothing" in stands
+    assert "allows from now on: `git status` with further words that are known to be harmless" in stands
     assert "deploy/g1   allows" in stands
     assert home.seen("deploy", call="b1c2", after="scheduled")["actor"] == "person"
     assert "deploy/g1: revoked" in _shell(home, blocks["revoke"])

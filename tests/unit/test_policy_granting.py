@@ -53,7 +53,7 @@ def answers(given: Offer, subject: Subject, digest: str = "other") -> bool:
 OFFERED: dict[str, list[str]] = {
     "git status -s": [
         "`git status -s`, exactly these words",
-        "`git status` with any further words that destroy nothing",
+        "`git status` with further words that are known to be harmless",
     ],
     "git push": ["`git push`, exactly these words"],
     "rm x": ["`rm x`, exactly these words"],
@@ -61,7 +61,7 @@ OFFERED: dict[str, list[str]] = {
     "npm run lint": ["`npm run lint`, exactly these words"],
     "cd sub && cargo test": [
         "`cd sub && cargo test`, exactly as it stands",
-        "`cargo test` with any further words that destroy nothing; beside it `cd sub`, exactly",
+        "`cargo test` with further words that are known to be harmless; beside it `cd sub`, exactly",
     ],
     "git  status;make": ["`git status ; make`, exactly as it stands"],
     "timeout 5 git status": ["`timeout 5 git status`, exactly as it stands"],

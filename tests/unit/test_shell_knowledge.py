@@ -34,6 +34,8 @@ LOOK = [
     "command -v git",
 ]
 NO_LOOK = [
+    "git grep -5Orm x",
+    "git grep -n5Orm x",
     "touch f",
     "echo a > f",
     "./ls",
