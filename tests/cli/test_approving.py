@@ -266,7 +266,7 @@ def test_S41_what_has_its_deadline_near_leads_the_inbox(strict: Home) -> None:
     strict.seen("soon", call="b1c1", before="awaiting_approval", after="awaiting_approval")
     found = [item for item in strict.json("inbox")["approvals"] if item["approval_id"].startswith(("soon/", "later/"))]
     assert [(item["approval_id"], item["urgent"]) for item in found] == [("soon/b1c1/1", True), ("later/b1c1/1", False)]
-    assert "  deadline in 59 min, then let run" in strict.run("inbox").stdout
+    assert "  deadline in 59 min, then denied" in strict.run("inbox").stdout, "keys: a deadline only denies"
     strict.json("deny", "soon/b1c1/1", "later/b1c1/1")
 
 
