@@ -69,12 +69,14 @@ class Gate:
         approvers: tuple[Approver, ...] = (),
         saved: SavedGrants | None = None,
         hooks: Hooks | None = None,
+        host: str | None = None,
     ) -> None:
         self._registry = registry
         self._modes = modes
         self._rulings = Rulings(policy or load_policy(()), workspace, approvers, saved)
         self.hooks = hooks or Hooks()
         self.approvers = approvers
+        self.host = host
         self.workspace = workspace
         self.catalogue = registry.digest
         self.rules = self._rulings.policy.digest
@@ -168,6 +170,8 @@ class Gate:
         rewritten = heard.arguments if heard else arguments
         _check_size(entry, rewritten)
         prepared = await prepare(entry, rewritten, self.workspace)
+        if entry.declaration.traits.on_host:
+            prepared = prepared._replace(bound=prepared.bound.model_copy(update={"host": self.host}))
         if heard and heard.rewritten_by:
             record = {"rewritten_by": heard.rewritten_by, "given": arguments}
             prepared = prepared._replace(bound=prepared.bound.model_copy(update=record))

@@ -49,7 +49,11 @@ class Tail:
 class LiveRun:
     """What a running tool is given (`holdfast.tools.Run`)."""
 
-    def __init__(self, turn_id: str, call_id: str, *, workspace: Path, host: str | None = None) -> None:
+    def __init__(
+        self, turn_id: str, call_id: str, *, workspace: Path, host: str | None = None, effect_key: str = ""
+    ) -> None:
+        self._effect_key = effect_key
+        self.handing_over = False
         self._turn_id = turn_id
         self._call_id = call_id
         self._workspace = workspace
@@ -71,6 +75,11 @@ class LiveRun:
     def key(self) -> str:
         """The same for every attempt of this call."""
         return f"{self._turn_id}/{self._call_id}"
+
+    @property
+    def effect_key(self) -> str:
+        """The same for every attempt at this effect."""
+        return self._effect_key or self.key
 
     @property
     def workspace(self) -> Path:
@@ -119,9 +128,9 @@ class LiveRuns:
         self._runs: dict[str, LiveRun] = {}
 
     @contextmanager
-    def running(self, turn_id: str, call_id: str, *, workspace: Path) -> Iterator[LiveRun]:
+    def running(self, turn_id: str, call_id: str, *, workspace: Path, effect_key: str = "") -> Iterator[LiveRun]:
         """A call, known here while it runs."""
-        run = LiveRun(turn_id, call_id, workspace=workspace, host=self.host)
+        run = LiveRun(turn_id, call_id, workspace=workspace, host=self.host, effect_key=effect_key)
         self._runs[run.key] = run
         try:
             yield run

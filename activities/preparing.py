@@ -34,8 +34,8 @@ class Prepared(NamedTuple):
     """The argument that may be changed in an editor."""
 
     def rewritten_as(self, other: Bound) -> Prepared:
-        """With what is known of hooks that rewrote another form of the same call."""
-        record = {"rewritten_by": other.rewritten_by, "given": other.given}
+        """With what is known of another form of the same call: its host, and the hooks that rewrote it."""
+        record = {"rewritten_by": other.rewritten_by, "given": other.given, "host": other.host}
         return self._replace(bound=self.bound.model_copy(update=record))
 
 
@@ -47,6 +47,7 @@ async def prepare(entry: Entry, arguments: JsonValue, workspace: Path) -> Prepar
     if not isinstance(invocation, Invocation):
         raise TypeError(f"its build gave {invocation!r}, and no Invocation")
     basis = await asyncio.to_thread(invocation.basis)
+    leaves = await asyncio.to_thread(invocation.leaves)
     bound = Bound(
         tool=declaration.ref(),
         title=shorten(invocation.describe(), 500),
@@ -58,6 +59,7 @@ async def prepare(entry: Entry, arguments: JsonValue, workspace: Path) -> Prepar
         timeout_seconds=tool.timeout_seconds,
         heartbeat_seconds=tool.heartbeat_seconds,
         basis={encodable(path): digest for path, digest in basis.items()},
+        leaves={encodable(path): digest for path, digest in leaves.items()},
     )
     asked = await invocation.should_confirm()
     if asked:
@@ -130,7 +132,8 @@ def asked_for(verdict: Verdict, prepared: Prepared, reasons: tuple[str, ...]) ->
     shown = verdict.confirmation if isinstance(verdict, Ask) else asked_anyway(prepared)
     reason = " ".join(filter(None, (shown.reason, *reasons))) or None
     confirmation = shown.model_copy(update={"reason": reason, "offers": () if reasons else shown.offers})
-    return Ask(rule=verdict.rule, bound=verdict.bound, confirmation=confirmation)
+    rule = f"{verdict.rule}, and a hook asks" if reasons else verdict.rule
+    return Ask(rule=rule, bound=verdict.bound, confirmation=confirmation)
 
 
 def sooner(deadline: Deadline | None, seconds: float | None) -> Deadline | None:

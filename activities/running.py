@@ -17,8 +17,8 @@ from temporalio import activity
 from holdfast.activities.live import LiveRun
 from holdfast.activities.outputs import OutputStore
 from holdfast.content import CallError, Part, said, shorten
-from holdfast.tools import Invocation, ToolFailure
-from holdfast.verdicts import CallOutcome, Failed, Finished, Stopped
+from holdfast.tools import Invocation, OutcomeUnknown, ToolFailure
+from holdfast.verdicts import CallOutcome, Failed, Finished, Lost, Stopped
 
 T = TypeVar("T")
 
@@ -57,8 +57,10 @@ async def run_tool(
 ) -> CallOutcome:
     """Execute, and answer with what became of it.
 
-    A worker that shuts down stops its tools: a repeatable one fails its attempt, so that another worker repeats it.
+    A worker that shuts down stops its tools: one that is repeatable, or goes on by itself, fails its attempt, so that
+    the next worker repeats it or finds it again.
     """
+    repeatable = repeatable or invocation.resumable
     tool = asyncio.create_task(contained(invocation.execute(run)))
     deadline = time.monotonic() + seconds
     stopping: str | None = None
@@ -68,6 +70,7 @@ async def run_tool(
         except asyncio.CancelledError:
             if stopping is None:
                 stopping = _why_stopped()
+                run.handing_over = stopping == WORKER_SHUTDOWN
                 deadline = min(deadline, time.monotonic() + STOP_SECONDS)
                 tool.cancel()
         if not tool.done():
@@ -126,6 +129,8 @@ def _made(tool: asyncio.Task[object], outputs: OutputStore, partial: tuple[Part,
     error = tool.exception()
     if error is None:
         return Finished(result=outputs.bounded_result(tool.result()))
+    if isinstance(error, OutcomeUnknown):
+        return Lost(message=said(error, 4_000), parts=outputs.bounded(tuple(error.parts)) or partial)
     if isinstance(error, ToolFailure):
         parts = outputs.bounded(tuple(error.parts or ())) or partial
         kind = shorten(str(error.type), TYPE_LIMIT)

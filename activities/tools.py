@@ -7,29 +7,38 @@ digest does not cover, whatever its input claims (S22).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
+from pydantic import ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.allotting import judge_all
+from holdfast.activities.builtin.writing import digest_of, present
 from holdfast.activities.covering import as_shown
+from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.gate import Gate
 from holdfast.activities.hooking import hear_after
+from holdfast.activities.ledger.entries import EffectKey
 from holdfast.activities.live import LiveRuns
+from holdfast.activities.once import Once
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.ruling import Circumstances
 from holdfast.activities.running import beating, run_tool
 from holdfast.calls import CallRequest
+from holdfast.content import Result, TextPart
 from holdfast.tools import Effect
-from holdfast.turns import WORKFLOW, ExecuteInput, ValidateInput, ValidateResult
-from holdfast.verdicts import Allow, Ask, CallOutcome, Lost, Reconsider, Stopped
+from holdfast.turns import WORKFLOW, ExecuteInput, LiveOutput, ValidateInput, ValidateResult
+from holdfast.verdicts import Allow, Ask, Bound, CallOutcome, Finished, Lost, Reconsider, Stopped
 
 
 class ToolActivities:
     """Validate and execute, with one worker's gate."""
 
-    def __init__(self, gate: Gate, outputs: OutputStore, live: LiveRuns) -> None:
+    def __init__(self, gate: Gate, outputs: OutputStore, live: LiveRuns, once: Once) -> None:
         self._gate = gate
+        self._once = once
         self._outputs = outputs
         self._live = live
 
@@ -57,11 +66,14 @@ class ToolActivities:
 
     @activity.defn(name="holdfast.execute")
     async def execute(self, input: ExecuteInput) -> CallOutcome:
-        """Run one call. A second attempt repeats it if it may be repeated, and otherwise says that nobody knows."""
+        """Run one call. A second attempt gives what the first did, goes on with it, or says that nobody knows."""
         info = activity.info()
         if info.workflow_type != WORKFLOW or info.workflow_id is None:
             raise ApplicationError("only a turn may execute calls", type="not_a_turn", non_retryable=True)
         bound = input.bound
+        key = EffectKey(turn=info.workflow_id, call=input.call_id, digest=bound.digest, run=input.run)
+        if info.attempt > 1 and (known := await self._known(key, bound)):
+            return known
         request = CallRequest(tool=bound.tool.name, arguments=dict(bound.arguments))
         of = Circumstances(
             seen=input.seen,
@@ -85,15 +97,44 @@ class ToolActivities:
         )
         if not allowed or invocation is None or not isinstance(verdict, Allow | Ask):
             return Reconsider(verdict=verdict)
-        repeatable = verdict.bound.tool.effect is not Effect.ONCE
-        if info.attempt > 1 and not repeatable:
-            return Lost(message="an earlier attempt was lost; the call was not run again")
-        with self._live.running(info.workflow_id, input.call_id, workspace=self._gate.workspace) as run:
-            outcome = await run_tool(
-                invocation,
-                run,
-                seconds=verdict.bound.timeout_seconds,
-                repeatable=repeatable,
-                outputs=self._outputs,
-            )
-            return await hear_after(self._gate.hooks, outcome, run, verdict.bound, of.mode, self._outputs)
+        with self._live.running(
+            info.workflow_id, input.call_id, workspace=self._gate.workspace, effect_key=key.id
+        ) as run:
+            once = verdict.bound.tool.effect is Effect.ONCE
+
+            async def work() -> CallOutcome:
+                outcome = await run_tool(
+                    invocation, run, seconds=verdict.bound.timeout_seconds, repeatable=not once, outputs=self._outputs
+                )
+                return await hear_after(self._gate.hooks, outcome, run, verdict.bound, of.mode, self._outputs)
+
+            if not once:
+                return await work()
+            known_here = info.attempt == 1 or self._once.shared or bound.host == self._gate.host
+            outcome = await self._once.run(key, invocation, run, work, tool=bound.tool.name, known_here=known_here)
+            return _with_last_output(outcome, info.heartbeat_details)
+
+    async def _known(self, key: EffectKey, bound: Bound) -> CallOutcome | None:
+        """Of a second attempt: what became of the first, by the ledger or by the files as it would have left them."""
+        if found := await self._once.recorded(key):
+            return found
+        if not bound.leaves:
+            return None
+        if await asyncio.to_thread(self._left_so, bound):
+            return Finished(result=Result.of("It was done before.").model_copy(update={"seen": bound.leaves}))
+        return None
+
+    def _left_so(self, bound: Bound) -> bool:
+        room = Workspace(self._gate.workspace)
+        return all(digest_of(present(room, path)) == digest for path, digest in bound.leaves.items())
+
+
+def _with_last_output(outcome: CallOutcome, heartbeats: Sequence[Any]) -> CallOutcome:
+    """Of a call that nobody knows the end of: what the last heartbeat of an earlier attempt carried."""
+    if not isinstance(outcome, Lost) or outcome.parts or not heartbeats:
+        return outcome
+    try:
+        tail = LiveOutput.model_validate(heartbeats[0]).tail
+    except ValidationError:
+        return outcome
+    return outcome.model_copy(update={"parts": (TextPart(text=tail),)}) if tail else outcome

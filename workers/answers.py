@@ -31,7 +31,7 @@ _OPTIONS = {
 }
 _ENDS: dict[Lasting, str] = {
     "turn": "until the turn ends",
-    "session": "until its session ends, or the turn if it has none",
+    "session": "until the turn ends",
 }
 
 
@@ -100,7 +100,7 @@ def listed(grants: Iterable[tuple[str, Grant]], saved: Iterable[Rule], now: date
     for rule in saved:
         allows = rule.decision is Answer.ALLOW
         blocks += _block(rule.name or "", _verb(allows), saved_covers(rule), "; ".join(_kept(rule, now)))
-    return Group(*(blocks or [Text("Nothing stands: every answer was for once.")]))
+    return Group(*(blocks or [Text("No standing answer is known here.")]))
 
 
 def grant_body(name: str, grant: Grant, now: datetime) -> dict[str, Any]:

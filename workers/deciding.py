@@ -186,7 +186,9 @@ def sentence(approval: str, answer: Acknowledged | None) -> str:
     """What became of a decision that was taken."""
     named = plain(approval)
     if answer is None:
-        return f"{named}: no worker answered, so the decision was left as a signal; it counts when a worker is back."
+        return (
+            f"{named}: no worker answered, so it was left as a signal; a worker that comes back says whether it counts."
+        )
     if answer.status == "awaiting_approval":
         return f"{named}: decided; the call waits for somebody else's word too."
     became = "succeeded" if answer.status == "success" else f"is {answer.status.replace('_', ' ')}"

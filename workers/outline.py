@@ -15,7 +15,6 @@ from pydantic import BaseModel
 
 from holdfast.configuration import Configuration
 from holdfast.content import visible
-from holdfast.modes import PERMITTED
 from holdfast.settings import VARIABLES, Settings
 
 Row = tuple[str, Any, str]
@@ -34,7 +33,7 @@ def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Ro
     for prefix, model in (("tools", tools), ("tools.shell", tools.shell), ("tools.fetch", tools.fetch)):
         rows += _fields(prefix, model)
     rows.append(("policy", list(map(str, settings.policy)), _said(settings.policy)))
-    rows.append(("modes", list(settings.modes), "default" if settings.modes == PERMITTED else "file"))
+    rows.append(("modes", list(settings.permitted), "default" if settings.modes is None else "file"))
     rows.append(("approvers", [_dumped(approver) for approver in settings.approvers], _said(settings.approvers)))
     rows.append(("hooks", [_dumped(hook) for hook in settings.hooks], _said(settings.hooks)))
     rows.append(("discovery", [_dumped(source) for source in settings.discovery], _said(settings.discovery)))
@@ -68,10 +67,11 @@ def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), str(value)
     for file in found.policy:
         yield "goes by the rules in", str(file)
-    if "modes" in found.model_fields_set:
+    if found.modes:
         yield "permits the modes", ", ".join(found.modes)
     for approver in found.approvers:
-        yield "lets decide", " ".join(filter(None, (approver.name, approver.key, *approver.roles)))
+        word = "lets decide for anybody" if approver.vouches else "lets decide"
+        yield word, " ".join(filter(None, (approver.name, approver.key, *approver.roles)))
     shell, tools = found.tools.shell, found.tools
     if shell.environment:
         yield "commands get", _assigned(shell.environment).rstrip()

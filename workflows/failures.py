@@ -29,9 +29,7 @@ def outcome_of(error: ActivityError, call: Call) -> CallOutcome:
     if isinstance(cause, CancelledError):
         return Stopped(reason="The call was stopped")
     if isinstance(cause, TimeoutError) and cause.type is TimeoutType.SCHEDULE_TO_START:
-        queue = call.bound.tool.traits.task_queue if call.bound else None
-        message = f"No worker of task queue {queue!r}, where {call.tool!r} must run, took the call in time"
-        return Failed(error=CallError(type="no_worker", message=message))
+        return _not_taken(call)
     if isinstance(cause, TimeoutError):
         tail = _last_output(cause)
         return Lost(
@@ -41,6 +39,20 @@ def outcome_of(error: ActivityError, call: Call) -> CallOutcome:
         )
     kind = cause.type if isinstance(cause, ApplicationError) and cause.type else "tool_failed"
     return Failed(error=CallError(type=kind, message=reason_of(error)))
+
+
+def _not_taken(call: Call) -> CallOutcome:
+    """No worker took it up in time. On a host of its own an earlier attempt may have begun, and only the host knows."""
+    bound = call.bound
+    if bound and bound.host and not may_repeat(call):
+        message = (
+            f"The host that {call.tool!r} runs on did not answer in time. The call may have taken effect there, in "
+            "whole or in part, or not at all."
+        )
+        return Lost(message=message)
+    queue = (bound.host or bound.tool.traits.task_queue) if bound else None
+    message = f"No worker of task queue {queue!r}, where {call.tool!r} must run, took the call in time"
+    return Failed(error=CallError(type="no_worker", message=message))
 
 
 def reason_of(error: FailureError) -> str:

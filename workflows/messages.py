@@ -33,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
         EditingNotice,
         GrantAddress,
         ModeChange,
+        ModeTaken,
         SubmitBatch,
         Submitted,
         check_batch,
@@ -80,9 +81,11 @@ class TurnMessages:
             workflow.logger.warning("A decision was not counted: %s", shorten(problems(error, "decision"), 500))
 
     @workflow.update(name="set_mode")
-    def set_mode(self, body: ModeChange) -> None:
-        """Change how much proceeds without asking; what waits is judged again."""
+    async def set_mode(self, body: ModeChange) -> ModeTaken:
+        """Change how much proceeds without asking; answers once what waits has been judged again."""
         self._state.set_mode(body.mode, body.by)
+        await workflow.wait_condition(lambda: self._state.permitted is not None or not self._state.to_be_judged)
+        return ModeTaken(counts=self._state.permitted)
 
     @workflow.update(name="editing")
     def editing(self, body: EditingNotice) -> None:
@@ -106,7 +109,7 @@ class TurnMessages:
     def validate_revoke(self, body: GrantAddress) -> None:
         """Only what there is can be revoked."""
         with _refusals_as_failures():
-            self._state.grants.get(body.grant)
+            self._state.check_revoke(body.grant)
 
     # The rest are updates: their senders need the answer, and can repeat a lost one.
     @workflow.update(name="submit")

@@ -19,7 +19,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 with workflow.unsafe.imports_passed_through():
     from holdfast.activities.model import ModelActivities
     from holdfast.activities.tools import ToolActivities
-    from holdfast.batches import begun, may_repeat, startable
+    from holdfast.batches import begun, startable
     from holdfast.calls import Call
     from holdfast.content import shorten
     from holdfast.deciding import as_bound
@@ -35,6 +35,7 @@ with workflow.unsafe.imports_passed_through():
         TurnResult,
         check_input,
     )
+    from holdfast.verdicts import Lost
     from holdfast.workflows.deadlines import Deadlines
     from holdfast.workflows.failures import outcome_of, reason_of
     from holdfast.workflows.inbox import Inbox
@@ -45,8 +46,8 @@ EXECUTE_GRACE = timedelta(seconds=60)
 """How much longer than the tool's own limit its activity may take: the worker enforces the limit, this is the net."""
 QUEUE_LIMIT = timedelta(minutes=5)
 """How long a call waits for a worker of the task queue it must run on."""
-REPEATS = 10
-"""Attempts of a call that may be repeated; each one more means a worker that died under it."""
+REPEATS = 100
+"""Attempts of a call; each one more means a worker that died under it. What must not run twice is looked up first."""
 
 
 @workflow.defn(name=WORKFLOW)
@@ -155,12 +156,13 @@ class TurnWorkflow(TurnMessages):
 
     async def _execute(self, call: Call) -> None:
         assert call.bound, "only validated calls are scheduled"
-        queue = call.bound.tool.traits.task_queue
+        queue = call.bound.host or call.bound.tool.traits.task_queue
         self._running[call.id] = handle = workflow.start_activity_method(
             ToolActivities.execute,
             ExecuteInput(
                 call_id=call.id,
                 bound=call.bound,
+                run=call.run,
                 seen=self._state.seen_of(call),
                 mode=self._state.mode,
                 interactive=self._state.input.interactive,
@@ -172,7 +174,7 @@ class TurnWorkflow(TurnMessages):
                 tainted=bool(self._state.tainted),
                 requester=self._state.input.requester,
             ),
-            activity_id=call.id,
+            activity_id=call.id if call.run == 1 else f"{call.id}-{call.run}",
             task_queue=queue,
             schedule_to_start_timeout=QUEUE_LIMIT if queue else None,
             summary=shorten(call.bound.title, 120),
@@ -181,7 +183,7 @@ class TurnWorkflow(TurnMessages):
             retry_policy=RetryPolicy(
                 initial_interval=timedelta(milliseconds=200),
                 maximum_interval=timedelta(seconds=10),
-                maximum_attempts=REPEATS if may_repeat(call) else 1,
+                maximum_attempts=REPEATS,
             ),
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
@@ -190,7 +192,8 @@ class TurnWorkflow(TurnMessages):
         except ActivityError as error:
             outcome = outcome_of(error, call)
         self._running.pop(call.id, None)
-        self._state.end_call(call.id, outcome)
+        unknown = isinstance(outcome, Lost) and not outcome.repeatable
+        self._state.end_call(call.id, outcome, ask=unknown and workflow.patched("ask-unknown"))
 
     async def _ask_model(self) -> None:
         step = self._state.think()

@@ -24,7 +24,7 @@ from holdfast.activities.ledger.protocol import (
     check_kept,
     check_result,
 )
-from holdfast.activities.ledger.sqlite_file import PASSING, connect, damaged, primary, unavailable
+from holdfast.activities.ledger.sqlite_file import connect, damaged, unavailable
 
 T = TypeVar("T")
 
@@ -144,11 +144,7 @@ class SqliteLedger:
     def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return work(self._opened())
-        except sqlite3.Error as error:
-            if primary(error) not in PASSING:
-                self._let_go()  # the next one opens it anew
-            raise unavailable(self._file, error) from error
-        except OSError as error:
+        except (sqlite3.Error, OSError) as error:
             raise unavailable(self._file, error) from error
 
     def _opened(self) -> sqlite3.Connection:

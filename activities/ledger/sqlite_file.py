@@ -55,8 +55,6 @@ _LIKE = {
     sqlite3.SQLITE_NOTADB: sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_PERM: sqlite3.SQLITE_READONLY,
 }
-PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
-"""What leaves a connection as good as it was."""
 
 
 def connect(file: Path, seconds: float) -> sqlite3.Connection:
@@ -83,7 +81,7 @@ def unavailable(file: Path, error: Exception) -> LedgerUnavailable:
     """What an error of SQLite or of the system means for whoever runs the worker."""
     if isinstance(error, OSError):
         return _unavailable(file, f"{error.strerror or error}. Look at the file and its folder, then try again")
-    code = primary(error)
+    code = _primary(error)
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and not os.access(file.parent, os.W_OK):
         code = sqlite3.SQLITE_READONLY
     name = getattr(error, "sqlite_errorname", None) or type(error).__name__
@@ -91,7 +89,7 @@ def unavailable(file: Path, error: Exception) -> LedgerUnavailable:
     return _unavailable(file, f"{action} ({name})")
 
 
-def primary(error: Exception) -> int:
+def _primary(error: Exception) -> int:
     """What kind of error SQLite means, of those that we know."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     return _LIKE.get(code, code)
@@ -139,7 +137,7 @@ def _write_ahead(connection: sqlite3.Connection, file: Path, seconds: float) -> 
             [mode] = connection.execute("PRAGMA journal_mode=WAL").fetchone()
             break
         except sqlite3.OperationalError as error:
-            if primary(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if _primary(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
         time.sleep(RETRY_SECONDS)
     if mode != "wal":

@@ -172,13 +172,16 @@ def begun(batch: Batch, call_ids: Collection[str], now: datetime) -> Batch:
     )
 
 
-def ended(batch: Batch, call_id: str, outcome: CallOutcome, now: datetime) -> Batch:
-    """The batch after a tool's activity answered. Only a call that executes can end so."""
+def ended(batch: Batch, call_id: str, outcome: CallOutcome, now: datetime, *, ask: bool = False) -> Batch:
+    """The batch after a tool's activity answered. Only a call that executes can end so.
+
+    `ask`: of what nobody knows, somebody is asked.
+    """
 
     def end(call: Call) -> Call:
         if call.id != call_id or call.status is not Status.EXECUTING:
             return call
-        return take_outcome(call, outcome, now)
+        return take_outcome(call, outcome, now, ask=ask)
 
     return _each(batch, end)
 

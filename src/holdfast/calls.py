@@ -82,6 +82,8 @@ class Call(Data):
     confirmation: Confirmation | None = None
     revision: int = 0
     """Counts the times a person was asked."""
+    run: int = 1
+    """Raised when a person says that it is to run again, though it may have run: another effect than the first."""
     decision: Decision | None = None
     approvals: tuple[Decision, ...] = ()
     """The decisions that let it proceed: as many as its rule needs."""

@@ -26,7 +26,7 @@ from holdfast.approvers import Approver
 from holdfast.content import OUTPUT_LIMIT
 from holdfast.documents import Content, Document, check
 from holdfast.model import Message
-from holdfast.modes import PERMITTED, Mode
+from holdfast.modes import Mode
 from holdfast.setting_values import (
     Command,
     Environment,
@@ -243,7 +243,7 @@ class Configuration(Message):
     data: Place | None = None
     task_queue: Annotated[Filled, AfterValidator(queue_name)] | None = None
     policy: tuple[Place, ...] = ()
-    modes: Annotated[tuple[Mode, ...], AfterValidator(some)] = PERMITTED
+    modes: Annotated[tuple[Mode, ...], AfterValidator(some)] | None = None
     hook_entry_points: Flag = True
     hooks: tuple[HookSettings, ...] = ()
     approvers: tuple[ApproverSettings, ...] = ()

@@ -109,6 +109,11 @@ class Deciding(Queueing):
             if call.status in open_states and not call.changing and not _settled(call)
         )
 
+    @property
+    def to_be_judged(self) -> bool:
+        """Is there anything at work that will be judged by what holds now?"""
+        return not self.stop and not self.over and bool(self.unsettled() or _unjudged(self.active))
+
     def reconsider(self, before: Batch, result: ValidateResult) -> None:
         """Take new verdicts on calls as they were in `before`; those on calls that moved on are asked for again."""
         self._learn(result)
@@ -132,8 +137,11 @@ class Deciding(Queueing):
         self.grants.use(call.grant for call in fresh if call.status is Status.SCHEDULED)
         self._obey(verdicts)
 
-    def end_call(self, call_id: str, outcome: CallOutcome) -> None:
-        """Take what became of a running call. What it saw of files counts for the calls after it."""
+    def end_call(self, call_id: str, outcome: CallOutcome, *, ask: bool = False) -> None:
+        """Take what became of a running call. What it saw of files counts for the calls after it.
+
+        `ask`: where nobody knows, somebody is asked, if that can be.
+        """
         call = self.work.get(call_id)
         bound = call.bound if call else None
         if isinstance(outcome, Finished):
@@ -142,7 +150,8 @@ class Deciding(Queueing):
                 self.wrote |= outcome.result.seen
         if bound and bound.takes_in and not isinstance(outcome, Reconsider):
             self.tainted.append(line(bound.title))
-        self.change(ended(self.work, call_id, outcome, self._clock()))
+        ask = ask and self.input.interactive and not self.stop
+        self.change(ended(self.work, call_id, outcome, self._clock(), ask=ask))
         self._obey({call_id: outcome.verdict if isinstance(outcome, Reconsider) else outcome})
 
     def seen_of(self, call: Call) -> dict[str, str]:
@@ -184,10 +193,18 @@ class Deciding(Queueing):
 
     def revoke(self, grant_id: str, by: str | None) -> Grant:
         """Take a standing answer back; what was scheduled by it and has not begun is judged again."""
+        self.check_revoke(grant_id)
         grant = self.grants.revoke(grant_id)
         self.stale = True
         self._emit(kind="turn", after="revoked", note=line(f"grant {grant_id}: {grant.covers}"), by=_name(by))
         return grant
+
+    def check_revoke(self, grant_id: str) -> None:
+        """RequestRefused for what there is not, and for a refusal where only signed words count: this one is not."""
+        grant = self.grants.get(grant_id)
+        if not grant.allows and any(approver.key is not None for approver in self.approvers):
+            message = "where approvers have keys a refusal stands until the turn ends: taking it back is not signed"
+            raise RequestRefused("refusal_stands", message)
 
     def check_decision(self, decision: Decision) -> Call:
         """The call a decision is for; DecisionRefused when it does not count. Changes nothing."""
@@ -234,8 +251,15 @@ def _of(known: Mapping[str, str], call: Call) -> dict[str, str]:
     return {path: known[path] for path in touched if path in known}
 
 
+def _unjudged(batch: Batch | None) -> bool:
+    return batch is not None and any(call.status is Status.VALIDATING for call in batch.calls)
+
+
 def _settled(call: Call) -> bool:
-    return call.status is Status.SCHEDULED and bool(call.approvals or call.expired)
+    """Has it the word of people, or may have run and is for people alone?"""
+    if call.status is Status.SCHEDULED:
+        return bool(call.approvals or call.expired)
+    return call.confirmation is not None and call.confirmation.kind == "outcome_unknown"
 
 
 def _asked(call: Call) -> str | None:

@@ -35,6 +35,8 @@ def check_decision(batch: Batch, decision: Decision, of: Standing, now: datetime
         raise DecisionRefused("no_content", "to respond in the tool's place, give the response as `content`")
     if shown.kind == "question":
         _check_answer(shown, decision)
+    if shown.kind == "outcome_unknown":
+        _check_unknown(decision)
     if decision.changes:
         _check_change(shown, decision)
     if decision.stands:
@@ -115,6 +117,16 @@ def _check_answer(shown: Confirmation, decision: Decision) -> None:
         raise DecisionRefused("needs_answer", "this is a question: it wants `respond`, with the answer as `content`")
     if decision.outcome is Outcome.RESPOND and not shown.other and decision.content not in shown.options:
         raise DecisionRefused("not_an_option", f"the answer must be one of: {', '.join(map(repr, shown.options))}")
+
+
+def _check_unknown(decision: Decision) -> None:
+    """Of a call that may have run there are three things to say."""
+    if decision.outcome not in (Outcome.PROCEED_ONCE, Outcome.RESPOND, Outcome.CANCEL) or decision.changes:
+        raise DecisionRefused(
+            "may_have_run",
+            "nobody knows whether this call ran: `proceed_once` runs it again, `respond` takes it as done with your "
+            "`content` as its result, `cancel` takes it as failed",
+        )
 
 
 def _check_change(shown: Confirmation, decision: Decision) -> None:

@@ -1,49 +1,75 @@
-"""Asking one particular worker: each has a task queue of its own, beside the one it shares with the others.
+"""The task queues that a process polls beside the one it shares with all workers.
 
-What is asked there is a Temporal activity without a workflow, so no turn's history grows by it. Answers are small
-enough to travel as they are: nothing of them is kept in a file.
+One is its own: there it is asked what its calls put out, by a Temporal activity without a workflow, so no turn's
+history grows by it. Answers are small enough to travel as they are. The other is its host's, shared by the workers that
+have the same data folder, now and after a crash: there run the calls that live on the host.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator
+import os
+import re
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import cast
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
 from temporalio.client import Client, ClientConfig
 from temporalio.worker import Worker
 
 from holdfast.activities.live import LiveRuns
+from holdfast.errors import BadInput
 from holdfast.turns import LiveOutput, RunningCall
 
 ASK_SECONDS = timedelta(seconds=5)
 
 
-def host_queue(task_queue: str) -> str:
+def process_queue(task_queue: str) -> str:
     """A task queue that only this process polls."""
-    return f"{task_queue}-host-{uuid4().hex}"
+    return f"{task_queue}-process-{uuid4().hex}"
+
+
+def host_queue(task_queue: str, file: Path) -> str:
+    """The task queue of this host, by the name that is kept in a file of its data folder."""
+    with suppress(FileExistsError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _write_new(file, uuid4().hex)
+    name = file.read_text().strip()
+    if not re.fullmatch("[0-9a-f]{32}", name):
+        raise BadInput(f"{file} does not hold a host's name any more: remove it, once no command runs here")
+    return f"{task_queue}-host-{name}"
+
+
+def _write_new(file: Path, text: str) -> None:
+    """Whole or not at all, and only if there is none."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.write_text(text)
+    try:
+        os.link(draft, file)
+    finally:
+        draft.unlink()
 
 
 class Host:
-    """The worker that answers what this process is asked. It lives while any worker of the process does."""
+    """The workers of a process for its own queue and its host's. They live while any worker of the process does."""
 
     def __init__(self, live: LiveRuns) -> None:
         self._live = live
         self._users = 0
-        self._worker: Worker | None = None
-        self._running: asyncio.Task[None] | None = None
+        self._workers: list[Worker] = []
+        self._running: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
-    async def used_by(self, client: Client) -> AsyncIterator[None]:
-        """Answer at least until the end of the block."""
+    async def used_by(self, client: Client, options: HostOptions) -> AsyncIterator[None]:
+        """Poll both queues at least until the end of the block."""
         self._users += 1
-        if self._worker is None:
-            self._worker = self._made(client)
-            self._running = asyncio.create_task(self._worker.run())
+        if not self._workers:
+            self._workers = [self._answering(client), _executing(client, options)]
+            self._running = [asyncio.create_task(worker.run()) for worker in self._workers]
         try:
             yield
         finally:
@@ -51,7 +77,7 @@ class Host:
             if self._users == 0:
                 await self._end()
 
-    def _made(self, client: Client) -> Worker:
+    def _answering(self, client: Client) -> Worker:
         return Worker(
             _bare(client),
             task_queue=self._live.host,
@@ -62,12 +88,33 @@ class Host:
         )
 
     async def _end(self) -> None:
-        worker, running = self._worker, self._running
-        self._worker = self._running = None
-        if worker and running:
-            with suppress(Exception):  # what it was asked is not worth failing for
-                await worker.shutdown()
-                await running
+        workers, running = self._workers, self._running
+        self._workers, self._running = [], []
+        with suppress(Exception):  # what they were asked is not worth failing for
+            await asyncio.gather(*(worker.shutdown() for worker in workers))
+            await asyncio.gather(*running)
+
+
+class HostOptions(NamedTuple):
+    """How calls that live on a host are run."""
+
+    queue: str
+    execute: Callable[..., Any]
+    concurrent: int
+    throttle: timedelta
+    grace: timedelta
+
+
+def _executing(client: Client, options: HostOptions) -> Worker:
+    return Worker(
+        _plain(client),
+        task_queue=options.queue,
+        activities=[options.execute],
+        max_concurrent_activities=options.concurrent,
+        max_heartbeat_throttle_interval=options.throttle,
+        default_heartbeat_throttle_interval=options.throttle,
+        graceful_shutdown_timeout=options.grace,
+    )
 
 
 async def ask_output(client: Client, host: str, call: RunningCall) -> LiveOutput | None:
@@ -85,8 +132,15 @@ async def ask_output(client: Client, host: str, call: RunningCall) -> LiveOutput
     return None
 
 
+def _plain(client: Client) -> Client:
+    """The same connection and encoding, without our plugin."""
+    config: ClientConfig = client.config(active_config=True)
+    config["plugins"] = []
+    return Client(**config)
+
+
 def _bare(client: Client) -> Client:
-    """The same connection and encoding, without our plugin and without files for what is long."""
+    """The same, and without files for what is long."""
     config: ClientConfig = client.config(active_config=True)
     config["plugins"] = []
     config["data_converter"] = dataclasses.replace(config["data_converter"], external_storage=None)

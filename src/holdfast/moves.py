@@ -7,10 +7,10 @@ for `batches.py` and `decisions.py` to say. `now` is handed in.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from holdfast.actors import Actor
-from holdfast.approvals import Decision
+from holdfast.approvals import Confirmation, Decision
 from holdfast.calls import Call, Status
 from holdfast.content import CallError, Part, Response, TextPart
 from holdfast.differing import told_changes
@@ -29,6 +29,7 @@ from holdfast.verdicts import (
     Verdict,
 )
 
+UNKNOWN: Final = "outcome_unknown"
 RUNTIME = Actor(kind="runtime", name="deadline")
 
 
@@ -70,7 +71,12 @@ def take_decision(call: Call, decision: Decision, now: datetime) -> Call:
         return call.model_copy(update={"changing": decision, "problem": None})
     who = decision.by or "somebody"
     call = call.model_copy(update={"decision": decision, "actor": Actor(kind="person", name=who), "editing": None})
+    unknown = call.confirmation is not None and call.confirmation.kind == UNKNOWN
     match decision.outcome:
+        case Outcome.CANCEL if unknown:
+            note = f": {decision.note}" if decision.note else ""
+            message = f"{call.problem or 'Nobody knows whether the call took effect'} {who} took it as failed{note}"
+            return end(call, Status.ERROR, now, error=CallError(type=UNKNOWN, message=message))
         case Outcome.RESPOND:
             return end(call, Status.SUCCESS, now, parts=(TextPart(text=decision.content or ""),))
         case Outcome.CANCEL:
@@ -79,7 +85,7 @@ def take_decision(call: Call, decision: Decision, now: datetime) -> Call:
     approvals = (*call.approvals, decision)
     if call.confirmation and len(approvals) < call.confirmation.needs.approvals:
         return call.model_copy(update={"approvals": approvals})
-    return call.to(Status.SCHEDULED, approvals=approvals)
+    return call.to(Status.SCHEDULED, approvals=approvals, run=call.run + unknown, problem=None)
 
 
 def take_change(call: Call, verdict: Verdict, now: datetime) -> Call:
@@ -127,8 +133,8 @@ def expire(call: Call, now: datetime) -> Call:
     return end(call, Status.ERROR, now, error=error)
 
 
-def take_outcome(call: Call, outcome: CallOutcome, now: datetime) -> Call:
-    """After its activity answered."""
+def take_outcome(call: Call, outcome: CallOutcome, now: datetime, *, ask: bool = False) -> Call:
+    """After its activity answered. Where nobody knows what became of it, somebody is asked, if `ask` (S31)."""
     match outcome:
         case Finished(result=result):
             return end(call, Status.SUCCESS, now, parts=result.parts, display=result.display)
@@ -142,8 +148,10 @@ def take_outcome(call: Call, outcome: CallOutcome, now: datetime) -> Call:
         case Lost() if call.stopping:
             reason = f"{call.stopping}; its worker was lost before it answered, so it may have taken effect"
             return cancel(call, "cancelled", reason, now, outcome.parts)
+        case Lost(repeatable=False) if ask:
+            return _ask_unknown(call, outcome)
         case Lost():
-            kind = "worker_lost" if outcome.repeatable else "outcome_unknown"
+            kind = "worker_lost" if outcome.repeatable else UNKNOWN
             error = CallError(type=kind, message=outcome.message)
             return end(call, Status.ERROR, now, parts=outcome.parts, error=error)
         case Reconsider() if call.stopping:
@@ -213,6 +221,29 @@ def _ask(call: Call, verdict: Ask, now: datetime) -> Call:
         confirmation=verdict.confirmation,
         revision=call.revision + 1,
         deadline_at=now + timedelta(seconds=deadline.seconds) if deadline else None,
+        warned=False,
+        expired=False,
+        **fresh,
+    )
+
+
+def _ask_unknown(call: Call, outcome: Lost) -> Call:
+    """Ask what to do about a call of which nobody knows whether it ran: run it again, take it as done, or as failed."""
+    assert call.bound, "only a call that was validated runs"
+    shown = call.confirmation or Confirmation(kind="info", title=call.bound.title)
+    output = "\n".join(part.text for part in outcome.parts)
+    question = f"{outcome.message}\n\n{output}" if output else outcome.message
+    asked = shown.model_copy(
+        update={"kind": UNKNOWN, "question": question, "offers": (), "edits": None, "deadline": None}
+        | {"title": call.bound.title, "arguments": call.bound.arguments, "reason": None}
+    )
+    fresh: dict[str, Any] = {"decision": None, "approvals": (), "grant": None, "actor": None, "shown": None}
+    return call.to(
+        Status.AWAITING_APPROVAL,
+        confirmation=asked,
+        revision=call.revision + 1,
+        problem=outcome.message,
+        deadline_at=None,
         warned=False,
         expired=False,
         **fresh,

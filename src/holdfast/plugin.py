@@ -6,6 +6,9 @@ worker = Worker(client, task_queue="holdfast")          # the client's plugin co
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -21,21 +24,27 @@ from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.covering import check_roles
 from holdfast.activities.gate import Gate
 from holdfast.activities.hooks.loading import load_hooks
+from holdfast.activities.ledger.opening import open_ledger
+from holdfast.activities.ledger.protocol import Ledger
 from holdfast.activities.live import LiveRuns
 from holdfast.activities.model import ModelActivities
+from holdfast.activities.once import Once
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy, sources_of
 from holdfast.activities.policy.saved import SavedGrants
 from holdfast.activities.tools import ToolActivities
 from holdfast.conversion import data_converter
-from holdfast.hosts import Host, host_queue
+from holdfast.errors import HoldfastError
+from holdfast.hosts import Host, HostOptions, host_queue, process_queue
 from holdfast.settings import Settings
 from holdfast.tools import Tool
 from holdfast.workflows.turn import TurnWorkflow
 
 HEARTBEAT_THROTTLE = timedelta(milliseconds=200)
 """Temporal's own default lets a stop take half a minute to reach a running tool."""
+HOST_GRACE = timedelta(seconds=3)
+"""What a running call that lives on the host gets to finish by itself when its worker ends."""
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a turn waits for a dead worker that had it in its cache."""
 
@@ -56,8 +65,9 @@ class HoldfastPlugin(SimplePlugin):
         limits = self.settings.limits
         self.outputs = OutputStore(self.settings.outputs, limits.output_characters, limits.saved_output_bytes)
         self._given = tuple(tools)
-        self._live = LiveRuns(host_queue(self.settings.task_queue))
+        self._live = LiveRuns(process_queue(self.settings.task_queue))
         self._host = Host(self._live)
+        self._execute: Callable[..., object] | None = None
         super().__init__(
             "holdfast.Plugin",
             data_converter=lambda existing: data_converter(existing, self.settings.payloads),
@@ -74,6 +84,16 @@ class HoldfastPlugin(SimplePlugin):
     def policy(self) -> Policy:
         """The rules of this process; BadInput when a file of them is not right, and then nothing runs."""
         return load_policy(sources_of(self.settings))
+
+    @cached_property
+    def host_queue(self) -> str:
+        """The task queue of this host."""
+        return host_queue(self.settings.task_queue, self.settings.host_file)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What is known of calls that must not run twice."""
+        return open_ledger(self.settings)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add workflows, activities and the options that make stopping quick and recovery fast."""
@@ -95,15 +115,33 @@ class HoldfastPlugin(SimplePlugin):
             self.registry,
             settings.workspace,
             self.policy,
-            settings.modes,
+            settings.permitted,
             approvers=settings.approvers,
             saved=SavedGrants(settings.granted),
             hooks=load_hooks(settings),
+            host=self.host_queue,
         )
-        tools = ToolActivities(gate, self.outputs, self._live)
+        once = Once(self.ledger, socket.gethostname())
+        tools = ToolActivities(gate, self.outputs, self._live, once)
+        self._execute = tools.execute
         return [tools.validate, tools.execute, ModelActivities(client).step]
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """Answer what this process is asked while it runs calls."""
-        async with self._host.used_by(worker.client):
-            await super().run_worker(worker, next)
+        """Answer what this process is asked while it runs calls, and run those that live on this host."""
+        assert self._execute, "a worker is configured before it runs"
+        options = HostOptions(
+            self.host_queue, self._execute, self.settings.limits.concurrent_calls, HEARTBEAT_THROTTLE, HOST_GRACE
+        )
+        async with self._host.used_by(worker.client, options):
+            sweeping = asyncio.create_task(self._sweep())
+            try:
+                await super().run_worker(worker, next)
+            finally:
+                sweeping.cancel()
+
+    async def _sweep(self) -> None:
+        """Forget what nobody will ask about any more."""
+        try:
+            await self.ledger.sweep(timedelta(days=self.settings.ledger_days))
+        except HoldfastError as error:
+            logging.getLogger(__name__).warning("The ledger was not swept: %s", error)

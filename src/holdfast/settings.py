@@ -60,8 +60,8 @@ class Settings:
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     policy: tuple[Path, ...] = ()
     """The user's policy files."""
-    modes: tuple[Mode, ...] = PERMITTED
-    """The modes this worker permits."""
+    modes: tuple[Mode, ...] | None = None
+    """The modes this worker permits; None for those that are permitted unless somebody says otherwise."""
     approvers: tuple[Approver, ...] = ()
     """Whose decisions count. With a key for anybody, only signed ones do."""
     hooks: tuple[HookSettings, ...] = ()
@@ -87,6 +87,24 @@ class Settings:
     def outputs(self) -> Path:
         """Whole outputs of which the model read a part."""
         return self.data / "outputs"
+
+    @property
+    def permitted(self) -> tuple[Mode, ...]:
+        """The modes this worker permits. Where approvers have keys, none that lets anything proceed unsigned."""
+        if self.modes is not None:
+            return self.modes
+        keyed = any(approver.key is not None for approver in self.approvers)
+        return (Mode.DEFAULT, Mode.PLAN) if keyed else PERMITTED
+
+    @property
+    def host_file(self) -> Path:
+        """The name of this host, as workers with this data folder know it."""
+        return self.data / "host"
+
+    @property
+    def runs(self) -> Path:
+        """Commands that go on without their worker."""
+        return self.data / "runs"
 
     @property
     def granted(self) -> Path:

@@ -32,6 +32,8 @@ class FakeRun:
     def __init__(self, workspace: Path = Path(), *, key: str = "turn/b1c1") -> None:
         self.workspace = workspace
         self.key = key
+        self.effect_key = key
+        self.handing_over = False
         self.call_id = key.rpartition("/")[2]
         self.output = ""
         self.pid: int | None = None

@@ -63,6 +63,8 @@ class Traits(Data):
     """What it gives is markdown."""
     task_queue: str | None = None
     """Where its calls must run; on any worker of the turn when left out."""
+    on_host: bool = False
+    """Its calls live on the host that validated them: they run there, and are found there again."""
     open_world: bool = False
     """It speaks with the world outside: what it gives back is not to be trusted, and what it is given leaves."""
 
@@ -125,7 +127,18 @@ class Run(Protocol):
 
     @property
     def key(self) -> str:
-        """Unique to this call of this turn, the same for every attempt: an idempotency key."""
+        """Unique to this call of this turn, the same for every attempt."""
+
+    @property
+    def effect_key(self) -> str:
+        """For services that take an idempotency key: the same for every attempt at this effect.
+
+        It is another one when the arguments are, and when a person says that the call is to run again.
+        """
+
+    @property
+    def handing_over(self) -> bool:
+        """Does this worker end, so that what goes on by itself is left for the next one?"""
 
     @property
     def workspace(self) -> Path:
@@ -147,6 +160,14 @@ class ToolFailure(Exception):
     def __init__(self, type: str, message: str, parts: tuple[Part, ...] = ()) -> None:
         super().__init__(message)
         self.type = type
+        self.parts = parts
+
+
+class OutcomeUnknown(Exception):
+    """Raise in `execute` when nobody can know whether the call took effect. A person is asked what to do."""
+
+    def __init__(self, message: str, parts: tuple[Part, ...] = ()) -> None:
+        super().__init__(message)
         self.parts = parts
 
 
@@ -175,6 +196,19 @@ class Invocation(ABC):
         """
         return {}
 
+    def leaves(self) -> Mapping[str, str]:
+        """The files of `basis` as this call would leave them. When they are so already, it has run."""
+        return {}
+
+    @property
+    def resumable(self) -> bool:
+        """Does `execute` find again what an earlier attempt of it began, and go on with that?"""
+        return False
+
+    async def verify(self, run: Run) -> Result | bool | None:
+        """After a crash: did an earlier attempt take effect? Its result, True or False; None when that is not known."""
+        return None
+
     async def should_confirm(self) -> Confirmation | None:
         """What a person is to be asked before this runs; None when it may simply run."""
         return None
@@ -200,6 +234,7 @@ class Tool(ABC):
     live_output: bool = False
     markdown: bool = False
     task_queue: str | None = None
+    on_host: bool = False
     open_world: bool = False
     edits: str | None = None
     """The argument whose text a person may change in an editor before the call runs."""
@@ -224,6 +259,7 @@ class Tool(ABC):
                 live_output=self.live_output,
                 markdown=self.markdown,
                 task_queue=self.task_queue,
+                on_host=self.on_host,
                 open_world=self.open_world,
             ),
         )

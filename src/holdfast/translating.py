@@ -58,6 +58,8 @@ def _translated_rpc(error: RPCError, turn_id: str) -> HoldfastError:
     nobody_polls = error.status is RPCStatusCode.FAILED_PRECONDITION and "no poller" in error.message
     if nobody_polls or error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
         return no_worker(turn_id)
+    if "invalid search attribute" in error.message:
+        return NoWorker("no worker of Holdfast has ever run on this server: start one with `holdfast worker`")
     if error.status is RPCStatusCode.UNAVAILABLE:
         return ServerUnavailable(f"the Temporal server does not answer: {error.message}")
     return HoldfastError(f"the Temporal server refused ({error.status.name}): {error.message}")

@@ -37,6 +37,7 @@ from holdfast.turns import (
     GrantAddress,
     LiveOutput,
     ModeChange,
+    ModeTaken,
     RunningCall,
     SubmitBatch,
     Submitted,
@@ -180,11 +181,14 @@ class Turn:
         """Take a queued batch back."""
         return await self._update("withdraw", BatchAddress(batch=batch_id), BatchResult)
 
-    async def set_mode(self, mode: Mode | str, by: str | None = None) -> None:
-        """Change how much proceeds without asking; what waits is judged again."""
+    async def set_mode(self, mode: Mode | str, by: str | None = None) -> Mode | None:
+        """Change how much proceeds without asking; what waits is judged again.
+
+        Answers with the mode that counts, as far as the worker permits; None when nothing waits that would tell.
+        """
         if mode not in list(Mode):
             raise BadInput(f"{mode!r} is no mode: say {', '.join(list(Mode)[:-1])} or {list(Mode)[-1]}")
-        await self._update("set_mode", ModeChange(mode=Mode(mode), by=by or whoami()), None)
+        return (await self._update("set_mode", ModeChange(mode=Mode(mode), by=by or whoami()), ModeTaken)).counts
 
     async def editing(self, approval_id: str, *, by: str | None = None, seconds: float = 900) -> None:
         """Tell others that somebody has an approval open in an editor; with 0 seconds, that they are done."""

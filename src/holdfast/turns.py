@@ -160,6 +160,12 @@ class ModeChange(Message):
     by: str | None = Field(default=None, max_length=500)
 
 
+class ModeTaken(Data):
+    """Answer of `set_mode`: the mode that counts, if a worker has judged by it."""
+
+    counts: Mode | None = None
+
+
 class EditingNotice(Message):
     """Body of the update `editing`: somebody opened an approval in an editor, or is done."""
 
@@ -232,6 +238,8 @@ class ExecuteInput(Data):
 
     call_id: str
     bound: Bound
+    run: int = 1
+    """Raised when a person says that it is to run again, though it may have run."""
     decision: Decision | None = None
     seen: dict[str, str] = Field(default_factory=dict)
     """Of the files the call would change: their digests as the turn last read or wrote them."""

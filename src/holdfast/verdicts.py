@@ -30,6 +30,10 @@ class Bound(Data):
     heartbeat_seconds: float = Field(gt=0, allow_inf_nan=False)
     basis: dict[str, str] = Field(default_factory=dict)
     """Files the call would change, each with its digest when it was judged."""
+    leaves: dict[str, str] = Field(default_factory=dict)
+    """The same files as the call would leave them."""
+    host: str | None = None
+    """The task queue of the host that its call lives on."""
     takes_in: bool = False
     """It brings content from outside into the turn."""
     sends: bool = False

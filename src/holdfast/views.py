@@ -229,7 +229,7 @@ def call_view(call: Call, place: int, of: int) -> CallView:
         rule=_cut(call.rule, 300),
         revision=call.revision,
         stopping=_cut(call.stopping, 300),
-        decided_by=_line(call.actor.name, 100) if call.actor else None,
+        decided_by=_decided_by(call),
         actor=call.actor.kind if call.actor else None,
         grant=call.grant,
         changed_by=tuple(_line(name, 100) for name in call.changed_by[:10]),
@@ -243,6 +243,13 @@ def call_view(call: Call, place: int, of: int) -> CallView:
         error_type=_line(call.error.type, 100) if call.error else None,
         error=_cut(call.error.message, OUTPUT_LIMIT) if call.error else None,
     )
+
+
+def _decided_by(call: Call) -> str | None:
+    """Who decided; all of them, where it took several."""
+    if call.actor and call.actor.kind == "person" and len(call.approvals) > 1:
+        return _line(" and ".join(decision.by or "somebody" for decision in call.approvals), 300)
+    return _line(call.actor.name, 100) if call.actor else None
 
 
 def batch_view(batch: Batch) -> BatchView:

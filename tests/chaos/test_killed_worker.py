@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import TurnInput, TurnResult
+from holdfast import DecisionRefused, TurnInput, TurnResult
 from holdfast.testing import request, scripted, until
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import worker_process
@@ -26,11 +26,13 @@ async def _exists(path: Path) -> bool:
     return await asyncio.to_thread(path.exists)
 
 
-async def _killed_while(engine: Engine, mark: str, *batch: str, spoken: bool = False) -> TurnResult:
+async def _killed_while(
+    engine: Engine, mark: str, *batch: str, spoken: bool = False, interactive: bool = True
+) -> TurnResult:
     """Kill the worker once the mark is there (and output was seen); the result after another one took over."""
     calls = tuple(request(tool, counter=f"{tool}-{n}") for n, tool in enumerate(batch))
     async with worker_process(engine) as first:
-        turn = await engine.start(TurnInput(batches=(calls,)))
+        turn = await engine.start(TurnInput(batches=(calls,), interactive=interactive))
         await until(lambda: _exists(engine.workspace / mark))
         if spoken:
             await until(lambda: speaking(turn))
@@ -57,16 +59,49 @@ async def test_S31_an_idempotent_call_whose_worker_was_killed_is_repeated_by_its
 
 
 async def test_S31_a_once_call_whose_worker_was_killed_is_never_run_again_and_says_so(engine: Engine) -> None:
+    """With nobody to ask, it is an error that says so."""
     (engine.workspace / "read-1.begun").touch()
-    result = await _killed_while(engine, "once-0.begun", "once", "read", spoken=True)
+    result = await _killed_while(engine, "once-0.begun", "once", "read", spoken=True, interactive=False)
     lost, sibling = result.responses
     assert (engine.workspace / "once-0").read_text() == "x"
     assert lost.status == "error"
     assert lost.error is not None
     assert lost.error.type == "outcome_unknown"
     assert "may have taken effect" in lost.error.message
-    assert "it has begun" in lost.text, "the last output of a lost worker is kept"
     assert sibling.status == "success"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "content", "runs", "status", "text"),
+    [
+        ("proceed_once", None, 2, "success", "done"),
+        ("respond", "it was done, I looked", 1, "success", "it was done, I looked"),
+        ("cancel", None, 1, "error", "ana took it as failed"),
+    ],
+)
+async def test_S31_somebody_is_asked_what_became_of_a_once_call_whose_worker_was_killed(
+    engine: Engine, outcome: str, content: str | None, runs: int, status: str, text: str
+) -> None:
+    """Run again, take as done, or fail: nothing else can be said of it."""
+    async with worker_process(engine) as first:
+        turn = await engine.start(TurnInput(batches=((request("once", counter="c"), request("ask")),)))
+        [item] = (await until(lambda: waiting(turn))).approvals
+        await engine.holdfast.approve(item.approval_id)
+        await until(lambda: _exists(engine.workspace / "c.begun"))
+        await first.kill()
+    async with worker_process(engine):
+        [unknown] = (await until(lambda: waiting(turn), 40)).approvals
+        assert unknown.kind == "outcome_unknown"
+        assert "may have taken effect" in (unknown.question or "")
+        for other in ("proceed_always", "modify"):
+            with pytest.raises(DecisionRefused, match="nobody knows whether this call ran"):
+                await engine.holdfast.decide(unknown.approval_id, other, arguments={} if other == "modify" else None)
+        await engine.holdfast.decide(unknown.approval_id, outcome, content=content, by="ana")
+        once, asked = (await turn.result()).responses
+    assert (engine.workspace / "c").read_text() == "x" * runs
+    assert once.status == status
+    assert text in once.text
+    assert asked.status == "success", "its sibling was answered too"
 
 
 async def test_S7_a_call_whose_worker_is_lost_while_stopping_is_cancelled_and_says_it_may_have_run(

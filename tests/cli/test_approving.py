@@ -96,7 +96,7 @@ def test_S24_always_says_what_it_covers_before_and_answers_what_waits_beside_it(
     done = home.run("approve", "twins/b1c1/1", "--always", "--by", "ana")
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
-    assert first.startswith(f"twins/b1c1/1: allows from now on: {TWIN}; until its session ends")
+    assert first.startswith(f"twins/b1c1/1: allows from now on: {TWIN}; until the turn ends")
     assert second == (
         "twins/b1c1/1: decided; the call is scheduled. The answer stands as twins/g1 (holdfast grants revoke twins/g1)."
     )

@@ -54,7 +54,7 @@ def test_S24_answers_of_all_turns_are_listed_and_revoked_and_what_has_not_begun_
     assert waiting(home, "listed/1") == ["listed/1/b1c2/2", "listed/1/b1c3/1"]
     assert waiting(home, "listed/2") == ["listed/2/b1c3/1"]
     assert home.json("grants", "--turn", "listed/1")["grants"] == []
-    assert home.run("grants", "--turn", "listed/1").stdout == "Nothing stands: every answer was for once.\n"
+    assert home.run("grants", "--turn", "listed/1").stdout == "No standing answer is known here.\n"
     for turn in ("listed/1", "listed/2"):
         home.json("deny", "--turn", turn)
 
@@ -105,7 +105,7 @@ def test_what_cannot_be_kept_is_told_and_the_decision_stands(home: Home, granted
     assert granted.read_text() == "nonsense = 1\n"
     home.seen("unkept", kind="turn", after="completed")
     listed = home.run("grants")
-    assert (listed.returncode, "none of the kept answers counts" in listed.stderr) == (1, True)
+    assert (listed.returncode, "of the kept answers only refusals count" in listed.stderr) == (1, True)
 
 
 def test_an_answer_about_one_call_alone_is_not_saved_and_nothing_is_decided(home: Home, granted: Path) -> None:

@@ -11,11 +11,10 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 from uuid import uuid4
 
 import pytest
@@ -28,7 +27,7 @@ from holdfast.activities.ledger.opening import open_ledger
 from holdfast.activities.ledger.protocol import RESULT_LIMIT, Ledger, LedgerRefused, LedgerUnavailable
 from holdfast.testing import until as eventually
 from tests.support.marks import until
-from tests.support.postgres import MISSING, PASSWORD, USER, PostgresServer, postgres_server, programs
+from tests.support.postgres import MISSING, PASSWORD, USER, PostgresServer, Proxy, postgres_server, programs
 from tests.unit.test_ledger_machine import LedgerMachine
 
 asyncpg = pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'holdfast[postgres]'")
@@ -37,7 +36,6 @@ pytestmark = pytest.mark.skipif(programs() is None, reason=MISSING)
 
 PATIENCE = 60
 DAY = timedelta(days=1)
-SOCKET = ".s.PGSQL.5432"
 TABLES = "DROP TABLE IF EXISTS holdfast_effects, holdfast_ledger"
 
 
@@ -244,40 +242,30 @@ async def test_S31_a_server_that_restarts_in_the_middle_is_waited_for_and_no_eff
         await ledger.close()
 
 
-async def losing_proxy(folder: Path, to: str, lost: bytes) -> asyncio.Server:
-    """Between worker and server: cuts the first connection on which the server says this, and does not pass it on."""
-    losing = True
-
-    async def pass_on(source: asyncio.StreamReader, to: asyncio.StreamWriter, *, answers: bool) -> None:
-        nonlocal losing
-        while data := await source.read(65_536):
-            if answers and losing and lost in data:
-                losing = False
-                break
-            to.write(data)
-        to.close()
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answers, questions = await asyncio.open_unix_connection(to)
-        ways = pass_on(reader, questions, answers=False), pass_on(answers, writer, answers=True)
-        with suppress(ConnectionError):
-            await asyncio.gather(*ways)
-
-    return await asyncio.start_unix_server(connected, folder / SOCKET)
-
-
 @pytest.mark.parametrize("lost", [b"INSERT 0 1", b"UPDATE 1"])
 async def test_S31_what_was_recorded_though_its_acknowledgement_was_lost_is_known_to_be_our_own(
     address: str, tmp_path: Path, lost: bytes
 ) -> None:
-    folder = unquote(address.partition("?host=")[2])
-    proxy = await losing_proxy(tmp_path, f"{folder}/{SOCKET}", lost)
-    ledger = opened(address.replace(folder, str(tmp_path)))
-    async with proxy:
+    async with Proxy(address, tmp_path) as proxy:
+        ledger = opened(proxy.address)
+        await ledger.check()
+        proxy.lose = lost
         assert await ledger.intend(key(), host="here", tool="shell") is None
         assert isinstance(await ledger.intend(key(), host="here", tool="shell"), Entry)
         await ledger.finish(key(), "{}")
+        assert proxy.lose is None, "it was not lost"
         assert await query(address, "SELECT result FROM holdfast_effects") == "{}"
+        await ledger.close()
+
+
+async def test_connections_that_went_silent_are_not_tried_one_after_another(address: str, tmp_path: Path) -> None:
+    async with Proxy(address, tmp_path) as proxy:
+        ledger = opened(proxy.address, attempt_seconds=2, answer_seconds=5)
+        await asyncio.gather(*(ledger.find(key(number)) for number in range(8)))
+        proxy.silence()
+        began = time.monotonic()
+        assert await ledger.find(key()) is None
+        assert 1 < time.monotonic() - began < 4, "one of four was tried"
         await ledger.close()
 
 
@@ -347,6 +335,7 @@ async def test_a_call_that_is_stopped_while_it_waits_leaves_the_ledger_usable(le
 WRONG = {
     "password": ({"password": "hunter2-wrong"}, "it does not let this user in. Look at the user and the password"),
     "user": ({"user": "nobody_we_know"}, "it does not let this user in"),
+    "same": ({"user": "hunter2", "password": "hunter2"}, "it does not let this user in"),
     "database": ({"database": "nothing"}, "it has no such database"),
 }
 

@@ -5,6 +5,7 @@ PostgreSQL refuses to run as root, so under root it runs as an unprivileged user
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import shutil
@@ -15,12 +16,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 USER = "holdfast"
 PASSWORD = "s3cret/with:marks@"
 PATIENCE = 60.0
 """Seconds that starting or stopping may take."""
+SOCKET = ".s.PGSQL.5432"
 MISSING = "PostgreSQL is not installed: apt-get install postgresql"
 
 
@@ -129,6 +131,54 @@ def postgres_server(*options: str) -> Iterator[PostgresServer]:
     finally:
         server.stop(signal.SIGQUIT)
         shutil.rmtree(folder)
+
+
+class Proxy:
+    """Between worker and server: can lose an answer of the server, and can leave every connection of now silent."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self._server_folder = unquote(address.partition("?host=")[2])
+        self._folder = folder
+        self._silent: set[asyncio.StreamWriter] = set()
+        self._open: set[asyncio.StreamWriter] = set()
+        self.address = address.replace(self._server_folder, str(folder))
+        self.lose: bytes | None = None
+        """The answer to lose next, with its connection."""
+
+    async def __aenter__(self) -> Proxy:
+        self._server = await asyncio.start_unix_server(self._connected, self._folder / SOCKET)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for writer in self._open:
+            writer.transport.abort()
+        self._server.close()
+        await self._server.wait_closed()
+
+    def silence(self) -> None:
+        """What is connected now stays so, and is not answered any more."""
+        self._silent |= self._open
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        answers, questions = await asyncio.open_unix_connection(f"{self._server_folder}/{SOCKET}")
+        asking = asyncio.create_task(self._ask(reader, questions))
+        with suppress(ConnectionError):
+            while data := await answers.read(65_536):
+                if self.lose and self.lose in data:
+                    self.lose = None
+                    break
+                if writer not in self._silent:
+                    writer.write(data)
+        writer.close()
+        questions.close()
+        await asking
+
+    async def _ask(self, reader: asyncio.StreamReader, questions: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                questions.write(data)
+        questions.close()
 
 
 def _unprivileged() -> tuple[int, int]:

@@ -17,7 +17,9 @@ from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.builtin.writing import WriteFile
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.gate import Gate
+from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.activities.live import LiveRuns
+from holdfast.activities.once import Once
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.loading import policy_of
 from holdfast.activities.policy.rules import Tier
@@ -141,7 +143,8 @@ async def _try(
     with_grant = (await gate.judge(request, of)).verdict
     if isinstance(plain, Deny):
         assert isinstance(with_grant, Deny), "a grant lifted a denial"
-    activities = ToolActivities(gate, outputs, LiveRuns("host"))
+    once = Once(SqliteLedger(folder / "ledger.db"), "host")
+    activities = ToolActivities(gate, outputs, LiveRuns("host"), once)
     environment = ActivityEnvironment()
     environment.info = replace(environment.info, workflow_id=TURN, workflow_type=WORKFLOW)
     outcome = await environment.run(

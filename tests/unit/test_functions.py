@@ -181,6 +181,7 @@ def test_options_are_the_traits_of_the_tool() -> None:
         live_output=True,
         markdown=True,
         task_queue="gpu",
+        on_host=True,
         open_world=True,
         timeout_seconds=5,
         heartbeat_seconds=2,
@@ -197,6 +198,7 @@ def test_options_are_the_traits_of_the_tool() -> None:
         "live_output": True,
         "markdown": True,
         "task_queue": "gpu",
+        "on_host": True,
         "open_world": True,
     }
     assert (named.timeout_seconds, named.heartbeat_seconds) == (5, 2)

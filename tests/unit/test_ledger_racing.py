@@ -61,6 +61,22 @@ asyncio.run(main())
 )
 
 
+OPENER = (
+    COMMON
+    + """
+async def main():
+    for number in range(40):
+        new = SqliteLedger(Path(f"{file}-{number}"))
+        await new.check()
+        await new.close()
+
+say("ready")
+sys.stdin.readline()
+asyncio.run(main())
+"""
+)
+
+
 def key(number: int) -> EffectKey:
     return EffectKey(turn="turn", call=f"b1c{number}", digest="d")
 
@@ -81,24 +97,34 @@ def line(made: subprocess.Popen[str]) -> str:
     return made.stdout.readline().strip()
 
 
+def race(code: str, file: Path) -> list[list[str]]:
+    """What each of six processes says that begin together."""
+    with ExitStack() as stack:
+        racers = [stack.enter_context(process(code, file, f"worker-{number}")) for number in range(6)]
+        assert [line(racer) for racer in racers] == ["ready"] * 6
+        for racer in racers:
+            assert racer.stdin
+            racer.stdin.write("\n")
+            racer.stdin.flush()
+        said = [racer.communicate(timeout=PATIENCE)[0].split() for racer in racers]
+        assert [racer.returncode for racer in racers] == [0] * 6
+        return said
+
+
+def test_a_new_ledger_can_be_opened_by_several_processes_at_once(tmp_path: Path) -> None:
+    race(OPENER, tmp_path / "ledger.db")
+
+
 @pytest.mark.parametrize("fresh", [True, False])
 async def test_S31_of_several_processes_exactly_one_begins_each_effect(tmp_path: Path, fresh: bool) -> None:
     file = tmp_path / "ledger.db"
     ledger = SqliteLedger(file)
     if not fresh:
         await ledger.check()
-    with ExitStack() as stack:
-        racers = [stack.enter_context(process(RACER, file, f"worker-{number}")) for number in range(6)]
-        assert [line(racer) for racer in racers] == ["ready"] * 6
-        for racer in racers:
-            assert racer.stdin
-            racer.stdin.write("\n")
-            racer.stdin.flush()
-        begun = {racer: racer.communicate(timeout=PATIENCE)[0].split() for racer in racers}
-        assert [racer.returncode for racer in racers] == [0] * 6
-    counted = Counter(number for numbers in begun.values() for number in numbers)
+    begun = race(RACER, file)
+    counted = Counter(number for numbers in begun for number in numbers)
     assert counted == {str(number): 1 for number in range(60)}
-    for place, numbers in enumerate(begun.values()):
+    for place, numbers in enumerate(begun):
         for number in numbers:
             entry = await ledger.find(key(int(number)))
             assert entry is not None

@@ -149,7 +149,7 @@ def _show(found: Found | None, saved: tuple[Rule, ...], problem: str | None, set
     else:
         render.console().print(answers.listed(given, saved, now))
     if problem:
-        note(f"holdfast: none of the kept answers counts: {plain(problem)}")
+        note(f"holdfast: of the kept answers only refusals count, until this is mended: {plain(problem)}")
     if unanswered:
         note(f"holdfast: no worker answered for {plain(', '.join(unanswered[:10]))}")
 

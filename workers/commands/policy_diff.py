@@ -165,7 +165,7 @@ async def _compared(sources: _Sources, before: Policy, after: Policy) -> _Found:
     found, settings = _Found(), sources.settings
     with _Progress() as progress:
         async for history, converter in sources.open():
-            turn = await recorded_turn(history, converter, settings.workspace, settings.modes)
+            turn = await recorded_turn(history, converter, settings.workspace, settings.permitted)
             found.take(turn)
             differences = (compare(recorded, before, after) for recorded in turn.calls)
             found.differences += [one for one in differences if one]

@@ -56,10 +56,13 @@ def mode(
 
     async def work() -> None:
         holdfast = await open_holdfast(data, address)
-        await holdfast.turn(turn).set_mode(mode, by or holdfast.me)
-        answer(
-            json, f"Turn {turn} goes on in mode {mode.value}; what waits is judged again.", turn=turn, mode=mode.value
-        )
+        counts = await holdfast.turn(turn).set_mode(mode, by or holdfast.me)
+        said = f"Turn {turn} goes on in mode {mode.value}; what waits is judged again."
+        if counts is None:
+            said = f"Turn {turn} wishes for mode {mode.value}; it counts if the worker permits it."
+        elif counts is not mode:
+            said = f"The worker does not permit mode {mode.value}: turn {turn} goes on in mode {counts.value}."
+        answer(json, said, turn=turn, mode=mode.value, counts=counts.value if counts else None)
 
     run(work())
 

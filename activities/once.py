@@ -1,0 +1,101 @@
+"""Calls that must not run twice: what the ledger knows of one, before it runs and after (S31).
+
+An intent is on disk before the call begins, a result after it ended. What a later attempt finds decides: a result is
+returned, what goes on by itself is found again, what has not begun is begun, and of the rest nobody knows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from pydantic import TypeAdapter, ValidationError
+
+from holdfast.activities.ledger.entries import EffectKey, Entry
+from holdfast.activities.ledger.protocol import Ledger, LedgerRefused, LedgerUnavailable
+from holdfast.activities.live import LiveRun
+from holdfast.content import CallError, Result, said
+from holdfast.tools import Invocation
+from holdfast.verdicts import CallOutcome, Failed, Finished, Lost
+
+_OUTCOMES: TypeAdapter[CallOutcome] = TypeAdapter(CallOutcome)
+_LOGGER = logging.getLogger(__name__)
+
+
+class Once:
+    """The calls of one worker that must not run twice."""
+
+    def __init__(self, ledger: Ledger, host: str) -> None:
+        self._ledger = ledger
+        self._host = host
+
+    @property
+    def shared(self) -> bool:
+        """Do workers on all hosts know the same?"""
+        return self._ledger.shared
+
+    async def recorded(self, key: EffectKey) -> CallOutcome | None:
+        """What became of it, if that is known."""
+        try:
+            return _outcome(await self._ledger.find(key))
+        except LedgerUnavailable:
+            return None  # whoever goes on from here asks again, and may not run it without an answer
+
+    async def run(
+        self,
+        key: EffectKey,
+        invocation: Invocation,
+        run: LiveRun,
+        work: Callable[[], Awaitable[CallOutcome]],
+        *,
+        tool: str,
+        known_here: bool,
+    ) -> CallOutcome:
+        """Begin it, or go on with it, or say that nobody knows. `known_here`: no entry means that it has not begun."""
+        try:
+            entry = await self._ledger.find(key)
+            if entry is None and not known_here:
+                return Lost(message="An earlier attempt ran on another host, which alone knows what became of it.")
+            entry = entry or await self._ledger.intend(key, host=self._host, tool=tool)
+        except (LedgerUnavailable, LedgerRefused) as error:
+            message = f"The call was not run, since it cannot be recorded that it must not run twice: {error}"
+            return Failed(error=CallError(type="ledger_unavailable", message=message))
+        if known := _outcome(entry):
+            return known
+        outcome = await self._gone_on(entry, invocation, run) if entry and not invocation.resumable else None
+        outcome = outcome or await work()
+        if not isinstance(outcome, Lost):
+            await self._keep(key, outcome)
+        return outcome
+
+    async def _gone_on(self, entry: Entry, invocation: Invocation, run: LiveRun) -> CallOutcome | None:
+        """Of a call that was begun and has no result: what its tool finds out; None when it has not run."""
+        try:
+            found = await invocation.verify(run)
+        except Exception as error:
+            return _unknown(entry, f" Finding out failed: {said(error)}")
+        if found is False:
+            return None
+        if found is None:
+            return _unknown(entry)
+        return Finished(result=found if isinstance(found, Result) else Result.of("It was done before."))
+
+    async def _keep(self, key: EffectKey, outcome: CallOutcome) -> None:
+        try:
+            await self._ledger.finish(key, outcome.model_dump_json())
+        except (LedgerUnavailable, LedgerRefused) as error:
+            _LOGGER.warning("The result of %s is not in the ledger: %s", key, error)
+
+
+def _outcome(entry: Entry | None) -> CallOutcome | None:
+    if entry is None or entry.result is None:
+        return None
+    try:
+        return _OUTCOMES.validate_json(entry.result)
+    except ValidationError:
+        return _unknown(entry, " What was recorded of its end cannot be read.")
+
+
+def _unknown(entry: Entry, more: str = "") -> Lost:
+    began = f"It was begun at {entry.started_at:%Y-%m-%d %H:%M:%S} UTC on {entry.host}, and its end was not recorded."
+    return Lost(message=f"{began} It may have taken effect, in whole or in part, or not at all.{more}")
