@@ -125,14 +125,14 @@ def asked_anyway(prepared: Prepared) -> Confirmation:
     )
 
 
-def asked_for(verdict: Verdict, prepared: Prepared, reasons: tuple[str, ...]) -> Verdict:
-    """What a person is to say whatever the policy would let pass; for hooks' reasons no standing answer is offered."""
+def asked_for(verdict: Verdict, prepared: Prepared, reasons: tuple[str, ...], *, answerable: bool) -> Verdict:
+    """What a person is to say whatever the policy would let pass; for good, too, where that is `answerable`."""
     if not isinstance(verdict, Allow | Ask):
         return verdict
     shown = verdict.confirmation if isinstance(verdict, Ask) else asked_anyway(prepared)
     reason = " ".join(filter(None, (shown.reason, *reasons))) or None
-    confirmation = shown.model_copy(update={"reason": reason, "offers": () if reasons else shown.offers})
-    rule = f"{verdict.rule}, and a hook asks" if reasons else verdict.rule
+    confirmation = shown.model_copy(update={"reason": reason, "offers": shown.offers if answerable else ()})
+    rule = verdict.rule if answerable else f"{verdict.rule}, and a hook asks"
     return Ask(rule=rule, bound=verdict.bound, confirmation=confirmation)
 
 

@@ -85,11 +85,11 @@ class Rulings:
         if ruling and ruling.decision is Answer.ALLOW and not ruling.anything:
             plain = await self._as_understood(entry, prepared, subject)
             ruling, prepared = (ruling, plain) if plain else (None, prepared)
-        if self._saved and self._saved.uncertain:
-            asks = (*asks, UNREADABLE)
         verdict = verdict_of(prepared, ruling, subject)
+        if self._saved and self._saved.uncertain:
+            verdict = asked_for(verdict, prepared, (UNREADABLE,), answerable=True)
         if asks or again:
-            verdict = asked_for(verdict, prepared, asks)
+            verdict = asked_for(verdict, prepared, asks, answerable=not asks)
         if not isinstance(verdict, Deny):
             may = answerable(ruling) and not asks and not again
             verdict, prepared = await self._answered(entry, prepared, subject, verdict, of, may=may)

@@ -109,13 +109,13 @@ def test_what_cannot_be_kept_is_told_and_the_decision_stands(home: Home, granted
 
 
 def test_an_answer_about_one_call_alone_is_not_saved_and_nothing_is_decided(home: Home, granted: Path) -> None:
-    asked(home, "alone", call("shell", command="echo a > alone.txt"))
-    done = home.run("approve", "alone/b1c1/1", "--always", "--save")
+    asked(home, "lonely", call("shell", command="echo a > alone.txt"))
+    done = home.run("approve", "lonely/b1c1/1", "--always", "--save")
     assert (done.returncode, done.stdout) == (2, "")
     assert "cannot be saved: leave out --save, or choose a wider one" in done.stderr
-    assert waiting(home, "alone") == ["alone/b1c1/1"]
+    assert waiting(home, "lonely") == ["lonely/b1c1/1"]
     assert not granted.exists()
-    home.json("deny", "--turn", "alone")
+    home.json("deny", "--turn", "lonely")
 
 
 def test_kept_answers_need_no_server_to_be_listed_and_revoked(empty: Home) -> None:

@@ -185,9 +185,12 @@ async def test_S25_others_see_who_edits(both: Engine) -> None:
         item = await _first(turn)
         await turn.editing(item.approval_id, by="ana")
         assert (await _first(turn)).editing == "ana"
-        assert [found.editing for found in await both.holdfast.inbox() if found.approval_id == item.approval_id] == [
-            "ana"
-        ]
+
+        async def in_the_inbox() -> bool:
+            found = [one.editing for one in await both.holdfast.inbox() if one.approval_id == item.approval_id]
+            return found == ["ana"]
+
+        await until(in_the_inbox)
         await turn.editing(item.approval_id, by="ana", seconds=0)
         assert (await _first(turn)).editing is None
         await turn.cancel()

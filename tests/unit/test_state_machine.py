@@ -321,9 +321,8 @@ class TurnMachine(RuleBasedStateMachine):
         self.clock.now += timedelta(seconds=seconds)
         self.state.expire()
         for old, new in zip(before, self.calls(), strict=True):
-            due = (
-                old.status == "awaiting_approval" and old.deadline_at is not None and old.deadline_at <= self.clock.now
-            )
+            waits = old.status == "awaiting_approval" and not old.changing
+            due = waits and old.deadline_at is not None and old.deadline_at <= self.clock.now
             assert (new.status != old.status) == due
             if due:
                 assert old.confirmation is not None
