@@ -34,6 +34,7 @@ histories: setup
 # Our turns beside a hand-written workflow, in the same run.
 bench: setup
 	$(BIN)/python -m tests.bench.judging
+	$(BIN)/python -m tests.bench.ledger
 	$(BIN)/python -m tests.bench.turns
 
 # Pins every dependency with its hashes, and no address.

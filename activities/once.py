@@ -6,8 +6,10 @@ returned, what goes on by itself is found again, what has not begun is begun, an
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,16 +20,30 @@ from holdfast.content import CallError, Result, said
 from holdfast.tools import Invocation
 from holdfast.verdicts import CallOutcome, Failed, Finished, Lost
 
+T = TypeVar("T")
+
 _OUTCOMES: TypeAdapter[CallOutcome] = TypeAdapter(CallOutcome)
 _LOGGER = logging.getLogger(__name__)
+
+
+class Attended(Protocol):
+    """Waits for a ledger, which may take seconds, while the activity's heart goes on beating."""
+
+    async def __call__(self, work: Coroutine[Any, Any, T], /) -> T:
+        """What the work gives."""
+
+
+async def _unattended(work: Coroutine[Any, Any, T], /) -> T:
+    return await work
 
 
 class Once:
     """The calls of one worker that must not run twice."""
 
-    def __init__(self, ledger: Ledger, host: str) -> None:
+    def __init__(self, ledger: Ledger, host: str, attended: Attended | None = None) -> None:
         self._ledger = ledger
         self._host = host
+        self._attended = attended or _unattended
 
     @property
     def shared(self) -> bool:
@@ -37,7 +53,7 @@ class Once:
     async def recorded(self, key: EffectKey) -> CallOutcome | None:
         """What became of it, if that is known."""
         try:
-            return _outcome(await self._ledger.find(key))
+            return _outcome(await self._attended(self._ledger.find(key)))
         except LedgerUnavailable:
             return None  # whoever goes on from here asks again, and may not run it without an answer
 
@@ -53,10 +69,10 @@ class Once:
     ) -> CallOutcome:
         """Begin it, or go on with it, or say that nobody knows. `known_here`: no entry means that it has not begun."""
         try:
-            entry = await self._ledger.find(key)
+            entry = await self._attended(self._ledger.find(key))
             if entry is None and not known_here:
                 return Lost(message="An earlier attempt ran on another host, which alone knows what became of it.")
-            entry = entry or await self._ledger.intend(key, host=self._host, tool=tool)
+            entry = entry or await self._attended(self._ledger.intend(key, host=self._host, tool=tool))
         except (LedgerUnavailable, LedgerRefused) as error:
             message = f"The call was not run, since it cannot be recorded that it must not run twice: {error}"
             return Failed(error=CallError(type="ledger_unavailable", message=message))
@@ -81,9 +97,10 @@ class Once:
         return Finished(result=found if isinstance(found, Result) else Result.of("It was done before."))
 
     async def _keep(self, key: EffectKey, outcome: CallOutcome) -> None:
+        """It has run: whatever happens here, a stop included, loses nothing of what is known."""
         try:
-            await self._ledger.finish(key, outcome.model_dump_json())
-        except (LedgerUnavailable, LedgerRefused) as error:
+            await self._attended(self._ledger.finish(key, outcome.model_dump_json()))
+        except (LedgerUnavailable, LedgerRefused, asyncio.CancelledError) as error:
             _LOGGER.warning("The result of %s is not in the ledger: %s", key, error)
 
 

@@ -34,6 +34,8 @@ def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Ro
         rows += _fields(prefix, model)
     rows.append(("policy", list(map(str, settings.policy)), _said(settings.policy)))
     rows.append(("modes", list(settings.permitted), "default" if settings.modes is None else "file"))
+    rows.append(("ledger", settings.ledger or str(settings.ledger_file), _said(settings.ledger)))
+    rows.append(("ledger_days", settings.ledger_days, "default" if settings.ledger_days == 30 else "file"))
     rows.append(("approvers", [_dumped(approver) for approver in settings.approvers], _said(settings.approvers)))
     rows.append(("hooks", [_dumped(hook) for hook in settings.hooks], _said(settings.hooks)))
     rows.append(("discovery", [_dumped(source) for source in settings.discovery], _said(settings.discovery)))
@@ -69,6 +71,8 @@ def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
         yield "goes by the rules in", str(file)
     if found.modes:
         yield "permits the modes", ", ".join(found.modes)
+    if found.ledger:
+        yield "keeps its ledger at", found.ledger
     for approver in found.approvers:
         word = "lets decide for anybody" if approver.vouches else "lets decide"
         yield word, " ".join(filter(None, (approver.name, approver.key, *approver.roles)))

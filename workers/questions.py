@@ -20,6 +20,7 @@ from holdfast.workers.cutting import LINE_LIMIT, cut_lines
 from holdfast.workers.render import ago, diff, line, prose, quoted
 
 QUESTION = "question"
+UNKNOWN = "outcome_unknown"
 OTHERS_LIMIT = 1_000
 QUESTION_LINES = 60
 """Lines of a command or a diff in a question: what is asked must not scroll away."""
@@ -51,6 +52,9 @@ def question(approval: ApprovalView, *, heading: str | None = None, more: str | 
     parts: list[RenderableType] = [Text(heading or line(approval.title), "bold")]
     if approval.kind == QUESTION:
         return Group(*_asked(approval, heading), *_circumstances(approval))
+    if approval.kind == UNKNOWN:
+        parts += [prose(f"  {row}") for row in cut_lines((approval.question or "").split("\n"), QUESTION_LINES)]
+        parts.append(Text("  approve runs it again, respond takes it as done, deny takes it as failed", "bold"))
     if approval.command is not None:
         rows = cut_lines(visible(approval.command).split("\n"), QUESTION_LINES)
         parts.append(Text("\n".join(f"  $ {row}" for row in rows), "yellow"))

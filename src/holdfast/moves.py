@@ -75,7 +75,8 @@ def take_decision(call: Call, decision: Decision, now: datetime) -> Call:
     match decision.outcome:
         case Outcome.CANCEL if unknown:
             note = f": {decision.note}" if decision.note else ""
-            message = f"{call.problem or 'Nobody knows whether the call took effect'} {who} took it as failed{note}"
+            known = call.confirmation.question if call.confirmation else None
+            message = f"{known or 'Nobody knows whether the call took effect.'}\n\n{who} took it as failed{note}"
             return end(call, Status.ERROR, now, error=CallError(type=UNKNOWN, message=message))
         case Outcome.RESPOND:
             return end(call, Status.SUCCESS, now, parts=(TextPart(text=decision.content or ""),))

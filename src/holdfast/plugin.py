@@ -33,6 +33,7 @@ from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy, sources_of
 from holdfast.activities.policy.saved import SavedGrants
+from holdfast.activities.running import beating
 from holdfast.activities.tools import ToolActivities
 from holdfast.conversion import data_converter
 from holdfast.errors import HoldfastError
@@ -121,7 +122,7 @@ class HoldfastPlugin(SimplePlugin):
             hooks=load_hooks(settings),
             host=self.host_queue,
         )
-        once = Once(self.ledger, socket.gethostname())
+        once = Once(self.ledger, socket.gethostname(), beating)
         tools = ToolActivities(gate, self.outputs, self._live, once)
         self._execute = tools.execute
         return [tools.validate, tools.execute, ModelActivities(client).step]

@@ -72,10 +72,15 @@ async def _killed_in(engine: Engine, file: Path, tool: str) -> tuple[Turn, int]:
     return turn, int(pid)
 
 
-async def _result(engine: Engine, file: Path, tool: str) -> tuple[str, str | None, str]:
+async def _result(engine: Engine, file: Path, tool: str, *, unknown: bool = False) -> tuple[str, str | None, str]:
+    """What became of it; where that is `unknown` somebody is asked, and takes it as failed."""
     turn, left = await _killed_in(engine, file, tool)
     try:
         async with command_line_worker(engine, file):
+            if unknown:
+                [item] = (await until(lambda: waiting(turn), 60)).approvals
+                assert item.kind == "outcome_unknown"
+                await engine.holdfast.deny(item.approval_id)
             [response] = (await turn.result()).responses
     finally:
         with suppress(ProcessLookupError):
@@ -92,7 +97,7 @@ async def test_S31_a_discovered_tool_that_reads_is_repeated_when_its_worker_is_k
 
 
 async def test_S31_a_discovered_tool_that_must_run_once_is_not_repeated_and_says_so(engine: Engine, file: Path) -> None:
-    status, kind, text = await _result(engine, file, "send")
+    status, kind, text = await _result(engine, file, "send", unknown=True)
     assert (status, kind) == ("error", "outcome_unknown")
     assert "it has begun" in text
     assert await asyncio.to_thread((file.parent / "send").read_text) == "x"

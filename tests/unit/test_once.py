@@ -1,0 +1,144 @@
+"""What becomes of a second attempt at a call that must not run twice, by what the ledger knows (S31)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.activities.ledger.entries import EffectKey
+from holdfast.activities.ledger.sqlite import SqliteLedger
+from holdfast.activities.live import LiveRun
+from holdfast.activities.once import Once
+from holdfast.content import CallError, Result
+from holdfast.tools import Invocation, Run
+from holdfast.verdicts import CallOutcome, Failed, Finished, Lost, Stopped
+
+KEY = EffectKey(turn="turn", call="b1c1", digest="d")
+
+
+class Call(Invocation):
+    def __init__(self, verified: Result | bool | Exception | None = None, *, resumable: bool = False) -> None:
+        self.verified, self._resumable = verified, resumable
+
+    @property
+    def resumable(self) -> bool:
+        return self._resumable
+
+    def describe(self) -> str:
+        return "Do it"
+
+    async def verify(self, run: Run) -> Result | bool | None:
+        if isinstance(self.verified, Exception):
+            raise self.verified
+        return self.verified
+
+    async def execute(self, run: Run) -> Result:
+        raise AssertionError("the work is handed in")
+
+
+class Tried:
+    """Counts how often the work was done."""
+
+    def __init__(self, ledger: SqliteLedger, outcome: CallOutcome | None = None) -> None:
+        self.times = 0
+        self.once = Once(ledger, "here")
+        self.outcome = outcome or Finished(result=Result.of("done"))
+
+    async def work(self) -> CallOutcome:
+        self.times += 1
+        return self.outcome
+
+    async def __call__(self, call: Call | None = None, *, key: EffectKey = KEY, known_here: bool = True) -> CallOutcome:
+        run = LiveRun("turn", "b1c1", workspace=Path())
+        return await self.once.run(key, call or Call(), run, self.work, tool="tool", known_here=known_here)
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[SqliteLedger]:
+    made = SqliteLedger(tmp_path / "ledger.db")
+    yield made
+    await made.close()
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Finished(result=Result.of("done")),
+        Failed(error=CallError(type="boom", message="It broke")),
+        Stopped(reason="told to"),
+    ],
+)
+async def test_S31_what_has_a_result_gives_it_back_and_runs_no_more(ledger: SqliteLedger, outcome: CallOutcome) -> None:
+    tried = Tried(ledger, outcome)
+    assert [await tried() for _ in range(3)] == [outcome] * 3
+    assert tried.times == 1
+    assert await tried.once.recorded(KEY) == outcome
+
+
+async def test_S31_another_run_of_the_same_call_is_another_effect(ledger: SqliteLedger) -> None:
+    tried = Tried(ledger)
+    await tried()
+    await tried(key=KEY.model_copy(update={"run": 2}))
+    assert tried.times == 2
+
+
+async def test_S31_what_was_begun_and_has_no_result_is_not_run_again(ledger: SqliteLedger) -> None:
+    await ledger.intend(KEY, host="elsewhere", tool="tool")
+    tried = Tried(ledger)
+    outcome = await tried()
+    assert isinstance(outcome, Lost)
+    assert not outcome.repeatable
+    assert "on elsewhere" in outcome.message
+    assert tried.times == 0
+
+
+@pytest.mark.parametrize(
+    ("verified", "kind", "times"),
+    [
+        (Result.of("it was"), "finished", 0),
+        (True, "finished", 0),
+        (False, "finished", 1),
+        (None, "lost", 0),
+        (OSError("no way to tell"), "lost", 0),
+    ],
+)
+async def test_S31_a_tool_may_find_out_whether_it_happened(
+    ledger: SqliteLedger, verified: Result | bool | Exception | None, kind: str, times: int
+) -> None:
+    await ledger.intend(KEY, host="here", tool="tool")
+    tried = Tried(ledger)
+    outcome = await tried(Call(verified))
+    assert (outcome.kind, tried.times) == (kind, times)
+
+
+async def test_S31_what_goes_on_by_itself_is_found_again(ledger: SqliteLedger) -> None:
+    await ledger.intend(KEY, host="here", tool="tool")
+    tried = Tried(ledger)
+    assert (await tried(Call(resumable=True))).kind == "finished"
+    assert tried.times == 1
+
+
+async def test_S31_no_entry_says_nothing_where_another_host_may_have_begun(ledger: SqliteLedger) -> None:
+    tried = Tried(ledger)
+    assert isinstance(await tried(known_here=False), Lost)
+    assert tried.times == 0
+
+
+async def test_S31_without_a_ledger_nothing_runs(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    file.write_text("this is no database" * 1_000)
+    broken = SqliteLedger(file)
+    tried = Tried(broken)
+    outcome = await tried()
+    await broken.close()
+    assert isinstance(outcome, Failed)
+    assert outcome.error.type == "ledger_unavailable"
+    assert tried.times == 0
+
+
+async def test_S31_what_nobody_knows_is_not_recorded_as_known(ledger: SqliteLedger) -> None:
+    tried = Tried(ledger, Lost(message="gone"))
+    await tried()
+    assert await tried.once.recorded(KEY) is None
