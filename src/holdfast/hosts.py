@@ -36,7 +36,7 @@ def process_queue(task_queue: str) -> str:
 def host_queue(task_queue: str, file: Path) -> str:
     """The task queue of this host, by the name that is kept in a file of its data folder."""
     with suppress(FileExistsError):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write_new(file, uuid4().hex)
     name = file.read_text().strip()
     if not re.fullmatch("[0-9a-f]{32}", name):
@@ -47,6 +47,7 @@ def host_queue(task_queue: str, file: Path) -> str:
 def _write_new(file: Path, text: str) -> None:
     """Whole or not at all, and only if there is none."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.touch(mode=0o600)
     draft.write_text(text)
     try:
         os.link(draft, file)
