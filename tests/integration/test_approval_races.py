@@ -106,18 +106,20 @@ async def test_S28_what_only_a_hook_asks_about_has_the_turns_deadline(engine: En
 
 
 async def test_S24_a_call_that_a_second_grant_covers_goes_on_when_the_first_is_revoked(both: Engine) -> None:
-    batch = tuple(request("shell", command=f"echo {word}") for word in ("a", "a", "b", "c"))
+    commands = tuple(request("shell", command=f"echo {word}") for word in ("a", "a", "b", "c"))
     async with both.worker():
-        turn = await both.start(TurnInput(batches=(batch,)))
-        items = await _items(turn, 4)
+        held = request("write_file", path="held.txt", content="x")
+        turn = await both.start(TurnInput(batches=((*commands, held),)))
+        items = await _items(turn, 5)
         await both.holdfast.decide(items[0].approval_id, "proceed_always")
-        await until(lambda: _left(turn, 2))
+        await until(lambda: _left(turn, 3))
         await both.holdfast.decide(items[2].approval_id, "proceed_always_tool")
-        await until(lambda: _left(turn, 0))
+        await until(lambda: _left(turn, 1))
         await turn.revoke("g1")
+        await both.holdfast.deny(items[4].approval_id)
         result = await turn.result()
         call = await turn.call("b1c2")
-    assert [response.status for response in result.responses] == ["success"] * 4
+    assert [response.status for response in result.responses] == ["success"] * 4 + ["cancelled"]
     assert call.revision == 1
 
 
