@@ -1,0 +1,102 @@
+"""Where a supervisor must be placed to outlive its worker.
+
+systemd ends a unit with everything in its control group, double fork or not. There a supervisor is started in a scope
+of its own, if systemd lets us; otherwise the unit needs `KillMode=process`, which cannot be seen from inside, and we
+say so. In a container nothing outlives its first process: a command is lost with it, and its outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+PROBE_SECONDS = 5.0
+CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
+Manager = Literal["system", "user"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How supervisors are started here, and what threatens them."""
+
+    manager: Manager | None = None
+    """Which systemd gives each a scope of its own."""
+    worry: str = ""
+    """What would end them with their worker, in words for whoever runs it."""
+
+    def prefix(self, name: str) -> tuple[str, ...]:
+        """The words to put before a supervisor's own. The scope is not named after the run: two may try at once."""
+        if self.manager is None:
+            return ()
+        return (*_scope(self.manager), f"--description=Holdfast run {name}", "--")
+
+
+def unit_of(cgroups: str) -> str | None:
+    """The systemd service that a process belongs to, from its /proc/PID/cgroup."""
+    for line in cgroups.splitlines():
+        hierarchy, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if hierarchy == "0" or controllers == "name=systemd":
+            units = [part for part in path.split("/") if part.endswith((".service", ".scope"))]
+            if units and units[-1].endswith(".service"):
+                return units[-1]
+    return None
+
+
+def manager_of(cgroups: str) -> Manager:
+    """Which systemd it is: that of the machine, or of a user."""
+    return "user" if "/user@" in cgroups else "system"
+
+
+async def find_placement(cgroups: str | None = None) -> Placement:
+    """How to start supervisors from this process."""
+    cgroups = _own_cgroups() if cgroups is None else cgroups
+    if unit := unit_of(cgroups):
+        manager = manager_of(cgroups)
+        if await _works(manager):
+            return Placement(manager)
+        worry = f"systemd ends commands with {unit}, unless that has KillMode=process: systemd-run gives us no scope"
+        return Placement(worry=worry)
+    if in_container():
+        return Placement(worry="this is a container: when it ends, its commands end with it")
+    return Placement()
+
+
+def in_container() -> bool:
+    """Does everything here end with one process that is not the machine's own?"""
+    named = "container" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ
+    return os.getpid() == 1 or named or any(Path(mark).exists() for mark in CONTAINER_MARKS)
+
+
+def _own_cgroups() -> str:
+    try:
+        return Path("/proc/self/cgroup").read_text()
+    except OSError:
+        return ""
+
+
+def _scope(manager: Manager) -> tuple[str, ...]:
+    return ("systemd-run", f"--{manager}", "--scope", "--quiet", "--collect")
+
+
+async def _works(manager: Manager) -> bool:
+    """Found out by making one."""
+    if shutil.which("systemd-run") is None:
+        return False
+    process = await asyncio.create_subprocess_exec(
+        *(*_scope(manager), "--", "true"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            return await process.wait() == 0
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return False

@@ -1,0 +1,109 @@
+"""The command as a child of its supervisor: made ready, then released, and dead when its supervisor dies.
+
+By fork and exec of our own. The supervisor has no threads, so that is safe; and between the two the child waits until
+its number is written down, so that no command runs of which nobody knows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import signal
+from contextlib import suppress
+
+from holdfast.activities.supervision.request import Request
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+REPORT = 3
+"""The descriptor at which a sandbox says whether it started the command."""
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""What a supervisor ignores or handles, and a command should not ignore."""
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def adopt() -> None:
+    """Become the parent of whatever our children leave behind: nothing below us gets away."""
+    if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "the kernel does not let us adopt processes")
+
+
+class Child:
+    """A process that becomes the command when it is released."""
+
+    def __init__(self, request: Request) -> None:
+        self.output, sending = os.pipe()
+        self.report, reporting = os.pipe()
+        self._failure, failing = os.pipe()
+        waiting, self._go = os.pipe()
+        input = _input(request.input)
+        streams = (input, sending, sending, *([reporting] if request.sandboxed else []))
+        ours = os.getpid()
+        self.pid = os.fork()
+        if not self.pid:
+            os.close(self._go)
+            _become(request, ours, waiting, streams, failing)
+        for descriptor in (sending, reporting, failing, waiting, input):
+            os.close(descriptor)
+        os.set_blocking(self.output, False)
+        os.set_blocking(self.report, False)
+
+    def release(self) -> str:
+        """Let it begin; why it could not, or nothing."""
+        with suppress(BrokenPipeError):  # it has been killed
+            os.write(self._go, b"!")
+        os.close(self._go)
+        failure = bytearray()
+        while data := os.read(self._failure, 4_096):
+            failure += data
+        os.close(self._failure)
+        return failure.decode("utf-8", "replace")
+
+    def withdraw(self) -> None:
+        """End it before it began."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+    def reported(self) -> bytes:
+        """What a sandbox said about its command."""
+        with suppress(BlockingIOError):
+            return os.read(self.report, 65_536)
+        return b""
+
+
+def _become(request: Request, parent: int, waiting: int, streams: tuple[int, ...], failing: int) -> None:
+    """Be the command, with these as its standard streams and the one after them. Never returns."""
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent or not os.read(waiting, 1):
+            os._exit(1)
+        os.chdir(request.directory)
+        # Out of the way first: one of them may have a number that is about to be given away.
+        failing = _above(failing)
+        for place, stream in enumerate([_above(stream) for stream in streams]):
+            os.dup2(stream, place)
+        os.execvpe(request.words[0], request.words, request.environment)
+    except BaseException as error:
+        os.write(failing, f"{error}".encode("utf-8", "replace")[:2_000])
+    finally:
+        os._exit(127)
+
+
+def _above(descriptor: int) -> int:
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
+
+
+def _input(data: bytes) -> int:
+    """Where the command reads: from memory, so that one that does not read cannot make us wait."""
+    if not data:
+        return os.open(os.devnull, os.O_RDONLY)
+    memory = os.memfd_create("input")
+    while data:
+        data = data[os.write(memory, data) :]
+    os.lseek(memory, 0, os.SEEK_SET)
+    return memory

@@ -1,0 +1,150 @@
+"""A run as its worker sees it: what the command says, how it ends, and how it is stopped.
+
+Any number of workers may look at one run at a time. Whoever reads or waits also attends: the lease goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.activities.processes import kill_tree
+from holdfast.activities.supervision import folder as files
+from holdfast.activities.supervision.ended import Ended, Look, Traced, look
+from holdfast.activities.supervision.launching import see_off
+from holdfast.activities.supervision.trees import born
+
+CHUNK = 65_536
+READ_SECONDS = 0.1
+"""How often new output is looked for."""
+ATTEND_SECONDS = 0.5
+BLIND_SECONDS = 0.02
+"""How often the end is looked for where the kernel does not tell us."""
+STOP_SECONDS = 15.0
+"""How long a supervisor may take to stop its command before it is killed itself. More than its own limits."""
+NO_GROUP = -1
+
+
+class Supervised:
+    """One run, found in its folder."""
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self._folder = folder
+        self._key = key
+        self._attended = 0.0
+        self._run: Traced | None = None
+
+    @property
+    def now(self) -> Look:
+        """How it stands."""
+        return look(self._folder)
+
+    @property
+    def run(self) -> Traced:
+        """Who supervises what. It does not change once it is known."""
+        if self._run is None:
+            now = self.now
+            if now.state not in ("running", "ended"):
+                return now.run
+            self._run = now.run
+        return self._run
+
+    @property
+    def living(self) -> bool:
+        """Does it run, or is it about to?"""
+        return files.held(str(self._folder))
+
+    async def output(self, offset: int = 0) -> AsyncIterator[bytes]:
+        """What the command says, from this byte on and as it comes, until it has ended and all of it was read."""
+        while True:
+            living = self.living  # looked at first: what it said last is read all the same
+            while data := self._read(offset):
+                offset += len(data)
+                yield data
+                await asyncio.sleep(0)
+            if not living:
+                return
+            self._attend()
+            await self._pause(READ_SECONDS)
+
+    async def wait(self) -> Ended:
+        """How it ended, once it has. When nobody can know, nothing of it is left either."""
+        while self.living:
+            self._attend()
+            await self._pause(ATTEND_SECONDS)
+        see_off()
+        ended = self.now.ended or Ended(why="lost", error="the folder of the run is gone")
+        if ended.why == "lost":
+            await self.clean_up()
+        return ended
+
+    async def stop(self) -> Ended:
+        """End the whole tree: asked first, then killed. A command that had ended by then keeps its end."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + STOP_SECONDS
+            while self.living and time.monotonic() < deadline:
+                self._tell(number)
+                await self._pause(ATTEND_SECONDS)
+        if self.living:
+            return Ended(why="lost", error="its supervisor cannot be reached from here, and may still run")
+        return await self.wait()
+
+    async def clean_up(self) -> None:
+        """End what a supervisor that was killed left behind. Its command went with it; that one's children did not."""
+        await kill_tree(NO_GROUP, self._key)
+
+    def _read(self, offset: int) -> bytes:
+        try:
+            with (self._folder / files.OUTPUT).open("rb", buffering=0) as file:
+                file.seek(offset)
+                return file.read(CHUNK)
+        except FileNotFoundError:
+            return b""
+
+    def _attend(self) -> None:
+        if time.monotonic() - self._attended >= ATTEND_SECONDS / 2:
+            self._attended = time.monotonic()
+            with suppress(OSError):
+                os.utime(self._folder / files.LEASE)
+
+    def _tell(self, number: signal.Signals) -> None:
+        supervisor = self._supervisor()
+        if supervisor is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(supervisor, number)
+            os.close(supervisor)
+
+    def _supervisor(self) -> int | None:
+        """The supervisor's process itself, not whoever has its number by now."""
+        run = self.run
+        try:
+            supervisor = os.pidfd_open(run.supervisor)
+        except (OSError, ValueError):
+            return None
+        if born(run.supervisor) == run.born:
+            return supervisor
+        os.close(supervisor)
+        return None
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait so long, or until the supervisor ends."""
+        supervisor = self._supervisor()
+        if supervisor is None:
+            await asyncio.sleep(min(seconds, BLIND_SECONDS))
+            return
+        loop = asyncio.get_running_loop()
+        over = asyncio.Event()
+        loop.add_reader(supervisor, over.set)
+        try:
+            async with asyncio.timeout(seconds):
+                await over.wait()
+        except TimeoutError:
+            pass
+        finally:
+            loop.remove_reader(supervisor)
+            os.close(supervisor)

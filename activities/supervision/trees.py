@@ -1,0 +1,51 @@
+"""Processes as /proc tells them: who descends from whom, and which process a number meant."""
+
+from __future__ import annotations
+
+import os
+
+SUPERVISOR = "HOLDFAST_SUPERVISOR"
+"""The mark of a supervisor, in its environment."""
+
+
+def born(pid: int) -> int | None:
+    """When a process was started, in the kernel's count: a number that is used again has another. None: not there."""
+    fields = _fields(pid)
+    return int(fields[19]) if fields else None
+
+
+def descendants(root: int) -> dict[int, int]:
+    """Every process below `root`, with its parent. Dead ones too: one that looks dead may still have threads."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (fields := _fields(int(name))):
+            children.setdefault(int(fields[1]), []).append(int(name))
+    found: dict[int, int] = {}
+    waiting = [root]
+    while waiting:
+        parent = waiting.pop()
+        for pid in children.get(parent, ()):
+            found[pid] = parent
+            waiting.append(pid)
+    return found
+
+
+def _fields(pid: int) -> list[bytes]:
+    """Of /proc/PID/stat, from the state on: a name may hold spaces and brackets. Empty when there is no process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def supervises(pid: int) -> bool:
+    """Is this a supervisor? It says so in its environment, which its command does not inherit.
+
+    Whoever ends what a dead worker left behind leaves supervisors alone: they end by themselves.
+    """
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return any(one.startswith(SUPERVISOR.encode() + b"=") for one in file.read().split(b"\0"))
+    except OSError:
+        return False

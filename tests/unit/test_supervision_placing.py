@@ -1,0 +1,72 @@
+"""Where a supervisor is started so that it outlives its worker's unit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.activities.supervision.placing import Placement, find_placement, in_container, manager_of, unit_of
+
+SERVICE = "0::/system.slice/holdfast.service\n"
+OF_A_USER = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/holdfast.service\n"
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "unit"),
+    [
+        (SERVICE, "holdfast.service"),
+        (OF_A_USER, "holdfast.service"),
+        ("0::/system.slice/holdfast.service/worker\n", "holdfast.service"),
+        ("9:name=systemd:/system.slice/holdfast.service\n8:pids:/\n0::/\n", "holdfast.service"),
+        ("8:pids:/system.slice/other.service\n0::/\n", None),
+        ("0::/user.slice/user-1000.slice/session-2.scope\n", None),
+        ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/terminal.scope\n", None),
+        ("0::/\n", None),
+        ("0::/docker/0123abcd\n", None),
+        ("nonsense\n:\n::\n\n", None),
+        ("", None),
+    ],
+)
+def test_service_is_known_by_its_control_group(cgroups: str, unit: str | None) -> None:
+    assert unit_of(cgroups) == unit
+
+
+def test_a_users_service_belongs_to_the_users_systemd() -> None:
+    assert manager_of(OF_A_USER) == "user"
+    assert manager_of(SERVICE) == "system"
+
+
+def test_supervisor_gets_a_scope_of_its_own() -> None:
+    assert Placement().prefix("abc") == ()
+    assert Placement("user").prefix("abc") == (
+        "systemd-run", "--user", "--scope", "--quiet", "--collect", "--description=Holdfast run abc", "--",
+    )  # fmt: skip
+
+
+async def test_service_without_scopes_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = tmp_path / "systemd-run"
+    refusing.write_text("#!/bin/sh\nexit 1\n")
+    refusing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for _ in range(2):
+        found = await find_placement(SERVICE)
+        assert found.manager is None
+        assert "holdfast.service" in found.worry
+        assert "KillMode=process" in found.worry
+        monkeypatch.setenv("PATH", "/nonexistent")
+
+
+async def test_scope_is_used_where_one_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    granting = tmp_path / "systemd-run"
+    granting.write_text("#!/bin/sh\nexit 0\n")
+    granting.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert await find_placement(OF_A_USER) == Placement("user")
+    assert await find_placement(SERVICE) == Placement("system")
+
+
+async def test_container_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert in_container()
+    assert "container" in (await find_placement("0::/\n")).worry
