@@ -131,9 +131,11 @@ class Demo:
             await self._kill_worker()
             self._say(
                 "Nobody can know how far the command came. Running it again could publish twice, so Holdfast does not; "
-                "it waits ten silent seconds and tells the model that the outcome is unknown."
+                "after ten silent seconds it asks: run it again, take it as done, or take it as failed?"
             )
             await self._start_worker()
+            await self._until(lambda: [row.call for row in self._board.waiting] == [PUBLISH])
+            await self._take_as_failed(holdfast, turn)
 
         async with asyncio.timeout(STEP_SECONDS):
             result = await turn.result()
@@ -143,6 +145,12 @@ class Demo:
         attempts = await _attempts(holdfast.client, turn.id)
         self._answers = len(result.responses)
         self._close(list(promises(result, self._settings.workspace, self._refused, attempts)))
+
+    async def _take_as_failed(self, holdfast: Holdfast, turn: Turn) -> None:
+        """What a careful person says of a command that may have run: the model reads it, and looks first."""
+        [approval] = (await turn.view(live=False)).approvals
+        self._act(f"{approval.approval_id}: taken as failed, since nobody knows", "yellow")
+        await holdfast.deny(approval.approval_id, digest=approval.digest, by="demo")
 
     async def clean_up(self) -> None:
         """Leave no process behind."""
