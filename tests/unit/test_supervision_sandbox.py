@@ -28,8 +28,8 @@ END = ("--json-status-fd", "3", "--")
 @pytest.mark.parametrize(
     ("inside", "expected"),
     [
-        (Inside("/work"), ("--unshare-net", "--bind", "/work", "/work")),
-        (Inside("/work", network=True), ("--bind", "/work", "/work")),
+        (Inside("/room"), ("--unshare-net", "--bind", "/room", "/room")),
+        (Inside("/room", network=True), ("--bind", "/room", "/room")),
         (
             Inside("/tmp/work", private=("/tmp", "/run")),
             ("--unshare-net", "--tmpfs", "/run", "--tmpfs", "/tmp", "--bind", "/tmp/work", "/tmp/work"),
@@ -44,9 +44,9 @@ END = ("--json-status-fd", "3", "--")
         ),
         (Inside("/tmp", private=("/tmp",)), ("--unshare-net", "--bind", "/tmp", "/tmp")),
         (
-            Inside("/work", private=("/run",), shown=("/run/dns/resolv.conf",), network=True),
+            Inside("/room", private=("/run",), shown=("/run/dns/resolv.conf",), network=True),
             (
-                *("--tmpfs", "/run", "--bind", "/work", "/work"),
+                *("--tmpfs", "/run", "--bind", "/room", "/room"),
                 *("--ro-bind", "/run/dns/resolv.conf", "/run/dns/resolv.conf"),
             ),
         ),
@@ -54,8 +54,8 @@ END = ("--json-status-fd", "3", "--")
     ids=["plain", "network", "workspace in /tmp", "data in it", "it in data", "workspace is /tmp", "resolver"],
 )
 def test_words_of_a_sandbox(inside: Inside, expected: tuple[str, ...]) -> None:
-    words = bwrap_words(inside, "/work/deep", program="/usr/bin/bwrap")
-    assert words == ("/usr/bin/bwrap", *ALWAYS, *expected, "--chdir", "/work/deep", *END)
+    words = bwrap_words(inside, "/room/deep", program="/usr/bin/bwrap")
+    assert words == ("/usr/bin/bwrap", *ALWAYS, *expected, "--chdir", "/room/deep", *END)
 
 
 def test_sandbox_is_read_only_and_separate_before_anything_else() -> None:
