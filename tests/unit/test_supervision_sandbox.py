@@ -28,8 +28,8 @@ END = ("--json-status-fd", "3", "--")
 @pytest.mark.parametrize(
     ("inside", "expected"),
     [
-        (Inside("/room"), ("--unshare-net", "--bind", "/room", "/room")),
-        (Inside("/room", network=True), ("--bind", "/room", "/room")),
+        (Inside("/space"), ("--unshare-net", "--bind", "/space", "/space")),
+        (Inside("/space", network=True), ("--bind", "/space", "/space")),
         (
             Inside("/tmp/work", private=("/tmp", "/run")),
             ("--unshare-net", "--tmpfs", "/run", "--tmpfs", "/tmp", "--bind", "/tmp/work", "/tmp/work"),
@@ -44,9 +44,9 @@ END = ("--json-status-fd", "3", "--")
         ),
         (Inside("/tmp", private=("/tmp",)), ("--unshare-net", "--bind", "/tmp", "/tmp")),
         (
-            Inside("/room", private=("/run",), shown=("/run/dns/resolv.conf",), network=True),
+            Inside("/space", private=("/run",), shown=("/run/dns/resolv.conf",), network=True),
             (
-                *("--tmpfs", "/run", "--bind", "/room", "/room"),
+                *("--tmpfs", "/run", "--bind", "/space", "/space"),
                 *("--ro-bind", "/run/dns/resolv.conf", "/run/dns/resolv.conf"),
             ),
         ),
@@ -54,8 +54,8 @@ END = ("--json-status-fd", "3", "--")
     ids=["plain", "network", "workspace in /tmp", "data in it", "it in data", "workspace is /tmp", "resolver"],
 )
 def test_words_of_a_sandbox(inside: Inside, expected: tuple[str, ...]) -> None:
-    words = bwrap_words(inside, "/room/deep", program="/usr/bin/bwrap")
-    assert words == ("/usr/bin/bwrap", *ALWAYS, *expected, "--chdir", "/room/deep", *END)
+    words = bwrap_words(inside, "/space/deep", program="/usr/bin/bwrap")
+    assert words == ("/usr/bin/bwrap", *ALWAYS, *expected, "--chdir", "/space/deep", *END)
 
 
 def test_sandbox_is_read_only_and_separate_before_anything_else() -> None:
