@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Callable
 
 from holdfast.activities.commands import Command, how_it_ended, run_command
 from holdfast.activities.live import Tail
 from holdfast.activities.outputs import OutputStore, Spool
+from holdfast.activities.supervision.calling import run_supervised
+from holdfast.activities.supervision.ended import Ended
+from holdfast.activities.supervision.runs import Runs
+from holdfast.activities.supervision.sandbox import Sandbox
 from holdfast.content import Result, TextPart, plain
-from holdfast.tools import Run, ToolFailure
+from holdfast.tools import OutcomeUnknown, Run, ToolFailure
 
 ERRORS_KEPT = 4_000
 """The end of what was said on standard error, in characters, where it is kept apart."""
@@ -35,28 +40,76 @@ class Complaints:
 
 
 async def call_command(command: Command, run: Run, outputs: OutputStore, *, errors_apart: bool = False) -> Result:
-    """What the command prints; ToolFailure when it runs too long or exits with anything but 0."""
+    """What the command prints; ToolFailure when it runs too long or exits with anything but 0. It ends with us."""
     spool = outputs.spool()
     complaints = Complaints(run) if errors_apart else None
+    apart = complaints.take if complaints else None
     try:
-        return await _call(command, run, spool, complaints)
+        code = await run_command(command, run.key, output=_taking(spool, run), errors=apart, started=run.started)
+        return _result(code, spool, complaints)
+    except TimeoutError:
+        raise ToolFailure("timeout", _too_long(command), _said(spool, complaints)) from None
     finally:
         spool.discard()
 
 
-async def _call(command: Command, run: Run, spool: Spool, complaints: Complaints | None) -> Result:
-    def take(data: bytes) -> None:
-        run.write(spool.write(data))
+async def call_supervised(
+    command: Command, run: Run, outputs: OutputStore, runs: Runs, sandbox: Sandbox | None = None
+) -> Result:
+    """The same of a command that goes on without us; what an earlier attempt began is found again, not begun anew.
 
-    apart = complaints.take if complaints else None
+    OutcomeUnknown when its supervisor is gone, and nobody knows how far the command got.
+    """
+    spool = outputs.spool()
     try:
-        code = await run_command(command, run.key, output=take, errors=apart, started=run.started)
-    except TimeoutError:
-        message = f"The command was stopped: it ran longer than {command.seconds:g} seconds"
-        raise ToolFailure("timeout", message, _said(spool, complaints)) from None
+        ended = await run_supervised(
+            runs,
+            command,
+            run.effect_key,
+            output=_taking(spool, run),
+            started=run.started,
+            sandbox=sandbox,
+            hand_over=lambda: run.handing_over,
+        )
+        return _ended(ended, command, spool)
+    finally:
+        spool.discard()
+
+
+def _taking(spool: Spool, run: Run) -> Callable[[bytes], None]:
+    return lambda data: run.write(spool.write(data))
+
+
+def _ended(ended: Ended, command: Command, spool: Spool) -> Result:
+    missing = ended.bytes - ended.kept
+    if missing > 0:
+        spool.write(
+            f"\n… [the last {missing:,} bytes were not kept: {ended.error or 'there was no room'}] …\n".encode()
+        )
+    match ended.why:
+        case "exited":
+            return _result(ended.code or 0, spool)
+        case "lost":
+            message = f"The command was begun, but {ended.error}. It may have taken effect, in whole or in part."
+            raise OutcomeUnknown(message, _said(spool))
+        case "not_started":
+            raise ToolFailure("command_not_started", f"The command could not start: {ended.error}")
+        case "timed_out":
+            raise ToolFailure("timeout", _too_long(command), _said(spool))
+        case "abandoned":
+            raise ToolFailure("abandoned", "The command was stopped: no worker came back for it in time", _said(spool))
+        case "stopped":
+            raise ToolFailure("command_stopped", "The command was stopped from outside", _said(spool))
+
+
+def _result(code: int, spool: Spool, complaints: Complaints | None = None) -> Result:
     if code != 0:
         raise ToolFailure("command_failed", how_it_ended(code), _said(spool, complaints))
     return Result(parts=_said(spool) or (TextPart(text="(no output)"),))
+
+
+def _too_long(command: Command) -> str:
+    return f"The command was stopped: it ran longer than {command.seconds:g} seconds"
 
 
 def _said(spool: Spool, complaints: Complaints | None = None) -> tuple[TextPart, ...]:

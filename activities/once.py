@@ -80,8 +80,8 @@ class Once:
             return known
         outcome = await self._gone_on(entry, invocation, run) if entry and not invocation.resumable else None
         outcome = outcome or await work()
-        if not isinstance(outcome, Lost):
-            await self._keep(key, outcome)
+        if not isinstance(outcome, Lost) and await self._kept(key, outcome):
+            await _forgotten(invocation, run)
         return outcome
 
     async def _gone_on(self, entry: Entry, invocation: Invocation, run: LiveRun) -> CallOutcome | None:
@@ -96,12 +96,22 @@ class Once:
             return _unknown(entry)
         return Finished(result=found if isinstance(found, Result) else Result.of("It was done before."))
 
-    async def _keep(self, key: EffectKey, outcome: CallOutcome) -> None:
+    async def _kept(self, key: EffectKey, outcome: CallOutcome) -> bool:
         """It has run: whatever happens here, a stop included, loses nothing of what is known."""
         try:
             await self._attended(self._ledger.finish(key, outcome.model_dump_json()))
         except (LedgerUnavailable, LedgerRefused, asyncio.CancelledError) as error:
             _LOGGER.warning("The result of %s is not in the ledger: %s", key, error)
+            return False
+        return True
+
+
+async def _forgotten(invocation: Invocation, run: LiveRun) -> None:
+    """What it was found again by goes; what stays by accident is swept some day."""
+    try:
+        await invocation.forget(run)
+    except (Exception, asyncio.CancelledError) as error:
+        _LOGGER.warning("What %s left is still there: %s", run.key, said(error))
 
 
 def _outcome(entry: Entry | None) -> CallOutcome | None:

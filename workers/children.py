@@ -1,7 +1,8 @@
 """Child processes that are never left behind: started in a session of their own, tied to our life, stopped in order.
 
 A session of their own, so that Ctrl-C in the terminal reaches only us and we decide the order. What a killed child
-leaves behind comes to us (we are a subreaper) and is ended: a command whose worker is gone has nobody to answer to.
+leaves behind comes to us (we are a subreaper) and is ended: a process whose worker is gone has nobody to answer to.
+Supervisors of commands are not: they wait for the next worker, and end by themselves when none comes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from holdfast.activities.supervision.trees import supervises
+
 PR_SET_CHILD_SUBREAPER = 36
 ORPHAN_SECONDS = 2.0
+SEE_OFF_SECONDS = 1.0
 _TETHER = Path(__file__).with_name("tether.py")
 
 
@@ -73,7 +77,7 @@ async def end_orphans(known: Collection[int]) -> int:
     """
     told: set[int] = set()
     deadline = time.monotonic() + ORPHAN_SECONDS
-    while orphans := [pid for pid in _children() if pid not in known and not _reaped(pid)]:
+    while orphans := [pid for pid in _children() if pid not in known and not _reaped(pid) and not supervises(pid)]:
         late = time.monotonic() > deadline
         for pid in orphans:
             if late or pid not in told:
@@ -82,6 +86,14 @@ async def end_orphans(known: Collection[int]) -> int:
         told |= set(orphans)
         await asyncio.sleep(0.02)
     return len(told)
+
+
+async def see_off_supervisors() -> None:
+    """Until cancelled: those that came to us, once they have ended, leave the table of processes."""
+    ours: set[int] = set()
+    while True:
+        ours = {pid for pid in _children() if supervises(pid) or (pid in ours and not _reaped(pid))}
+        await asyncio.sleep(SEE_OFF_SECONDS)
 
 
 def _children() -> Iterator[int]:

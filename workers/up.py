@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.workers.address import ServerAddress
-from holdfast.workers.children import adopt_orphans, end_orphans
+from holdfast.workers.children import adopt_orphans, end_orphans, see_off_supervisors
 from holdfast.workers.connecting import environment_address
 from holdfast.workers.gateway import READY as GATEWAY_READY
 from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
@@ -106,6 +106,7 @@ async def run_up(
     server = EmbeddedServer(settings, port=port, ui_port=ui_port)
     worker = WorkerProcess(settings, options=options)
     gateway = GatewayProcess(settings, port=gateway_port, options=options) if with_gateway else None
+    seeing_off = asyncio.create_task(see_off_supervisors())
     try:
         where = await unless(stopping, server.start())
         ready = await unless(stopping, _start_both(worker, gateway, say)) if where else None
@@ -120,6 +121,7 @@ async def run_up(
         if gateway:
             await gateway.stop()
         await worker.stop()
+        seeing_off.cancel()
         await end_orphans(known={server.pid})
         await server.stop()
     say("Stopped. The next `holdfast up` goes on from here.")

@@ -11,18 +11,24 @@ from holdfast.activities.builtin.searching import Grep
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.builtin.writing import WriteFile
 from holdfast.activities.outputs import OutputStore
+from holdfast.activities.supervision.runs import Runs
+from holdfast.activities.supervision.sandbox import Sandbox
 from holdfast.activities.web.addresses import AddressRules
 from holdfast.configuration import ToolSettings
 from holdfast.tools import Tool
 
 
-def builtin_tools(outputs: OutputStore, settings: ToolSettings) -> list[Tool]:
+def builtin_tools(
+    outputs: OutputStore, settings: ToolSettings, runs: Runs | None = None, sandbox: Sandbox | None = None
+) -> list[Tool]:
     """One of each."""
     shell = Shell(
         outputs,
         environment=settings.shell.environment,
         inherit=settings.shell.inherit_environment,
         seconds=settings.shell.timeout_seconds,
+        runs=runs,
+        sandbox=sandbox,
     )
     fetch = Fetch(AddressRules(allow=settings.fetch.allow), settings.fetch.max_bytes)
     return [ReadFile(outputs), ListDirectory(), WriteFile(), Edit(), Glob(), Grep(), AskUser(), shell, fetch]

@@ -1,19 +1,26 @@
-"""`shell`: one command, in a process tree that dies with its call."""
+"""`shell`: one command, in a process tree that ends with its call and outlives its worker.
+
+It runs under a supervisor (`activities.supervision`), where the system has what that needs: a worker that dies leaves
+it running, and the next one on the host finds it again. Elsewhere it ends with its worker, and cannot be closed in.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from holdfast.activities.command_calls import call_command
+from holdfast.activities.command_calls import call_command, call_supervised
 from holdfast.activities.commands import OURS, Command, environment
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.commands import told_of
+from holdfast.activities.supervision.runs import Runs
+from holdfast.activities.supervision.sandbox import Sandbox
 from holdfast.approvals import Confirmation
 from holdfast.content import Result
 from holdfast.tools import Effect, Invocation, Run, Strict, Tool
@@ -35,6 +42,7 @@ class Shell(Tool):
     live_output = True
     timeout_seconds = 3_600
     edits = "command"
+    on_host = True
 
     class Parameters(Strict):
         """Arguments."""
@@ -53,11 +61,16 @@ class Shell(Tool):
         environment: Mapping[str, str] | None = None,
         inherit: bool = True,
         seconds: float = SECONDS,
+        runs: Runs | None = None,
+        sandbox: Sandbox | None = None,
     ) -> None:
+        assert runs or not sandbox, "a command is closed in by its supervisor"
         self._outputs = outputs
         self._environment = dict(environment or {})
         self._inherit = inherit
         self._seconds = seconds
+        self._runs = runs
+        self._sandbox = sandbox
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a working directory inside the workspace."""
@@ -75,14 +88,17 @@ class Shell(Tool):
             seconds=arguments.timeout_seconds or self._seconds,
             environment=environment({**self._environment, **arguments.environment}, inherit=self._inherit),
         )
-        return _Running(arguments, command, self._outputs)
+        if self._runs is None:
+            return _Running(arguments, command, self._outputs)
+        sandbox = replace(self._sandbox, workspace=workspace) if self._sandbox else None
+        return _Supervised(arguments, command, self._outputs, self._runs, sandbox)
 
 
+@dataclass(frozen=True)
 class _Running(Invocation):
-    def __init__(self, arguments: Shell.Parameters, command: Command, outputs: OutputStore) -> None:
-        self._arguments = arguments
-        self._command = command
-        self._outputs = outputs
+    _arguments: Shell.Parameters
+    _command: Command
+    _outputs: OutputStore
 
     def describe(self) -> str:
         return f"Run {self._arguments.command}"
@@ -101,6 +117,22 @@ class _Running(Invocation):
 
     async def execute(self, run: Run) -> Result:
         return await call_command(self._command, run, self._outputs)
+
+
+@dataclass(frozen=True)
+class _Supervised(_Running):
+    _runs: Runs
+    _sandbox: Sandbox | None
+
+    @property
+    def resumable(self) -> bool:
+        return True
+
+    async def execute(self, run: Run) -> Result:
+        return await call_supervised(self._command, run, self._outputs, self._runs, self._sandbox)
+
+    async def forget(self, run: Run) -> None:
+        await self._runs.forget(run.effect_key)
 
 
 def _check_text(*texts: str) -> None:

@@ -16,6 +16,7 @@ from holdfast.activities.catalogue.discovery import discover
 from holdfast.activities.catalogue.packages import load_entry_points, load_module
 from holdfast.activities.catalogue.registry import BUILT_IN, IN_CODE, Registry
 from holdfast.activities.outputs import OutputStore
+from holdfast.activities.supervision.opening import open_runs, open_sandbox
 from holdfast.configuration import DiscoverySettings
 from holdfast.content import said
 from holdfast.errors import BadInput
@@ -28,7 +29,8 @@ NO_MCP = "this version does not connect to MCP servers yet"
 
 def load_registry(settings: Settings, outputs: OutputStore, given: Iterable[Tool] = ()) -> Registry:
     """Every tool of one worker. BadInput when a tool given in code cannot be used; the rest only costs itself."""
-    registry = Registry(builtin_tools(outputs, settings.tools), source=BUILT_IN)
+    built_in = builtin_tools(outputs, settings.tools, open_runs(settings), open_sandbox(settings))
+    registry = Registry(built_in, source=BUILT_IN)
     # First of all, so that a tool of one's own can take the place of a built-in one.
     disabled = {name for name in settings.tools.disable if registry.remove(name)}
     for tool in given:

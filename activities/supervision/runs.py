@@ -18,7 +18,7 @@ from holdfast.activities.processes import MARKER, TERM_SECONDS
 from holdfast.activities.supervision import folder as files
 from holdfast.activities.supervision.ended import look
 from holdfast.activities.supervision.launching import launch
-from holdfast.activities.supervision.placing import Placement
+from holdfast.activities.supervision.placing import Placement, find_placement
 from holdfast.activities.supervision.request import Request
 from holdfast.activities.supervision.sandbox import Sandbox
 from holdfast.activities.supervision.supervised import Supervised
@@ -48,7 +48,13 @@ class Runs:
         self._lease_seconds = lease_seconds
         self._grace_seconds = grace_seconds
         self._most_bytes = most_bytes
-        self._placement = placement or Placement()
+        self._placement = placement
+
+    async def placement(self) -> Placement:
+        """How supervisors are started here; found out once, where nobody said."""
+        if self._placement is None:
+            self._placement = await find_placement()
+        return self._placement
 
     async def supervise(
         self, command: Command, key: str, *, digest: str = "", sandbox: Sandbox | None = None
@@ -65,9 +71,10 @@ class Runs:
             if refused != TAKEN:
                 raise _not_started(refused)
             request = await self._request(command, key, digest, sandbox)
+            placement = await self.placement()
             try:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                refused = await launch(folder, request, prefix=self._placement.prefix(folder.name))
+                refused = await launch(folder, request, prefix=placement.prefix(folder.name))
             except OSError as error:
                 raise _not_started(str(error)) from error
             if not refused:

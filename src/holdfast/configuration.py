@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -51,11 +51,24 @@ from holdfast.tools import Effect
 
 
 class ShellSettings(Message):
-    """What commands get: variables beside or instead of the worker's own, and a time limit."""
+    """What commands get: variables beside or instead of the worker's own, limits, and perhaps a sandbox."""
 
     environment: Environment = Field(default_factory=dict)
     inherit_environment: Flag = True
     timeout_seconds: Limit = 600
+    lease_seconds: Annotated[float, Field(strict=True, ge=5, le=86_400)] = 120
+    """How long a command goes on without any worker."""
+    sandbox: Literal["none", "bwrap"] = "none"
+    network: Flag = False
+    """Of a command in a sandbox."""
+
+    @model_validator(mode="after")
+    def _network_of_a_sandbox(self) -> ShellSettings:
+        if self.network and self.sandbox == "none":
+            raise ValueError(
+                "has `network = true`, which is for a `sandbox`: without one nothing keeps commands from it"
+            )
+        return self
 
 
 class FetchSettings(Message):

@@ -34,13 +34,17 @@ from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy, sources_of
 from holdfast.activities.policy.saved import SavedGrants
 from holdfast.activities.running import beating
+from holdfast.activities.supervision.launching import unsupported
+from holdfast.activities.supervision.opening import open_runs, open_sandbox
 from holdfast.activities.tools import ToolActivities
 from holdfast.conversion import data_converter
-from holdfast.errors import HoldfastError
+from holdfast.errors import BadInput, HoldfastError
 from holdfast.hosts import Host, HostOptions, host_queue, process_queue
 from holdfast.settings import Settings
-from holdfast.tools import Tool
+from holdfast.tools import Tool, ToolFailure
 from holdfast.workflows.turn import TurnWorkflow
+
+_LOGGER = logging.getLogger(__name__)
 
 HEARTBEAT_THROTTLE = timedelta(milliseconds=200)
 """Temporal's own default lets a stop take half a minute to reach a running tool."""
@@ -133,6 +137,7 @@ class HoldfastPlugin(SimplePlugin):
         options = HostOptions(
             self.host_queue, self._execute, self.settings.limits.concurrent_calls, HEARTBEAT_THROTTLE, HOST_GRACE
         )
+        await self._ready_for_commands()
         async with self._host.used_by(worker.client, options):
             sweeping = asyncio.create_task(self._sweep())
             try:
@@ -140,9 +145,24 @@ class HoldfastPlugin(SimplePlugin):
             finally:
                 sweeping.cancel()
 
+    async def _ready_for_commands(self) -> None:
+        """BadInput when they are to run in a sandbox that cannot be had. What threatens them is said."""
+        if sandbox := open_sandbox(self.settings):
+            try:
+                await sandbox.require()
+            except ToolFailure as failure:
+                raise BadInput(f"tools.shell.sandbox = {self.settings.tools.shell.sandbox!r}: {failure}") from None
+        runs = open_runs(self.settings)
+        worry = (await runs.placement()).worry if runs else f"commands end with their worker here: {unsupported()}"
+        if worry:
+            _LOGGER.warning("Commands may not outlive their worker: %s", worry)
+
     async def _sweep(self) -> None:
         """Forget what nobody will ask about any more."""
+        kept = timedelta(days=self.settings.ledger_days)
         try:
-            await self.ledger.sweep(timedelta(days=self.settings.ledger_days))
-        except HoldfastError as error:
-            logging.getLogger(__name__).warning("The ledger was not swept: %s", error)
+            await self.ledger.sweep(kept)
+            if runs := open_runs(self.settings):
+                await runs.sweep(kept.total_seconds())
+        except (HoldfastError, OSError) as error:
+            _LOGGER.warning("What is known of old calls was not swept: %s", error)

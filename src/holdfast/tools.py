@@ -209,6 +209,10 @@ class Invocation(ABC):
         """After a crash: did an earlier attempt take effect? Its result, True or False; None when that is not known."""
         return None
 
+    async def forget(self, run: Run) -> None:
+        """Its end is recorded: what was kept to find it again is not needed any more."""
+        return
+
     async def should_confirm(self) -> Confirmation | None:
         """What a person is to be asked before this runs; None when it may simply run."""
         return None

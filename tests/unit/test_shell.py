@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.commands import told_of
+from holdfast.activities.supervision.runs import Runs
 from holdfast.content import Result, plain
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Invocation, ToolFailure
@@ -32,9 +33,10 @@ class Watched(FakeRun):
         super().__init__(key=f"turn-{uuid4()}/b1c1")
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(OutputStore(tmp_path / "outputs"))
+@pytest.fixture(params=["supervised", "plain"])
+def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Shell:
+    runs = Runs(tmp_path / "runs") if request.param == "supervised" else None
+    return Shell(OutputStore(tmp_path / "outputs"), runs=runs)
 
 
 @pytest.fixture
