@@ -28,8 +28,6 @@ def outcome_of(error: ActivityError, call: Call) -> CallOutcome:
     cause = error.cause
     if isinstance(cause, CancelledError):
         return Stopped(reason="The call was stopped")
-    if isinstance(cause, TimeoutError) and cause.type is TimeoutType.SCHEDULE_TO_START:
-        return _not_taken(call)
     if isinstance(cause, TimeoutError):
         tail = _last_output(cause)
         return Lost(
@@ -41,13 +39,23 @@ def outcome_of(error: ActivityError, call: Call) -> CallOutcome:
     return Failed(error=CallError(type=kind, message=reason_of(error)))
 
 
-def _not_taken(call: Call) -> CallOutcome:
-    """No worker took it up in time. On a host of its own an earlier attempt may have begun, and only the host knows."""
+def untaken(error: ActivityError) -> bool:
+    """Did no worker take it up in time?"""
+    return isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START
+
+
+def begun_before(error: ActivityError) -> bool:
+    """Of a call that no worker took up: had it an earlier attempt, whose worker is gone?"""
+    return error.cause is not None and error.cause.__cause__ is not None
+
+
+def not_taken(call: Call, *, begun: bool) -> CallOutcome:
+    """No worker takes it up. When it had begun before, only whoever had it knows what became of it."""
     bound = call.bound
-    if bound and bound.host and not may_repeat(call):
+    if begun and not may_repeat(call):
         message = (
-            f"The host that {call.tool!r} runs on did not answer in time. The call may have taken effect there, in "
-            "whole or in part, or not at all."
+            f"The worker that ran {call.tool!r} was lost, and where the call lives nobody answers. It may have taken "
+            "effect, in whole or in part, or not at all."
         )
         return Lost(message=message)
     queue = (bound.host or bound.tool.traits.task_queue) if bound else None

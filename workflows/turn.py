@@ -18,7 +18,6 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.activities.model import ModelActivities
-    from holdfast.activities.tools import ToolActivities
     from holdfast.batches import begun, startable
     from holdfast.calls import Call
     from holdfast.content import shorten
@@ -29,7 +28,6 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.turns import (
         WORKFLOW,
         CallToJudge,
-        ExecuteInput,
         ModelStepInput,
         TurnInput,
         TurnResult,
@@ -37,17 +35,11 @@ with workflow.unsafe.imports_passed_through():
     )
     from holdfast.verdicts import Lost
     from holdfast.workflows.deadlines import Deadlines
-    from holdfast.workflows.failures import outcome_of, reason_of
+    from holdfast.workflows.execution import execute
+    from holdfast.workflows.failures import reason_of
     from holdfast.workflows.inbox import Inbox
     from holdfast.workflows.messages import TurnMessages
     from holdfast.workflows.validation import validate
-
-EXECUTE_GRACE = timedelta(seconds=60)
-"""How much longer than the tool's own limit its activity may take: the worker enforces the limit, this is the net."""
-QUEUE_LIMIT = timedelta(minutes=5)
-"""How long a call waits for a worker of the task queue it must run on."""
-REPEATS = 100
-"""Attempts of a call; each one more means a worker that died under it. What must not run twice is looked up first."""
 
 
 @workflow.defn(name=WORKFLOW)
@@ -155,43 +147,7 @@ class TurnWorkflow(TurnMessages):
                 handle.cancel()
 
     async def _execute(self, call: Call) -> None:
-        assert call.bound, "only validated calls are scheduled"
-        queue = call.bound.host or call.bound.tool.traits.task_queue
-        self._running[call.id] = handle = workflow.start_activity_method(
-            ToolActivities.execute,
-            ExecuteInput(
-                call_id=call.id,
-                bound=call.bound,
-                run=call.run,
-                seen=self._state.seen_of(call),
-                mode=self._state.mode,
-                interactive=self._state.input.interactive,
-                approvals=call.approvals,
-                shown=call.shown,
-                grants=self._state.grants.for_execution(call.grant),
-                wrote=self._state.wrote_of(call),
-                expired=call.expired,
-                tainted=bool(self._state.tainted),
-                requester=self._state.input.requester,
-            ),
-            activity_id=call.id if call.run == 1 else f"{call.id}-{call.run}",
-            task_queue=queue,
-            schedule_to_start_timeout=QUEUE_LIMIT if queue else None,
-            summary=shorten(call.bound.title, 120),
-            start_to_close_timeout=timedelta(seconds=call.bound.timeout_seconds) + EXECUTE_GRACE,
-            heartbeat_timeout=timedelta(seconds=call.bound.heartbeat_seconds),
-            retry_policy=RetryPolicy(
-                initial_interval=timedelta(milliseconds=200),
-                maximum_interval=timedelta(seconds=10),
-                maximum_attempts=REPEATS,
-            ),
-            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        )
-        try:
-            outcome = await handle
-        except ActivityError as error:
-            outcome = outcome_of(error, call)
-        self._running.pop(call.id, None)
+        outcome = await execute(self._state, self._running, call)
         unknown = isinstance(outcome, Lost) and not outcome.repeatable
         self._state.end_call(call.id, outcome, ask=unknown and workflow.patched("ask-unknown"))
 

@@ -172,6 +172,15 @@ def begun(batch: Batch, call_ids: Collection[str], now: datetime) -> Batch:
     )
 
 
+def moved(batch: Batch, call_id: str, host: str | None) -> Batch:
+    """With a call that lives on another host now."""
+
+    def move(call: Call) -> Call:
+        return call.model_copy(update={"bound": call.bound.model_copy(update={"host": host})}) if call.bound else call
+
+    return _one(batch, call_id, move)
+
+
 def ended(batch: Batch, call_id: str, outcome: CallOutcome, now: datetime, *, ask: bool = False) -> Batch:
     """The batch after a tool's activity answered. Only a call that executes can end so.
 

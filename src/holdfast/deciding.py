@@ -15,6 +15,7 @@ from holdfast.batches import (
     ended,
     expired,
     judged,
+    moved,
     moved_on,
     reconsidered,
     warned,
@@ -153,6 +154,13 @@ class Deciding(Queueing):
         ask = ask and self.input.interactive and not self.stop
         self.change(ended(self.work, call_id, outcome, self._clock(), ask=ask))
         self._obey({call_id: outcome.verdict if isinstance(outcome, Reconsider) else outcome})
+
+    def move(self, call_id: str, host: str | None) -> Call:
+        """A running call that nobody has begun, bound to another host."""
+        self.change(moved(self.work, call_id, host))
+        call = self.work.get(call_id)
+        assert call, "it was just there"
+        return call
 
     def seen_of(self, call: Call) -> dict[str, str]:
         """Of the files a call touches, what the turn last saw."""
