@@ -37,7 +37,7 @@ from holdfast.grants import Grant
 from holdfast.modes import PERMITTED, Mode
 from holdfast.outcomes import Outcome
 from holdfast.suggestions import did_you_mean
-from holdfast.tools import Invocation
+from holdfast.tools import Declaration, Effect, Invocation
 from holdfast.turns import ExecuteInput
 from holdfast.verdicts import Ask, Deny, Reject, Verdict
 
@@ -70,13 +70,16 @@ class Gate:
         saved: SavedGrants | None = None,
         hooks: Hooks | None = None,
         host: str | None = None,
+        keeps_once: bool = False,
     ) -> None:
+        """`keeps_once`: what must not run twice stays on this host, since no other knows what became of it."""
         self._registry = registry
         self._modes = modes
         self._rulings = Rulings(policy or load_policy(()), workspace, approvers, saved)
         self.hooks = hooks or Hooks()
         self.approvers = approvers
         self.host = host
+        self._keeps_once = keeps_once
         self.workspace = workspace
         self.catalogue = registry.digest
         self.rules = self._rulings.policy.digest
@@ -170,7 +173,7 @@ class Gate:
         rewritten = heard.arguments if heard else arguments
         _check_size(entry, rewritten)
         prepared = await prepare(entry, rewritten, self.workspace)
-        if entry.declaration.traits.on_host:
+        if self._stays(entry.declaration):
             prepared = prepared._replace(bound=prepared.bound.model_copy(update={"host": self.host}))
         if heard and heard.rewritten_by:
             record = {"rewritten_by": heard.rewritten_by, "given": arguments}
@@ -182,6 +185,11 @@ class Gate:
         verdict, prepared = await self._rulings.on(entry, prepared, of, asks, again=again)
         verdict.model_dump_json()  # what cannot be written down must fail here, not for the whole batch
         return Judgement(verdict, prepared.invocation)
+
+    def _stays(self, tool: Declaration) -> bool:
+        """Do its calls live on this host?"""
+        kept = self._keeps_once and tool.effect is Effect.ONCE and tool.traits.task_queue is None
+        return kept or tool.traits.on_host
 
     def _unknown(self, name: str) -> str:
         hint = did_you_mean(name, [entry.declaration.name for entry in self._registry.entries])

@@ -50,12 +50,12 @@ class Once:
         """Do workers on all hosts know the same?"""
         return self._ledger.shared
 
-    async def recorded(self, key: EffectKey) -> CallOutcome | None:
-        """What became of it, if that is known."""
+    async def find(self, key: EffectKey) -> Entry | None:
+        """What is known of it; nothing also when that cannot be told: before anything runs it is asked again."""
         try:
-            return _outcome(await self._attended(self._ledger.find(key)))
+            return await self._attended(self._ledger.find(key))
         except LedgerUnavailable:
-            return None  # whoever goes on from here asks again, and may not run it without an answer
+            return None
 
     async def run(
         self,
@@ -66,8 +66,12 @@ class Once:
         *,
         tool: str,
         known_here: bool,
+        untouched: bool = False,
     ) -> CallOutcome:
-        """Begin it, or go on with it, or say that nobody knows. `known_here`: no entry means that it has not begun."""
+        """Begin it, or go on with it, or say that nobody knows.
+
+        `known_here`: no entry means that it has not begun. `untouched`: an entry means no more than that.
+        """
         try:
             entry = await self._attended(self._ledger.find(key))
             if entry is None and not known_here:
@@ -76,9 +80,10 @@ class Once:
         except (LedgerUnavailable, LedgerRefused) as error:
             message = f"The call was not run, since it cannot be recorded that it must not run twice: {error}"
             return Failed(error=CallError(type="ledger_unavailable", message=message))
-        if known := _outcome(entry):
+        if known := outcome_of(entry):
             return known
-        outcome = await self._gone_on(entry, invocation, run) if entry and not invocation.resumable else None
+        begun = entry and not invocation.resumable and not untouched
+        outcome = await self._gone_on(entry, invocation, run) if entry and begun else None
         outcome = outcome or await work()
         if not isinstance(outcome, Lost) and await self._kept(key, outcome):
             await _forgotten(invocation, run)
@@ -89,11 +94,11 @@ class Once:
         try:
             found = await invocation.verify(run)
         except Exception as error:
-            return _unknown(entry, f" Finding out failed: {said(error)}")
+            return unknown(entry, f" Finding out failed: {said(error)}")
         if found is False:
             return None
         if found is None:
-            return _unknown(entry)
+            return unknown(entry)
         return Finished(result=found if isinstance(found, Result) else Result.of("It was done before."))
 
     async def _kept(self, key: EffectKey, outcome: CallOutcome) -> bool:
@@ -114,15 +119,17 @@ async def _forgotten(invocation: Invocation, run: LiveRun) -> None:
         _LOGGER.warning("What %s left is still there: %s", run.key, said(error))
 
 
-def _outcome(entry: Entry | None) -> CallOutcome | None:
+def outcome_of(entry: Entry | None) -> CallOutcome | None:
+    """What became of it, if that is recorded."""
     if entry is None or entry.result is None:
         return None
     try:
         return _OUTCOMES.validate_json(entry.result)
     except ValidationError:
-        return _unknown(entry, " What was recorded of its end cannot be read.")
+        return unknown(entry, " What was recorded of its end cannot be read.")
 
 
-def _unknown(entry: Entry, more: str = "") -> Lost:
+def unknown(entry: Entry, more: str = "") -> Lost:
+    """It was begun, and nobody knows more."""
     began = f"It was begun at {entry.started_at:%Y-%m-%d %H:%M:%S} UTC on {entry.host}, and its end was not recorded."
     return Lost(message=f"{began} It may have taken effect, in whole or in part, or not at all.{more}")

@@ -15,14 +15,13 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.allotting import judge_all
-from holdfast.activities.builtin.writing import digest_of, present
 from holdfast.activities.covering import as_shown
-from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.gate import Gate
 from holdfast.activities.hooking import hear_after
+from holdfast.activities.leaving import Left, how_left
 from holdfast.activities.ledger.entries import EffectKey
 from holdfast.activities.live import LiveRuns
-from holdfast.activities.once import Once
+from holdfast.activities.once import Once, outcome_of, unknown
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.ruling import Circumstances
 from holdfast.activities.running import beating, run_tool
@@ -30,7 +29,7 @@ from holdfast.calls import CallRequest
 from holdfast.content import Result, TextPart
 from holdfast.tools import Effect
 from holdfast.turns import WORKFLOW, ExecuteInput, LiveOutput, ValidateInput, ValidateResult
-from holdfast.verdicts import Allow, Ask, Bound, CallOutcome, Finished, Lost, Reconsider, Stopped
+from holdfast.verdicts import Allow, Ask, CallOutcome, Finished, Lost, Reconsider, Stopped
 
 
 class ToolActivities:
@@ -72,8 +71,12 @@ class ToolActivities:
             raise ApplicationError("only a turn may execute calls", type="not_a_turn", non_retryable=True)
         bound = input.bound
         key = EffectKey(turn=info.workflow_id, call=input.call_id, digest=bound.digest, run=input.run)
-        if info.attempt > 1 and (known := await self._known(key, bound)):
-            return known
+        untouched = False
+        if info.attempt > 1:
+            known = await self._known(key, input)
+            if known is not None and not isinstance(known, str):
+                return known
+            untouched = known == "untouched"
         request = CallRequest(tool=bound.tool.name, arguments=dict(bound.arguments))
         of = Circumstances(
             seen=input.seen,
@@ -111,22 +114,26 @@ class ToolActivities:
             if not once:
                 return await work()
             known_here = info.attempt == 1 or self._once.shared or bound.host == self._gate.host
-            outcome = await self._once.run(key, invocation, run, work, tool=bound.tool.name, known_here=known_here)
+            outcome = await self._once.run(
+                key, invocation, run, work, tool=bound.tool.name, known_here=known_here, untouched=untouched
+            )
             return _with_last_output(outcome, info.heartbeat_details)
 
-    async def _known(self, key: EffectKey, bound: Bound) -> CallOutcome | None:
+    async def _known(self, key: EffectKey, input: ExecuteInput) -> CallOutcome | Left | None:
         """Of a second attempt: what became of the first, by the ledger or by the files as it would have left them."""
-        if found := await self._once.recorded(key):
+        bound = input.bound
+        entry = await self._once.find(key)
+        if found := outcome_of(entry):
             return found
         if not bound.leaves:
             return None
-        if await asyncio.to_thread(self._left_so, bound):
-            return Finished(result=Result.of("It was done before.").model_copy(update={"seen": bound.leaves}))
-        return None
-
-    def _left_so(self, bound: Bound) -> bool:
-        room = Workspace(self._gate.workspace)
-        return all(digest_of(present(room, path)) == digest for path, digest in bound.leaves.items())
+        left = await asyncio.to_thread(how_left, self._gate.workspace, bound, input.wrote)
+        if left == "done":
+            words = Result.of(f"{bound.title}: it was done before its worker was lost.")
+            return Finished(result=words.model_copy(update={"seen": bound.leaves}))
+        if left == "otherwise" and entry:
+            return unknown(entry, " The files are neither as they were nor as it would have left them.")
+        return left
 
 
 def _with_last_output(outcome: CallOutcome, heartbeats: Sequence[Any]) -> CallOutcome:

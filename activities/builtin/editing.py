@@ -77,6 +77,9 @@ class _Editing(Invocation):
     def basis(self) -> Mapping[str, str]:
         return {self._place: digest_of(present(self._workspace, self._place))}
 
+    def leaves(self) -> Mapping[str, str]:
+        return {self._place: digest_of(self.change().after)}
+
     async def should_confirm(self) -> Confirmation | None:
         change = await asyncio.to_thread(self.change)
         told = ("path", "old_text", "new_text", "expected_count")

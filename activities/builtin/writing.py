@@ -84,6 +84,9 @@ class _Writing(Invocation):
         before = present(self._workspace, self._path)
         return {} if before == self._bytes else {self._path: digest_of(before)}
 
+    def leaves(self) -> Mapping[str, str]:
+        return {self._path: digest_of(self._bytes)}
+
     async def should_confirm(self) -> Confirmation | None:
         if not await asyncio.to_thread(self.basis):
             return None  # the file holds it already

@@ -26,7 +26,9 @@ class Placement:
     manager: Manager | None = None
     """Which systemd gives each a scope of its own."""
     worry: str = ""
-    """What would end them with their worker, in words for whoever runs it."""
+    """What would end them with their worker, in words for whoever runs it: they can do something about it."""
+    note: str = ""
+    """The same where nobody can."""
 
     def prefix(self, name: str) -> tuple[str, ...]:
         """The words to put before a supervisor's own. The scope is not named after the run: two may try at once."""
@@ -62,7 +64,7 @@ async def find_placement(cgroups: str | None = None) -> Placement:
         worry = f"systemd ends commands with {unit}, unless that has KillMode=process: systemd-run gives us no scope"
         return Placement(worry=worry)
     if in_container():
-        return Placement(worry="this is a container: when it ends, its commands end with it")
+        return Placement(note="this is a container: when it ends, its commands end with it")
     return Placement()
 
 

@@ -36,6 +36,7 @@ from holdfast.activities.policy.saved import SavedGrants
 from holdfast.activities.running import beating
 from holdfast.activities.supervision.launching import unsupported
 from holdfast.activities.supervision.opening import open_runs, open_sandbox
+from holdfast.activities.supervision.placing import Placement
 from holdfast.activities.tools import ToolActivities
 from holdfast.conversion import data_converter
 from holdfast.errors import BadInput, HoldfastError
@@ -125,6 +126,7 @@ class HoldfastPlugin(SimplePlugin):
             saved=SavedGrants(settings.granted),
             hooks=load_hooks(settings),
             host=self.host_queue,
+            keeps_once=not self.ledger.shared,
         )
         once = Once(self.ledger, socket.gethostname(), beating)
         tools = ToolActivities(gate, self.outputs, self._live, once)
@@ -153,9 +155,11 @@ class HoldfastPlugin(SimplePlugin):
             except ToolFailure as failure:
                 raise BadInput(f"tools.shell.sandbox = {self.settings.tools.shell.sandbox!r}: {failure}") from None
         runs = open_runs(self.settings)
-        worry = (await runs.placement()).worry if runs else f"commands end with their worker here: {unsupported()}"
-        if worry:
-            _LOGGER.warning("Commands may not outlive their worker: %s", worry)
+        placement = await runs.placement() if runs else Placement(worry=f"{unsupported()}")
+        if placement.worry:
+            _LOGGER.warning("Commands may not outlive their worker: %s", placement.worry)
+        if placement.note:
+            _LOGGER.info("Commands outlive their worker, but %s", placement.note)
 
     async def _sweep(self) -> None:
         """Forget what nobody will ask about any more."""

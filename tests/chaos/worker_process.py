@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
+from collections.abc import Awaitable, Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
 
 from holdfast import Confirmation, Effect, HoldfastPlugin, Invocation, Run, Settings
+from holdfast.activities.ledger.protocol import Ledger
 from holdfast.testing import FakeTool
 from holdfast.workers.worker import run_worker
 
@@ -60,9 +65,39 @@ async def _answer(arguments: dict[str, Any], run: Run) -> str:
     return "done"
 
 
+class _Dying(HoldfastPlugin):
+    """A worker that is killed where the test wants it: around what it records of an effect."""
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        made = super().ledger
+        for name in ("intend", "finish"):
+            setattr(made, name, self._killed_around(name, getattr(made, name)))
+        return made
+
+    def _killed_around(self, name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def around(*arguments: Any, **more: Any) -> Any:
+            self._die_if_told(f"before-{name}")
+            made = await method(*arguments, **more)
+            self._die_if_told(f"after-{name}")
+            return made
+
+        return around
+
+    def _die_if_told(self, point: str) -> None:
+        mark = self.settings.data / f"die-{point}"
+        if not mark.exists():
+            return
+        times = int(mark.read_text())
+        mark.unlink()
+        if times == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        mark.write_text(str(times - 1))
+
+
 async def _main(address: str, queue: str, data: Path, workspace: Path) -> None:
     settings = Settings(data=data, workspace=workspace, task_queue=queue)
-    client = await Client.connect(address, plugins=[HoldfastPlugin(settings, tools=tools(workspace))])
+    client = await Client.connect(address, plugins=[_Dying(settings, tools=tools(workspace))])
     await run_worker(client, settings, say=lambda line: print(line, flush=True))
 
 

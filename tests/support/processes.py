@@ -26,6 +26,11 @@ class WorkerProcess:
         """Its process id."""
         return self._process.pid
 
+    async def died(self) -> int:
+        """Wait until it ends by itself; how it did."""
+        async with asyncio.timeout(30):
+            return await self._process.wait()
+
     async def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         with suppress(ProcessLookupError):
@@ -42,11 +47,20 @@ async def worker_process(engine: Engine) -> AsyncIterator[WorkerProcess]:
 
 
 @asynccontextmanager
-async def command_line_worker(engine: Engine, file: Path) -> AsyncIterator[WorkerProcess]:
+async def command_line_worker(
+    engine: Engine, file: Path, *, module: str = "holdfast.workers.cli"
+) -> AsyncIterator[WorkerProcess]:
     """`holdfast worker` with a settings file, polling."""
     folders = ("--data", str(engine.settings.data), "--workspace", str(engine.workspace))
     command = ("--config", str(file), "worker", "--address", engine.address, *folders)
-    async with _polling("holdfast.workers.cli", *command, HOLDFAST_TASK_QUEUE=engine.queue) as worker:
+    async with _polling(module, *command, HOLDFAST_TASK_QUEUE=engine.queue) as worker:
+        yield worker
+
+
+@asynccontextmanager
+async def hurried_worker(engine: Engine, file: Path) -> AsyncIterator[WorkerProcess]:
+    """The same, with its death noticed in three seconds."""
+    async with command_line_worker(engine, file, module="tests.support.hurried") as worker:
         yield worker
 
 

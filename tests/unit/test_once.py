@@ -10,7 +10,7 @@ import pytest
 from holdfast.activities.ledger.entries import EffectKey
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.activities.live import LiveRun
-from holdfast.activities.once import Once
+from holdfast.activities.once import Once, outcome_of
 from holdfast.content import CallError, Result
 from holdfast.tools import Invocation, Run
 from holdfast.verdicts import CallOutcome, Failed, Finished, Lost, Stopped
@@ -74,7 +74,7 @@ async def test_S31_what_has_a_result_gives_it_back_and_runs_no_more(ledger: Sqli
     tried = Tried(ledger, outcome)
     assert [await tried() for _ in range(3)] == [outcome] * 3
     assert tried.times == 1
-    assert await tried.once.recorded(KEY) == outcome
+    assert outcome_of(await tried.once.find(KEY)) == outcome
 
 
 async def test_S31_another_run_of_the_same_call_is_another_effect(ledger: SqliteLedger) -> None:
@@ -141,4 +141,4 @@ async def test_S31_without_a_ledger_nothing_runs(tmp_path: Path) -> None:
 async def test_S31_what_nobody_knows_is_not_recorded_as_known(ledger: SqliteLedger) -> None:
     tried = Tried(ledger, Lost(message="gone"))
     await tried()
-    assert await tried.once.recorded(KEY) is None
+    assert outcome_of(await tried.once.find(KEY)) is None

@@ -69,4 +69,5 @@ async def test_scope_is_used_where_one_can_be_had(tmp_path: Path, monkeypatch: p
 async def test_container_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     assert in_container()
-    assert "container" in (await find_placement("0::/\n")).worry
+    found = await find_placement("0::/\n")
+    assert ("container" in found.note, found.worry) == (True, "")
