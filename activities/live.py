@@ -6,6 +6,7 @@ task queue of its own: nothing of it is in any turn's history.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from temporalio import activity
 from holdfast.content import Part, TextPart, encodable, plain
 from holdfast.turns import LiveOutput, RunningCall
 
+FORSAKEN_SECONDS = 15.0
+"""How long a tool goes on whose attempt the server gave up on: until the next attempt comes, it has nobody."""
 TAIL_KEPT = 100_000
 TAIL_SHOWN = 4_000
 TAIL_BYTES = 7_000
@@ -47,13 +50,18 @@ class Tail:
 
 
 class LiveRun:
-    """What a running tool is given (`holdfast.tools.Run`)."""
+    """What a running tool is given (`holdfast.tools.Run`), and the tool itself."""
 
     def __init__(
         self, turn_id: str, call_id: str, *, workspace: Path, host: str | None = None, effect_key: str = ""
     ) -> None:
         self._effect_key = effect_key
         self.handing_over = False
+        self.beginning = asyncio.Lock()
+        self.tool: asyncio.Task[object] | None = None
+        self.deadline = 0.0
+        self.attempts = 0
+        """How many attempts wait for the tool right now."""
         self._turn_id = turn_id
         self._call_id = call_id
         self._workspace = workspace
@@ -120,6 +128,11 @@ def _fitting(text: str, most: int) -> str:
     return text
 
 
+def _told_to_stop() -> bool:
+    details = activity.in_activity() and activity.cancellation_details()
+    return bool(details and details.cancel_requested)
+
+
 class LiveRuns:
     """The calls that run on this worker, which is asked at the task queue `host`."""
 
@@ -129,14 +142,42 @@ class LiveRuns:
 
     @contextmanager
     def running(self, turn_id: str, call_id: str, *, workspace: Path, effect_key: str = "") -> Iterator[LiveRun]:
-        """A call, known here while it runs."""
+        """A call, known here while it runs. What an earlier attempt left at work here is found again."""
         run = LiveRun(turn_id, call_id, workspace=workspace, host=self.host, effect_key=effect_key)
+        left = self._runs.get(run.key)
+        if left and left.effect_key == run.effect_key:
+            run = left
         self._runs[run.key] = run
+        run.attempts += 1
+        answered = False
         try:
             yield run
+            answered = True
         finally:
-            if self._runs.get(run.key) is run:
-                del self._runs[run.key]
+            run.attempts -= 1
+            if run.attempts == 0:
+                self._left(run, answered=answered)
+
+    def _left(self, run: LiveRun, *, answered: bool) -> None:
+        """No attempt waits for it any more. A tool that nobody told to stop goes on for the next one."""
+        if answered or run.tool is None:
+            self._forget(run)
+        elif _told_to_stop():
+            run.tool.cancel()
+            self._forget(run)
+        else:
+            asyncio.get_running_loop().call_later(FORSAKEN_SECONDS, self._drop, run)
+
+    def _drop(self, run: LiveRun) -> None:
+        """Nobody came back for it here. What goes on by itself still does: another worker may have found it."""
+        if run.attempts == 0 and run.tool:
+            run.handing_over = True
+            run.tool.cancel()
+            self._forget(run)
+
+    def _forget(self, run: LiveRun) -> None:
+        if self._runs.get(run.key) is run:
+            del self._runs[run.key]
 
     @activity.defn(name="holdfast.output")
     async def output(self, input: RunningCall) -> LiveOutput | None:

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from holdfast.activities.ledger.entries import EffectKey, Entry
 from holdfast.activities.ledger.protocol import Ledger, LedgerRefused, LedgerUnavailable
 from holdfast.activities.live import LiveRun
+from holdfast.activities.processes import to_the_end
 from holdfast.content import CallError, Result, said
 from holdfast.tools import Invocation
 from holdfast.verdicts import CallOutcome, Failed, Finished, Lost
@@ -62,32 +63,53 @@ class Once:
         key: EffectKey,
         invocation: Invocation,
         run: LiveRun,
+        begin: Callable[[], object],
         work: Callable[[], Awaitable[CallOutcome]],
         *,
         tool: str,
         known_here: bool,
         untouched: bool = False,
     ) -> CallOutcome:
-        """Begin it, or go on with it, or say that nobody knows.
+        """`begin` the tool, or go on with it, or say that nobody knows; `work` is to wait for it.
 
         `known_here`: no entry means that it has not begun. `untouched`: an entry means no more than that.
         """
-        try:
-            entry = await self._attended(self._ledger.find(key))
-            if entry is None and not known_here:
-                return Lost(message="An earlier attempt ran on another host, which alone knows what became of it.")
-            entry = entry or await self._attended(self._ledger.intend(key, host=self._host, tool=tool))
-        except (LedgerUnavailable, LedgerRefused) as error:
-            message = f"The call was not run, since it cannot be recorded that it must not run twice: {error}"
-            return Failed(error=CallError(type="ledger_unavailable", message=message))
-        if known := outcome_of(entry):
-            return known
-        begun = entry and not invocation.resumable and not untouched
-        outcome = await self._gone_on(entry, invocation, run) if entry and begun else None
-        outcome = outcome or await work()
+
+        async def enter() -> Entry | CallOutcome | None:
+            """The entry of somebody who was first; an outcome when there is nothing to begin; else it is at work."""
+            if run.tool:
+                return None
+            found = await self._entered(key, tool, known_here=known_here)
+            if isinstance(found, Entry):
+                found = outcome_of(found) or found
+            if found is None or (isinstance(found, Entry) and (invocation.resumable or untouched)):
+                begin()
+                return None
+            return found
+
+        # Not to be cancelled half-way: an intent without a tool would look like an effect without an end.
+        async with run.beginning:
+            found = await to_the_end(self._attended(enter()))
+        if isinstance(found, Entry):
+            outcome = await self._attended(self._gone_on(found, invocation, run)) or await work()
+        elif found:
+            return found
+        else:
+            outcome = await work()
         if not isinstance(outcome, Lost) and await self._kept(key, outcome):
             await _forgotten(invocation, run)
         return outcome
+
+    async def _entered(self, key: EffectKey, tool: str, *, known_here: bool) -> Entry | CallOutcome | None:
+        """None: it is ours to begin. An entry: somebody was first. Else why it does not begin."""
+        try:
+            entry = await self._ledger.find(key)
+            if entry is None and not known_here:
+                return Lost(message="An earlier attempt ran on another host, which alone knows what became of it.")
+            return entry or await self._ledger.intend(key, host=self._host, tool=tool)
+        except (LedgerUnavailable, LedgerRefused) as error:
+            message = f"The call was not run, since it cannot be recorded that it must not run twice: {error}"
+            return Failed(error=CallError(type="ledger_unavailable", message=message))
 
     async def _gone_on(self, entry: Entry, invocation: Invocation, run: LiveRun) -> CallOutcome | None:
         """Of a call that was begun and has no result: what its tool finds out; None when it has not run."""

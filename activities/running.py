@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.activities.live import LiveRun
 from holdfast.activities.outputs import OutputStore
@@ -58,38 +59,63 @@ async def run_tool(
     """Execute, and answer with what became of it.
 
     A worker that shuts down stops its tools: one that is repeatable, or goes on by itself, fails its attempt, so that
-    the next worker repeats it or finds it again.
+    the next worker repeats it or finds it again. An attempt that the server gave up on stops nothing: the next one here
+    goes on with its tool.
     """
     repeatable = repeatable or invocation.resumable
-    tool = asyncio.create_task(contained(invocation.execute(run)))
-    deadline = time.monotonic() + seconds
+    tool = begin_tool(invocation, run, seconds)
     stopping: str | None = None
-    while not tool.done() and time.monotonic() < deadline:
+    while not tool.done() and time.monotonic() < run.deadline:
         try:
-            await asyncio.wait({tool}, timeout=min(BEAT_SECONDS, max(0.0, deadline - time.monotonic())))
+            if stopping is None and _cancelling():
+                raise asyncio.CancelledError  # it came before we were here
+            await asyncio.wait({tool}, timeout=min(BEAT_SECONDS, max(0.0, run.deadline - time.monotonic())))
         except asyncio.CancelledError:
             if stopping is None:
                 stopping = _why_stopped()
                 run.handing_over = stopping == WORKER_SHUTDOWN
-                deadline = min(deadline, time.monotonic() + STOP_SECONDS)
+                run.deadline = min(run.deadline, time.monotonic() + STOP_SECONDS)
                 tool.cancel()
         if not tool.done():
             activity.heartbeat(run.beat())
     if not tool.done() and stopping is None:
         return await _timed_out(tool, run, seconds, outputs)
     if stopping == WORKER_SHUTDOWN and repeatable and (not tool.done() or tool.cancelled()):
-        raise RuntimeError("the worker shut down; the call is repeated on another")
+        raise _left("the worker shut down, and another one repeats the call or finds it again")
     return _outcome(tool, run, stopping, outputs)
+
+
+def begin_tool(invocation: Invocation, run: LiveRun, seconds: float) -> asyncio.Task[object]:
+    """The tool at work, begun now or by an earlier attempt here that the server gave up on."""
+    if run.tool is None:
+        run.tool = asyncio.create_task(contained(invocation.execute(run)))
+        run.deadline = time.monotonic() + seconds
+    return run.tool
+
+
+def _cancelling() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 WORKER_SHUTDOWN = "The worker shut down while the call ran, and stopped it; it may have taken effect in part"
 
 
 def _why_stopped() -> str:
+    """Raises where it is not to stop at all, since only the server knows this attempt no more."""
     details = activity.cancellation_details()
-    if activity.is_worker_shutdown() and not (details and details.cancel_requested):
+    if details and details.cancel_requested:
+        return ""
+    if activity.is_worker_shutdown():
         return WORKER_SHUTDOWN
+    if details:
+        raise _left("the server gave up on this attempt, and the next one goes on with its tool")
     return ""
+
+
+def _left(why: str) -> ApplicationError:
+    """An attempt ends without an answer, and nothing is wrong."""
+    return ApplicationError(why, type="attempt_left", category=ApplicationErrorCategory.BENIGN)
 
 
 async def _timed_out(tool: asyncio.Task[object], run: LiveRun, seconds: float, outputs: OutputStore) -> CallOutcome:

@@ -24,7 +24,7 @@ from holdfast.activities.live import LiveRuns
 from holdfast.activities.once import Once, outcome_of, unknown
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.ruling import Circumstances
-from holdfast.activities.running import beating, run_tool
+from holdfast.activities.running import beating, begin_tool, run_tool
 from holdfast.calls import CallRequest
 from holdfast.content import Result, TextPart
 from holdfast.tools import Effect
@@ -103,19 +103,23 @@ class ToolActivities:
         with self._live.running(
             info.workflow_id, input.call_id, workspace=self._gate.workspace, effect_key=key.id
         ) as run:
-            once = verdict.bound.tool.effect is Effect.ONCE
+            once, seconds = verdict.bound.tool.effect is Effect.ONCE, verdict.bound.timeout_seconds
 
             async def work() -> CallOutcome:
-                outcome = await run_tool(
-                    invocation, run, seconds=verdict.bound.timeout_seconds, repeatable=not once, outputs=self._outputs
-                )
+                outcome = await run_tool(invocation, run, seconds=seconds, repeatable=not once, outputs=self._outputs)
                 return await hear_after(self._gate.hooks, outcome, run, verdict.bound, of.mode, self._outputs)
 
             if not once:
                 return await work()
-            known_here = info.attempt == 1 or self._once.shared or bound.host == self._gate.host
             outcome = await self._once.run(
-                key, invocation, run, work, tool=bound.tool.name, known_here=known_here, untouched=untouched
+                key,
+                invocation,
+                run,
+                lambda: begin_tool(invocation, run, seconds),
+                work,
+                tool=bound.tool.name,
+                known_here=info.attempt == 1 or self._once.shared or bound.host == self._gate.host,
+                untouched=untouched,
             )
             return _with_last_output(outcome, info.heartbeat_details)
 

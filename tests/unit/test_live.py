@@ -162,7 +162,7 @@ async def test_S32_second_attempt_of_a_call_is_not_forgotten_when_the_first_ends
         first.__exit__(None, None, None)
         output = await ask(runs, "turn", "b1c1")
         assert output is not None
-        assert output.tail == "second"
+        assert output.tail == "firstsecond"
 
 
 async def test_call_that_breaks_is_forgotten_too() -> None:

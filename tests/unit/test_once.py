@@ -38,6 +38,10 @@ class Call(Invocation):
         raise AssertionError("the work is handed in")
 
 
+def _nothing() -> None:
+    """The work begins by itself."""
+
+
 class Tried:
     """Counts how often the work was done."""
 
@@ -52,7 +56,7 @@ class Tried:
 
     async def __call__(self, call: Call | None = None, *, key: EffectKey = KEY, known_here: bool = True) -> CallOutcome:
         run = LiveRun("turn", "b1c1", workspace=Path())
-        return await self.once.run(key, call or Call(), run, self.work, tool="tool", known_here=known_here)
+        return await self.once.run(key, call or Call(), run, _nothing, self.work, tool="tool", known_here=known_here)
 
 
 @pytest.fixture
