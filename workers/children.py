@@ -22,6 +22,8 @@ from holdfast.activities.supervision.trees import supervises
 
 PR_SET_CHILD_SUBREAPER = 36
 ORPHAN_SECONDS = 2.0
+SUPERVISOR_SECONDS = 10.0
+"""What a supervisor may need to end a command that does not want to."""
 SEE_OFF_SECONDS = 1.0
 _TETHER = Path(__file__).with_name("tether.py")
 
@@ -70,14 +72,19 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-async def end_orphans(known: Collection[int]) -> int:
+async def end_orphans(known: Collection[int], *, supervisors: bool = False) -> int:
     """End every process that came to us and is not one of the `known` children; how many there were.
 
-    SIGTERM first, SIGKILL to what is left after two seconds. Ending one may bring its children to us: they follow.
+    Those that supervise commands only when it is said, and then with their commands. SIGTERM first, SIGKILL to what
+    is left after some seconds. Ending one may bring its children to us: they follow.
     """
     told: set[int] = set()
-    deadline = time.monotonic() + ORPHAN_SECONDS
-    while orphans := [pid for pid in _children() if pid not in known and not _reaped(pid) and not supervises(pid)]:
+    deadline = time.monotonic() + (SUPERVISOR_SECONDS if supervisors else ORPHAN_SECONDS)
+
+    def to_end(pid: int) -> bool:
+        return pid not in known and not _reaped(pid) and (supervisors or not supervises(pid))
+
+    while orphans := list(filter(to_end, _children())):
         late = time.monotonic() > deadline
         for pid in orphans:
             if late or pid not in told:

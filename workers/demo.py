@@ -7,6 +7,7 @@ and checks at the end that every promise was kept.
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import shutil
 import sys
@@ -22,6 +23,7 @@ from rich.text import Text
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
+from holdfast.activities.supervision.trees import descendants, supervises
 from holdfast.client import Holdfast, Turn
 from holdfast.errors import HoldfastError
 from holdfast.events import Event
@@ -45,7 +47,7 @@ TURN_ID = "demo"
 HEADINGS = {
     "b2 active": "The second step: a slow check, a read, and publishing",
     f"{SURVEY} executing": "Kill the worker while a call runs that may be repeated",
-    f"{PUBLISH} executing": "Kill the worker while a call runs that must not be repeated",
+    f"{PUBLISH} executing": "Kill the worker while a command runs that must not be repeated",
     "b3 active": "The turn finishes",
 }
 """The chapters that begin with an event, so that no line of the one before comes after."""
@@ -130,12 +132,10 @@ class Demo:
             await self._until(lambda: self._runs(PUBLISH))
             await self._kill_worker()
             self._say(
-                "Nobody can know how far the command came. Running it again could publish twice, so Holdfast does not; "
-                "after ten silent seconds it asks: run it again, take it as done, or take it as failed?"
+                "Running the command again could publish twice. But it runs under a small supervisor, which did not "
+                "die with the worker: it goes on, and the next worker finds it again."
             )
             await self._start_worker()
-            await self._until(lambda: [row.call for row in self._board.waiting] == [PUBLISH])
-            await self._take_as_failed(holdfast, turn)
 
         async with asyncio.timeout(STEP_SECONDS):
             result = await turn.result()
@@ -144,13 +144,8 @@ class Demo:
         self._timeline()
         attempts = await _attempts(holdfast.client, turn.id)
         self._answers = len(result.responses)
-        self._close(list(promises(result, self._settings.workspace, self._refused, attempts)))
-
-    async def _take_as_failed(self, holdfast: Holdfast, turn: Turn) -> None:
-        """What a careful person says of a command that may have run: the model reads it, and looks first."""
-        [approval] = (await turn.view(live=False)).approvals
-        self._act(f"{approval.approval_id}: taken as failed, since nobody knows", "yellow")
-        await holdfast.deny(approval.approval_id, digest=approval.digest, by="demo")
+        left = sum(map(supervises, descendants(os.getpid())))
+        self._close(list(promises(result, self._settings.workspace, self._refused, attempts, left)))
 
     async def clean_up(self) -> None:
         """Leave no process behind."""
@@ -159,7 +154,7 @@ class Demo:
             await asyncio.gather(self._watching, return_exceptions=True)
         if self._worker:
             await self._worker.stop()
-        await end_orphans(known={self._server.pid})
+        await end_orphans(known={self._server.pid}, supervisors=True)
         await self._server.stop()
 
     async def _start_worker(self) -> None:

@@ -1,6 +1,6 @@
 """The story of the demo: a workspace, what the scripted model says, one tool of its own, and what must be true after.
 
-The model prepares a release. One call only reads and may be repeated; one publishes and may not.
+The model prepares a release. One call only reads and may be repeated; one publishes, may not, and goes on by itself.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FILES = {
     "NOTES.md": "# 1.1.0\n\n- Turns survive their workers.\n",
     "publish.sh": (
         "echo started >> publish.log\n"
-        'for part in 1 2 3 4 5 6 7 8 9; do echo "uploading part $part of 9"; sleep 1; done\n'
+        'for part in $(seq 15); do echo "uploading part $part of 15"; sleep 1; done\n'
         "echo finished >> publish.log\n"
     ),
 }
 SURVEY, PUBLISH = "b2c1", "b2c3"
-"""The call that is repeated, and the call that must not be."""
+"""The call that is repeated, and the call that is found again."""
 
 _LOG = 'echo "released $(cat VERSION)" >> release.log && cat release.log'
 SCRIPT = (
@@ -50,13 +50,13 @@ SCRIPT = (
         ),
     ),
     ModelReply(
-        text="I look at what became of the publishing before I say anything.",
+        text="I look at what was published.",
         calls=(
             CallRequest(tool="list_directory", arguments={"path": "."}),
             CallRequest(tool="read_file", arguments={"path": "publish.log"}),
         ),
     ),
-    ModelReply(text="That was my part. Before you repeat any of it, read VERSION, release.log and publish.log."),
+    ModelReply(text="That was my part. What was done is in VERSION, release.log and publish.log."),
 )
 
 
@@ -106,8 +106,13 @@ class Promise:
     kept: bool
 
 
-def promises(result: TurnResult, workspace: Path, refused: set[str], attempts: dict[str, int]) -> Iterator[Promise]:
-    """What Holdfast promised, and whether it was kept. `refused` are the calls the viewer said no to."""
+def promises(
+    result: TurnResult, workspace: Path, refused: set[str], attempts: dict[str, int], left: int
+) -> Iterator[Promise]:
+    """What Holdfast promised, and whether it was kept. `refused` are the calls the viewer said no to.
+
+    `left` is how many commands still run.
+    """
     asked = [f"b{step}c{place}" for step, reply in enumerate(SCRIPT, 1) for place in range(1, len(reply.calls) + 1)]
     answered = [response.call_id for response in result.responses]
     by_id = {response.call_id: response for response in result.responses}
@@ -125,12 +130,15 @@ def promises(result: TurnResult, workspace: Path, refused: set[str], attempts: d
         repeated > 1 and ended == "success",
     )
     if PUBLISH not in refused:
-        error = by_id[PUBLISH].error if PUBLISH in by_id else None
-        starts = _lines(workspace / "publish.log").count("started")
+        published = by_id.get(PUBLISH)
+        parts = published.text.count("uploading part") if published else 0
+        log = _lines(workspace / "publish.log")
         yield Promise(
-            f"publishing began {_times(starts)}, was not run again, and says so: {error.type if error else 'no error'}",
-            starts == 1 and error is not None and error.type == "outcome_unknown",
+            f"publishing outlived its worker: begun {_times(log.count('started'))}, taken up again (attempt "
+            f"{attempts.get(PUBLISH, 0)}), {parts} of 15 parts in its answer",
+            log == ["started", "finished"] and parts == 15 and attempts.get(PUBLISH, 0) > 1,
         )
+    yield Promise(f"of the commands, {left or 'none'} is left running", left == 0)
 
 
 def _times(count: int) -> str:

@@ -41,6 +41,7 @@ class Shell(Tool):
     aborts_siblings = True
     live_output = True
     timeout_seconds = 3_600
+    heartbeat_seconds = 5
     edits = "command"
     on_host = True
 
