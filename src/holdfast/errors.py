@@ -8,7 +8,9 @@
     ├── BadInput               something outside gave us what cannot be read: a file, an option, an id
     ├── TurnNotFound           no turn has this id
     ├── ServerUnavailable      no Temporal server answers
-    └── NoWorker               the server answers, but no worker does
+    ├── NoWorker               the server answers, but no worker does
+    ├── LedgerUnavailable      the ledger cannot be used (activities/ledger/protocol.py)
+    └── LedgerRefused          … works, and does not take this
 
 A message says what happened, to which thing (`!r`), and what to do next.
 """

@@ -27,7 +27,7 @@ from tests.support.engine import Engine, new_engine
 from tests.support.server import start_server
 from tests.support.waiting import waiting
 
-ROUNDS = 30
+ROUNDS = 20
 
 
 async def _nothing(arguments: dict[str, Any], run: Run) -> str:
@@ -36,6 +36,7 @@ async def _nothing(arguments: dict[str, Any], run: Run) -> str:
 
 TOOLS = (
     FakeTool("nothing", _nothing, safe=True, effect=Effect.READ),
+    FakeTool("once", _nothing, safe=True, effect=Effect.ONCE),
     FakeTool("ask", _nothing, asks=True, safe=True),
 )
 
@@ -72,12 +73,16 @@ def _batch(tool: str, count: int) -> TurnInput:
 
 
 MODEL_TURN = TurnInput(prompt="go", model=scripted([request("nothing") for _ in range(3)], "done"))
+COMMAND = TurnInput(batches=((request("shell", command="true"),),))
 CASES: dict[str, Callable[[Engine], Awaitable[int]]] = {
     "hand-written: model, 3 tools, model": _hand_written,
     "turn: model, 3 calls, model": _turn(MODEL_TURN),
     "turn: 1 call": _turn(_batch("nothing", 1)),
     "turn: 10 calls": _turn(_batch("nothing", 10)),
+    "turn: 1 call that must run once": _turn(_batch("once", 1)),
+    "turn: 10 calls that must run once": _turn(_batch("once", 10)),
     "turn: 1 call, approved": _approved(_batch("ask", 1)),
+    "turn: 1 command, approved": _approved(COMMAND),
     "turn: 10 calls, approved one by one": _approved(_batch("ask", 10)),
 }
 

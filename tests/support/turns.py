@@ -13,7 +13,9 @@ from typing import Any
 from temporalio.worker import Worker
 
 from holdfast import CallRequest, Effect, Mode, Run, Turn, TurnInput
+from holdfast.content import TextPart
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
+from holdfast.tools import OutcomeUnknown
 from tests.support.engine import Engine
 from tests.support.waiting import asked, done, executing, waiting
 
@@ -38,6 +40,17 @@ async def _long(arguments: dict[str, Any], run: Run) -> str:
     return "r" * 40_000
 
 
+_begun: set[str] = set()
+
+
+async def _unsure(arguments: dict[str, Any], run: Run) -> str:
+    """Knows only at its second run what became of it."""
+    if run.key not in _begun:
+        _begun.add(run.key)
+        raise OutcomeUnknown("The line went dead", (TextPart(text="half of it"),))
+    return "done"
+
+
 ELSEWHERE = "holdfast-elsewhere"
 
 
@@ -55,6 +68,7 @@ TOOLS = [
     FakeTool("fail", _fail),
     FakeTool("linger", _linger),
     FakeTool("long", _long, safe=True),
+    FakeTool("unsure", _unsure, safe=True),
     _elsewhere(),
 ]
 
@@ -272,6 +286,24 @@ async def two_approvers(engine: Engine) -> Turn:
     return turn
 
 
+async def unknown_outcomes(engine: Engine) -> Turn:
+    """Of three calls nobody knows whether they ran: one is run again, one taken as done, one as failed."""
+    turn = await engine.start(TurnInput(batches=((request("unsure"), request("unsure"), request("unsure")),)))
+    first, second, third = (await until(lambda: waiting(turn, 3))).approvals
+    await engine.holdfast.decide(second.approval_id, "respond", digest=second.digest, content="It was done.")
+    await engine.holdfast.deny(third.approval_id, digest=third.digest)
+    await engine.holdfast.approve(first.approval_id, digest=first.digest)
+    return turn
+
+
+async def command_on_its_host(engine: Engine) -> Turn:
+    """A command goes to the task queue of the host it lives on."""
+    turn = await engine.start(TurnInput(batches=((request("shell", command="echo one"),),)))
+    [item] = (await until(lambda: waiting(turn))).approvals
+    await engine.holdfast.approve(item.approval_id, digest=item.digest)
+    return turn
+
+
 PLAYS: dict[str, Play] = {
     play.__name__: play
     for play in (
@@ -296,5 +328,7 @@ PLAYS: dict[str, Play] = {
         mode_changed,
         deadline_passed,
         two_approvers,
+        unknown_outcomes,
+        command_on_its_host,
     )
 }
