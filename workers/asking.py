@@ -32,11 +32,20 @@ RETRY_SECONDS = 1.0
 SETTLE_SECONDS = 0.5
 """After an answer from now on: what it covers need not be asked about."""
 KEYS = {"y": "yes", "a": "always", "e": "edit", "n": "no", "N": "no, stop", "s": "skip", "v": "view all"}
+UNKNOWN_KEYS = {"y": "run it again", "d": "take it as done", "n": "take it as failed", "N": "failed, stop"}
+UNKNOWN_KEYS |= {"s": "skip", "v": "view all"}
+"""Of a call that nobody knows whether it ran."""
+DONE = "It was done."
 ANSWERING = "an empty line skips, /no declines, /stop declines and stops the turn"
 ANSWERS = {
     "y": ("proceed_once", False, "Approved."),
     "n": ("cancel", False, "Refused."),
     "N": ("cancel", True, "Refused, and the turn stops."),
+}
+UNKNOWN_ANSWERS = {
+    "y": ("proceed_once", False, "It is run again."),
+    "n": ("cancel", False, "Taken as failed."),
+    "N": ("cancel", True, "Taken as failed, and the turn stops."),
 }
 
 
@@ -98,7 +107,8 @@ class Asker:
         if self._offer is not None:
             others = f"  [1-{min(len(offers), 9)}] another" if len(offers) > 1 else ""
             return f"from now on, as {self._offer + 1}?  [y] yes  [n] no{others}"
-        return "  ".join(f"[{key}] {word}" for key, word in KEYS.items() if key != "a" or offers)
+        keys = UNKNOWN_KEYS if self._asked.approval.kind == questions.UNKNOWN else KEYS
+        return "  ".join(f"[{key}] {word}" for key, word in keys.items() if key != "a" or offers)
 
     def press(self, key: str) -> None:
         """Somebody pressed a key."""
@@ -145,6 +155,8 @@ class Asker:
             await self._always(asked.approval, self._offer, key)
         elif key == "v":
             await self._view(asked.approval, keyboard)
+        elif asked.approval.kind == questions.UNKNOWN:
+            await self._settle(asked.approval, key, keyboard)
         elif key == "e":
             await self._edit(asked, keyboard)
         elif key == "a":
@@ -165,10 +177,8 @@ class Asker:
         approval = questions.whole_approval(self._turn.id, call)
         if row.status != "awaiting_approval" or row.approval_id != approval.approval_id:
             return
-        asking = approval.kind == questions.QUESTION
-        title = "" if asking else f"Approve call {row.place} of {row.of}? {render.line(approval.title)}"
-        heading = f"\n{title or f'Call {row.place} of {row.of} asks you:'}"
-        self._stage.say(questions.question(approval, heading=heading, more="[v] shows all"))
+        heading = _heading(approval, f"call {row.place} of {row.of}")
+        self._stage.say(questions.question(approval, heading=f"\n{heading}", more="[v] shows all"))
         self.forget_keys()
         self.which = f"call {row.place} of {row.of}, {questions.subject(approval)}:"
         self._asked = Asked(approval, call)
@@ -241,6 +251,19 @@ class Asker:
         else:
             await self._decide(approval, "respond", "Answered.", content=answer)
 
+    async def _settle(self, approval: ApprovalView, key: str, keyboard: Keyboard) -> None:
+        """What is to become of a call that nobody knows whether it ran."""
+        if key == "d":
+            self._say("(what it gave, for the model; an empty line says only that it was done)")
+            with self._stage.aside(keyboard):
+                typed = (await keyboard.line("result> ")).strip()
+            await self._decide(approval, "respond", "Taken as done.", content=typed or DONE)
+        elif key in UNKNOWN_ANSWERS:
+            outcome, self.stopped, words = UNKNOWN_ANSWERS[key]
+            await self._decide(approval, outcome, words, stop_turn=self.stopped)
+        elif key == "s":
+            await self._answer(approval, key)
+
     async def _answer(self, approval: ApprovalView, key: str) -> None:
         if key == "s":
             self._skipped.add(approval.approval_id)
@@ -271,6 +294,14 @@ class Asker:
 
     def _say(self, words: str) -> None:
         self._stage.say(Text(render.line(words, 2_000), "dim"))
+
+
+def _heading(approval: ApprovalView, place: str) -> str:
+    if approval.kind == questions.QUESTION:
+        return f"{place.capitalize()} asks you:"
+    if approval.kind == questions.UNKNOWN:
+        return f"What became of {place}? {render.line(approval.title)}"
+    return f"Approve {place}? {render.line(approval.title)}"
 
 
 def _by_signal(counted: Acknowledged | None) -> str:

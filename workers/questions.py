@@ -153,7 +153,7 @@ def _circumstances(approval: ApprovalView) -> Iterator[Text]:
     """Who had a hand in it, whose word it needs, and until when."""
     if approval.changed_by:
         yield Text(f"  arguments changed by {line(' and '.join(approval.changed_by), 300)}", "magenta")
-    if approval.problem:
+    if approval.problem and approval.kind != UNKNOWN:
         yield Text(f"  the last change was not taken: {line(approval.problem, 500)}", "magenta")
     if approval.editing:
         yield Text(f"  {line(approval.editing, 100)} is editing it", "magenta")

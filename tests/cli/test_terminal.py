@@ -195,3 +195,27 @@ def test_S20_what_a_command_is_run_with_is_part_of_the_question(home: Home) -> N
         child.expect(KEYS)
         child.send("N")
         assert ended(child) == 1
+
+
+def test_S31_what_became_of_a_call_that_nobody_knows_is_asked_with_keys_of_its_own(home: Home) -> None:
+    lost = call("shell", command="echo half of it; sleep 1; kill -9 $PPID; sleep 60")  # it kills its own supervisor
+    file = calls_file(home, "lost.json", lost)
+    for turn, key, told, text in (
+        ("done", "d", "Taken as done", "I looked: it is there"),
+        ("failed", "n", "Taken as failed", "took it as failed"),
+    ):
+        with terminal(home, "turn", "start", "--calls", file, "--id", turn, "--wait") as child:
+            child.expect(KEYS)
+            child.send("y")
+            child.expect("What became of call 1 of 1")
+            child.expect("half of it")
+            child.expect(r"\[y\] run it again  \[d\] take it as done  \[n\] take it as failed")
+            child.expect(KEYS)
+            child.send(key)
+            if key == "d":
+                child.expect("result> ")
+                child.sendline(text)
+            child.expect(told)
+            child.expect("completed")
+            assert ended(child) == (0 if key == "d" else 1)
+        assert text in json.dumps(home.json("turn", "show", turn, "--call", "b1c1"))
