@@ -81,8 +81,12 @@ class Gate:
         self.host = host
         self._keeps_once = keeps_once
         self.workspace = workspace
-        self.catalogue = registry.digest
         self.rules = self._rulings.policy.digest
+
+    @property
+    def catalogue(self) -> str:
+        """The digest of the tools that there are now."""
+        return self._registry.digest
 
     def permitted(self, mode: Mode) -> Mode:
         """The mode that counts when a turn wishes for this one. Planning loosens nothing, and is anybody's."""
@@ -159,7 +163,8 @@ class Gate:
     def approved(self, input: ExecuteInput, verdict: Ask, turn_id: str) -> bool:
         """Do the decisions that a call brings along cover it, as this worker would run it?"""
         entry = self._registry.get(verdict.bound.tool.name)
-        assert entry, "what was asked about is registered"
+        if entry is None or entry.declaration.digest != verdict.bound.tool.definition:
+            return False  # it went or changed this very moment
 
         def changed(shown: dict[str, JsonValue], decision: Decision) -> dict[str, JsonValue]:
             return entry.schema.check(_changed(entry, shown, decision))[0]
@@ -192,6 +197,8 @@ class Gate:
         return kept or tool.traits.on_host
 
     def _unknown(self, name: str) -> str:
+        if problem := self._registry.missing(name):
+            return f"No tool is called {shorten(name, 100)!r} now. {problem.source}: {problem.reason}"
         hint = did_you_mean(name, [entry.declaration.name for entry in self._registry.entries])
         missing = ", ".join(dict.fromkeys(problem.source for problem in self._registry.problems))
         left_out = f"Some tools are not available, from: {shorten(missing, 300)}." if missing else ""

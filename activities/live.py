@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pydantic import JsonValue
 from temporalio import activity
 
+from holdfast.approvals import Answer, Confirmation
+from holdfast.calls import Pause
 from holdfast.content import Part, TextPart, encodable, plain
 from holdfast.turns import LiveOutput, RunningCall
+
+Asker = Callable[[Confirmation], Awaitable[Answer]]
 
 FORSAKEN_SECONDS = 15.0
 """How long a tool goes on whose attempt the server gave up on: until the next attempt comes, it has nobody."""
@@ -53,9 +59,22 @@ class LiveRun:
     """What a running tool is given (`holdfast.tools.Run`), and the tool itself."""
 
     def __init__(
-        self, turn_id: str, call_id: str, *, workspace: Path, host: str | None = None, effect_key: str = ""
+        self,
+        turn_id: str,
+        call_id: str,
+        *,
+        workspace: Path,
+        host: str | None = None,
+        effect_key: str = "",
+        pause: Pause | None = None,
+        asker: Asker | None = None,
     ) -> None:
+        """`asker` asks a person; without one nobody can be asked."""
         self._effect_key = effect_key
+        self._pause = pause
+        self._asker = asker
+        self.asking = False
+        """Does the tool wait for a person?"""
         self.handing_over = False
         self.beginning = asyncio.Lock()
         self.tool: asyncio.Task[object] | None = None
@@ -88,6 +107,27 @@ class LiveRun:
     def effect_key(self) -> str:
         """The same for every attempt at this effect."""
         return self._effect_key or self.key
+
+    @property
+    def state(self) -> JsonValue:
+        """What an earlier run of the tool left to go on from."""
+        return self._pause.state if self._pause else None
+
+    @property
+    def answer(self) -> Answer | None:
+        """What a person answered to it."""
+        return self._pause.answer if self._pause else None
+
+    async def ask(self, question: Confirmation) -> Answer:
+        """Ask a person. The clock stands still until they have answered."""
+        if self._asker is None:
+            return Answer(action="cancel")
+        began, self.asking = time.monotonic(), True
+        try:
+            return await self._asker(question)
+        finally:
+            self.asking = False
+            self.deadline += time.monotonic() - began
 
     @property
     def workspace(self) -> Path:
@@ -141,9 +181,20 @@ class LiveRuns:
         self._runs: dict[str, LiveRun] = {}
 
     @contextmanager
-    def running(self, turn_id: str, call_id: str, *, workspace: Path, effect_key: str = "") -> Iterator[LiveRun]:
+    def running(
+        self,
+        turn_id: str,
+        call_id: str,
+        *,
+        workspace: Path,
+        effect_key: str = "",
+        pause: Pause | None = None,
+        asker: Asker | None = None,
+    ) -> Iterator[LiveRun]:
         """A call, known here while it runs. What an earlier attempt left at work here is found again."""
-        run = LiveRun(turn_id, call_id, workspace=workspace, host=self.host, effect_key=effect_key)
+        run = LiveRun(
+            turn_id, call_id, workspace=workspace, host=self.host, effect_key=effect_key, pause=pause, asker=asker
+        )
         left = self._runs.get(run.key)
         if left and left.effect_key == run.effect_key:
             run = left

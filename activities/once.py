@@ -12,14 +12,16 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from holdfast.activities.holders import host_of, lives, ourselves
 from holdfast.activities.ledger.entries import EffectKey, Entry
 from holdfast.activities.ledger.protocol import Ledger, LedgerRefused, LedgerUnavailable
 from holdfast.activities.live import LiveRun
 from holdfast.activities.processes import to_the_end
 from holdfast.content import CallError, Result, said
 from holdfast.tools import Invocation
-from holdfast.verdicts import CallOutcome, Failed, Finished, Lost
+from holdfast.verdicts import UNFINISHED, CallOutcome, Failed, Finished, Lost
 
 T = TypeVar("T")
 
@@ -41,9 +43,9 @@ async def _unattended(work: Coroutine[Any, Any, T], /) -> T:
 class Once:
     """The calls of one worker that must not run twice."""
 
-    def __init__(self, ledger: Ledger, host: str, attended: Attended | None = None) -> None:
+    def __init__(self, ledger: Ledger, attended: Attended | None = None) -> None:
         self._ledger = ledger
-        self._host = host
+        self._holder = ourselves()
         self._attended = attended or _unattended
 
     @property
@@ -68,20 +70,24 @@ class Once:
         *,
         tool: str,
         known_here: bool,
+        first: bool = True,
         untouched: bool = False,
     ) -> CallOutcome:
         """`begin` the tool, or go on with it, or say that nobody knows; `work` is to wait for it.
 
-        `known_here`: no entry means that it has not begun. `untouched`: an entry means no more than that.
+        `known_here`: no entry means that it has not begun. `first`: nor has any attempt before this one. `untouched`:
+        an entry means no more than that. Raises where another attempt can tell more than this one.
         """
 
         async def enter() -> Entry | CallOutcome | None:
             """The entry of somebody who was first; an outcome when there is nothing to begin; else it is at work."""
             if run.tool:
                 return None
-            found = await self._entered(key, tool, known_here=known_here)
+            found = await self._entered(key, tool, known_here=known_here, first=first)
             if isinstance(found, Entry):
                 found = outcome_of(found) or found
+            if isinstance(found, Entry) and not invocation.resumable and lives(found.host):
+                raise unfinished(f"another worker of {host_of(found.host)} is at it")
             if found is None or (isinstance(found, Entry) and (invocation.resumable or untouched)):
                 begin()
                 return None
@@ -96,18 +102,24 @@ class Once:
             return found
         else:
             outcome = await work()
-        if not isinstance(outcome, Lost) and await self._kept(key, outcome):
-            await _forgotten(invocation, run)
+        await self.keep(key, outcome, invocation, run)
         return outcome
 
-    async def _entered(self, key: EffectKey, tool: str, *, known_here: bool) -> Entry | CallOutcome | None:
+    async def keep(self, key: EffectKey, outcome: CallOutcome, invocation: Invocation, run: LiveRun) -> None:
+        """Record what became of it, if that is known; then nothing is needed to find it again by."""
+        if not isinstance(outcome, Lost) and await self._kept(key, outcome):
+            await _forgotten(invocation, run)
+
+    async def _entered(self, key: EffectKey, tool: str, *, known_here: bool, first: bool) -> Entry | CallOutcome | None:
         """None: it is ours to begin. An entry: somebody was first. Else why it does not begin."""
         try:
             entry = await self._ledger.find(key)
             if entry is None and not known_here:
                 return Lost(message="An earlier attempt ran on another host, which alone knows what became of it.")
-            return entry or await self._ledger.intend(key, host=self._host, tool=tool)
+            return entry or await self._ledger.intend(key, host=self._holder, tool=tool)
         except (LedgerUnavailable, LedgerRefused) as error:
+            if not first:
+                raise unfinished(f"what became of an earlier attempt cannot be read: {error}") from None
             message = f"The call was not run, since it cannot be recorded that it must not run twice: {error}"
             return Failed(error=CallError(type="ledger_unavailable", message=message))
 
@@ -133,6 +145,11 @@ class Once:
         return True
 
 
+def unfinished(why: str) -> ApplicationError:
+    """This attempt cannot tell what became of the call; a later one may."""
+    return ApplicationError(why, type=UNFINISHED, category=ApplicationErrorCategory.BENIGN)
+
+
 async def _forgotten(invocation: Invocation, run: LiveRun) -> None:
     """What it was found again by goes; what stays by accident is swept some day."""
     try:
@@ -153,5 +170,6 @@ def outcome_of(entry: Entry | None) -> CallOutcome | None:
 
 def unknown(entry: Entry, more: str = "") -> Lost:
     """It was begun, and nobody knows more."""
-    began = f"It was begun at {entry.started_at:%Y-%m-%d %H:%M:%S} UTC on {entry.host}, and its end was not recorded."
+    where = host_of(entry.host)
+    began = f"It was begun at {entry.started_at:%Y-%m-%d %H:%M:%S} UTC on {where}, and its end was not recorded."
     return Lost(message=f"{began} It may have taken effect, in whole or in part, or not at all.{more}")

@@ -125,14 +125,16 @@ def asked_anyway(prepared: Prepared) -> Confirmation:
     )
 
 
-def asked_for(verdict: Verdict, prepared: Prepared, reasons: tuple[str, ...], *, answerable: bool) -> Verdict:
+def asked_for(
+    verdict: Verdict, prepared: Prepared, reasons: tuple[str, ...], *, answerable: bool, by: str = "a hook asks"
+) -> Verdict:
     """What a person is to say whatever the policy would let pass; for good, too, where that is `answerable`."""
     if not isinstance(verdict, Allow | Ask):
         return verdict
     shown = verdict.confirmation if isinstance(verdict, Ask) else asked_anyway(prepared)
     reason = " ".join(filter(None, (shown.reason, *reasons))) or None
     confirmation = shown.model_copy(update={"reason": reason, "offers": shown.offers if answerable else ()})
-    rule = verdict.rule if answerable else f"{verdict.rule}, and a hook asks"
+    rule = verdict.rule if answerable else f"{verdict.rule}, and {by}"
     return Ask(rule=rule, bound=verdict.bound, confirmation=confirmation)
 
 

@@ -90,11 +90,14 @@ class Rulings:
             verdict = asked_for(verdict, prepared, (UNREADABLE,), answerable=True)
         if asks or again:
             verdict = asked_for(verdict, prepared, asks, answerable=not asks)
+        changed = prepared.invocation.changed()
+        if changed:
+            verdict = asked_for(verdict, prepared, (changed,), answerable=False, by="the tool changed")
         if not isinstance(verdict, Deny):
-            may = answerable(ruling) and not asks and not again
+            may = answerable(ruling) and not asks and not again and not changed
             verdict, prepared = await self._answered(entry, prepared, subject, verdict, of, may=may)
         if isinstance(verdict, Ask):
-            verdict = self._in_time(verdict, ruling, of, only_deny=bool(asks or again))
+            verdict = self._in_time(verdict, ruling, of, only_deny=bool(asks or again or changed))
         return verdict, prepared
 
     def _in_time(self, verdict: Ask, ruling: Ruling | None, of: Circumstances, *, only_deny: bool) -> Ask | Deny:

@@ -18,8 +18,9 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from holdfast.activities.live import LiveRun
 from holdfast.activities.outputs import OutputStore
 from holdfast.content import CallError, Part, said, shorten
-from holdfast.tools import Invocation, OutcomeUnknown, ToolFailure
-from holdfast.verdicts import CallOutcome, Failed, Finished, Lost, Stopped
+from holdfast.tools import Invocation, NeedsAnswer, OutcomeUnknown, ToolFailure
+from holdfast.turns import QUESTION_LIMIT
+from holdfast.verdicts import UNFINISHED, Asks, CallOutcome, Failed, Finished, Lost, Stopped
 
 T = TypeVar("T")
 
@@ -27,6 +28,7 @@ BEAT_SECONDS = 0.4
 """Between heartbeats. A stop reaches the tool on a heartbeat's answer, so this bounds how late it hears (S17)."""
 TYPE_LIMIT = 200
 """Characters of an error's type."""
+STATE_LIMIT = 1_000_000
 STOP_SECONDS = 20.0
 """How long a tool may take to stop before it is left behind."""
 
@@ -65,16 +67,17 @@ async def run_tool(
     repeatable = repeatable or invocation.resumable
     tool = begin_tool(invocation, run, seconds)
     stopping: str | None = None
-    while not tool.done() and time.monotonic() < run.deadline:
+    while not tool.done() and (run.asking or time.monotonic() < run.deadline):
         try:
             if stopping is None and _cancelling():
                 raise asyncio.CancelledError  # it came before we were here
-            await asyncio.wait({tool}, timeout=min(BEAT_SECONDS, max(0.0, run.deadline - time.monotonic())))
+            left = BEAT_SECONDS if run.asking else max(0.0, run.deadline - time.monotonic())
+            await asyncio.wait({tool}, timeout=min(BEAT_SECONDS, left))
         except asyncio.CancelledError:
             if stopping is None:
                 stopping = _why_stopped()
                 run.handing_over = stopping == WORKER_SHUTDOWN
-                run.deadline = min(run.deadline, time.monotonic() + STOP_SECONDS)
+                run.deadline, run.asking = min(run.deadline, time.monotonic() + STOP_SECONDS), False
                 tool.cancel()
         if not tool.done():
             activity.heartbeat(run.beat())
@@ -115,7 +118,7 @@ def _why_stopped() -> str:
 
 def _left(why: str) -> ApplicationError:
     """An attempt ends without an answer, and nothing is wrong."""
-    return ApplicationError(why, type="attempt_left", category=ApplicationErrorCategory.BENIGN)
+    return ApplicationError(why, type=UNFINISHED, category=ApplicationErrorCategory.BENIGN)
 
 
 async def _timed_out(tool: asyncio.Task[object], run: LiveRun, seconds: float, outputs: OutputStore) -> CallOutcome:
@@ -157,9 +160,23 @@ def _made(tool: asyncio.Task[object], outputs: OutputStore, partial: tuple[Part,
         return Finished(result=outputs.bounded_result(tool.result()))
     if isinstance(error, OutcomeUnknown):
         return Lost(message=said(error, 4_000), parts=outputs.bounded(tuple(error.parts)) or partial)
+    if isinstance(error, NeedsAnswer):
+        return _asks(error)
     if isinstance(error, ToolFailure):
         parts = outputs.bounded(tuple(error.parts or ())) or partial
         kind = shorten(str(error.type), TYPE_LIMIT)
         return Failed(error=CallError(type=kind, message=said(error, 4_000)), parts=parts)
     name = type(error).__name__
     return Failed(error=CallError(type=name, message=f"{name}: {said(error, 4_000)}"), parts=partial)
+
+
+def _asks(needed: NeedsAnswer) -> CallOutcome:
+    """What it asks, if that can be asked."""
+    asks = Asks(question=needed.question, state=needed.state)
+    if needed.question.kind != "question" or len(needed.question.model_dump_json()) > QUESTION_LIMIT:
+        message = f"The tool asked what is no question, or one over {QUESTION_LIMIT:,} characters"
+        return Failed(error=CallError(type="bad_question", message=message))
+    if len(asks.model_dump_json()) > STATE_LIMIT:
+        message = f"The tool asked, and what it would go on from is over {STATE_LIMIT:,} characters"
+        return Failed(error=CallError(type="bad_question", message=message))
+    return asks

@@ -23,19 +23,24 @@ from holdfast.activities.ledger.entries import EffectKey
 from holdfast.activities.live import LiveRuns
 from holdfast.activities.once import Once, outcome_of, unknown
 from holdfast.activities.outputs import OutputStore
+from holdfast.activities.questions import Questions
 from holdfast.activities.ruling import Circumstances
 from holdfast.activities.running import beating, begin_tool, run_tool
 from holdfast.calls import CallRequest
-from holdfast.content import Result, TextPart
+from holdfast.content import CallError, Result, TextPart
 from holdfast.tools import Effect
 from holdfast.turns import WORKFLOW, ExecuteInput, LiveOutput, ValidateInput, ValidateResult
-from holdfast.verdicts import Allow, Ask, CallOutcome, Finished, Lost, Reconsider, Stopped
+from holdfast.verdicts import Allow, Ask, Asks, CallOutcome, Failed, Finished, Lost, Reconsider, Stopped
 
 
 class ToolActivities:
     """Validate and execute, with one worker's gate."""
 
-    def __init__(self, gate: Gate, outputs: OutputStore, live: LiveRuns, once: Once) -> None:
+    def __init__(
+        self, gate: Gate, outputs: OutputStore, live: LiveRuns, once: Once, questions: Questions | None = None
+    ) -> None:
+        """`questions` asks people what tools ask in the middle of their run; without it nobody is asked."""
+        self._questions = questions
         self._gate = gate
         self._once = once
         self._outputs = outputs
@@ -71,6 +76,8 @@ class ToolActivities:
             raise ApplicationError("only a turn may execute calls", type="not_a_turn", non_retryable=True)
         bound = input.bound
         key = EffectKey(turn=info.workflow_id, call=input.call_id, digest=bound.digest, run=input.run)
+        if input.stop:
+            return await self._stop(key, input)
         untouched = False
         if info.attempt > 1:
             known = await self._known(key, input)
@@ -101,12 +108,19 @@ class ToolActivities:
         if not allowed or invocation is None or not isinstance(verdict, Allow | Ask):
             return Reconsider(verdict=verdict)
         with self._live.running(
-            info.workflow_id, input.call_id, workspace=self._gate.workspace, effect_key=key.id
+            info.workflow_id,
+            input.call_id,
+            workspace=self._gate.workspace,
+            effect_key=key.id,
+            pause=input.pause,
+            asker=self._questions.of(info.workflow_id, input) if self._questions else None,
         ) as run:
             once, seconds = verdict.bound.tool.effect is Effect.ONCE, verdict.bound.timeout_seconds
 
             async def work() -> CallOutcome:
                 outcome = await run_tool(invocation, run, seconds=seconds, repeatable=not once, outputs=self._outputs)
+                if isinstance(outcome, Asks) and not input.interactive:
+                    outcome = _nobody_to_ask(outcome)
                 return await hear_after(self._gate.hooks, outcome, run, verdict.bound, of.mode, self._outputs)
 
             if not once:
@@ -119,9 +133,30 @@ class ToolActivities:
                 work,
                 tool=bound.tool.name,
                 known_here=info.attempt == 1 or self._once.shared or bound.host == self._gate.host,
+                first=info.attempt == 1,
                 untouched=untouched,
             )
             return _with_last_output(outcome, info.heartbeat_details)
+
+    async def _stop(self, key: EffectKey, input: ExecuteInput) -> CallOutcome:
+        """Begin nothing; end what an earlier attempt left at work on this host."""
+        entry = await self._once.find(key)
+        if found := outcome_of(entry):
+            return found
+        if entry is None:
+            return Stopped(reason="It had not begun")
+        request = CallRequest(tool=input.bound.tool.name, arguments=dict(input.bound.arguments))
+        _, invocation = await beating(self._gate.judge(request, Circumstances(turn_id=key.turn)))
+        with self._live.running(key.turn, key.call, workspace=self._gate.workspace, effect_key=key.id) as run:
+            if run.tool:
+                run.tool.cancel()
+            elif invocation is None or not await beating(invocation.stop(run)):
+                return unknown(entry)
+            assert invocation, "there is a tool at work"
+            seconds = input.bound.timeout_seconds
+            outcome = await run_tool(invocation, run, seconds=seconds, repeatable=False, outputs=self._outputs)
+            await self._once.keep(key, outcome, invocation, run)
+            return outcome
 
     async def _known(self, key: EffectKey, input: ExecuteInput) -> CallOutcome | Left | None:
         """Of a second attempt: what became of the first, by the ledger or by the files as it would have left them."""
@@ -138,6 +173,11 @@ class ToolActivities:
         if left == "otherwise" and entry:
             return unknown(entry, " The files are neither as they were nor as it would have left them.")
         return left
+
+
+def _nobody_to_ask(outcome: Asks) -> CallOutcome:
+    message = f"The tool asks, and nobody is there to answer: {outcome.question.question or outcome.question.title}"
+    return Failed(error=CallError(type="needs_a_person", message=message))
 
 
 def _with_last_output(outcome: CallOutcome, heartbeats: Sequence[Any]) -> CallOutcome:

@@ -6,6 +6,7 @@ Where it is shown is another's concern: something is printed above, or the termi
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from holdfast.client import Holdfast, Turn
 from holdfast.content import plain
 from holdfast.errors import HoldfastError
 from holdfast.events import Event
+from holdfast.forms import fields_of, typed
 from holdfast.turns import Acknowledged
 from holdfast.views import ApprovalView
 from holdfast.workers import questions, render
@@ -237,13 +239,13 @@ class Asker:
         numbered = "a number chooses, " if approval.options else ""
         self._say(f"({numbered}{ANSWERING})")
         with self._stage.aside(keyboard):
-            typed = asyncio.create_task(keyboard.line("answer> "))
-            while not typed.done() and self._asked and self._asked.approval is approval:
-                await asyncio.wait({typed}, timeout=KEY_SECONDS)
-            typed.cancel()
+            typing = asyncio.create_task(_typed(approval, keyboard))
+            while not typing.done() and self._asked and self._asked.approval is approval:
+                await asyncio.wait({typing}, timeout=KEY_SECONDS)
+            typing.cancel()
         if not self._asked or self._asked.approval is not approval:
             return
-        answer = questions.chosen(approval, typed.result())
+        answer = questions.chosen(approval, typing.result())
         if not answer:
             await self._answer(approval, "s")
         elif answer in ("/no", "/stop"):
@@ -256,8 +258,8 @@ class Asker:
         if key == "d":
             self._say("(what it gave, for the model; an empty line says only that it was done)")
             with self._stage.aside(keyboard):
-                typed = (await keyboard.line("result> ")).strip()
-            await self._decide(approval, "respond", "Taken as done.", content=typed or DONE)
+                words = (await keyboard.line("result> ")).strip()
+            await self._decide(approval, "respond", "Taken as done.", content=words or DONE)
         elif key in UNKNOWN_ANSWERS:
             outcome, self.stopped, words = UNKNOWN_ANSWERS[key]
             await self._decide(approval, outcome, words, stop_turn=self.stopped)
@@ -294,6 +296,21 @@ class Asker:
 
     def _say(self, words: str) -> None:
         self._stage.say(Text(render.line(words, 2_000), "dim"))
+
+
+async def _typed(approval: ApprovalView, keyboard: Keyboard) -> str:
+    """What they type: a line, or one for each field of a form."""
+    fields = fields_of(approval.form or {})
+    if len(fields) < 2:
+        return await keyboard.line("answer> ")
+    answer: dict[str, Any] = {}
+    for name, field in fields.items():
+        text = await keyboard.line(f"{render.line(name, 60)}> ")
+        if text.strip() in ("/no", "/stop"):
+            return text
+        if text.strip():
+            answer[name] = typed(field, text)
+    return json.dumps(answer, ensure_ascii=False) if answer else ""
 
 
 def _heading(approval: ApprovalView, place: str) -> str:

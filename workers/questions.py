@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -13,6 +14,7 @@ from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.calls import Call
 from holdfast.content import plain, visible
 from holdfast.durations import told
+from holdfast.forms import described
 from holdfast.outcomes import Needs
 from holdfast.views import ApprovalView, approval_view
 from holdfast.workers.answers import numbered
@@ -27,9 +29,12 @@ QUESTION_LINES = 60
 ON_DEADLINE = {"deny": "denied", "allow": "let run"}
 _SHOWN = (
     "kind", "title", "command", "programs", "doubts", "reason", "diff", "path", "server", "urls", "question", "options",
-    "other", "offers", "edits", "needs",
+    "other", "form", "offers", "edits", "needs",
 )  # fmt: skip
 """What a view repeats of a confirmation, where that is not too long."""
+
+
+FIELDS_SHOWN = 50
 
 
 def how_to_decide(approval_id: str, kind: str | None) -> str:
@@ -84,6 +89,8 @@ def _asked(approval: ApprovalView, heading: str | None) -> list[RenderableType]:
     parts += [Text(f"  {number}. {line(option)}") for number, option in enumerate(approval.options, start=1)]
     if approval.options and not approval.other:
         parts.append(Text("  one of these", "dim"))
+    if approval.form is not None:
+        parts += [Text(f"  {line(row, 500)}") for row in islice(described(approval.form), FIELDS_SHOWN)]
     return parts
 
 

@@ -20,7 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.calls import Call
     from holdfast.content import CallError, TextPart, shorten
     from holdfast.turns import LiveOutput
-    from holdfast.verdicts import CallOutcome, Failed, Lost, Stopped
+    from holdfast.verdicts import UNFINISHED, CallOutcome, Failed, Lost, Stopped
 
 
 def outcome_of(error: ActivityError, call: Call) -> CallOutcome:
@@ -29,12 +29,14 @@ def outcome_of(error: ActivityError, call: Call) -> CallOutcome:
     if isinstance(cause, CancelledError):
         return Stopped(reason="The call was stopped")
     if isinstance(cause, TimeoutError):
-        tail = _last_output(cause)
+        tail = last_output(error)
         return Lost(
             message=_lost_message(call, tail),
             parts=(TextPart(text=tail),) if tail else (),
             repeatable=may_repeat(call),
         )
+    if isinstance(cause, ApplicationError) and cause.type == UNFINISHED:
+        return Lost(message=f"{_lost_message(call, '')} {reason_of(error)}", repeatable=may_repeat(call))
     kind = cause.type if isinstance(cause, ApplicationError) and cause.type else "tool_failed"
     return Failed(error=CallError(type=kind, message=reason_of(error)))
 
@@ -49,15 +51,18 @@ def begun_before(error: ActivityError) -> bool:
     return error.cause is not None and error.cause.__cause__ is not None
 
 
-def not_taken(call: Call, *, begun: bool) -> CallOutcome:
-    """No worker takes it up. When it had begun before, only whoever had it knows what became of it."""
+def not_taken(call: Call, *, begun: bool, tail: str = "") -> CallOutcome:
+    """No worker takes it up. When it had begun before, only whoever had it knows what became of it.
+
+    `tail` is the last that was heard of it.
+    """
     bound = call.bound
     if begun and not may_repeat(call):
         message = (
             f"The worker that ran {call.tool!r} was lost, and where the call lives nobody answers. It may have taken "
-            "effect, in whole or in part, or not at all."
+            f"effect, in whole or in part, or not at all.{_introduced(tail)}"
         )
-        return Lost(message=message)
+        return Lost(message=message, parts=(TextPart(text=tail),) if tail else ())
     queue = (bound.host or bound.tool.traits.task_queue) if bound else None
     message = f"No worker of task queue {queue!r}, where {call.tool!r} must run, took the call in time"
     return Failed(error=CallError(type="no_worker", message=message))
@@ -69,17 +74,21 @@ def reason_of(error: FailureError) -> str:
 
 
 def _lost_message(call: Call, tail: str) -> str:
-    output = " Its last output follows." if tail else ""
     if may_repeat(call):
-        return f"The worker that ran {call.tool!r} was lost, and so were those that repeated it.{output}"
+        return f"The worker that ran {call.tool!r} was lost, and so were those that repeated it.{_introduced(tail)}"
     return (
         f"The worker that ran {call.tool!r} was lost before it answered. The call may have taken effect, in whole or "
-        f"in part, or not at all; it was not run again. Find out before you repeat it.{output}"
+        f"in part, or not at all; it was not run again. Find out before you repeat it.{_introduced(tail)}"
     )
 
 
-def _last_output(error: TimeoutError) -> str:
-    details: Any = error.last_heartbeat_details
+def _introduced(tail: str) -> str:
+    return " Its last output follows." if tail else ""
+
+
+def last_output(error: ActivityError) -> str:
+    """What the last heartbeat of an attempt carried, this one's or an earlier one's."""
+    details: Any = error.cause.last_heartbeat_details if isinstance(error.cause, TimeoutError) else None
     try:
         return LiveOutput.model_validate(details[0]).tail if details else ""
     except ValidationError:

@@ -15,7 +15,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.approvals import Decision
+    from holdfast.approvals import Answer, Decision
     from holdfast.calls import Call
     from holdfast.content import shorten
     from holdfast.errors import DecisionRefused, Refused, RequestRefused
@@ -34,6 +34,7 @@ with workflow.unsafe.imports_passed_through():
         GrantAddress,
         ModeChange,
         ModeTaken,
+        Question,
         SubmitBatch,
         Submitted,
         check_batch,
@@ -110,6 +111,22 @@ class TurnMessages:
         """Only what there is can be revoked."""
         with _refusals_as_failures():
             self._state.check_revoke(body.grant)
+
+    @workflow.update(name="ask")
+    async def ask(self, body: Question) -> Answer:
+        """Ask a person what a tool at work asks; answers once they have, or once nobody will."""
+        with _refusals_as_failures():
+            revision = self._state.hold(body)
+        await workflow.wait_condition(lambda: self._state.answer(body.call, revision) is not None)
+        found = self._state.answer(body.call, revision)
+        assert found, "it was just there"
+        return found
+
+    @ask.validator
+    def validate_ask(self, body: Question) -> None:
+        """Only a call at work asks, and only where somebody is to be asked."""
+        with _refusals_as_failures():
+            self._state.check_question(body)
 
     # The rest are updates: their senders need the answer, and can repeat a lost one.
     @workflow.update(name="submit")

@@ -139,7 +139,8 @@ class TurnWorkflow(TurnMessages):
         if calls:
             self._state.change(begun(self._state.work, {call.id for call in calls}, workflow.now()))
         for call in calls:
-            self._spawn(self._execute(call))
+            if not (call.pause and call.pause.held):  # its tool waits where it runs, and hears the answer there
+                self._spawn(self._execute(call))
 
     def _stop_what_should(self) -> None:
         for call in self._state.work.calls:

@@ -19,6 +19,7 @@ from holdfast.activities.commands import OURS, Command, environment
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.commands import told_of
+from holdfast.activities.processes import to_the_end
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
 from holdfast.approvals import Confirmation
@@ -95,7 +96,7 @@ class Shell(Tool):
         return _Supervised(arguments, command, self._outputs, self._runs, sandbox)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Running(Invocation):
     _arguments: Shell.Parameters
     _command: Command
@@ -120,7 +121,7 @@ class _Running(Invocation):
         return await call_command(self._command, run, self._outputs)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Supervised(_Running):
     _runs: Runs
     _sandbox: Sandbox | None
@@ -131,6 +132,13 @@ class _Supervised(_Running):
 
     async def execute(self, run: Run) -> Result:
         return await call_supervised(self._command, run, self._outputs, self._runs, self._sandbox)
+
+    async def stop(self, run: Run) -> bool:
+        found = await self._runs.attach(run.effect_key)
+        if found is None:
+            return False
+        await to_the_end(found.stop())
+        return True
 
     async def forget(self, run: Run) -> None:
         await self._runs.forget(run.effect_key)

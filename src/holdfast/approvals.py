@@ -47,12 +47,24 @@ class Confirmation(Data):
     """Of a question: answers to choose from."""
     other: bool = True
     """Of a question: may the answer be something else than the options?"""
+    form: dict[str, JsonValue] | None = None
+    """Of a question: the fields that it asks for (`holdfast.forms`). The answer is a JSON object then."""
     edits: str | None = None
     """The argument whose text a person may change in an editor."""
     offers: tuple[Offer, ...] = ()
     """Standing answers that may be given, the narrowest first."""
     needs: Needs = Needs()
     deadline: Deadline | None = None
+
+
+class Answer(Data):
+    """What a person said to a tool that asked in the middle of its run."""
+
+    action: Literal["accept", "decline", "cancel"]
+    """`decline`: they would not say. `cancel`: nobody could be asked."""
+    text: str = ""
+    fields: dict[str, JsonValue] = Field(default_factory=dict)
+    """Of a form."""
 
 
 class Decision(Message):

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
-from holdfast.approvals import Decision
+from holdfast.approvals import Confirmation, Decision
 from holdfast.calls import Call, CallRequest, Editing, Status
 from holdfast.content import Response
 from holdfast.model import Data
-from holdfast.moves import expire, reconsider, stop, take_change, take_decision, take_outcome, take_verdict
+from holdfast.moves import expire, hold, reconsider, stop, take_change, take_decision, take_outcome, take_verdict
 from holdfast.tools import Effect
 from holdfast.verdicts import CallOutcome, Verdict
 
@@ -75,16 +75,17 @@ def startable(batch: Batch, limit: int = MAX_EXECUTING) -> tuple[Call, ...]:
     """Which scheduled calls may begin now, in order (S9, S10).
 
     A call may begin when nothing executes, or when it and everything executing is concurrency-safe. One that may not
-    begin yet and is not safe holds back the ones behind it.
+    begin yet and is not safe holds back the ones behind it. One that has asked is as if executing, and goes on at once
+    when it is answered.
     """
     if not batch.ready:
         return ()
-    executing = [call for call in batch.calls if call.status is Status.EXECUTING]
+    at_work = [call for call in batch.calls if not call.terminal and (call.pause or call.status is Status.EXECUTING)]
     taken: list[Call] = []
     for call in batch.calls:
-        if call.terminal or call.status is Status.EXECUTING:
+        if call.terminal or call.pause or call.status is Status.EXECUTING:
             continue
-        beside = [*executing, *taken]
+        beside = [*at_work, *taken]
         safe = _safe(call)
         if len(beside) >= limit:
             break
@@ -92,7 +93,7 @@ def startable(batch: Batch, limit: int = MAX_EXECUTING) -> tuple[Call, ...]:
             taken.append(call)
         elif not safe:
             break
-    return tuple(taken)
+    return (*(call for call in at_work if call.status is Status.SCHEDULED), *taken)
 
 
 def judged(batch: Batch, verdicts: Mapping[str, Verdict], now: datetime) -> Batch:
@@ -172,6 +173,11 @@ def begun(batch: Batch, call_ids: Collection[str], now: datetime) -> Batch:
     )
 
 
+def held(batch: Batch, call_id: str, question: Confirmation) -> Batch:
+    """With a call whose tool asks, and waits for the answer where it runs."""
+    return _one(batch, call_id, lambda call: hold(call, question))
+
+
 def moved(batch: Batch, call_id: str, host: str | None) -> Batch:
     """With a call that lives on another host now."""
 
@@ -182,14 +188,16 @@ def moved(batch: Batch, call_id: str, host: str | None) -> Batch:
 
 
 def ended(batch: Batch, call_id: str, outcome: CallOutcome, now: datetime, *, ask: bool = False) -> Batch:
-    """The batch after a tool's activity answered. Only a call that executes can end so.
+    """The batch after a tool's activity answered. Only a call at work can end so.
 
     `ask`: of what nobody knows, somebody is asked.
     """
 
     def end(call: Call) -> Call:
-        if call.id != call_id or call.status is not Status.EXECUTING:
+        if call.id != call_id or not call.at_work:
             return call
+        if call.status is Status.SCHEDULED:  # it was answered, and ended in the same moment
+            call = call.to(Status.EXECUTING)
         return take_outcome(call, outcome, now, ask=ask)
 
     return _each(batch, end)

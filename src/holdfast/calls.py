@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import AliasChoices, Field, JsonValue
 
 from holdfast.actors import Actor
-from holdfast.approvals import Confirmation, Decision
+from holdfast.approvals import Answer, Confirmation, Decision
 from holdfast.content import CallError, Response
 from holdfast.errors import InvalidTransition
 from holdfast.model import Data, Message
@@ -70,6 +70,17 @@ class Editing(Data):
     """When it no longer counts, should they never say that they are done."""
 
 
+class Pause(Data):
+    """A call that asked in the middle of its run, and where it goes on."""
+
+    held: bool = False
+    """Its tool waits for the answer where it runs; else it ended, and goes on from its state."""
+    state: JsonValue = None
+    times: int = 1
+    """How often it has asked."""
+    answer: Answer | None = None
+
+
 class Call(Data):
     """One call's whole record. `live_output` and `pid` are filled for viewers only, from heartbeats."""
 
@@ -83,7 +94,9 @@ class Call(Data):
     revision: int = 0
     """Counts the times a person was asked."""
     run: int = 1
-    """Raised when a person says that it is to run again, though it may have run: another effect than the first."""
+    """Raised when a person says that it is to run again, though it may have run, and with every answer that it goes on
+    with: another effect than the one before."""
+    pause: Pause | None = None
     decision: Decision | None = None
     approvals: tuple[Decision, ...] = ()
     """The decisions that let it proceed: as many as its rule needs."""
@@ -119,6 +132,17 @@ class Call(Data):
     def terminal(self) -> bool:
         """Has it ended?"""
         return self.status in TERMINAL
+
+    @property
+    def at_work(self) -> bool:
+        """Is its tool at work, or does it wait for an answer where it is?"""
+        held = self.pause is not None and self.pause.held
+        return self.status is Status.EXECUTING or (held and not self.terminal)
+
+    @property
+    def asking(self) -> bool:
+        """Does it wait for an answer in the middle of its run?"""
+        return self.status is Status.AWAITING_APPROVAL and self.pause is not None and self.pause.answer is None
 
     @property
     def error(self) -> CallError | None:

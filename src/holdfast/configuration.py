@@ -6,7 +6,6 @@ say besides is in `settings`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -32,10 +31,10 @@ from holdfast.setting_values import (
     Environment,
     Filled,
     Flag,
+    Header,
     Limit,
     Name,
     Place,
-    Variable,
     Word,
     destination,
     glob,
@@ -44,8 +43,10 @@ from holdfast.setting_values import (
     public_key,
     queue_name,
     reference,
+    referring,
     some,
     unique,
+    web_address,
 )
 from holdfast.tools import Effect
 
@@ -198,34 +199,81 @@ class ApproverSettings(Approver):
         return self
 
 
-class McpServerSettings(Message):
-    """An MCP server: a command to start, or a URL to reach."""
+class McpOauthSettings(Message):
+    """OAuth with a server, where `holdfast mcp login` needs to be told something, or is not needed."""
+
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    """A person logs in once, or the worker has credentials of its own."""
+    client_id: Filled | None = None
+    """As whom we are known there; registered at each login when left out."""
+    client_secret: Annotated[Filled, AfterValidator(referring)] | None = None
+    issuer: Annotated[str, AfterValidator(web_address)] | None = None
+    """The authorization server that knows this client: its secret goes nowhere else."""
+    scopes: tuple[Filled, ...] = ()
+    """What is asked for; else what the server says."""
+    redirect_port: Annotated[int, Field(strict=True, ge=0, le=65_535)] = 0
+    """Where a login is answered, on this machine; 0 is any that is free."""
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> McpOauthSettings:
+        if self.grant == "client_credentials" and not (self.client_id and self.client_secret):
+            raise ValueError('has `grant = "client_credentials"`, and needs `client_id` and `client_secret` for it')
+        if self.client_secret and not (self.client_id and self.issuer):
+            raise ValueError(
+                "has a `client_secret`, and needs `client_id` and `issuer`: whose it is, and who may see it"
+            )
+        return self
+
+
+class McpServerSettings(_BesideTheFile):
+    """An MCP server: a command to start, or a URL to reach. One with neither adds to a server of `files`."""
 
     command: Filled | None = None
     args: tuple[Word, ...] = ()
-    env: Mapping[Variable, Word] = Field(default_factory=dict)
-    url: str | None = None
-
-    @field_validator("url")
-    @classmethod
-    def _is_web_address(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"https?://[^\s/?#]+\S*", value):
-            raise ValueError("must begin with http:// or https:// and name a host")
-        return value
+    env: Environment = Field(default_factory=dict)
+    cwd: Place | None = None
+    """Where the command runs; in the file's folder when left out."""
+    url: Annotated[str, AfterValidator(web_address)] | None = None
+    headers: Mapping[Header, Word] = Field(default_factory=dict)
+    oauth: McpOauthSettings | None = None
+    include: Annotated[tuple[Annotated[Filled, AfterValidator(glob)], ...], AfterValidator(some)] = ("*",)
+    exclude: tuple[Annotated[Filled, AfterValidator(glob)], ...] = ()
+    trust: Flag = False
+    """Is what it says of its tools' effects true?"""
+    effects: Mapping[Filled, Effect] = Field(default_factory=dict)
+    """Of its tools, by the names that the server has for them, whatever it says itself."""
+    timeout_seconds: Limit = 300
+    """Of one call."""
+    start_seconds: Annotated[float, Field(strict=True, ge=1, le=300)] = 30
+    """Until it is connected and has listed its tools."""
 
     @model_validator(mode="after")
-    def _one_way(self) -> McpServerSettings:
-        if (self.command is None) == (self.url is None):
+    def _one_way(self, info: ValidationInfo) -> McpServerSettings:
+        named = bool(info.context and info.context["names"].get("mcp.files"))
+        ways = (self.command is not None) + (self.url is not None)
+        if ways > 1 or (ways == 0 and not named):
             raise ValueError("needs `command` or `url`, and not both")
-        if self.url and (self.args or self.env):
-            raise ValueError("has a `url`: `args` and `env` are for a `command`")
+        if self.url and (self.args or self.env or self.cwd):
+            raise ValueError("has a `url`: `args`, `env` and `cwd` are for a `command`")
+        if self.command and (self.headers or self.oauth):
+            raise ValueError("has a `command`: `headers` and `oauth` are for a `url`")
+        if self.oauth and any(name.lower() == "authorization" for name in self.headers):
+            raise ValueError("has an Authorization header and `oauth`, which are two ways: leave one out")
         return self
 
 
 class McpSettings(Message):
-    """MCP servers by name."""
+    """MCP servers by name: those of files that other programs read too, and our own."""
 
+    files: tuple[Place, ...] = ()
     servers: Mapping[Name, McpServerSettings] = Field(default_factory=dict)
+
+    @field_validator("files")
+    @classmethod
+    def _are_known(cls, value: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
+        if info.context and value:
+            info.context["names"]["mcp.files"] = {"named"}
+        return value
 
 
 class GatewaySettings(Message):

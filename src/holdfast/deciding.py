@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
-from holdfast.approvals import ApprovalId, Confirmation, Decision
+from holdfast.approvals import Answer, ApprovalId, Confirmation, Decision
 from holdfast.approvers import Approver
 from holdfast.batches import (
     Batch,
@@ -14,6 +14,7 @@ from holdfast.batches import (
     edited,
     ended,
     expired,
+    held,
     judged,
     moved,
     moved_on,
@@ -28,7 +29,7 @@ from holdfast.grants import Grant, Grants
 from holdfast.modes import Mode
 from holdfast.queueing import Queueing
 from holdfast.tools import Effect
-from holdfast.turns import Acknowledged, CallToJudge, EditingNotice, TurnInput, ValidateInput, ValidateResult
+from holdfast.turns import Acknowledged, CallToJudge, EditingNotice, Question, TurnInput, ValidateInput, ValidateResult
 from holdfast.verdicts import CallOutcome, Deny, Failed, Finished, Reconsider, Verdict
 
 
@@ -155,6 +156,29 @@ class Deciding(Queueing):
         self.change(ended(self.work, call_id, outcome, self._clock(), ask=ask))
         self._obey({call_id: outcome.verdict if isinstance(outcome, Reconsider) else outcome})
 
+    def check_question(self, question: Question) -> None:
+        """RequestRefused for what no tool at work could ask."""
+        call = self.active.get(question.call) if self.active else None
+        if call is None or not call.at_work or call.run != question.run or call.stopping:
+            raise RequestRefused("not_executing", f"call {question.call!r} is not at work, and asks nothing")
+        if not self.input.interactive:
+            raise RequestRefused("not_interactive", "nobody is there to be asked in this turn")
+
+    def hold(self, question: Question) -> int:
+        """Ask what a tool at work asks; which revision of its call that is."""
+        self.check_question(question)
+        self.change(held(self.work, question.call, question.question))
+        call = self.work.get(question.call)
+        assert call, "it was just there"
+        return call.revision
+
+    def answer(self, call_id: str, revision: int) -> Answer | None:
+        """What was answered to that; `cancel` when nobody will any more."""
+        call = self.active.get(call_id) if self.active else None
+        if call is None or call.terminal or call.revision != revision or call.pause is None:
+            return Answer(action="cancel")
+        return call.pause.answer
+
     def move(self, call_id: str, host: str | None) -> Call:
         """A running call that nobody has begun, bound to another host."""
         self.change(moved(self.work, call_id, host))
@@ -264,7 +288,9 @@ def _unjudged(batch: Batch | None) -> bool:
 
 
 def _settled(call: Call) -> bool:
-    """Has it the word of people, or may have run and is for people alone?"""
+    """Has it the word of people, or has it begun and is for people alone?"""
+    if call.pause:
+        return True
     if call.status is Status.SCHEDULED:
         return bool(call.approvals or call.expired)
     return call.confirmation is not None and call.confirmation.kind == "outcome_unknown"

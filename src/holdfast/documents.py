@@ -192,7 +192,7 @@ def _words(item: ErrorDetails, path: Steps, model: type[BaseModel]) -> str:
     if kind in ("greater_than_equal", "less_than_equal"):
         bound = f"at least {bounds['ge']:,.0f}" if "ge" in bounds else f"at most {bounds['le']:,.0f}"
         return f"{name} must be {bound}, not {_shown(value)}"
-    if kind == "enum":
+    if kind in ("enum", "literal_error"):
         return f"{name} must be {bounds['expected']}, not {_shown(value)}"
     return f"{name} {_harmless(item['msg'].removeprefix('Value error, '), 300)}"
 

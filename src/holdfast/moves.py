@@ -10,14 +10,16 @@ from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
 from holdfast.actors import Actor
-from holdfast.approvals import Confirmation, Decision
-from holdfast.calls import Call, Status
+from holdfast.approvals import Answer, Confirmation, Decision
+from holdfast.calls import Call, Pause, Status
 from holdfast.content import CallError, Part, Response, TextPart
 from holdfast.differing import told_changes
+from holdfast.forms import answer_of
 from holdfast.outcomes import Needs, Outcome
 from holdfast.verdicts import (
     Allow,
     Ask,
+    Asks,
     CallOutcome,
     Deny,
     Failed,
@@ -30,6 +32,8 @@ from holdfast.verdicts import (
 )
 
 UNKNOWN: Final = "outcome_unknown"
+QUESTIONS_LIMIT = 100
+"""How often a call may ask."""
 RUNTIME = Actor(kind="runtime", name="deadline")
 
 
@@ -72,6 +76,8 @@ def take_decision(call: Call, decision: Decision, now: datetime) -> Call:
     who = decision.by or "somebody"
     call = call.model_copy(update={"decision": decision, "actor": Actor(kind="person", name=who), "editing": None})
     unknown = call.confirmation is not None and call.confirmation.kind == UNKNOWN
+    if call.asking:
+        return _go_on(call, decision)
     match decision.outcome:
         case Outcome.CANCEL if unknown:
             note = f": {decision.note}" if decision.note else ""
@@ -146,6 +152,10 @@ def take_outcome(call: Call, outcome: CallOutcome, now: datetime, *, ask: bool =
             return cancel(call, "cancelled", call.stopping, now, outcome.parts)
         case Failed():
             return end(call, Status.ERROR, now, parts=outcome.parts, error=outcome.error)
+        case Asks() if call.stopping:
+            return cancel(call, "cancelled", call.stopping, now)
+        case Asks():
+            return _pause(call, outcome, now)
         case Lost() if call.stopping:
             reason = f"{call.stopping}; its worker was lost before it answered, so it may have taken effect"
             return cancel(call, "cancelled", reason, now, outcome.parts)
@@ -169,7 +179,7 @@ def stop(call: Call, reason: str, now: datetime) -> Call:
     """After a stop: what has not begun is cancelled at once; what runs is marked, and ends by itself."""
     if call.terminal:
         return call
-    if call.status is Status.EXECUTING:
+    if call.at_work:
         return call if call.stopping else call.model_copy(update={"stopping": reason})
     return cancel(call, "cancelled", reason, now)
 
@@ -196,7 +206,7 @@ def end(
             "note": _told(call),
         }
     )
-    return call.to(status, ended_at=now, response=response, stopping=None, changing=None, editing=None)
+    return call.to(status, ended_at=now, response=response, stopping=None, changing=None, editing=None, pause=None)
 
 
 def cancel(call: Call, kind: str, reason: str, now: datetime, parts: tuple[Part, ...] = ()) -> Call:
@@ -219,6 +229,7 @@ def _ask(call: Call, verdict: Ask, now: datetime) -> Call:
     fresh: dict[str, Any] = {"decision": None, "approvals": (), "grant": None, "actor": None, "shown": None}
     return call.to(
         Status.AWAITING_APPROVAL,
+        pause=None,
         confirmation=verdict.confirmation,
         revision=call.revision + 1,
         deadline_at=now + timedelta(seconds=deadline.seconds) if deadline else None,
@@ -244,11 +255,51 @@ def _ask_unknown(call: Call, outcome: Lost) -> Call:
         confirmation=asked,
         revision=call.revision + 1,
         problem=outcome.message,
+        pause=None,
         deadline_at=None,
         warned=False,
         expired=False,
         **fresh,
     )
+
+
+def _pause(call: Call, outcome: Asks, now: datetime) -> Call:
+    """Ask what the tool asks. What people said of the call itself stays: it goes on by that."""
+    times = call.pause.times + 1 if call.pause else 1
+    if times > QUESTIONS_LIMIT:
+        error = CallError(type="asks_too_much", message=f"The tool asked {times} questions in one call; it was ended")
+        return end(call, Status.ERROR, now, error=error)
+    return _asking(call, outcome.question, Pause(state=outcome.state, times=times))
+
+
+def hold(call: Call, question: Confirmation) -> Call:
+    """Its tool asks, and waits where it runs. A later attempt may ask again: then that counts."""
+    times = call.pause.times + 1 if call.pause else 1
+    return _asking(call, question, Pause(held=True, times=times))
+
+
+def _asking(call: Call, question: Confirmation, pause: Pause) -> Call:
+    return call.to(
+        Status.AWAITING_APPROVAL,
+        confirmation=question,
+        revision=call.revision + 1,
+        pause=pause,
+        deadline_at=None,
+        warned=False,
+    )
+
+
+def _go_on(call: Call, decision: Decision) -> Call:
+    """With what a person answered: the tool hears it, also that they would not say."""
+    assert call.pause, "only a call that asked is answered"
+    assert call.confirmation, "it asked something"
+    form, text = call.confirmation.form, decision.content or ""
+    if decision.outcome is Outcome.CANCEL:
+        answer = Answer(action="decline", text=decision.note or "")
+    else:
+        answer = Answer(action="accept", text=text, fields=answer_of(form, text) if form is not None else {})
+    pause = call.pause.model_copy(update={"answer": answer})
+    return call.to(Status.SCHEDULED, pause=pause, run=call.run if pause.held else call.run + 1)
 
 
 def _actor(verdict: Allow | Ask | Deny) -> Actor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -27,12 +26,15 @@ from holdfast.activities.hooks.loading import load_hooks
 from holdfast.activities.ledger.opening import open_ledger
 from holdfast.activities.ledger.protocol import Ledger
 from holdfast.activities.live import LiveRuns
+from holdfast.activities.mcp.authorizing import Authorizing
+from holdfast.activities.mcp.servers import Servers
 from holdfast.activities.model import ModelActivities
 from holdfast.activities.once import Once
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy, sources_of
 from holdfast.activities.policy.saved import SavedGrants
+from holdfast.activities.questions import Questions
 from holdfast.activities.running import beating
 from holdfast.activities.supervision.launching import unsupported
 from holdfast.activities.supervision.opening import open_runs, open_sandbox
@@ -42,7 +44,7 @@ from holdfast.conversion import data_converter
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.hosts import Host, HostOptions, host_queue, process_queue
 from holdfast.settings import Settings
-from holdfast.tools import Tool, ToolFailure
+from holdfast.tools import Tool
 from holdfast.workflows.turn import TurnWorkflow
 
 _LOGGER = logging.getLogger(__name__)
@@ -84,7 +86,13 @@ class HoldfastPlugin(SimplePlugin):
     @cached_property
     def registry(self) -> Registry:
         """The tools of this process. Loading them may run commands and other people's code, so only workers do it."""
-        return load_registry(self.settings, self.outputs, self._given)
+        return load_registry(self.settings, self.outputs, self._given, self.servers)
+
+    @cached_property
+    def servers(self) -> Servers:
+        """The MCP servers of this process. They are connected while a worker runs."""
+        folder = self.settings.data / "mcp"
+        return Servers(self.settings.mcp, folder, authorize=Authorizing(self.settings.mcp_logins))
 
     @cached_property
     def policy(self) -> Policy:
@@ -128,8 +136,8 @@ class HoldfastPlugin(SimplePlugin):
             host=self.host_queue,
             keeps_once=not self.ledger.shared,
         )
-        once = Once(self.ledger, socket.gethostname(), beating)
-        tools = ToolActivities(gate, self.outputs, self._live, once)
+        once = Once(self.ledger, beating)
+        tools = ToolActivities(gate, self.outputs, self._live, once, Questions(client))
         self._execute = tools.execute
         return [tools.validate, tools.execute, ModelActivities(client).step]
 
@@ -140,7 +148,7 @@ class HoldfastPlugin(SimplePlugin):
             self.host_queue, self._execute, self.settings.limits.concurrent_calls, HEARTBEAT_THROTTLE, HOST_GRACE
         )
         await self._ready_for_commands()
-        async with self._host.used_by(worker.client, options):
+        async with self.servers.used(), self._host.used_by(worker.client, options):
             sweeping = asyncio.create_task(self._sweep())
             try:
                 await super().run_worker(worker, next)
@@ -149,11 +157,10 @@ class HoldfastPlugin(SimplePlugin):
 
     async def _ready_for_commands(self) -> None:
         """BadInput when they are to run in a sandbox that cannot be had. What threatens them is said."""
-        if sandbox := open_sandbox(self.settings):
-            try:
-                await sandbox.require()
-            except ToolFailure as failure:
-                raise BadInput(f"tools.shell.sandbox = {self.settings.tools.shell.sandbox!r}: {failure}") from None
+        sandbox = open_sandbox(self.settings)
+        if sandbox and (why := await sandbox.missing()):
+            kind = self.settings.tools.shell.sandbox
+            raise BadInput(f"commands are to run in a sandbox (tools.shell.sandbox = {kind!r}), but {why}")
         runs = open_runs(self.settings)
         placement = await runs.placement() if runs else Placement(worry=f"{unsupported()}")
         if placement.worry:

@@ -22,6 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _OURS = ("TEMPORAL_", "HOLDFAST_")
 _QUEUE_LIMIT = 1_000
 """Temporal's own."""
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -76,6 +77,12 @@ def public_key(text: str) -> str:
 def _variable(text: str) -> str:
     if not _VARIABLE.fullmatch(text):
         raise ValueError("is not the name of an environment variable: letters, digits and `_`, no digit first")
+    return text
+
+
+def _header(text: str) -> str:
+    if not _HEADER.fullmatch(text):
+        raise ValueError("is not the name of a header")
     return text
 
 
@@ -138,6 +145,20 @@ def host_name(text: str) -> str:
     return text
 
 
+def web_address(text: str) -> str:
+    """An address of HTTP, or a reference to one."""
+    if not re.fullmatch(r"(https?://[^\s/?#]|\$\{)\S*", text):
+        raise ValueError("must begin with http:// or https:// and name a host")
+    return text
+
+
+def referring(text: str) -> str:
+    """What is secret: it is referred to, and never in the file itself."""
+    if not re.fullmatch(r"\$\{[^}]+\}", text):
+        raise ValueError("is secret, and must be a reference to the environment, as in ${NAME}")
+    return text
+
+
 def glob(text: str) -> str:
     """A pattern for names of tools."""
     from holdfast.activities.policy.globs import Glob  # only here, as above
@@ -151,6 +172,7 @@ Word = Annotated[str, AfterValidator(_written)]
 Filled = Annotated[Word, AfterValidator(_filled)]
 Name = Annotated[str, AfterValidator(_name)]
 Variable = Annotated[str, AfterValidator(_variable)]
+Header = Annotated[str, AfterValidator(_header)]
 Command = Annotated[tuple[Word, ...], BeforeValidator(_words), AfterValidator(_program)]
 Environment = Mapping[Annotated[Variable, AfterValidator(_not_ours)], Word]
 Place = Annotated[Path, BeforeValidator(_place)]

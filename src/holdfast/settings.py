@@ -122,6 +122,11 @@ class Settings:
         return self.data / "temporal.db"
 
     @property
+    def mcp_logins(self) -> Path:
+        """Logins at MCP servers."""
+        return self.data / "mcp" / "tokens"
+
+    @property
     def tokens_file(self) -> Path:
         """Who may use the HTTP endpoint."""
         return self.data / "tokens.json"

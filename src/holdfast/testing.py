@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from holdfast.approvals import Confirmation
+from holdfast.approvals import Answer, Confirmation
 from holdfast.calls import CallRequest
 from holdfast.client import Holdfast, Turn
 from holdfast.content import Result
@@ -37,6 +37,15 @@ class FakeRun:
         self.call_id = key.rpartition("/")[2]
         self.output = ""
         self.pid: int | None = None
+        self.state: JsonValue = None
+        self.answer: Answer | None = None
+        self.asked: list[Confirmation] = []
+        """What the tool asked. `answer` is what it is answered."""
+
+    async def ask(self, question: Confirmation) -> Answer:
+        """Keep the question."""
+        self.asked.append(question)
+        return self.answer or Answer(action="cancel")
 
     def write(self, text: str) -> None:
         """Keep the live output."""
@@ -66,14 +75,17 @@ class FakeTool(Tool):
         description: str = "A tool for tests.",
         timeout_seconds: float = 600,
         heartbeat_seconds: float = 10,
+        questions: bool = False,
     ) -> None:
+        """`asks` before it runs; `questions` in the middle of it."""
         self.name = name
         self.description = description
         self.effect = effect
         self.timeout_seconds = timeout_seconds
         self.heartbeat_seconds = heartbeat_seconds
         self.body = body
-        self.asks = asks
+        self.asks = questions
+        self.confirms = asks
         self.safe = safe
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
@@ -93,7 +105,7 @@ class _Fake(Invocation):
         return self._tool.safe
 
     async def should_confirm(self) -> Confirmation | None:
-        return Confirmation(kind="info", title=self.describe()) if self._tool.asks else None
+        return Confirmation(kind="info", title=self.describe()) if self._tool.confirms else None
 
     async def execute(self, run: Run) -> Result:
         made = await self._tool.body(self._arguments, run)

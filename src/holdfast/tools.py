@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from holdfast.approvals import Confirmation, canonical_digest
+from holdfast.approvals import Answer, Confirmation, canonical_digest
 from holdfast.content import Part, Result
 from holdfast.model import Data
 
@@ -65,6 +65,8 @@ class Traits(Data):
     """Where its calls must run; on any worker of the turn when left out."""
     on_host: bool = False
     """Its calls live on the host that validated them: they run there, and are found there again."""
+    asks: bool = False
+    """It may ask a person in the middle of its run."""
     open_world: bool = False
     """It speaks with the world outside: what it gives back is not to be trusted, and what it is given leaves."""
 
@@ -84,11 +86,14 @@ class Declaration(Data):
     server: str | None = None
     display_name: str | None = None
     traits: Traits = Traits()
+    origin: str | None = None
+    """Of a server's tool: a digest over all that the server says of it."""
 
     @property
     def digest(self) -> str:
         """Changes whenever the definition does, and not when this class learns a new field."""
-        return canonical_digest(self.model_dump(mode="json", include=_DEFINITION))
+        said = self.model_dump(mode="json", include=_DEFINITION)
+        return canonical_digest(said if self.origin is None else {**said, "origin": self.origin})
 
     def ref(self) -> ToolRef:
         """What a call remembers of its tool."""
@@ -144,6 +149,21 @@ class Run(Protocol):
     def workspace(self) -> Path:
         """The folder this worker's tools work in."""
 
+    @property
+    def state(self) -> JsonValue:
+        """What an earlier run left with `NeedsAnswer`, to go on from; None for the first."""
+
+    @property
+    def answer(self) -> Answer | None:
+        """What a person answered to that."""
+
+    async def ask(self, question: Confirmation) -> Answer:
+        """Ask a person, and wait: the tool's clock stands still. For tools that declare `asks`.
+
+        When this process dies meanwhile the question dies with it. A tool that can go on from a state of its own raises
+        `NeedsAnswer` instead.
+        """
+
     def write(self, text: str) -> None:
         """Add to the live output. Cheap; viewers see the tail of it within a second."""
 
@@ -169,6 +189,18 @@ class OutcomeUnknown(Exception):
     def __init__(self, message: str, parts: tuple[Part, ...] = ()) -> None:
         super().__init__(message)
         self.parts = parts
+
+
+class NeedsAnswer(Exception):
+    """Raise in `execute` when a person has to answer before the tool goes on, from `state`, in another `execute`.
+
+    The wait outlives every process. What the tool has done until then is not repeated: it is in the state.
+    """
+
+    def __init__(self, question: Confirmation, state: JsonValue = None) -> None:
+        super().__init__(question.question or question.title)
+        self.question = question
+        self.state = state
 
 
 class Strict(BaseModel):
@@ -209,9 +241,17 @@ class Invocation(ABC):
         """After a crash: did an earlier attempt take effect? Its result, True or False; None when that is not known."""
         return None
 
+    async def stop(self, run: Run) -> bool:
+        """Stop what an earlier attempt began and what goes on by itself, and begin nothing. Was there anything?"""
+        return False
+
     async def forget(self, run: Run) -> None:
         """Its end is recorded: what was kept to find it again is not needed any more."""
         return
+
+    def changed(self) -> str | None:
+        """How its tool is not what was approved before, in a sentence: then a person looks, whatever a rule says."""
+        return None
 
     async def should_confirm(self) -> Confirmation | None:
         """What a person is to be asked before this runs; None when it may simply run."""
@@ -239,6 +279,7 @@ class Tool(ABC):
     markdown: bool = False
     task_queue: str | None = None
     on_host: bool = False
+    asks: bool = False
     open_world: bool = False
     edits: str | None = None
     """The argument whose text a person may change in an editor before the call runs."""
@@ -264,6 +305,7 @@ class Tool(ABC):
                 markdown=self.markdown,
                 task_queue=self.task_queue,
                 on_host=self.on_host,
+                asks=self.asks,
                 open_world=self.open_world,
             ),
         )

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, field_validator
 
-from holdfast.approvals import Decision
+from holdfast.approvals import Confirmation, Decision
 from holdfast.approvers import Approver
 from holdfast.batches import Batch
-from holdfast.calls import CallRequest
+from holdfast.calls import CallRequest, Pause
 from holdfast.content import Response
 from holdfast.errors import RequestRefused
 from holdfast.grants import Grant
@@ -31,6 +31,8 @@ MAX_WAITING = 5_000
 """Calls waiting in one turn."""
 MAX_BYTES = 64_000_000
 """Of one input or submission, as JSON."""
+QUESTION_LIMIT = 50_000
+"""Characters of what a tool asks in the middle of its run, with its form."""
 
 
 class ModelReply(Message):
@@ -239,7 +241,11 @@ class ExecuteInput(Data):
     call_id: str
     bound: Bound
     run: int = 1
-    """Raised when a person says that it is to run again, though it may have run."""
+    """Raised when a person says that it is to run again, though it may have run, and with every answer."""
+    pause: Pause | None = None
+    """Where it goes on, and with which answer, when it has asked in the middle of its run."""
+    stop: bool = False
+    """Do not begin it: stop what an earlier attempt left at work, and say what became of it."""
     decision: Decision | None = None
     seen: dict[str, str] = Field(default_factory=dict)
     """Of the files the call would change: their digests as the turn last read or wrote them."""
@@ -257,6 +263,21 @@ class ExecuteInput(Data):
     """Its deadline passed, and the default was to let it run."""
     tainted: bool = False
     requester: str | None = None
+
+
+class Question(Message):
+    """What a running tool asks a person: the body of the `ask` update, which only the call's own activity sends."""
+
+    call: str = Field(max_length=200)
+    run: int = 1
+    question: Confirmation
+
+    @field_validator("question")
+    @classmethod
+    def _is_one(cls, value: Confirmation) -> Confirmation:
+        if value.kind != "question" or len(value.model_dump_json()) > QUESTION_LIMIT:
+            raise ValueError(f"must be of kind `question`, and under {QUESTION_LIMIT:,} characters")
+        return value
 
 
 class ModelStepInput(Data):

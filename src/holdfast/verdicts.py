@@ -16,6 +16,9 @@ from holdfast.content import CallError, Part, Result, Text
 from holdfast.model import Data
 from holdfast.tools import ToolRef
 
+UNFINISHED = "unfinished"
+"""The type of an attempt's error that says nothing of what became of its call."""
+
 
 class Bound(Data):
     """A tool bound to validated arguments: what every verdict on a runnable call carries."""
@@ -130,4 +133,13 @@ class Reconsider(Data):
     verdict: Verdict
 
 
-CallOutcome = Annotated[Finished | Failed | Stopped | Lost | Reconsider, Field(discriminator="kind")]
+class Asks(Data):
+    """The tool ended in the middle of its work, and goes on from its state when a person has answered."""
+
+    kind: Literal["asks"] = "asks"
+    question: Confirmation
+    state: JsonValue = None
+    """What the tool goes on from, on any worker."""
+
+
+CallOutcome = Annotated[Finished | Failed | Stopped | Lost | Reconsider | Asks, Field(discriminator="kind")]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from holdfast.actors import ActorKind
 from holdfast.approvals import ApprovalId, Confirmation
@@ -58,6 +58,8 @@ class ApprovalView(Data):
     question: str | None = None
     options: tuple[str, ...] = ()
     other: bool = True
+    form: dict[str, JsonValue] | None = None
+    """The fields that a question asks for, as a JSON schema."""
     arguments: str = ""
     others: str = ""
     """The arguments that nothing else here tells, as JSON."""
@@ -179,6 +181,7 @@ def approval_view(
         question=_prose(shown.question, detail),
         options=tuple(_line(option, 200) for option in shown.options[:20]),
         other=shown.other,
+        form=shown.form if detail > BRIEF_LIMIT else None,
         arguments=arguments,
         others=others,
         cut=(cut and not shown.told) or others_cut or _any_longer(detail, shown.command, shown.diff, shown.question),

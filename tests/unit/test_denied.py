@@ -143,7 +143,7 @@ async def _try(
     with_grant = (await gate.judge(request, of)).verdict
     if isinstance(plain, Deny):
         assert isinstance(with_grant, Deny), "a grant lifted a denial"
-    once = Once(SqliteLedger(folder / "ledger.db"), "host")
+    once = Once(SqliteLedger(folder / "ledger.db"))
     activities = ToolActivities(gate, outputs, LiveRuns("host"), once)
     environment = ActivityEnvironment()
     environment.info = replace(environment.info, workflow_id=TURN, workflow_type=WORKFLOW)

@@ -182,6 +182,7 @@ def test_options_are_the_traits_of_the_tool() -> None:
         markdown=True,
         task_queue="gpu",
         on_host=True,
+        asks=True,
         open_world=True,
         timeout_seconds=5,
         heartbeat_seconds=2,
@@ -199,6 +200,7 @@ def test_options_are_the_traits_of_the_tool() -> None:
         "markdown": True,
         "task_queue": "gpu",
         "on_host": True,
+        "asks": True,
         "open_world": True,
     }
     assert (named.timeout_seconds, named.heartbeat_seconds) == (5, 2)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.ledger.entries import EffectKey
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.activities.live import LiveRun
 from holdfast.activities.once import Once, outcome_of
+from holdfast.activities.supervision.trees import born
 from holdfast.content import CallError, Result
 from holdfast.tools import Invocation, Run
 from holdfast.verdicts import CallOutcome, Failed, Finished, Lost, Stopped
@@ -47,16 +51,20 @@ class Tried:
 
     def __init__(self, ledger: SqliteLedger, outcome: CallOutcome | None = None) -> None:
         self.times = 0
-        self.once = Once(ledger, "here")
+        self.once = Once(ledger)
         self.outcome = outcome or Finished(result=Result.of("done"))
 
     async def work(self) -> CallOutcome:
         self.times += 1
         return self.outcome
 
-    async def __call__(self, call: Call | None = None, *, key: EffectKey = KEY, known_here: bool = True) -> CallOutcome:
+    async def __call__(
+        self, call: Call | None = None, *, key: EffectKey = KEY, known_here: bool = True, first: bool = True
+    ) -> CallOutcome:
         run = LiveRun("turn", "b1c1", workspace=Path())
-        return await self.once.run(key, call or Call(), run, _nothing, self.work, tool="tool", known_here=known_here)
+        return await self.once.run(
+            key, call or Call(), run, _nothing, self.work, tool="tool", known_here=known_here, first=first
+        )
 
 
 @pytest.fixture
@@ -146,3 +154,41 @@ async def test_S31_what_nobody_knows_is_not_recorded_as_known(ledger: SqliteLedg
     tried = Tried(ledger, Lost(message="gone"))
     await tried()
     assert outcome_of(await tried.once.find(KEY)) is None
+
+
+async def test_S31_what_another_living_process_has_begun_is_left_to_it(ledger: SqliteLedger) -> None:
+    """It may be at it still, whatever a tool finds out: a later attempt asks again."""
+    other = await asyncio.create_subprocess_exec("sleep", "60")
+    await ledger.intend(KEY, host=f"{socket.gethostname()} (process {other.pid}.{born(other.pid)})", tool="tool")
+    tried = Tried(ledger)
+    for call in (Call(), Call(verified=False)):
+        with pytest.raises(ApplicationError, match="another worker"):
+            await tried(call)
+    assert (await tried(Call(resumable=True))).kind == "finished"
+    other.kill()
+    await other.wait()
+    assert tried.times == 1
+
+
+async def test_S31_what_a_dead_process_has_begun_is_for_the_tool_or_a_person_to_tell(ledger: SqliteLedger) -> None:
+    other = await asyncio.create_subprocess_exec("sleep", "60")
+    holder = f"{socket.gethostname()} (process {other.pid}.{born(other.pid)})"
+    other.kill()
+    await other.wait()
+    await ledger.intend(KEY, host=holder, tool="tool")
+    tried = Tried(ledger)
+    outcome = await tried()
+    assert isinstance(outcome, Lost)
+    assert f"on {socket.gethostname()}, and" in outcome.message
+    assert (await tried(Call(verified=False))).kind == "finished"
+
+
+async def test_S31_a_ledger_that_cannot_be_read_says_nothing_of_an_earlier_attempt(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    file.write_text("this is no database" * 1_000)
+    broken = SqliteLedger(file)
+    tried = Tried(broken)
+    with pytest.raises(ApplicationError, match="cannot be read"):
+        await tried(first=False)
+    await broken.close()
+    assert tried.times == 0

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.actors import Actor
-from holdfast.approvals import Confirmation, Decision
+from holdfast.approvals import Answer, Confirmation, Decision
 from holdfast.batches import Batch, begun, ended, judged, startable
 from holdfast.calls import Call, CallRequest
 from holdfast.content import CallError, Result, TextPart
@@ -26,10 +26,11 @@ from holdfast.modes import Mode
 from holdfast.outcomes import Deadline, Needs, Offer, Outcome, Scope
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
-from holdfast.turns import EditingNotice, TurnInput, ValidateResult
+from holdfast.turns import EditingNotice, Question, TurnInput, ValidateResult
 from holdfast.verdicts import (
     Allow,
     Ask,
+    Asks,
     Bound,
     CallOutcome,
     Deny,
@@ -114,12 +115,13 @@ EVERY_OUTCOME: list[CallOutcome] = [
     Stopped(reason="by itself", parts=HALF),
     Lost(message="Gone", parts=HALF),
     Lost(message="Gone", repeatable=True),
+    Asks(question=Confirmation(kind="question", title="Which?", question="Which?"), state={"step": 1}),
     *(Reconsider(verdict=verdict) for verdict in EVERY_VERDICT),
 ]
 DENIED = Deny(rule="denies", message="No")
 VERDICTS = st.sampled_from(EVERY_VERDICT)
 OUTCOMES = st.sampled_from(EVERY_OUTCOME)
-ENDINGS = st.sampled_from([outcome for outcome in EVERY_OUTCOME if outcome.kind != "reconsider"])
+ENDINGS = st.sampled_from([outcome for outcome in EVERY_OUTCOME if outcome.kind not in ("reconsider", "asks")])
 PLACES = st.integers(0, 4)
 LUCK = st.sampled_from([False, False, False, True])
 """What stops everything happens seldom, so that something is left to stop."""
@@ -140,6 +142,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 def is_safe(call: Call) -> bool:
     return call.bound is not None and call.bound.concurrency_safe
+
+
+def wants_others(verdict: Verdict) -> bool:
+    """Is one person's word not enough?"""
+    return isinstance(verdict, Ask) and verdict.confirmation.needs != Needs()
 
 
 class TurnMachine(RuleBasedStateMachine):
@@ -271,7 +278,7 @@ class TurnMachine(RuleBasedStateMachine):
         assert after.changing is None
         if verdict.kind in ("deny", "reject"):
             assert (after.status, after.revision, bool(after.problem)) == (call.status, call.revision, True)
-        elif call.changing.outcome is Outcome.PROCEED_ONCE:
+        elif call.changing.outcome is Outcome.PROCEED_ONCE and not wants_others(verdict):
             assert (after.status, after.decision) == ("scheduled", call.changing)
         elif verdict.kind == "ask":
             assert (after.status, after.revision) == ("awaiting_approval", call.revision + 1)
@@ -356,7 +363,41 @@ class TurnMachine(RuleBasedStateMachine):
         said = self.decision(calls[place % len(calls)], outcome=outcome)
         self.changes_nothing(lambda: self.state.decide(said), DecisionRefused, "not_waiting")
 
+    @precondition(lambda self: any(call.asking for call in self.calls()))
+    @rule(place=PLACES, outcome=st.sampled_from(["respond", "cancel"]))
+    def answer(self, place: int, outcome: str) -> None:
+        """S2: a call that asked in the middle of its run goes on, whatever was said."""
+        asking = [call for call in self.calls() if call.asking]
+        call = asking[place % len(asking)]
+        if call.stopping:
+            return
+        self.decisions += 1
+        said = self.decision(call, outcome=outcome, id=f"answer-{self.decisions}", content="this")
+        wrong = self.decision(call, outcome="proceed_once", content=None)
+        self.changes_nothing(lambda: self.state.decide(wrong), DecisionRefused, "needs_answer")
+        assert self.state.decide(said).status == "scheduled"
+        self.given.append(said)
+        after = self.state.work.get(call.id)
+        assert after is not None
+        assert after.pause is not None
+        assert after.pause.answer is not None
+        assert (after.pause.answer.action == "accept") == (outcome == "respond")
+        assert after.approvals == call.approvals
+
     # What the engine does
+
+    @precondition(lambda self: any(call.at_work and not call.stopping for call in self.calls()))
+    @rule(place=PLACES)
+    def hold(self, place: int) -> None:
+        """A tool asks, and waits where it runs."""
+        running = [call for call in self.calls() if call.at_work and not call.stopping]
+        call = running[place % len(running)]
+        if call.status == "scheduled":
+            return
+        question = Confirmation(kind="question", title="Which?", question="Which?")
+        revision = self.state.hold(Question(call=call.id, run=call.run, question=question))
+        assert self.state.answer(call.id, revision) is None
+        assert self.state.answer(call.id, revision - 1) == Answer(action="cancel")
 
     @precondition(lambda self: self.state.active)
     @rule()
@@ -365,10 +406,10 @@ class TurnMachine(RuleBasedStateMachine):
         self.state.change(begun(self.state.work, {call.id for call in chosen}, self.clock()))
         self.executed |= {call.id for call in chosen}
 
-    @precondition(lambda self: self.state.active and any(call.status == "executing" for call in self.calls()))
+    @precondition(lambda self: self.state.active and any(call.at_work for call in self.calls()))
     @rule(place=PLACES, outcome=OUTCOMES)
     def finish(self, place: int, outcome: CallOutcome) -> None:
-        running = [call for call in self.calls() if call.status == "executing"]
+        running = [call for call in self.calls() if call.at_work]
         call = running[place % len(running)]
         self.state.change(ended(self.state.work, call.id, outcome, self.clock()))
         after = self.state.work.get(call.id)
@@ -381,7 +422,7 @@ class TurnMachine(RuleBasedStateMachine):
     @rule(place=PLACES, outcome=OUTCOMES)
     def finish_what_does_not_execute(self, place: int, outcome: CallOutcome) -> None:
         call = self.calls()[place % len(self.calls())]
-        if call.status != "executing":
+        if not call.at_work:
             self.changes_nothing(lambda: self.state.change(ended(self.state.work, call.id, outcome, self.clock())))
 
     @precondition(lambda self: self.state.active and any(call.terminal for call in self.calls()))
@@ -524,6 +565,10 @@ class TurnMachine(RuleBasedStateMachine):
                 if call.changing:
                     self.state.take_change(call.id, ValidateResult(verdicts={call.id: DENIED}))
             for call in self.state.work.waiting:
+                if call.asking:
+                    name = f"last-{call.id}-{call.revision}"
+                    self.state.decide(self.decision(call, id=name, by=name, outcome="cancel", content=None))
+                    continue
                 for number in range(2 - len(call.approvals)):
                     if number == 0 or (call.confirmation and call.confirmation.needs.approvals > 1):
                         name = f"last-{number}-{call.id}-{call.revision}"
@@ -545,7 +590,8 @@ class TurnMachine(RuleBasedStateMachine):
 
     def undecided(self) -> list[Call]:
         """What waits for a decision and is not being changed."""
-        return [call for call in self.calls() if call.status == "awaiting_approval" and not call.changing]
+        waiting = [call for call in self.calls() if call.status == "awaiting_approval" and not call.changing]
+        return [call for call in waiting if not call.asking]
 
     def calls(self) -> tuple[Call, ...]:
         return self.state.active.calls if self.state.active else ()
@@ -602,7 +648,7 @@ def check_start(before: tuple[Call, ...], chosen: tuple[Call, ...], *, open_alre
     beside = [call for call in before if call.status == "executing"] + list(chosen)
     assert len(beside) <= 1 or all(is_safe(call) for call in beside), "S10: an unsafe call is not alone"
     for place, call in enumerate(before):
-        if call.id in names:
+        if call.id in names and not call.pause:  # what was answered only goes on
             held = [other for other in before[:place] if other.status not in ENDS | {"executing"}]
             assert all(other.id in names or is_safe(other) for other in held), "S10: an unsafe call was overtaken"
     if (open_already or everyone_is_ready) and not beside:
@@ -640,11 +686,13 @@ def test_S3_every_walk_of_progress_ends_with_every_call_answered(size: int, move
         elif call.status == "validating":
             verdict = moves.draw(VERDICTS)
             state.change(judged(state.work, {call.id: verdict}, machine.clock()))
+        elif call.asking:
+            machine.answer([one for one in state.work.calls if one.asking].index(call), "respond")
         elif call.status == "awaiting_approval":
             machine.decide(machine.undecided().index(call), "proceed_once", True, False)
         else:
             outcome = moves.draw(OUTCOMES if again else ENDINGS)
-            again -= outcome.kind == "reconsider"
+            again -= outcome.kind in ("reconsider", "asks")
             state.change(ended(state.work, call.id, outcome, machine.clock()))
         machine.check()
     assert state.work.done

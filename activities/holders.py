@@ -1,0 +1,34 @@
+"""Who began an effect: a host's name and a process of it, so that another process can tell whether that one lives.
+
+A number alone would not do: it is given again. With the moment at which its process was started it names one process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+
+from holdfast.activities.supervision.trees import born
+
+_HOLDER = re.compile(r"(?P<host>.*) \(process (?P<pid>[0-9]{1,10})\.(?P<born>[0-9]{1,20})\)", re.DOTALL)
+
+
+def ourselves() -> str:
+    """This process."""
+    pid = os.getpid()
+    return f"{socket.gethostname()} (process {pid}.{born(pid) or 0})"
+
+
+def lives(holder: str) -> bool:
+    """Is it another process of this host that is still there? Of other hosts nobody here can tell."""
+    found = _HOLDER.fullmatch(holder)
+    if found is None or found["host"] != socket.gethostname() or holder == ourselves():
+        return False
+    return born(int(found["pid"])) == int(found["born"])
+
+
+def host_of(holder: str) -> str:
+    """Its host, for people."""
+    found = _HOLDER.fullmatch(holder)
+    return found["host"] if found else holder

@@ -1,0 +1,56 @@
+"""Asking a person what a tool asks in the middle of its run, through its turn: an update that waits for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from uuid import uuid4
+
+from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.activities.live import Asker
+from holdfast.approvals import Answer, Confirmation
+from holdfast.turns import ExecuteInput, Question
+
+RETRY_SECONDS = 1.0
+GONE = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED)
+"""What asking again does not mend: the turn has ended, or takes no such question."""
+_LOGGER = logging.getLogger(__name__)
+
+
+class Questions:
+    """What the tools of one worker ask."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def of(self, turn_id: str, input: ExecuteInput) -> Asker | None:
+        """How the tool of this call asks; None where nobody is to be asked."""
+        if not input.interactive or not input.bound.tool.traits.asks:
+            return None
+
+        async def ask(question: Confirmation) -> Answer:
+            body = Question(call=input.call_id, run=input.run, question=question)
+            return await self._answer(turn_id, body)
+
+        return ask
+
+    async def _answer(self, turn_id: str, body: Question) -> Answer:
+        """However long it takes, and whatever happens to the server meanwhile. The id makes it one question."""
+        turn = self._client.get_workflow_handle(turn_id)
+        name = f"ask-{body.call}-{uuid4().hex}"
+        while True:
+            try:
+                answer: Answer = await turn.execute_update("ask", body, id=name, result_type=Answer)
+                return answer
+            except WorkflowUpdateFailedError as error:
+                _LOGGER.warning("A question of call %s in %s was not asked: %s", body.call, turn_id, error.cause)
+                return Answer(action="cancel")
+            except WorkflowUpdateRPCTimeoutOrCancelledError:
+                if (task := asyncio.current_task()) and task.cancelling():
+                    raise asyncio.CancelledError from None
+            except RPCError as error:
+                if error.status in GONE:
+                    return Answer(action="cancel")
+                await asyncio.sleep(RETRY_SECONDS)
