@@ -95,6 +95,11 @@ async def end_orphans(known: Collection[int], *, supervisors: bool = False) -> i
     return len(told)
 
 
+def supervisors() -> int:
+    """How many commands go on without a worker, and would come to us when they end."""
+    return sum(map(supervises, _children()))
+
+
 async def see_off_supervisors() -> None:
     """Until cancelled: those that came to us, once they have ended, leave the table of processes."""
     ours: set[int] = set()

@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.workers.address import ServerAddress
-from holdfast.workers.children import adopt_orphans, end_orphans, see_off_supervisors
+from holdfast.workers.children import adopt_orphans, end_orphans, see_off_supervisors, supervisors
 from holdfast.workers.connecting import environment_address
 from holdfast.workers.gateway import READY as GATEWAY_READY
 from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
@@ -124,6 +124,9 @@ async def run_up(
         seeing_off.cancel()
         await end_orphans(known={server.pid})
         await server.stop()
+    if going_on := supervisors():
+        lease = f"{settings.tools.shell.lease_seconds:g} seconds"
+        say(f"{going_on} command{'s go' if going_on > 1 else ' goes'} on without a worker, for {lease} at most.")
     say("Stopped. The next `holdfast up` goes on from here.")
 
 

@@ -77,18 +77,25 @@ class Sandbox:
         return (*bwrap_words(self._inside(), str(command.directory), program=program), *command.words)
 
     async def require(self) -> None:
-        """ToolFailure when it cannot be had: a real one is made, once for each kind."""
+        """ToolFailure when it cannot be had."""
+        if why := await self.missing():
+            raise ToolFailure("sandbox_unavailable", f"The command was not run: it is to run in a sandbox, but {why}")
+
+    async def missing(self) -> str | None:
+        """Why it cannot be had; None when it can: a real one is made, once for each kind."""
         if str(self.workspace.resolve()) == "/":
-            raise _unavailable("the workspace is the root folder, and a sandbox in which all may be written is none")
+            return "the workspace is the root folder, and a sandbox in which all may be written is none"
         kind = replace(self, hidden=tuple(path for path in self.hidden if path.is_dir()))
         if kind in _proven:
-            return
+            return None
         if shutil.which(self.program) is None:
-            raise _unavailable(f"{self.program!r} is not installed (Debian: apt-get install bubblewrap)")
-        await self._probe()
-        _proven.add(kind)
+            return f"{self.program!r} is not installed (Debian: apt-get install bubblewrap)"
+        why = await self._probe()
+        if why is None:
+            _proven.add(kind)
+        return why
 
-    async def _probe(self) -> None:
+    async def _probe(self) -> str | None:
         command = Command(words=("true",), directory=self.workspace, seconds=PROBE_SECONDS)
         process = await asyncio.create_subprocess_exec(
             *("sh", "-c", f'exec "$@" {REPORT}>/dev/null', "probe", *self.words(command)),
@@ -102,10 +109,11 @@ class Sandbox:
         except TimeoutError:
             process.kill()
             await process.wait()
-            raise _unavailable(f"{self.program!r} did nothing for {PROBE_SECONDS:g} seconds") from None
-        if process.returncode != 0:
-            words = said.decode("utf-8", "replace").strip()[-500:]
-            raise _unavailable(f"{words or 'it says nothing'} (does the kernel permit user namespaces?)")
+            return f"{self.program!r} did nothing for {PROBE_SECONDS:g} seconds"
+        if process.returncode == 0:
+            return None
+        words = said.decode("utf-8", "replace").strip()[-500:]
+        return f"{words or 'it says nothing'} (does the kernel permit user namespaces?)"
 
     def _inside(self) -> Inside:
         private = _folders((*PRIVATE, *map(str, self.hidden)))
@@ -125,7 +133,3 @@ _proven: set[Sandbox] = set()
 
 def _folders(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.isdir(path)))
-
-
-def _unavailable(why: str) -> ToolFailure:
-    return ToolFailure("sandbox_unavailable", f"The command was not run: it is to run in a sandbox, but {why}")

@@ -137,6 +137,10 @@ def test_up_tells_a_person_where_everything_is_and_what_to_try(empty: Home) -> N
 
 
 def test_S17_nothing_is_left_behind_when_up_itself_is_killed(empty: Home) -> None:
+    """Commands wait for the next worker, for as long as their lease."""
+    file = empty.folder / "lease.toml"
+    file.write_text("[tools.shell]\nlease_seconds = 5\n")
+    empty.env["HOLDFAST_CONFIG"] = str(file)
     with empty.up() as up:
         empty.start("running", call("shell", command="setsid sleep 600 & echo begun; sleep 600"))
         empty.seen("running", after="awaiting_approval")

@@ -59,7 +59,7 @@ async def command_line_worker(
 
 @asynccontextmanager
 async def hurried_worker(engine: Engine, file: Path) -> AsyncIterator[WorkerProcess]:
-    """The same, with its death noticed in three seconds."""
+    """The same, with its death noticed in two seconds."""
     async with command_line_worker(engine, file, module="tests.support.hurried") as worker:
         yield worker
 

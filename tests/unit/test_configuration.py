@@ -70,7 +70,10 @@ def test_the_example_of_the_docs_is_read_and_holds_every_key() -> None:
         assert table.model_fields_set == written, "the example leaves out a key"
     hooks = {name for hook in configuration.hooks for name in hook.model_fields_set}
     assert hooks == {name for name, field in HookSettings.model_fields.items() if not field.exclude}
-    assert set(configuration.mcp.servers) == {"files", "search"}
+    assert set(configuration.mcp.servers) == {"files", "search", "tracker"}
+    oauth = configuration.mcp.servers["tracker"].oauth
+    assert oauth
+    assert oauth.model_fields_set == set(type(oauth).model_fields)
 
 
 def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
@@ -133,6 +136,16 @@ def test_values_are_frozen_and_can_be_made_in_code(tmp_path: Path) -> None:
         made.name = "y"
     assert ToolSettings() == Settings().tools
     assert ShellSettings(timeout_seconds=5).timeout_seconds == 5
+
+
+def test_a_sandbox_is_asked_for_as_the_docs_say_and_never_by_default() -> None:
+    docs = DOCS.with_name("commands.md").read_text()
+    [block] = re.findall(r"<!-- test: sandbox -->\n```toml\n(.*?)```", docs, re.DOTALL)
+    shell = loaded(block).tools.shell
+    assert (shell.sandbox, shell.network) == ("bwrap", False)
+    assert loaded(block.replace("false", "true")).tools.shell.network
+    assert (ShellSettings().sandbox, ShellSettings().lease_seconds) == ("none", 120)
+    assert loaded("tools.shell.lease_seconds = 5").tools.shell.lease_seconds == 5
 
 
 @pytest.mark.parametrize(
@@ -209,6 +222,14 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "a variable": ("tools.shell.environment = { 'a-b' = '' }", 1, "is not the name of an environment variable"),
     "our variable": ("tools.shell.environment.HOLDFAST_X = ''", 1, "are kept from them"),
     "half a variable": ('tools.shell.environment.X = "\\u0000"', 1, "holds a NUL character"),
+    "a short lease": ("[tools.shell]\nlease_seconds = 4", 2, "`tools.shell.lease_seconds` must be at least 5, not 4"),
+    "a lease of days": ("tools.shell.lease_seconds = 86_401", 1, "must be at most 86,400, not 86401"),
+    "a lease without end": ("tools.shell.lease_seconds = inf", 1, "must be at most 86,400, not inf"),
+    "a lease in words": ("tools.shell.lease_seconds = '2m'", 1, "must be a number, not text"),
+    "a sandbox nobody knows": ("tools.shell.sandbox = 'docker'", 1, "'none' or 'bwrap'"),
+    "a sandbox by a flag": ("tools.shell.sandbox = true", 1, "'none' or 'bwrap'"),
+    "a network by a word": ("[tools.shell]\nsandbox = 'bwrap'\nnetwork = 'on'", 3, "must be true or false, not text"),
+    "a network without a sandbox": ("[tools.shell]\nnetwork = true", 1, "`network = true`, which is for a `sandbox`"),
     "a host": ("tools.fetch.allow = ['a b']", 1, "must be a host, host:port, or a network"),
     "a port": ("tools.fetch.allow = ['a:99999']", 1, "must be a host, host:port, or a network"),
     "a network": ("tools.fetch.allow = ['10.0.0.1/8']", 1, "must be a host, host:port, or a network"),
