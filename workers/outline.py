@@ -28,7 +28,7 @@ def outline(configuration: Configuration) -> list[tuple[str, str]]:
 
 def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Row]:
     """Every setting, as it stands when the command line gave these folders."""
-    tools, servers = settings.tools, settings.mcp.servers
+    tools, mcp = settings.tools, settings.mcp
     rows: list[Row] = [(name, str(getattr(settings, name)), _origin(settings, name, options)) for name in VARIABLES]
     for prefix, model in (("tools", tools), ("tools.shell", tools.shell), ("tools.fetch", tools.fetch)):
         rows += _fields(prefix, model)
@@ -39,7 +39,8 @@ def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Ro
     rows.append(("approvers", [_dumped(approver) for approver in settings.approvers], _said(settings.approvers)))
     rows.append(("hooks", [_dumped(hook) for hook in settings.hooks], _said(settings.hooks)))
     rows.append(("discovery", [_dumped(source) for source in settings.discovery], _said(settings.discovery)))
-    rows.append(("mcp.servers", {name: _dumped(server) for name, server in servers.items()}, _said(servers)))
+    rows.append(("mcp.files", list(map(str, mcp.files)), _said(mcp.files)))
+    rows.append(("mcp.servers", {name: _dumped(one) for name, one in mcp.servers.items()}, _said(mcp.servers)))
     return rows + _fields("limits", settings.limits) + _fields("gateway", settings.gateway)
 
 
@@ -58,9 +59,14 @@ def _runs(found: Configuration) -> Iterator[tuple[str, str]]:
     for hook in found.hooks:
         what = hook.python or _assigned(hook.environment) + shlex.join(hook.command or ())
         yield f"asks {hook.when.value} calls", f"{what}  (hook {hook.name}, for {', '.join(hook.tools)})"
+    for file in found.mcp.files:
+        yield "MCP servers of", f"{file}  (this trust is not about what that says)"
     for name, server in found.mcp.servers.items():
-        how = server.url or _assigned(server.env) + shlex.join([server.command or "", *server.args])
-        yield "MCP server", f"{name}: {how}  (not connected by this version)"
+        how = server.url or (
+            _assigned(server.env) + shlex.join([server.command, *server.args]) if server.command else ""
+        )
+        trusted = "  (trusted to say what its tools do)" if server.trust else ""
+        yield "MCP server", f"{name}: {how or 'as a file above has it'}{trusted}"
 
 
 def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
@@ -105,7 +111,9 @@ def _fields(prefix: str, model: BaseModel) -> list[Row]:
 
 def _dumped(model: BaseModel) -> dict[str, Any]:
     found = model.model_dump(mode="json")
-    return {name: sorted(value) if name in ("environment", "env") else value for name, value in found.items()}
+    return {
+        name: sorted(value) if name in ("environment", "env", "headers") else value for name, value in found.items()
+    }
 
 
 def _origin(settings: Settings, name: str, options: Mapping[str, Path | None]) -> str:

@@ -1,5 +1,5 @@
 """Filling the catalogue: what is built in, what the program gives, what the settings name, packages offer and commands
-declare, in this order. The first keeps its name.
+declare, in this order, and later what servers bring. The first keeps its name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from holdfast.activities.builtin import builtin_tools
 from holdfast.activities.catalogue.discovery import discover
 from holdfast.activities.catalogue.packages import load_entry_points, load_module
 from holdfast.activities.catalogue.registry import BUILT_IN, IN_CODE, Registry
+from holdfast.activities.mcp.names import prefix_of
+from holdfast.activities.mcp.servers import Servers
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.supervision.opening import open_runs, open_sandbox
 from holdfast.configuration import DiscoverySettings
@@ -24,11 +26,15 @@ from holdfast.settings import Settings
 from holdfast.tools import Tool
 
 T = TypeVar("T")
-NO_MCP = "this version does not connect to MCP servers yet"
 
 
-def load_registry(settings: Settings, outputs: OutputStore, given: Iterable[Tool] = ()) -> Registry:
-    """Every tool of one worker. BadInput when a tool given in code cannot be used; the rest only costs itself."""
+def load_registry(
+    settings: Settings, outputs: OutputStore, given: Iterable[Tool] = (), servers: Servers | None = None
+) -> Registry:
+    """Every tool of one worker. BadInput when a tool given in code cannot be used; the rest only costs itself.
+
+    The tools of MCP servers come in when these are connected, and under names that nobody else has.
+    """
     built_in = builtin_tools(outputs, settings.tools, open_runs(settings), open_sandbox(settings))
     registry = Registry(built_in, source=BUILT_IN)
     # First of all, so that a tool of one's own can take the place of a built-in one.
@@ -40,11 +46,13 @@ def load_registry(settings: Settings, outputs: OutputStore, given: Iterable[Tool
     if settings.tools.entry_points:
         load_entry_points(registry)
     _load_discovered(registry, settings.discovery, outputs)
-    for server in settings.mcp.servers:
-        registry.refuse(f"MCP server {server}", NO_MCP)
+    later = tuple(map(prefix_of, servers.names)) if servers else ()
     for name in settings.tools.disable:
-        if name not in disabled and not registry.remove(name):
+        if name not in disabled and not registry.remove(name) and not name.startswith(later):
             registry.refuse("tools.disable", f"no tool is called {name!r}, so it cannot be disabled")
+    registry.disabled = frozenset(settings.tools.disable)
+    if servers:
+        servers.fill(registry)
     return registry
 
 

@@ -3,6 +3,9 @@
 Names are unique: a second tool of the same name is refused, and both sources are named. A source that brings nothing
 usable (a package that does not load, a discovery that hangs) is remembered with its reason and costs nobody else
 anything.
+
+Most sources bring their tools once. One that lives (an MCP server) replaces all of its own at a time, so that whoever
+looks sees them as they were or as they are.
 """
 
 from __future__ import annotations
@@ -46,6 +49,10 @@ class Problem:
 
     source: str
     reason: str
+    prefix: str | None = None
+    """What the names of its tools would begin with, where that is known."""
+    pending: bool = False
+    """It may still come, and nobody needs to hear of it who does not ask for it."""
 
 
 class Registry:
@@ -53,9 +60,21 @@ class Registry:
 
     def __init__(self, tools: Iterable[Tool] = (), *, source: str = IN_CODE) -> None:
         self._entries: dict[str, Entry] = {}
-        self.problems: list[Problem] = []
+        self._problems: list[Problem] = []
+        self._digest: str | None = None
+        self.disabled: frozenset[str] = frozenset()
+        """Names that no source may bring later."""
         for tool in tools:
             self.add(tool, source)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is not there, and why."""
+        return [problem for problem in self._problems if not problem.pending]
+
+    def missing(self, name: str) -> Problem | None:
+        """Why a tool of this name is not there, if one could be."""
+        return next((one for one in self._problems if one.prefix and name.startswith(one.prefix)), None)
 
     def add(self, tool: Tool, source: str = IN_CODE) -> None:
         """Take a tool in; BadInput when it cannot be used or its name is taken."""
@@ -64,6 +83,21 @@ class Registry:
         if other := self._entries.get(name):
             raise BadInput(f"two tools are called {name!r}, one from {other.source} and one from {source}: rename one")
         self._entries[name] = entry
+        self._digest = None
+
+    def replace(self, source: str, tools: Iterable[Tool], problems: Iterable[Problem] = ()) -> None:
+        """Everything that a source has now, in the place of what it had. Names that others have stay theirs."""
+        found = Registry()
+        found._entries = {name: entry for name, entry in self._entries.items() if entry.source != source}
+        for tool in tools:
+            entry = self._entries.get(tool.name)
+            if entry and entry.tool is tool:
+                found._entries[tool.name] = entry
+            elif tool.name not in self.disabled:
+                found.offer(tool, source)
+        self._problems = [problem for problem in self._problems if problem.source != source]
+        self._problems += [*problems, *found.problems]
+        self._entries, self._digest = found._entries, None
 
     def offer(self, tool: Tool, source: str) -> None:
         """Take a tool in if that can be done; remember why not otherwise. For what other people wrote."""
@@ -74,10 +108,11 @@ class Registry:
 
     def refuse(self, source: str, reason: str) -> None:
         """Remember why a source, or one tool of it, is not there."""
-        self.problems.append(Problem(_harmless(source), _harmless(shorten(reason, 1_000))))
+        self._problems.append(problem_of(source, reason))
 
     def remove(self, name: str) -> bool:
         """Take a tool out; False when there was none."""
+        self._digest = None
         return self._entries.pop(name, None) is not None
 
     def get(self, name: str) -> Entry | None:
@@ -92,7 +127,14 @@ class Registry:
     @property
     def digest(self) -> str:
         """Changes whenever any definition does."""
-        return canonical_digest({name: entry.declaration.digest for name, entry in self._entries.items()})
+        if self._digest is None:
+            self._digest = canonical_digest({name: entry.declaration.digest for name, entry in self._entries.items()})
+        return self._digest
+
+
+def problem_of(source: str, reason: str, prefix: str | None = None, *, pending: bool = False) -> Problem:
+    """A problem in words that do nothing to a terminal."""
+    return Problem(_harmless(source), _harmless(shorten(reason, 1_000)), prefix, pending)
 
 
 def _harmless(text: str) -> str:

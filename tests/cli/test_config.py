@@ -187,7 +187,7 @@ def test_a_good_file_is_outlined(place: Home) -> None:
     file = write(place, 'workspace = "w"\n[tools]\nmodules = ["a.b:c"]\n[mcp.servers.x]\ncommand = "npx"\n' + DISCOVERY)
     done = place.run("config", "check")
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, f"{file}: ok")
-    for words in ("imports                a.b:c", "./tools.py call TOOL", "x: npx  (not connected by this version)"):
+    for words in ("imports                a.b:c", "./tools.py call TOOL", "MCP server             x: npx"):
         assert words in done.stdout
     assert "is not trusted" in done.stderr
     assert place.json("config", "check", str(file)) == {"file": str(file), "ok": True, "problems": []}

@@ -15,6 +15,7 @@ import pytest
 from holdfast.activities.catalogue.loading import load_registry
 from holdfast.activities.catalogue.packages import load_entry_points, load_module, tools_of
 from holdfast.activities.catalogue.registry import Registry
+from holdfast.activities.mcp.servers import Servers
 from holdfast.activities.outputs import OutputStore
 from holdfast.configuration import DiscoverySettings, McpServerSettings, McpSettings, ToolSettings
 from holdfast.errors import BadInput
@@ -398,8 +399,14 @@ async def test_S38_discovery_works_where_a_loop_already_runs(tmp_path: Path) -> 
 
 def test_servers_that_are_not_connected_are_told(tmp_path: Path) -> None:
     servers = McpSettings(servers={"s": McpServerSettings(command="server")})
-    registry = catalogue(tmp_path, tools=ToolSettings(entry_points=False), mcp=servers)
-    assert [problem.source for problem in registry.problems] == ["MCP server s"]
+    outputs = OutputStore(tmp_path / "outputs")
+    given = settings(tmp_path, tools=ToolSettings(entry_points=False, disable=("s__a", "t__a")))
+    registry = load_registry(given, outputs, servers=Servers(servers, tmp_path))
+    assert [problem.reason for problem in registry.problems] == ["no tool is called 't__a', so it cannot be disabled"]
+    missing = registry.missing("s__a")
+    assert missing is not None
+    assert (missing.source, missing.reason) == ("MCP server s", "it is not connected yet")
+    assert registry.missing("t__a") is None
 
 
 def test_function_with_the_decorator_is_a_tool_wherever_one_is_wanted() -> None:

@@ -153,7 +153,11 @@ def version(json: Json = False) -> None:
 def _registry() -> Registry:
     from holdfast.plugin import HoldfastPlugin
 
-    return HoldfastPlugin(settings_of()).registry
+    plugin = HoldfastPlugin(settings_of())
+    registry = plugin.registry
+    if plugin.servers.names:
+        run(plugin.servers.look())
+    return registry
 
 
 def _find(registry: Registry, name: str) -> Entry:

@@ -45,7 +45,8 @@ def _folder(value: str) -> Path:
     return Path(value)
 
 
-def _seconds(value: str) -> int:
+def seconds(value: str) -> int:
+    """A time as people write it: 90s, 15m, 1h30m."""
     from holdfast.durations import seconds_of
 
     try:
@@ -82,12 +83,12 @@ ApprovalDeadline = Annotated[
         "--approval-deadline",
         metavar="1h30m",
         help="How long an approval waits; what nobody answered by then is denied.",
-        parser=_seconds,
+        parser=seconds,
     ),
 ]
 Expires = Annotated[
     int | None,
-    typer.Option("--expires", metavar="1h30m", help="Counts so long: 90s, 15m, 1h30m, 7d.", parser=_seconds),
+    typer.Option("--expires", metavar="1h30m", help="Counts so long: 90s, 15m, 1h30m, 7d.", parser=seconds),
 ]
 Config = Annotated[
     str | None,

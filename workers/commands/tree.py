@@ -13,6 +13,7 @@ from holdfast.workers.commands import (
     gateway,
     grants,
     keys,
+    mcp,
     policy,
     processes,
     settings,
@@ -65,6 +66,7 @@ settings.register(app)
 policy.register(app)
 keys.register(app)
 tokens.register(app)
+mcp.register(app)
 
 
 def run_command(arguments: list[str]) -> None:

@@ -1,0 +1,207 @@
+"""How a worker's requests to MCP servers are authorized: with the token of a login, renewed when it is time.
+
+A worker never asks anybody: where there is no login, or none that counts, requests are not sent, and calls fail and say
+what to do. What renews a token runs in a thread of its own to its end, whatever is stopped meanwhile: half of it would
+lose the login.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import httpx2
+
+from holdfast.activities.mcp.logins import Login, LoginFile, NotAuthorized, login_command, now
+from holdfast.activities.mcp.resolving import Resolved
+from holdfast.activities.mcp.secrets import Secrets
+from holdfast.configuration import McpOauthSettings, McpServerSettings
+from holdfast.content import plain, shorten
+from holdfast.errors import HoldfastError
+
+REFUSED = "holdfast.refused"
+"""In a request's extensions: why it is not to be sent."""
+JUST_NOW = 5.0
+"""A token that was renewed so many seconds ago is not renewed again because a server does not take it."""
+_SCOPE = re.compile(r'\bscope="([\x21\x23-\x5b\x5d-\x7e ]{1,500})"')
+_LACKING = re.compile(r'\berror="?insufficient_scope\b')
+
+
+class Authorizing:
+    """The logins of one data folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, name: str, settings: McpServerSettings, resolved: Resolved) -> httpx2.Auth | None:
+        """What authorizes requests to a server; None where its settings do, or nothing has to."""
+        if resolved.url is None or _has_header(resolved.headers):
+            return None
+        return Bearer(Tokens(LoginFile(self._folder, name), settings.oauth or McpOauthSettings(), resolved))
+
+    def stamp(self, name: str) -> object:
+        """Another one when there is another login."""
+        return LoginFile(self._folder, name).stamp()
+
+
+def remedy(name: str, settings: McpServerSettings) -> str:
+    """What whoever runs a worker can do that may not use a server."""
+    if _has_header(settings.headers):
+        return "see to its Authorization header in the settings, and to the variables it refers to"
+    if settings.oauth and settings.oauth.grant == "client_credentials":
+        return "see to `oauth` in its settings, and to the variables it refers to"
+    return f"log in with {login_command(name)}"
+
+
+def scope_lacking(response: httpx2.Response) -> str | None:
+    """The scopes that a server misses in a token."""
+    asked = response.headers.get("www-authenticate", "")
+    found = _SCOPE.search(asked) if response.status_code == 403 and _LACKING.search(asked) else None
+    return found[1] if found else None
+
+
+class Bearer(httpx2.Auth):
+    """Requests with the token of a login. One that is turned away is renewed, once."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """The request; and once more, with another token, if it was turned away and so did nothing."""
+        token = await self._put(request)
+        response = yield request
+        if token and response.status_code == 401:
+            await self._put(request, rejected=token)
+            response = yield request
+        if token and (scope := scope_lacking(response)):
+            with suppress(HoldfastError):  # it is told in any case
+                await self._tokens.want(scope)
+
+    async def prepare(self) -> None:
+        """Have a token at hand, so that a request does not wait for one. What goes wrong is told by the request."""
+        with suppress(HoldfastError):
+            await self._tokens.current()
+
+    async def _put(self, request: httpx2.Request, rejected: str | None = None) -> str | None:
+        """The token that the request has now. Where there should be one and is none, the request is marked."""
+        request.headers.pop("Authorization", None)
+        try:
+            token = await self._tokens.current(rejected)
+        except HoldfastError as error:
+            request.extensions = {**request.extensions, REFUSED: str(error)}
+            return None
+        if token:
+            request.headers["Authorization"] = f"Bearer {token}"
+        return token
+
+
+class Tokens:
+    """The tokens for one server, as they are now."""
+
+    def __init__(self, file: LoginFile, oauth: McpOauthSettings, resolved: Resolved) -> None:
+        self._file = file
+        self._oauth = oauth
+        self._resolved = resolved
+        self._seen: object = None
+        self._login: Login | None = None
+        self._renewing: asyncio.Task[Login] | None = None
+
+    async def current(self, rejected: str | None = None) -> str | None:
+        """The token to use, another than the `rejected` one; None without a login. HoldfastError when there is none."""
+        login = self._read()
+        if login is None and not self._alone:
+            return None
+        if login is None or login.access_token == rejected or not login.fresh(now()):
+            login = await self._renewed(rejected)
+        return login.access_token
+
+    async def want(self, scope: str) -> None:
+        """Remember that the server wants more than the login has: the next login asks for it."""
+        await asyncio.to_thread(self._note_wanted, scope)
+
+    @property
+    def _alone(self) -> bool:
+        """Can tokens be had without anybody?"""
+        return self._oauth.grant == "client_credentials"
+
+    def _read(self) -> Login | None:
+        """The login, read again when it is another."""
+        seen = self._file.stamp()
+        if seen is None or seen != self._seen:
+            self._login = self._counting(self._file.read())
+            self._seen = seen
+            self._resolved.secrets.add(self._login.secrets if self._login else ())
+        return self._login
+
+    async def _renewed(self, rejected: str | None) -> Login:
+        """Renewed by one of those who need it; stopping them does not stop that."""
+        if self._renewing is None or self._renewing.done():
+            self._renewing = asyncio.create_task(asyncio.to_thread(self._renew, rejected))
+            self._renewing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        login = await asyncio.shield(self._renewing)
+        self._resolved.secrets.add(login.secrets)
+        return login
+
+    def _renew(self, rejected: str | None) -> Login:
+        """Have it renewed, unless somebody else just has. Runs in a thread."""
+        with self._file.locked():
+            login = self._counting(self._file.read())
+            if login and login.access_token != rejected and login.fresh(now()):
+                return login
+            if login is None and not self._alone:
+                raise NotAuthorized("there is no login")
+            if login and rejected and (now() - login.since).total_seconds() < JUST_NOW:
+                raise NotAuthorized("it does not take the token that was just made for it")
+            if login:
+                self._file.write(login)  # what could not be kept must not be asked for
+            try:
+                renewed = asyncio.run(self._asked_for(login))
+            except NotAuthorized as error:
+                raise self._not_renewed(login, error) from None
+            self._file.write(renewed)
+            return renewed
+
+    async def _asked_for(self, login: Login | None) -> Login:
+        from holdfast.activities.mcp import oauth  # it brings the mcp package along
+
+        asked = oauth.Asked(self._resolved, self._oauth, login)
+        if login is None or self._alone:
+            return await oauth.with_credentials(asked)
+        if not login.refresh_token:
+            raise NotAuthorized("its token has ended, and cannot be renewed")
+        return await oauth.refreshed(login, asked)
+
+    def _not_renewed(self, login: Login | None, error: NotAuthorized) -> NotAuthorized:
+        """Why there is no token. A login that was denied is not tried again: some would take that for a theft."""
+        from holdfast.activities.mcp.refusals import Denied
+
+        known = Secrets(login.secrets if login else ())
+        words = shorten(plain(known.hide(self._resolved.secrets.hide(str(error)))), 500)
+        if login and not self._alone and isinstance(error, Denied):
+            self._file.write(login.model_copy(update={"refused": words}))
+        return NotAuthorized(f"there is no token for it: {words}")
+
+    def _counting(self, login: Login | None) -> Login | None:
+        """A login, if it counts for this server. NotAuthorized when there is one that does not."""
+        if login is None or (self._alone and (login.grant, login.url) != (self._oauth.grant, self._resolved.url)):
+            return None
+        if login.url != self._resolved.url or login.grant != self._oauth.grant:
+            raise NotAuthorized("the login is for another address, or of another kind, than the settings have now")
+        if login.refused:
+            raise NotAuthorized(f"the login was not renewed: {login.refused}")
+        return login
+
+    def _note_wanted(self, scope: str) -> None:
+        with self._file.locked():
+            login = self._file.read()
+            known = f"{login.wanted or ''} {login.scope or ''}".split() if login else []
+            new = [one for one in scope.split() if one not in known]
+            if login and new:
+                self._file.write(login.model_copy(update={"wanted": " ".join([*(login.wanted or "").split(), *new])}))
+
+
+def _has_header(headers: Mapping[str, str]) -> bool:
+    return any(name.lower() == "authorization" for name in headers)

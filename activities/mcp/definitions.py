@@ -1,0 +1,107 @@
+"""What a server says of one of its tools, as it is kept, compared and shown; and what that means for us.
+
+A definition is data of our own, so that it is the same whichever protocol told it. Its effect is what the user says, or
+what a server says that the user trusts; of anybody else's tools nothing is known, and they must not run twice.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, JsonValue
+
+from holdfast.activities.policy.globs import Glob
+from holdfast.approvals import canonical_digest
+from holdfast.configuration import McpServerSettings
+from holdfast.errors import BadInput
+from holdfast.model import Data
+from holdfast.tools import Effect
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as ListedTool
+
+TITLE_LIMIT = 100
+_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+
+
+class Definition(Data):
+    """A tool as its server defines it."""
+
+    name: str
+    """As the server calls it."""
+    title: str | None = None
+    description: str = ""
+    parameters: dict[str, JsonValue] = Field(default_factory=dict)
+    output: dict[str, JsonValue] | None = None
+    """The schema of its structured result."""
+    annotations: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Changes with anything of it; ValueError when JSON cannot say it."""
+        return canonical_digest(self.model_dump(mode="json"))
+
+    @property
+    def size(self) -> int:
+        """Characters, roughly."""
+        return len(self.model_dump_json())
+
+    def hint(self, name: Literal["readOnlyHint", "idempotentHint", "openWorldHint"], default: bool) -> bool:
+        """What it says of itself, or what the protocol means when it is silent."""
+        value = self.annotations.get(name)
+        return value if isinstance(value, bool) else default
+
+    def lines(self) -> list[str]:
+        """All of it, line by line, for comparing."""
+        parts: dict[str, JsonValue] = {
+            "annotations": self.annotations,
+            "parameters": self.parameters,
+            "output": self.output,
+        }
+        told = [f"name: {self.name}", f"title: {self.title or ''}"]
+        told += [f"description: {line}" for line in self.description.splitlines() or [""]]
+        for name, value in parts.items():
+            text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+            told += [f"{name}: {line}" for line in text.splitlines()]
+        return told
+
+
+def definition_of(tool: ListedTool) -> Definition:
+    """A tool that a server listed; BadInput when it cannot be called as tools are."""
+    if not tool.name:
+        raise BadInput("a tool without a name")
+    if tool.execution is not None and tool.execution.task_support == "required":
+        raise BadInput(f"{tool.name!r} runs only as a task of its server, which is not done here")
+    given = tool.annotations.model_dump(by_alias=True, exclude_none=True, mode="json") if tool.annotations else {}
+    title = tool.title or given.get("title")
+    return Definition(
+        name=tool.name,
+        title=title if isinstance(title, str) else None,
+        description=tool.description or "",
+        parameters=tool.input_schema,
+        output=tool.output_schema,
+        annotations={name: given[name] for name in _HINTS if name in given},
+    )
+
+
+def wanted(definition: Definition, settings: McpServerSettings) -> bool:
+    """Do the settings let this tool in?"""
+    taken = any(Glob(pattern).matches(definition.name) for pattern in settings.include)
+    return taken and not any(Glob(pattern).matches(definition.name) for pattern in settings.exclude)
+
+
+def effect_of(definition: Definition, settings: McpServerSettings) -> Effect:
+    """What repeating its calls would do, as far as anybody may be believed."""
+    if said := settings.effects.get(definition.name):
+        return said
+    if settings.trust and definition.hint("readOnlyHint", False):
+        return Effect.READ
+    if settings.trust and definition.hint("idempotentHint", False):
+        return Effect.IDEMPOTENT
+    return Effect.ONCE
+
+
+def open_world(definition: Definition, settings: McpServerSettings) -> bool:
+    """Does it speak with the world outside? So it is unless somebody who is trusted says otherwise."""
+    return not settings.trust or definition.hint("openWorldHint", True)

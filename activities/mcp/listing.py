@@ -1,0 +1,49 @@
+"""A server's list of tools, as far as it can be used. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.activities.mcp.definitions import Definition, definition_of, wanted
+from holdfast.configuration import McpServerSettings
+from holdfast.content import said, shorten
+from holdfast.errors import BadInput
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as ListedTool
+
+LIST_LIMIT = 8_000_000
+"""Characters of all definitions of a server."""
+
+
+class Listing(NamedTuple):
+    """Tools by the server's own names for them, and why others are not among them."""
+
+    definitions: dict[str, Definition]
+    left_out: tuple[str, ...]
+
+
+def listing_of(tools: Iterable[ListedTool], settings: McpServerSettings) -> Listing:
+    """What of a list is taken. Two tools of one name are none: nobody could say which of them is called."""
+    found: dict[str, Definition] = {}
+    left_out: list[str] = []
+    twice: set[str] = set()
+    room = LIST_LIMIT
+    for tool in tools:
+        try:
+            definition = definition_of(tool)
+        except (BadInput, ValueError) as error:
+            left_out.append(said(error))
+            continue
+        room -= definition.size
+        if room < 0:
+            left_out.append(f"its definitions take over {LIST_LIMIT:,} characters: the rest was not read")
+            break
+        if definition.name in found or definition.name in twice:
+            twice.add(definition.name)
+            found.pop(definition.name, None)
+        elif wanted(definition, settings):
+            found[definition.name] = definition
+    left_out += [f"it lists {shorten(name, 100)!r} twice, so neither is used" for name in sorted(twice)]
+    return Listing(found, tuple(left_out))

@@ -1,0 +1,210 @@
+"""Logins at MCP servers: what an authorization server gave us for one, and what is needed to have it renewed.
+
+One file per server below the data folder, for its owner alone, replaced whole, and in no history. Tokens are sent to
+the server that they are for and to nobody else: where a server's address has changed since, its login does not count.
+Whoever renews one holds its lock, so that of two workers the second finds what the first was given.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AwareDatetime, Field, JsonValue, ValidationError
+
+from holdfast.activities.mcp.secrets import Secret
+from holdfast.content import shorten
+from holdfast.errors import BadInput, HoldfastError
+from holdfast.model import Data
+
+EARLY = timedelta(seconds=60)
+"""So long before its end a token is renewed, or in the last tenth of its time."""
+LOCK_SECONDS = 60.0
+"""How long somebody else may take who renews the same."""
+SIZE_LIMIT = 1_000_000
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
+
+
+class NotAuthorized(HoldfastError):
+    """A server that we may not use as things are. The words say what to do."""
+
+
+class Login(Data):
+    """A login at one server."""
+
+    url: str
+    """The server that it is for."""
+    grant: Literal["authorization_code", "client_credentials"]
+    client: dict[str, JsonValue]
+    """As whom we are known to the authorization server. A secret of the settings is not in it."""
+    issuer: dict[str, JsonValue] | None = None
+    """What the authorization server says of itself."""
+    resource: dict[str, JsonValue] | None = None
+    """What the server says of its authorization."""
+    access_token: str = Field(repr=False)
+    refresh_token: str | None = Field(default=None, repr=False)
+    scope: str | None = None
+    since: AwareDatetime
+    expires: AwareDatetime | None = None
+    """Of the access token."""
+    refused: str | None = None
+    """Why it was not renewed, and never will be."""
+    wanted: str | None = None
+    """Scopes that the server has asked for since: the next login asks for them too."""
+
+    def fresh(self, now: datetime) -> bool:
+        """May it be used as it is?"""
+        if self.refused or self.expires is None:
+            return not self.refused
+        return now < self.expires - min(EARLY, (self.expires - self.since) / 10)
+
+    @property
+    def secrets(self) -> list[Secret]:
+        """What nobody is told."""
+        found = {"access token": self.access_token, "refresh token": self.refresh_token}
+        found["client secret"] = secret if isinstance(secret := self.client.get("client_secret"), str) else None
+        return [Secret(name, value) for name, value in found.items() if value]
+
+
+def login_command(name: str) -> str:
+    """What makes a login."""
+    return f"`holdfast mcp login {name}`"
+
+
+class LoginFile:
+    """The login at one server, if there is one."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        """BadInput when no server can be called so."""
+        if not _NAME.fullmatch(name):
+            raise BadInput(f"no server can be called {shorten(name, 80)!r}: letters, digits, _ and -, at most 40")
+        self.name = name
+        self.file = folder / f"{name}.json"
+
+    def read(self) -> Login | None:
+        """The login; None when there is none, NotAuthorized when it cannot be gone by."""
+        try:
+            data = self._bytes()
+            return None if data is None else Login.model_validate_json(data)
+        except ValidationError:
+            raise self._unfit("is damaged") from None
+
+    def write(self, login: Login) -> None:
+        """Keep it, all of it or nothing. HoldfastError when that cannot be done."""
+        try:
+            descriptor, name = tempfile.mkstemp(prefix=f".{self.name}-", dir=self.file.parent)
+            try:
+                with open(descriptor, "wb") as opened:
+                    opened.write(login.model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
+                    opened.flush()
+                    os.fsync(opened.fileno())
+                os.replace(name, self.file)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(name)
+                raise
+        except OSError as error:
+            raise self._not_written(error) from None
+
+    def remove(self) -> bool:
+        """Forget it; False when there was none. Takes the lock."""
+        if not self.file.parent.exists():
+            return False
+        with self.locked():
+            try:
+                self.file.unlink()
+            except FileNotFoundError:
+                return False
+            except OSError as error:
+                raise self._not_written(error) from None
+            return True
+
+    def stamp(self) -> tuple[int, int] | None:
+        """Is another one whenever the file is."""
+        try:
+            status = self.file.stat(follow_symlinks=False)
+        except OSError:
+            return None
+        return status.st_ctime_ns, status.st_ino
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One at a time, of all processes. HoldfastError when somebody else takes too long."""
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.file.parent.chmod(0o700)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(self.file.with_suffix(".lock"), flags, 0o600)
+        except OSError as error:
+            raise self._not_written(error) from None
+        try:
+            self._wait_for(descriptor)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _wait_for(self, descriptor: int) -> None:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise HoldfastError(f"somebody else is changing the login at {self.name!r}: try again") from None
+            time.sleep(0.02)
+
+    def _bytes(self) -> bytes | None:
+        """What is in the file. Never waits."""
+        try:
+            descriptor = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if problem := _exposed(os.fstat(descriptor)):
+                    raise self._unfit(problem)
+                data = os.read(descriptor, SIZE_LIMIT + 1)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unfit(f"cannot be read: {error.strerror or error}") from None
+        if len(data) > SIZE_LIMIT:
+            raise self._unfit("is damaged")
+        return data
+
+    def _unfit(self, why: str) -> NotAuthorized:
+        return NotAuthorized(f"the login is not used: {str(self.file)!r} {why}")
+
+    def _not_written(self, error: OSError) -> HoldfastError:
+        return HoldfastError(f"{str(self.file)!r} cannot be written: {error.strerror or error}")
+
+
+def known_logins(folder: Path) -> list[str]:
+    """The servers that there are logins at."""
+    try:
+        return sorted(one.stem for one in folder.glob("*.json") if _NAME.fullmatch(one.stem))
+    except OSError:
+        return []
+
+
+def now() -> datetime:
+    """As logins count time."""
+    return datetime.now(UTC)
+
+
+def _exposed(status: os.stat_result) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a regular file"
+    if status.st_uid != os.geteuid():
+        return "belongs to somebody else"
+    if status.st_mode & 0o077:
+        return "may be read or written by others, so its tokens may be known to them"
+    return None

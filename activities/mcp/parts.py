@@ -1,0 +1,95 @@
+"""What a server gives back, as our parts: text, structured content, images, sounds, resources and links to them.
+
+Content that is meant for one reader alone goes to that one: for the model into the parts, for a person into `display`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.activities.mcp.secrets import Secrets
+from holdfast.content import BlobPart, DataPart, Part, Result, TextPart, shorten
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult, ContentBlock, ResourceLink
+
+PARTS_LIMIT = 1_000
+NAME_LIMIT = 200
+
+
+def result_of(answer: CallToolResult, secrets: Secrets) -> Result:
+    """A server's result, without what nobody should read."""
+    blocks = answer.content[:PARTS_LIMIT]
+    shown = [block for block in blocks if _is_for(block, "user")]
+    read = [block for block in blocks if _is_for(block, "assistant")] or blocks
+    data = _data(answer, secrets)
+    parts = [part for block in read for part in _parts(block, secrets) if not _repeats(part, data)]
+    if data and not any(_wraps(data[0], part) for part in parts):
+        parts.append(DataPart(value=data[0]))
+    if missing := len(answer.content) - len(blocks):
+        parts.append(TextPart(text=f"[{missing:,} further parts were left out]"))
+    display = None
+    if len(shown) != len(blocks) or len(read) != len(blocks):
+        display = "\n".join(part.text for block in shown for part in _parts(block, secrets)) or None
+    return Result(parts=tuple(parts), display=display)
+
+
+def _is_for(block: ContentBlock, reader: str) -> bool:
+    audience = block.annotations.audience if block.annotations else None
+    return not audience or reader in audience
+
+
+def _data(answer: CallToolResult, secrets: Secrets) -> tuple[Any] | tuple[()]:
+    """The structured content, if there is any: null is some where the server says so."""
+    value = answer.structured_content
+    return () if value is None else (secrets.hidden(value),)
+
+
+def _repeats(part: Part, data: Sequence[Any]) -> bool:
+    """Servers repeat structured content as text, for clients that know no other."""
+    if not data or not isinstance(part, TextPart):
+        return False
+    try:
+        return bool(json.loads(part.text) == data[0])
+    except (ValueError, RecursionError):
+        return False
+
+
+def _wraps(value: Any, part: Part) -> bool:
+    """Is it only the text once more, as the one value of an object? Then the text is better to read."""
+    return isinstance(part, TextPart) and isinstance(value, dict) and list(value.values()) == [part.text]
+
+
+def _parts(block: ContentBlock, secrets: Secrets) -> Iterator[Part]:
+    if block.type == "text":
+        yield TextPart(text=secrets.hide(block.text))
+    elif block.type == "image" or block.type == "audio":
+        yield _blob(block.data, block.mime_type)
+    elif block.type == "resource_link":
+        yield TextPart(text=secrets.hide(_link(block)))
+    else:
+        resource = block.resource
+        name, kind = secrets.hide(shorten(resource.uri, NAME_LIMIT)), resource.mime_type
+        text = getattr(resource, "text", None)
+        if text is None:
+            yield _blob(getattr(resource, "blob", ""), kind or "application/octet-stream", name)
+        else:
+            yield TextPart(text=f"[resource {name}{f', {kind}' if kind else ''}]\n{secrets.hide(text)}")
+
+
+def _link(link: ResourceLink) -> str:
+    facts = [link.title or link.name, link.uri, link.mime_type, f"{link.size:,} bytes" if link.size else None]
+    about = f": {link.description}" if link.description else ""
+    return f"[link to {', '.join(fact for fact in facts if fact)}{about}]"
+
+
+def _blob(data: str, media_type: str, name: str | None = None) -> Part:
+    try:
+        return BlobPart.of(base64.b64decode(data, validate=True), media_type, name=name)
+    except (binascii.Error, ValueError):
+        called = f"{name}, " if name else ""
+        return TextPart(text=f"[{called}{shorten(media_type, NAME_LIMIT)}: what the server sent is not base64]")

@@ -1,0 +1,206 @@
+"""Resources and prompts of a server, read through tools of ours: `NAME__read_resource`, `NAME__get_prompt` and so on.
+
+They are there when the server says that it has such things, and a tool of its own with such a name keeps it. Reading
+changes nothing, and so is repeated when the server was lost; but what is asked for goes to the server, and what it
+answers is its word. So unless it is trusted it is asked about, like its tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
+
+from holdfast.activities.mcp.approved import Approved, Change
+from holdfast.activities.mcp.authorizing import remedy
+from holdfast.activities.mcp.definitions import Definition, effect_of, open_world, wanted
+from holdfast.activities.mcp.names import tool_name
+from holdfast.activities.mcp.server import Server
+from holdfast.activities.mcp.status import State, Unavailable
+from holdfast.activities.mcp.tool import GRACE_SECONDS
+from holdfast.approvals import Confirmation
+from holdfast.content import Result, plain, shorten
+from holdfast.errors import BadInput
+from holdfast.tools import Declaration, Effect, Invocation, Run, Tool, ToolFailure
+
+if TYPE_CHECKING:
+    from holdfast.activities.mcp.connecting import Connection
+    from holdfast.activities.mcp.faults import Failure
+
+TRIES = 3
+WORDS_LIMIT = 10_000
+"""Characters of an address, a name or an argument."""
+OTHER_NAME = "mcp_{}"
+"""What is called so when the server has a tool of the first name."""
+_LOGGER = logging.getLogger(__name__)
+_TEXT: dict[str, JsonValue] = {"type": "string", "minLength": 1, "maxLength": WORDS_LIMIT}
+
+
+def _definition(name: str, description: str, properties: dict[str, JsonValue] | None = None) -> Definition:
+    properties = properties or {}
+    needed: list[JsonValue] = [one for one in properties if one != "arguments"]
+    return Definition(
+        name=name,
+        description=description,
+        parameters={"type": "object", "properties": properties, "required": needed, "additionalProperties": False},
+        annotations={"readOnlyHint": True},
+    )
+
+
+READS: Mapping[str, tuple[Definition, ...]] = {
+    "resources": (
+        _definition(
+            "list_resources",
+            "List the resources that the server {server} has, and the patterns of addresses by which there are more.",
+        ),
+        _definition(
+            "read_resource",
+            "Read a resource of the server {server}, by its address.",
+            {
+                "uri": {
+                    **_TEXT,
+                    "description": "The address, as list_resources tells it or as a pattern there makes it.",
+                }
+            },
+        ),
+    ),
+    "prompts": (
+        _definition("list_prompts", "List the prompts that the server {server} has, with their arguments."),
+        _definition(
+            "get_prompt",
+            "Get a prompt of the server {server}, filled in.",
+            {
+                "name": {**_TEXT, "description": "The prompt's name."},
+                "arguments": {
+                    "type": "object",
+                    "additionalProperties": {"type": "string", "maxLength": WORDS_LIMIT},
+                    "description": "Its arguments, each a text.",
+                },
+            },
+        ),
+    ),
+}
+
+
+def reading_tools(server: Server, approved: Approved) -> list[ReadingTool]:
+    """What reads what a server has beside its tools. Names that its own tools have stay theirs."""
+    made = []
+    for definition in (one for offer, several in READS.items() if offer in server.offers for one in several):
+        names = (definition.name, OTHER_NAME.format(definition.name))
+        free = next((name for name in names if name not in server.definitions), None)
+        if free and wanted(definition, server.settings):
+            made.append(ReadingTool(server, definition, free, approved))
+    return made
+
+
+class ReadingTool(Tool):
+    """One way to read what a server has."""
+
+    def __init__(self, server: Server, definition: Definition, name: str, approved: Approved) -> None:
+        settings = server.settings
+        self.server = server
+        self.kind = definition.name
+        self.definition = definition.model_copy(
+            update={"name": name, "description": definition.description.format(server=server.name)}
+        )
+        self.name = tool_name(server.name, name)
+        self.description = self.definition.description
+        self.effect = settings.effects.get(definition.name, Effect.READ)
+        self.asks_first = effect_of(definition, settings) is not Effect.READ
+        self.open_world = open_world(definition, settings)
+        self.on_host = settings.command is not None
+        self.timeout_seconds = settings.timeout_seconds + GRACE_SECONDS
+        self.Parameters: Mapping[str, JsonValue] = definition.parameters
+        self.approved = approved
+
+    def declaration(self) -> Declaration:
+        """With the server."""
+        return super().declaration().model_copy(update={"server": self.server.name, "origin": self.definition.digest})
+
+    def build(self, arguments: dict[str, Any], workspace: Path) -> Invocation:
+        """Bind the arguments."""
+        return _Reading(self, arguments)
+
+
+class _Reading(Invocation):
+    def __init__(self, tool: ReadingTool, arguments: dict[str, Any]) -> None:
+        self._tool = tool
+        self._server = tool.server
+        self._arguments = arguments
+
+    def describe(self) -> str:
+        told = shorten(json.dumps(self._arguments), 200) if self._arguments else ""
+        return f"{self._tool.kind} ({self._server.name}) {told}".rstrip()
+
+    def concurrency_safe(self) -> bool:
+        return self._tool.effect is Effect.READ
+
+    def changed(self) -> str | None:
+        return change.sentence if (change := self._change()) else None
+
+    async def should_confirm(self) -> Confirmation | None:
+        change = self._change()
+        if change is None and not self._tool.asks_first:
+            return None
+        diff = change.diff or None if change else None
+        return Confirmation(kind="mcp", title=self.describe(), server=self._server.name, diff=diff)
+
+    async def execute(self, run: Run) -> Result:
+        try:
+            await asyncio.to_thread(self._tool.approved.approve, self._tool.definition)
+        except BadInput as error:
+            _LOGGER.warning("What was approved is not remembered: %s", error)
+        seconds = self._server.settings.timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._read()
+        except TimeoutError:
+            raise ToolFailure("timeout", f"{self._called()} did not answer within {seconds:g} seconds") from None
+
+    async def _read(self) -> Result:
+        """Read it, and again when it was lost on the way."""
+        from holdfast.activities.mcp.faults import Failure, Fault  # they bring the mcp package along
+        from holdfast.activities.mcp.readable import read
+
+        again = {Fault.NOT_SENT, Fault.SESSION, Fault.LOST}
+        for left in reversed(range(TRIES)):
+            connection = await self._connected()
+            try:
+                return await read(connection, self._tool.kind, self._arguments, self._server.secrets)
+            except Failure as failure:
+                if failure.fault in again:
+                    self._server.doubt(connection)
+                if not left or failure.fault not in again:
+                    raise self._failed(failure) from None
+        raise AssertionError("the last try ends it")
+
+    async def _connected(self) -> Connection:
+        try:
+            return await self._server.connected()
+        except Unavailable as error:
+            kind = "mcp_unauthorized" if self._server.state is State.UNAUTHORIZED else "mcp_unavailable"
+            raise ToolFailure(kind, str(error)) from None
+
+    def _failed(self, failure: Failure) -> ToolFailure:
+        words = self._server.secrets.hide(plain(str(failure)))
+        match failure.fault:
+            case "told":
+                return ToolFailure("mcp_error", f"{self._called()} answered with an error: {words}")
+            case "unauthorized":
+                todo = remedy(self._server.name, self._server.settings)
+                return ToolFailure("mcp_unauthorized", f"{self._called()} may not be read: {words}; {todo}")
+            case "unreadable":
+                return ToolFailure("bad_result", f"{self._called()} has answered, but that cannot be read: {words}")
+            case _:
+                return ToolFailure("mcp_unavailable", f"{self._called()} could not be read: {words}")
+
+    def _called(self) -> str:
+        return f"The MCP server {self._server.name!r}"
+
+    def _change(self) -> Change | None:
+        return self._tool.approved.change(self._tool.definition)

@@ -1,0 +1,84 @@
+"""A server's settings with the worker's environment filled in: what is needed to reach it, for this process alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from holdfast.activities.commands import environment
+from holdfast.activities.mcp.secrets import Secret, Secrets, filled, references, secrets_of
+from holdfast.configuration import McpServerSettings
+from holdfast.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """How a server is reached. Nothing of it is ever written down."""
+
+    words: tuple[str, ...] = field(default=(), repr=False)
+    """The command that starts it."""
+    directory: Path = Path()
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """All that the command gets."""
+    url: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client_id: str | None = field(default=None, repr=False)
+    """As whom we are known to the authorization server, where the settings say it."""
+    client_secret: str | None = field(default=None, repr=False)
+    secrets: Secrets = field(default_factory=Secrets, repr=False)
+    start_seconds: float = 30
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people: without anything that may be secret."""
+        if self.url is None:
+            return self.secrets.hide(self.words[0])
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}"
+
+
+def resolve(settings: McpServerSettings, variables: Mapping[str, str]) -> Resolved:
+    """Fill in what the settings refer to; BadInput when a variable is not there or makes no address."""
+    words = [] if settings.command is None else [settings.command, *settings.args]
+    texts = [*words, *([settings.url] if settings.url else [])]
+    headers = {name: filled(value, variables) for name, value in settings.headers.items()}
+    added = {name: filled(value, variables) for name, value in settings.env.items()}
+    oauth = settings.oauth
+    client_id = filled(oauth.client_id, variables) if oauth and oauth.client_id else None
+    client_secret = filled(oauth.client_secret, variables) if oauth and oauth.client_secret else None
+    resolved = Resolved(
+        words=tuple(filled(word, variables) for word in words),
+        directory=settings.cwd or settings.folder,
+        environment=environment(added, inherit=False) if words else {},
+        url=filled(settings.url, variables) if settings.url else None,
+        headers=headers,
+        client_id=client_id,
+        client_secret=client_secret,
+        secrets=Secrets(secrets_of(texts, {**settings.env, **settings.headers}, variables)),
+        start_seconds=settings.start_seconds,
+    )
+    if oauth and oauth.client_secret and client_secret:
+        resolved.secrets.add(Secret(name, client_secret) for name in references(oauth.client_secret))
+    _check(resolved)
+    return resolved
+
+
+def _check(resolved: Resolved) -> None:
+    """What only shows once the references are filled in. The words tell nothing of the values."""
+    if resolved.url is not None:
+        try:
+            parts = urlsplit(resolved.url)
+            fit = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            fit = False
+        if not fit:
+            raise BadInput("its url, with the environment filled in, is not one of http:// or https://")
+    if "" in (resolved.client_id, resolved.client_secret):
+        raise BadInput("its oauth.client_id or oauth.client_secret, with the environment filled in, is empty")
+    for name, value in resolved.headers.items():
+        if not value.isascii() or not value.isprintable():
+            raise BadInput(f"its header {name!r}, with the environment filled in, holds what no header can")
+    if any("\0" in text for text in (*resolved.words, *resolved.environment.values())):
+        raise BadInput("its command or environment, with references filled in, holds a NUL character")

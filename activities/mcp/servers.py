@@ -1,0 +1,134 @@
+"""All MCP servers of a worker: their lifetime, and their tools in its catalogue. Importing this imports no `mcp`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from holdfast.activities.catalogue.registry import Problem, Registry, problem_of
+from holdfast.activities.mcp.approved import Approved
+from holdfast.activities.mcp.names import prefix_of
+from holdfast.activities.mcp.reading import reading_tools
+from holdfast.activities.mcp.server import Authorize, Server
+from holdfast.activities.mcp.servers_file import configured
+from holdfast.activities.mcp.status import ServerStatus, State
+from holdfast.activities.mcp.tool import McpTool
+from holdfast.configuration import McpSettings
+from holdfast.errors import BadInput
+
+READY_SECONDS = 10.0
+"""How long a worker that starts waits for its servers. One that takes longer comes in later."""
+LOOK_SECONDS = 60.0
+NOT_YET = "it is not connected yet"
+_LOGGER = logging.getLogger(__name__)
+
+
+class Servers:
+    """The servers of one process. They are connected while any worker of it runs."""
+
+    def __init__(self, settings: McpSettings, folder: Path, *, authorize: Authorize | None = None) -> None:
+        """`folder` is where is kept what is known of their tools."""
+        found, self.refused = configured(settings)
+        self._servers = {name: Server(name, one, self._publish, authorize) for name, one in found.items()}
+        self._approved = {name: Approved(folder, name) for name in found}
+        self._tools: dict[str, list[McpTool]] = {name: [] for name in found}
+        self._registry = Registry()
+        self._told: dict[str, str | None] = {}
+        self._looking = False
+        self._users = 0
+
+    def fill(self, registry: Registry) -> None:
+        """Their tools go into this catalogue, now and whenever they change."""
+        self._registry = registry
+        for refusal in self.refused:
+            registry.refuse(refusal.source, refusal.reason)
+        for server in self._servers.values():
+            self._publish(server)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all of them."""
+        return tuple(self._servers)
+
+    def get(self, name: str) -> Server | None:
+        """The server of this name."""
+        return self._servers.get(name)
+
+    @property
+    def statuses(self) -> list[ServerStatus]:
+        """What is known of each."""
+        return [server.status for server in self._servers.values()]
+
+    @asynccontextmanager
+    async def used(self, seconds: float = READY_SECONDS) -> AsyncIterator[None]:
+        """Connected, as far as they are there, until the end of the block."""
+        self._users += 1
+        try:
+            if self._users == 1 and self._servers:
+                await self._start(seconds)
+            yield
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                await asyncio.gather(*(server.stop() for server in self._servers.values()))
+
+    async def look(self, seconds: float = LOOK_SECONDS) -> list[ServerStatus]:
+        """Connect, list and close again: for whoever wants to know what there is, and calls nothing."""
+        self._looking = True  # what is wrong is told by whoever looks
+        async with self.used(seconds):
+            return self.statuses
+
+    async def _start(self, seconds: float) -> None:
+        from holdfast.activities.mcp.leftovers import end_leftovers
+
+        if ended := await end_leftovers():
+            _LOGGER.info("Ended %d MCP servers of workers that are no more", ended)
+        for server in self._servers.values():
+            server.start()
+        trying = [asyncio.create_task(server.tried.wait()) for server in self._servers.values()]
+        _, late = await asyncio.wait(trying, timeout=seconds)
+        for task in late:
+            task.cancel()
+
+    def _publish(self, server: Server) -> None:
+        """Put what a server has into the catalogue, and say what it has not."""
+        approved = self._approved[server.name]
+        reading = reading_tools(server, approved)
+        try:
+            approved.meet([*server.definitions.values(), *(tool.definition for tool in reading)])
+        except BadInput as error:
+            _LOGGER.warning("What is new of MCP server %s is not remembered: %s", server.name, error)
+        known = {tool.definition.name: tool for tool in self._tools[server.name]}
+        self._tools[server.name] = [
+            McpTool(server, one, approved) if (tool := known.get(name)) is None or tool.definition != one else tool
+            for name, one in server.definitions.items()
+        ]
+        self._registry.replace(source_of(server.name), [*self._tools[server.name], *reading], _problems(server))
+        self._tell(server)
+
+    def _tell(self, server: Server) -> None:
+        """Log what is wrong with a server, once each time, and when it is right again."""
+        before = self._told.get(server.name)
+        if self._looking or before == server.problem or server.state is State.CONNECTING:
+            return
+        self._told[server.name] = server.problem
+        if server.problem:
+            _LOGGER.warning("MCP server %s: %s", server.name, server.problem)
+        elif before:
+            _LOGGER.warning("MCP server %s is connected again", server.name)
+
+
+def source_of(server: str) -> str:
+    """Where a server's tools come from, as the catalogue says it."""
+    return f"MCP server {server}"
+
+
+def _problems(server: Server) -> list[Problem]:
+    source, prefix = source_of(server.name), prefix_of(server.name)
+    found = [problem_of(source, reason) for reason in server.left_out]
+    if server.state is not State.CONNECTED or server.problem:
+        found.append(problem_of(source, server.problem or NOT_YET, prefix, pending=not server.problem))
+    return found

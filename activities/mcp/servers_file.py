@@ -1,0 +1,120 @@
+"""Servers from the file that other programs read as well: `{"mcpServers": {NAME: {"command": …} or {"url": …}}}`.
+
+Only what says how a server is reached is taken from it, by the names that are in use for it. Whom to trust and what to
+leave out is for our own settings to say. A server that cannot be used is left out with its reason.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from holdfast.configuration import McpServerSettings, McpSettings
+from holdfast.content import shorten
+from holdfast.documents import read
+from holdfast.errors import BadInput
+from holdfast.model import problems
+
+SERVERS_LIMIT = 100
+_NAME_LIMIT = 40
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
+_TABLES = ("mcpServers", "servers")
+_URLS = ("httpUrl", "url", "serverUrl")
+_HTTP = ("http", "streamable-http", "streamable_http", "streamableHttp")
+_KEPT = ("command", "args", "env", "cwd", "headers")
+
+
+class Refusal(NamedTuple):
+    """Why a file, or a server of it, is not used."""
+
+    source: str
+    reason: str
+
+
+def configured(settings: McpSettings) -> tuple[dict[str, McpServerSettings], list[Refusal]]:
+    """Every server by its name, ours before those of files; and what is not used, with the reason."""
+    found: dict[str, McpServerSettings] = {}
+    refused: list[Refusal] = []
+    for file in settings.files:
+        try:
+            servers = read_servers(file)
+        except BadInput as error:
+            refused.append(Refusal(f"MCP servers of {file}", str(error)))
+            continue
+        for name, server in servers.items():
+            if isinstance(server, BadInput):
+                refused.append(Refusal(f"MCP server {name} of {file}", str(server)))
+            elif name in found:
+                refused.append(Refusal(f"MCP server {name} of {file}", "a file before this one has one of that name"))
+            else:
+                found[name] = server
+    for name, own in settings.servers.items():
+        if own.command is not None or own.url is not None:
+            found[name] = own
+        elif name in found:
+            found[name] = _added_to(found[name], own)
+        else:
+            refused.append(Refusal(f"MCP server {name}", "it has no `command` or `url`, and no file has one so called"))
+    for name in list(found)[SERVERS_LIMIT:]:
+        refused.append(Refusal(f"MCP server {name}", f"at most {SERVERS_LIMIT} servers are connected"))
+        del found[name]
+    return found, refused
+
+
+def _added_to(server: McpServerSettings, own: McpServerSettings) -> McpServerSettings:
+    return server.model_copy(update={name: getattr(own, name) for name in own.model_fields_set - {"folder"}})
+
+
+def read_servers(file: Path) -> dict[str, McpServerSettings | BadInput]:
+    """The servers in a file, or why one is none; BadInput when the file is not one of servers."""
+    content = read(file)
+    if content.problem:
+        raise BadInput(content.problem)
+    try:
+        whole = json.loads(content.data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"it is not JSON: {shorten(str(error), 200)}") from None
+    tables = [whole[key] for key in _TABLES if isinstance(whole, dict) and isinstance(whole.get(key), dict)]
+    if not tables:
+        raise BadInput('it holds no {"mcpServers": {…}}')
+    found: dict[str, McpServerSettings | BadInput] = {}
+    for given, entry in _entries(tables[0]):
+        name = _UNFIT.sub("-", given).strip("-")[:_NAME_LIMIT]
+        known = found.get(name)
+        found[name or "?"] = BadInput("two servers would be called so") if known else _server(name, entry, file)
+    return found
+
+
+def _entries(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, entry in table.items():
+        if not (isinstance(entry, dict) and entry.get("disabled") is True):
+            yield name, entry
+
+
+def _server(name: str, entry: Any, file: Path) -> McpServerSettings | BadInput:
+    if not isinstance(entry, dict) or not name:
+        return BadInput("it must be an object with a name of letters and digits")
+    kind, url = entry.get("type", entry.get("transport")), next((entry[key] for key in _URLS if entry.get(key)), None)
+    if kind == "sse":
+        return BadInput('it has the type "sse", a transport that was given up: try its address for "http"')
+    if kind not in (None, "stdio", *_HTTP):
+        return BadInput(f"its type is not known: {shorten(str(kind), 40)!r}")
+    given = {key: entry[key] for key in _KEPT if entry.get(key)}
+    if url:
+        given = {"url": url, **{key: value for key, value in given.items() if key == "headers"}}
+    else:
+        given.pop("headers", None)
+    try:
+        return McpServerSettings.model_validate(given, context={"folder": file.parent, "names": {}})
+    except ValidationError as error:
+        return BadInput(_without_values(problems(error, "it")))
+
+
+def _without_values(words: str) -> str:
+    """The file may hold what is secret, and an error is told to everybody."""
+    return re.sub(r", got .*?(?=; |$)", "", words)

@@ -1,0 +1,92 @@
+"""A server's tool as a tool of ours: declared, asked about and run like all others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from holdfast.activities.mcp.approved import Approved, Change
+from holdfast.activities.mcp.calling import Asked, call
+from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, effect_of, open_world
+from holdfast.activities.mcp.names import tool_name
+from holdfast.activities.mcp.outputs import ResultSchema
+from holdfast.activities.mcp.server import Server
+from holdfast.approvals import Confirmation
+from holdfast.content import Result, plain, shorten
+from holdfast.errors import BadInput
+from holdfast.tools import Declaration, Effect, Invocation, Run, Tool
+
+GRACE_SECONDS = 60.0
+"""How much longer the engine waits than we do: for the server to be back, and for it to hear of a stop."""
+_LOGGER = logging.getLogger(__name__)
+
+
+class McpTool(Tool):
+    """One tool of a server, as the server defined it when it was listed."""
+
+    live_output = True
+    asks = True
+
+    def __init__(self, server: Server, definition: Definition, approved: Approved) -> None:
+        settings = server.settings
+        self.name = tool_name(server.name, definition.name)
+        self.display_name = shorten(plain(definition.title), TITLE_LIMIT) if definition.title else None
+        self.description = definition.description or f"{definition.name}, a tool of {server.name}"
+        self.effect = effect_of(definition, settings)
+        self.open_world = open_world(definition, settings)
+        self.on_host = settings.command is not None
+        self.timeout_seconds = settings.timeout_seconds + GRACE_SECONDS
+        self.Parameters: Mapping[str, JsonValue] = {"type": "object", **definition.parameters}
+        self._server = server
+        self.definition = definition
+        self._approved = approved
+        self._output = ResultSchema(definition.output) if definition.output is not None else None
+
+    def declaration(self) -> Declaration:
+        """With the server, and a digest over all that it says of the tool."""
+        return super().declaration().model_copy(update={"server": self._server.name, "origin": self.definition.digest})
+
+    def build(self, arguments: dict[str, Any], workspace: Path) -> Invocation:
+        """Bind the arguments."""
+        asked = Asked(self._server, self.definition, arguments, self.effect is not Effect.ONCE, self._output)
+        return _Calling(self, asked, self._approved)
+
+
+class _Calling(Invocation):
+    def __init__(self, tool: McpTool, asked: Asked, approved: Approved) -> None:
+        self._tool = tool
+        self._asked = asked
+        self._approved = approved
+
+    def describe(self) -> str:
+        called = self._tool.display_name or plain(self._asked.definition.name)
+        return f"{called} ({self._asked.server.name}) {shorten(json.dumps(self._asked.arguments), 200)}"
+
+    def concurrency_safe(self) -> bool:
+        return self._tool.effect is Effect.READ
+
+    def changed(self) -> str | None:
+        return change.sentence if (change := self._change()) else None
+
+    async def should_confirm(self) -> Confirmation | None:
+        change = self._change()
+        if self._tool.effect is Effect.READ and change is None:
+            return None
+        diff = change.diff or None if change else None
+        return Confirmation(kind="mcp", title=self.describe(), server=self._asked.server.name, diff=diff)
+
+    async def execute(self, run: Run) -> Result:
+        try:
+            await asyncio.to_thread(self._approved.approve, self._asked.definition)
+        except BadInput as error:
+            _LOGGER.warning("What was approved is not remembered: %s", error)
+        return await call(self._asked, run)
+
+    def _change(self) -> Change | None:
+        return self._approved.change(self._asked.definition)

@@ -1,0 +1,217 @@
+"""`holdfast mcp …`: MCP servers, whether they can be used, and logins at those that want one."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.workers.commands.codes import FAILED, UNREACHABLE
+from holdfast.workers.commands.options import (
+    Data,
+    Json,
+    emit,
+    example,
+    interactive,
+    note,
+    run,
+    say,
+    seconds,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+    from holdfast.workers.mcp_servers import LoginStatus, Seen
+
+mcp = typer.Typer(
+    help="MCP servers: which there are, whether they can be used, and logins at those that want one.",
+    epilog=example("holdfast mcp list", "holdfast mcp test tracker", "holdfast mcp login tracker"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def _servers(incomplete: str) -> list[str]:
+    """Names that could be meant, for a shell. It is quick, and whatever is wrong it says nothing."""
+    with suppress(Exception):
+        from holdfast.activities.mcp.servers_file import configured
+
+        return [name for name in configured(settings_of().mcp)[0] if name.startswith(incomplete)]
+    return []
+
+
+def _logins(incomplete: str) -> list[str]:
+    with suppress(Exception):
+        from holdfast.activities.mcp.logins import known_logins
+
+        return [name for name in known_logins(settings_of().mcp_logins) if name.startswith(incomplete)]
+    return []
+
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The server's name in the settings.", autocompletion=_servers)
+]
+LoggedIn = Annotated[str, typer.Argument(metavar="NAME", help="The server's name.", autocompletion=_logins)]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Only print the address: the browser is elsewhere.")]
+Timeout = Annotated[
+    int | None,
+    typer.Option("--timeout", metavar="5m", help="How long somebody may take to log in; else 5m.", parser=seconds),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(mcp, name="mcp")
+
+
+@mcp.command("list", epilog=example("holdfast mcp list", "holdfast mcp list --json | jq '.servers[] | .name, .state'"))
+def list_servers(json: Json = False, data: Data = None) -> None:
+    """Connect to every server and list them: their state, protocol and tools, and what repeating these does.
+
+    Then what is wrong with those that cannot be used. Servers that are started are started for this, and ended again.
+    """
+    from holdfast.workers import render
+    from holdfast.workers.mcp_servers import look
+
+    found = run(look(_quiet(settings_of(data))))
+    refused = [{"source": one.source, "reason": one.reason} for one in found.refused]
+    if json:
+        emit({"servers": [seen.described() for seen in found.servers], "problems": refused})
+        return
+    if not found.servers and not refused:
+        say("No MCP servers: name some in the settings, as [mcp.servers.NAME] (docs/mcp.md).")
+    if found.servers:
+        header = ("server", "status", "protocol", "tools", "effects", "where")
+        render.console().print(render.table(header, [_row(seen) for seen in found.servers]))
+    for seen in found.servers:
+        for reason in _problems(seen):
+            note(f"{seen.status.name}: {reason}")
+    for refusal in found.refused:
+        note(f"Not used, {refusal.source}: {render.line(refusal.reason, 1_000)}")
+
+
+@mcp.command("test", epilog=example("holdfast mcp test tracker", "holdfast mcp test tracker --json"))
+def try_server(name: Name, json: Json = False, data: Data = None) -> None:
+    """Connect to one server as a worker here would, list what it has, and say what is wrong and what to do.
+
+    The exit code is 0 when it can be used, 1 when it cannot as things are (a login is missing, a variable is not set,
+    it answers nonsense), 2 when no server is called so, 3 when it cannot be started or reached.
+    """
+    from holdfast.workers.mcp_servers import look
+
+    [seen] = run(look(_quiet(settings_of(data)), name)).servers
+    code = _code(seen)
+    if json:
+        emit({"ok": code == 0, **seen.described()})
+    else:
+        _tell(seen)
+    if code:
+        raise typer.Exit(code)
+
+
+@mcp.command(epilog=example("holdfast mcp login tracker", "holdfast mcp login tracker --no-browser"))
+def login(
+    name: Name, no_browser: NoBrowser = False, timeout: Timeout = None, json: Json = False, data: Data = None
+) -> None:
+    """Log in to a server that wants OAuth, in a browser; workers then use it, and renew what it gave, by themselves.
+
+    The address to open is printed, and opened if there is a browser. The browser comes back to a port of this machine;
+    if it is on another one, paste here the address that it ends at. What was given is kept in the data folder, for you
+    alone. A server with credentials of its own in the settings needs no login: this then asks for a token, to see.
+    """
+    from holdfast.workers.browsing import has_browser
+    from holdfast.workers.mcp_servers import log_in, look
+
+    settings = _quiet(settings_of(data))
+    opens = not no_browser and has_browser()
+    run(log_in(settings, name, note, opens=opens, pastes=interactive() and not opens, seconds=timeout or 300))
+    [seen] = run(look(settings, name)).servers
+    code = _code(seen)
+    if json:
+        emit({"logged_in": True, **seen.described()})
+    else:
+        say(f"Logged in to {name}.")
+        _tell(seen)
+    if code:
+        raise typer.Exit(code)
+
+
+@mcp.command(epilog=example("holdfast mcp logout tracker"))
+def logout(name: LoggedIn, json: Json = False, data: Data = None) -> None:
+    """Forget a login. Workers stop using it at once; the authorization server is told, if it can be."""
+    from holdfast.workers.mcp_servers import log_out
+
+    became = run(log_out(_quiet(settings_of(data)), name))
+    if json:
+        emit({"server": name, "logged_out": became is not None, "told": became})
+    else:
+        say(f"Logged out of {name}; {became}." if became else f"There is no login at {name}.")
+
+
+def _quiet(settings: Settings) -> Settings:
+    """What went wrong is in the answer, not in a log."""
+    from holdfast.workers import logs
+
+    logs.silence()
+    return settings
+
+
+def _code(seen: Seen) -> int:
+    from holdfast.activities.mcp.status import State
+
+    if seen.status.state is State.CONNECTED:
+        return FAILED if seen.status.problem else 0
+    return UNREACHABLE if seen.status.state in (State.WAITING, State.CONNECTING) else FAILED
+
+
+def _row(seen: Seen) -> tuple[str, ...]:
+    from holdfast.workers import render
+
+    status = seen.status
+    return (
+        status.name, status.state, status.protocol or "", str(len(seen.tools)), seen.effects,
+        render.line(status.place, 100),
+    )  # fmt: skip
+
+
+def _problems(seen: Seen) -> list[str]:
+    from holdfast.workers import render
+
+    found = [seen.status.problem or "it does not answer"] if _code(seen) else []
+    found += [f"left out: {reason}" for reason in seen.status.left_out]
+    if seen.login and seen.login.problem and not _code(seen):
+        found.append(seen.login.problem)
+    return [render.line(reason, 1_000) for reason in found]
+
+
+def _tell(seen: Seen) -> None:
+    """What is known of one server: what is well on standard output, what is not beside it."""
+    from holdfast.workers import render
+
+    status = seen.status
+    where = f" at {render.line(status.place, 100)}" if status.place else ""
+    if _code(seen):
+        note(f"{status.name}{where} cannot be used.")
+    else:
+        called = f": {render.line(status.server)}" if status.server else ""
+        say(f"{status.name}{where} is connected{called}, protocol {status.protocol}.")
+        say(f"{len(seen.tools)} tools{f' ({seen.effects})' if seen.tools else ''}: {_names(seen)}")
+    if seen.login and not seen.login.problem:
+        say(f"Login: {_until(seen.login)}.")
+    for reason in _problems(seen):
+        note(reason)
+
+
+def _names(seen: Seen) -> str:
+    named = [name for name, _ in seen.tools[:20]]
+    return ", ".join(named) + (f" and {len(seen.tools) - 20} more" if len(seen.tools) > 20 else "") or "none"
+
+
+def _until(login: LoginStatus) -> str:
+    from holdfast.workers import render
+
+    ends = f"a token until {render.local(login.expires)}" if login.expires else "a token without an end"
+    scope = f", for {render.line(login.scope)}" if login.scope else ""
+    return f"{ends}{', renewed by itself' if login.renewable else ''}{scope}"

@@ -1,0 +1,192 @@
+"""MCP servers as the command line sees them: looked at, logged in to, logged out of. What workers do is theirs."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from holdfast.activities.catalogue.registry import Entry, Registry
+from holdfast.activities.mcp.authorizing import Authorizing
+from holdfast.activities.mcp.logins import Login, LoginFile, NotAuthorized, known_logins
+from holdfast.activities.mcp.resolving import Resolved, resolve
+from holdfast.activities.mcp.servers import Servers
+from holdfast.activities.mcp.servers_file import Refusal, configured
+from holdfast.activities.mcp.status import ServerStatus
+from holdfast.configuration import McpOauthSettings, McpServerSettings, McpSettings
+from holdfast.content import shorten
+from holdfast.errors import BadInput, HoldfastError
+from holdfast.model import Data
+from holdfast.settings import Settings
+from holdfast.suggestions import did_you_mean
+from holdfast.workers.browsing import browser
+
+
+class LoginStatus(Data):
+    """What is known of a login, without what is secret about it."""
+
+    scope: str | None = None
+    expires: str | None = None
+    """Of its token, which is renewed where it can be."""
+    renewable: bool = False
+    problem: str | None = None
+
+
+class Seen(Data):
+    """A server that was looked at."""
+
+    status: ServerStatus
+    login: LoginStatus | None = None
+    tools: tuple[tuple[str, str], ...] = ()
+    """Their names, each with what repeating it does."""
+
+    @property
+    def effects(self) -> str:
+        """How many tools do what when repeated."""
+        found = Counter(effect for _, effect in self.tools)
+        return ", ".join(f"{count} {effect}" for effect, count in sorted(found.items()))
+
+    def described(self) -> dict[str, JsonValue]:
+        """The same as JSON."""
+        told: dict[str, Any] = self.status.model_dump(mode="json")
+        tools = [{"name": name, "effect": effect} for name, effect in self.tools]
+        return {**told, "tools": tools, "login": self.login.model_dump(mode="json") if self.login else None}
+
+
+@dataclass(frozen=True)
+class Looked:
+    """All servers that were looked at, and what is none."""
+
+    servers: tuple[Seen, ...]
+    refused: tuple[Refusal, ...]
+
+
+def names(settings: Settings) -> list[str]:
+    """Of all servers of the settings."""
+    return sorted(configured(settings.mcp)[0])
+
+
+def server_called(settings: Settings, name: str) -> McpServerSettings:
+    """The settings of one server; BadInput when there is none of this name, or it cannot be used."""
+    found, refused = configured(settings.mcp)
+    if name in found:
+        return found[name]
+    for refusal in refused:
+        if refusal.source.partition(" of ")[0] == f"MCP server {name}":
+            raise BadInput(f"{refusal.source} is not used: {refusal.reason}")
+    hint = did_you_mean(name, found) or "`holdfast mcp list` names them."
+    raise BadInput(f"no MCP server is called {shorten(name, 80)!r}. {hint}")
+
+
+async def look(settings: Settings, only: str | None = None) -> Looked:
+    """Connect to the servers, or to one of them, and hear what they have."""
+    found, refused = configured(settings.mcp)
+    wanted = McpSettings(servers={only: server_called(settings, only)} if only else found)
+    servers = Servers(wanted, settings.data / "mcp", authorize=Authorizing(settings.mcp_logins))
+    registry = Registry()
+    servers.fill(registry)
+    statuses = await servers.look()
+    seen = tuple(_seen(status, registry, settings, wanted.servers[status.name]) for status in statuses)
+    return Looked(seen, () if only else tuple(refused))
+
+
+def _seen(status: ServerStatus, registry: Registry, settings: Settings, server: McpServerSettings) -> Seen:
+    tools = [entry for entry in registry.entries if entry.declaration.server == status.name]
+    login = login_status(settings, status.name) if server.url else None
+    return Seen(status=status, login=login, tools=tuple(_told(entry) for entry in tools))
+
+
+def _told(entry: Entry) -> tuple[str, str]:
+    return entry.declaration.name, entry.declaration.effect.value
+
+
+def login_status(settings: Settings, name: str) -> LoginStatus | None:
+    """What is known of a login, if there is one."""
+    try:
+        login = LoginFile(settings.mcp_logins, name).read()
+    except HoldfastError as error:
+        return LoginStatus(problem=str(error))
+    return _status_of(login) if login else None
+
+
+def _status_of(login: Login) -> LoginStatus:
+    return LoginStatus(
+        scope=login.scope,
+        expires=login.expires.isoformat(timespec="seconds") if login.expires else None,
+        renewable=login.refresh_token is not None or login.grant == "client_credentials",
+        problem=login.refused,
+    )
+
+
+async def log_in(
+    settings: Settings, name: str, tell: Callable[[str], None], *, opens: bool, pastes: bool, seconds: float
+) -> LoginStatus:
+    """Log in to a server, and keep that. NotAuthorized with the reason when nothing came of it."""
+    server = server_called(settings, name)
+    resolved, oauth = _reached(name, server), server.oauth or McpOauthSettings()
+    from holdfast.activities.mcp.oauth import Asked, logged_in, with_credentials  # it brings the mcp package along
+
+    file = LoginFile(settings.mcp_logins, name)
+    before = None
+    with suppress(NotAuthorized):
+        before = file.read()
+    asked = Asked(resolved, oauth, before if before and before.url == resolved.url else None)
+    try:
+        if oauth.grant == "client_credentials":
+            login = await with_credentials(asked)
+        else:
+            async with browser(oauth.redirect_port, tell, opens=opens, pastes=pastes, seconds=seconds) as person:
+                login = await logged_in(asked, person)
+    except NotAuthorized as error:
+        raise NotAuthorized(f"not logged in to {name!r}: {resolved.secrets.hide(str(error))}") from None
+    with file.locked():
+        file.write(login)
+    return _status_of(login)
+
+
+def _reached(name: str, server: McpServerSettings) -> Resolved:
+    """How a server is reached that one can log in to; BadInput when it is none."""
+    if server.url is None:
+        raise BadInput(f"the MCP server {name!r} is started by a command: there is nothing to log in to")
+    if any(header.lower() == "authorization" for header in server.headers):
+        raise BadInput(f"the MCP server {name!r} has an Authorization header in the settings, so no login is used")
+    try:
+        return resolve(server, os.environ)
+    except BadInput as error:
+        raise BadInput(f"the MCP server {name!r} cannot be used: {error}") from None
+
+
+async def log_out(settings: Settings, name: str) -> str | None:
+    """Forget a login, here and at the authorization server. None when there was none, else what became of it there."""
+    file = LoginFile(settings.mcp_logins, name)
+    if name not in known_logins(settings.mcp_logins):
+        if name not in names(settings):
+            server_called(settings, name)
+        return None
+    login = None
+    with suppress(NotAuthorized):
+        login = file.read()
+    if not file.remove():
+        return None
+    return await _told_there(login, _secret(settings, name)) if login else "the file could not be read"
+
+
+async def _told_there(login: Login, client_secret: str | None) -> str:
+    from holdfast.activities.mcp.revoking import revoke
+
+    try:
+        await revoke(login, client_secret)
+    except NotAuthorized as error:
+        return f"its tokens were not revoked: {error}"
+    return "its tokens were revoked"
+
+
+def _secret(settings: Settings, name: str) -> str | None:
+    with suppress(HoldfastError):
+        return resolve(server_called(settings, name), os.environ).client_secret
+    return None
