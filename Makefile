@@ -2,9 +2,10 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+JOBS ?= 2
 READY := .venv/.ready
 
-.PHONY: setup demo test lint types lock histories bench clean
+.PHONY: setup demo test lint types lock histories bench chaos clean
 
 setup: $(READY)
 
@@ -17,8 +18,11 @@ $(READY): requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/holdfast demo
 
+# As many at a time as JOBS says, then one by one those that measure. Bytecode is kept whatever the environment says:
+# every command that a test runs would compile itself anew.
 test: setup
-	$(BIN)/python -m pytest
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not alone"
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -m alone
 
 lint: setup
 	$(BIN)/ruff check .
@@ -36,6 +40,10 @@ bench: setup
 	$(BIN)/python -m tests.bench.judging
 	$(BIN)/python -m tests.bench.ledger
 	$(BIN)/python -m tests.bench.turns
+
+# Turns whose effects are counted outside, while everything dies around them: make chaos SEED=7 CALLS=520 KILLS=300
+chaos: setup
+	$(BIN)/python -m tests.chaos.harness $(SEED:%=--seed %) $(CALLS:%=--calls %) $(KILLS:%=--kills %)
 
 # Pins every dependency with its hashes, and no address.
 lock: setup

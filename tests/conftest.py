@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import pytest
 from temporalio.testing import WorkflowEnvironment
 
 from tests.support.server import start_server
+
+# Side by side, tests are told the size of a terminal, which every command they start would take for its own.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
 
 
 @pytest.fixture(scope="session")

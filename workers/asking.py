@@ -34,7 +34,7 @@ RETRY_SECONDS = 1.0
 SETTLE_SECONDS = 0.5
 """After an answer from now on: what it covers need not be asked about."""
 KEYS = {"y": "yes", "a": "always", "e": "edit", "n": "no", "N": "no, stop", "s": "skip", "v": "view all"}
-UNKNOWN_KEYS = {"y": "run it again", "d": "take it as done", "n": "take it as failed", "N": "failed, stop"}
+UNKNOWN_KEYS = {"y": "run again", "d": "done", "n": "failed", "N": "failed, stop"}
 UNKNOWN_KEYS |= {"s": "skip", "v": "view all"}
 """Of a call that nobody knows whether it ran."""
 DONE = "It was done."

@@ -119,6 +119,7 @@ def _peak(pid: int) -> int:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) * 1024
 
 
+@pytest.mark.alone
 async def test_S33_two_gigabytes_of_output_are_kept_whole_and_take_no_memory(engine: Engine, file: Path) -> None:
     if shutil.disk_usage(engine.settings.data.parent).free < 4 * GIGABYTE:
         pytest.skip("needs 4 GB of disk")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import select
@@ -9,13 +10,20 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from holdfast import Holdfast, HoldfastPlugin, Settings
+from holdfast.events import Event
+from holdfast.workers.connecting import connect
+
 COMMAND = [sys.executable, "-m", "holdfast.workers.cli"]
-SECONDS = 40.0
+SECONDS = 60.0
+"""Any command and any wait may take so long: the machine may be busy with other tests."""
 
 
 class Up:
@@ -83,19 +91,26 @@ class Home:
         assert done.returncode == 0, done.stderr
 
     def seen(self, turn: str, **fields: object) -> dict[str, Any]:
-        """The first event of a turn with these fields, as `turn watch --json` tells it."""
+        """The first event of a turn with these fields, as `turn watch --json` tells it.
 
-        def matches(line: str) -> bool:
-            event = json.loads(line).get("event") or {}
-            return all(event.get(name) == value for name, value in fields.items())
+        Watched from here, since this is only how tests wait: a command would spend most of a second on its imports.
+        """
+        with ThreadPoolExecutor(1) as thread:  # the test itself may run in a loop
+            return thread.submit(asyncio.run, self._first_event(turn, fields)).result()
 
-        watching = [*COMMAND, "turn", "watch", turn, "--json"]
-        with subprocess.Popen(watching, env=self.env, stdout=subprocess.PIPE, text=True) as process:
-            try:
-                found: dict[str, Any] = json.loads(_line_with(process, matches, SECONDS, []))["event"]
-            finally:
-                process.kill()
-        return found
+    async def _first_event(self, turn: str, fields: dict[str, object]) -> dict[str, Any]:
+        settings = Settings(data=self.data, workspace=self.workspace)
+        told: list[dict[str, Any]] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SECONDS):
+                client = await connect(settings, HoldfastPlugin(settings), embedded=True)
+                async with aclosing(Holdfast(client).turn(turn).watch()) as items:  # type: ignore[type-var]
+                    async for item in items:
+                        if isinstance(item, Event):
+                            told.append(item.model_dump(mode="json"))
+                            if all(told[-1].get(name) == value for name, value in fields.items()):
+                                return told[-1]
+        raise AssertionError(f"no event of {turn!r} has {fields}; what came:\n" + "\n".join(map(str, told)))
 
     @contextmanager
     def up(self, *options: str) -> Iterator[Up]:
@@ -131,15 +146,17 @@ class Home:
         return found
 
     def all_gone(self, seconds: float = SECONDS) -> bool:
-        """Wait until no process of this folder is left."""
-        for pid in self.processes():
-            with suppress(ProcessLookupError):
-                handle = os.pidfd_open(pid)
-                ended, _, _ = select.select([handle], [], [], seconds)
-                os.close(handle)
-                if not ended:
-                    return False
-        return not self.processes()
+        """Wait until no process of this folder is left, those included that others start while they end."""
+        deadline = time.monotonic() + seconds
+        while found := self.processes():
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    handle = os.pidfd_open(pid)
+                    ended, _, _ = select.select([handle], [], [], max(0, deadline - time.monotonic()))
+                    os.close(handle)
+                    if not ended:
+                        return False
+        return True
 
 
 def call(tool: str, **arguments: object) -> dict[str, Any]:

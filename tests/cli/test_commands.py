@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.cli.support import COMMAND, Home, call
 
 SCRIPT = [
@@ -148,6 +150,7 @@ def test_tools_and_version_need_no_server(empty: Home) -> None:
     assert empty.json("version")["holdfast"]
 
 
+@pytest.mark.alone
 def test_help_is_quick_and_every_command_has_an_example(empty: Home) -> None:
     began = time.monotonic()
     assert empty.run("--help").returncode == 0

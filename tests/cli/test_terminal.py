@@ -204,12 +204,12 @@ def test_S31_what_became_of_a_call_that_nobody_knows_is_asked_with_keys_of_its_o
         ("done", "d", "Taken as done", "I looked: it is there"),
         ("failed", "n", "Taken as failed", "took it as failed"),
     ):
-        with terminal(home, "turn", "start", "--calls", file, "--id", turn, "--wait") as child:
+        with terminal(home, "turn", "start", "--calls", file, "--id", turn, "--wait", columns=80) as child:
             child.expect(KEYS)
             child.send("y")
             child.expect("What became of call 1 of 1")
             child.expect("half of it")
-            child.expect(r"\[y\] run it again  \[d\] take it as done  \[n\] take it as failed")
+            child.expect(r"\[y\] run again  \[d\] done  \[n\] failed")
             child.expect(KEYS)
             child.send(key)
             if key == "d":

@@ -258,6 +258,7 @@ async def test_S31_what_was_recorded_though_its_acknowledgement_was_lost_is_know
         await ledger.close()
 
 
+@pytest.mark.alone
 async def test_connections_that_went_silent_are_not_tried_one_after_another(address: str, tmp_path: Path) -> None:
     async with Proxy(address, tmp_path) as proxy:
         ledger = opened(proxy.address, attempt_seconds=2, answer_seconds=5)
@@ -272,6 +273,7 @@ async def test_connections_that_went_silent_are_not_tried_one_after_another(addr
 # What goes wrong
 
 
+@pytest.mark.alone
 async def test_a_server_that_is_down_or_hangs_is_told_in_time_and_used_again_when_it_is_back(
     running: PostgresServer, address: str
 ) -> None:
@@ -300,6 +302,7 @@ async def test_a_server_that_is_down_or_hangs_is_told_in_time_and_used_again_whe
     await ledger.close()
 
 
+@pytest.mark.alone
 async def test_a_lock_that_is_never_let_go_is_not_waited_for_without_end(ledger: Ledger, address: str) -> None:
     await ledger.check()
     hasty = opened(address, attempt_seconds=0.3, answer_seconds=1)

@@ -8,6 +8,8 @@ import time
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from holdfast import LiveOutput, Turn, TurnInput
 from holdfast.testing import request, until
 from tests.support.engine import Engine
@@ -34,6 +36,7 @@ async def _running_shell(engine: Engine, command: str) -> Turn:
     return turn
 
 
+@pytest.mark.alone
 async def test_S17_a_cancelled_shell_command_dies_with_its_grandchildren_within_a_second(engine: Engine) -> None:
     pids = engine.workspace / "pids"
     inner = f"echo $$ >> {pids}; sleep 600 & echo $! >> {pids}; wait"
@@ -62,6 +65,7 @@ async def test_S17_a_cancelled_shell_command_dies_with_its_grandchildren_within_
     assert "begun" in result.responses[0].text
 
 
+@pytest.mark.alone
 async def test_S17_from_the_request_to_the_tool_being_told_takes_under_a_second_at_p95(engine: Engine) -> None:
     async with engine.worker():
         times = []

@@ -79,6 +79,7 @@ async def test_S40_a_watcher_survives_the_absence_of_workers(engine: Engine) -> 
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
 
 
+@pytest.mark.alone
 async def test_S40_live_output_reaches_a_watcher_within_a_second(engine: Engine) -> None:
     said: dict[str, float] = {}
     heard = asyncio.Event()
@@ -141,6 +142,7 @@ async def _run_with_watchers(engine: Engine, count: int) -> tuple[list[str], lis
     return await engine.history(turn), took, late
 
 
+@pytest.mark.alone
 async def test_S40_a_hundred_watchers_add_no_event_and_slow_no_decision(engine: Engine) -> None:
     async with engine.worker(ASK):
         await _run_with_watchers(engine, 0)

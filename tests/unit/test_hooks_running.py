@@ -9,6 +9,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Awaitable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -264,10 +265,27 @@ async def test_S35_hooks_are_asked_where_a_stop_was_answered_before(tmp_path: Pa
 COUNTING = """
 name = f'run-{os.getpid()}'
 open(name, 'w').close()
-at_once = len([one for one in os.listdir('.') if one.startswith('run-')])
+overdue = time.monotonic() + 10
+while True:
+    at_once = len([one for one in os.listdir('.') if one.startswith('run-')])
+    if at_once >= 8:
+        open('full', 'w').close()
+    if os.path.exists('full') or time.monotonic() > overdue:
+        break
+    time.sleep(0.01)
 os.unlink(name)
 print(json.dumps({'arguments': {**call['arguments'], 'at_once': at_once}}))
 """
+"""The first eight wait for each other, so that they are seen at once however busy the machine is."""
+
+
+def left(folder: Path) -> list[int]:
+    """The processes of hooks that run in this folder: other tests have theirs elsewhere."""
+    found = []
+    for pid in marked("hook/"):
+        with suppress(OSError):
+            found += [pid] if os.readlink(f"/proc/{pid}/cwd") == str(folder) else []
+    return found
 
 
 async def test_S35_two_hundred_calls_at_once_run_eight_hooks_at_a_time(tmp_path: Path) -> None:
@@ -277,8 +295,8 @@ async def test_S35_two_hundred_calls_at_once_run_eight_hooks_at_a_time(tmp_path:
     assert [one.deny for one in found] == [None] * 200
     assert [one.arguments["number"] for one in found] == list(range(200))
     most = max(int(str(one.arguments["at_once"])) for one in found)
-    assert 1 < most <= AT_ONCE
-    assert marked("hook/") == []
+    assert most == AT_ONCE == 8
+    assert left(tmp_path) == []
 
 
 async def test_S35_threads_are_counted_as_commands_are() -> None:

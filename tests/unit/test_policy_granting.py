@@ -314,9 +314,12 @@ def test_two_hundred_grants_take_a_few_milliseconds() -> None:
     ]
     subject = run("cd sub && git status -s | head -5")
     covering(many, subject, DIGEST, NOW)
-    began = time.perf_counter()
-    assert covering(many, subject, DIGEST, NOW) is None
-    assert time.perf_counter() - began < 0.02
+    taken = []
+    for _ in range(10):
+        began = time.perf_counter()
+        assert covering(many, subject, DIGEST, NOW) is None
+        taken.append(time.perf_counter() - began)
+    assert min(taken) < 0.02
 
 
 # Whatever the call

@@ -197,6 +197,7 @@ async def test_daemon_that_hides_from_us_and_keeps_the_output_open_does_not_hold
 # Stopping
 
 
+@pytest.mark.alone
 async def test_S17_cancelled_command_is_ended_within_a_second(shell: Shell, workspace: Path, run: Watched) -> None:
     task = asyncio.create_task(build(shell, workspace, "echo up; sleep 600; echo never").execute(run))
     await until(lambda: run.output)

@@ -291,6 +291,7 @@ async def test_command_somebody_attends_to_goes_on(place: Place, monkeypatch: py
     assert (ended.why, ended.code) == ("exited", 0)
 
 
+@pytest.mark.alone
 async def test_S17_stopped_command_is_ended_within_a_second_and_keeps_what_it_said(place: Place) -> None:
     run = await place.start("echo up; sleep 600; echo never")
     await until_said(run, b"up")

@@ -1,0 +1,264 @@
+"""`holdfast mcp …` as a user types it: lists, tests, logs in with a browser, logs out, and says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pexpect
+import pytest
+
+from tests.cli.support import COMMAND, SECONDS, Home
+from tests.support.mcp_guarded import SECRET, Guarded, guarded_server
+from tests.support.mcp_servers import OURS
+
+BROWSER = """
+import sys, httpx2
+answer = httpx2.get(sys.argv[1], follow_redirects=True, timeout=20)
+open(sys.argv[2], "w").write(f"{answer.status_code} {answer.text}")
+"""
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
+    """A server that wants OAuth."""
+    async with guarded_server(tmp_path / "guarded") as made:
+        yield made
+
+
+def configure(home: Home, text: str) -> None:
+    """The settings file of whoever types."""
+    file = Path(home.env["XDG_CONFIG_HOME"]) / "holdfast" / "holdfast.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def guarding(home: Home, guarded: Guarded, more: str = "") -> None:
+    """With the server that wants OAuth, and a browser that does not wait for anybody."""
+    configure(home, f'[mcp.servers.g]\nurl = "{guarded.url}"\n{more}')
+    (home.folder / "browser.py").write_text(BROWSER)
+    home.env["BROWSER"] = f"{sys.executable} {home.folder}/browser.py %s {home.folder}/page"
+
+
+def ours(home: Home, name: str = "s", *arguments: str) -> str:
+    """A table with our own server, which has one tool."""
+    folder = home.folder / name
+    folder.mkdir(exist_ok=True)
+    return (
+        f"[mcp.servers.{name}]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps([str(OURS), str(folder)])}\n"
+    )
+
+
+def test_without_servers_it_says_how_to_name_some(empty: Home) -> None:
+    configure(empty, "")
+    assert "[mcp.servers.NAME]" in empty.run("mcp", "list").stdout
+    assert empty.json("mcp", "list") == {"servers": [], "problems": []}
+
+
+def test_S39_servers_are_listed_with_what_they_have_and_what_is_wrong(empty: Home) -> None:
+    down = '[mcp.servers.down]\nurl = "http://127.0.0.1:9/mcp?key=${THEIR_KEY}"\n'
+    lacking = '[mcp.servers.lacking]\ncommand = "x"\nenv = { A = "${NOT_SET_ANYWHERE}" }\n'
+    gone = '[mcp.servers.gone]\ncommand = "/nonexistent/server"\n'
+    configure(empty, '[mcp]\nfiles = ["none.json"]\n' + ours(empty) + down + lacking + gone)
+    done = empty.run("mcp", "list", THEIR_KEY="canary-in-the-url")
+    assert done.returncode == 0
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[1:] if line.strip()}
+    assert rows["s"][:5] == ["connected", "2025-06-18", "1", "1", "once"]
+    assert rows["down"][0] == "waiting"
+    assert rows["lacking"][0] == "refused"
+    assert "lacking: it needs the environment variable 'NOT_SET_ANYWHERE'" in done.stderr
+    assert "gone: its command or folder is not there: '/nonexistent/server'" in done.stderr
+    assert "none.json" in done.stderr
+    assert "canary" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    found = empty.json("mcp", "list")
+    [one] = [server for server in found["servers"] if server["name"] == "s"]
+    assert one["tools"] == [{"name": "s__act", "effect": "once"}]
+    assert [problem["source"].split()[0] for problem in found["problems"]] == ["MCP"]
+    assert not empty.processes()
+
+
+TESTS: dict[str, tuple[str, int, str]] = {
+    "s": ("", 0, "1 tools (1 once): s__act"),
+    "down": ('[mcp.servers.down]\nurl = "http://127.0.0.1:9/mcp"\n', 3, "cannot be reached"),
+    "gone": ('[mcp.servers.gone]\ncommand = "/nonexistent/server"\n', 3, "its command or folder is not there"),
+    "dies": ('[mcp.servers.dies]\ncommand = "/bin/false"\n', 3, "exited with code 1"),
+    "lacking": ('[mcp.servers.lacking]\nurl = "${NOT_SET}"\n', 1, "the environment variable 'NOT_SET'"),
+    "ss": ("", 2, 'Did you mean "s"?'),
+    "a b\x1b": ("", 2, "no MCP server is called"),
+}
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_S39_one_server_is_tested_and_says_what_is_wrong(empty: Home, name: str) -> None:
+    more, code, words = TESTS[name]
+    configure(empty, ours(empty) + more)
+    done = empty.run("mcp", "test", name)
+    assert done.returncode == code, done.stderr
+    assert words in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    if code in (0, 1, 3):
+        again = empty.run("mcp", "test", name, "--json")
+        assert again.returncode == code
+        assert json.loads(again.stdout)["ok"] is (code == 0)
+
+
+async def test_S39_login_opens_a_browser_and_logout_forgets(empty: Home, guarded: Guarded) -> None:
+    guarding(empty, guarded)
+    before = empty.run("mcp", "test", "g")
+    assert before.returncode == 1
+    assert "log in with `holdfast mcp login g`" in before.stderr
+    done = empty.run("mcp", "login", "g")
+    assert done.returncode == 0, done.stderr
+    assert "Logged in to g." in done.stdout
+    assert "2 tools (2 once): g__act, g__whoami" in done.stdout
+    assert "renewed by itself, for read" in done.stdout
+    assert (empty.folder / "page").read_text().startswith("200")
+    assert f"{guarded.issuer}/authorize?" in done.stderr
+    assert empty.run("mcp", "test", "g").returncode == 0
+    [one] = empty.json("mcp", "list")["servers"]
+    assert (one["state"], one["login"]["renewable"]) == ("connected", True)
+    assert empty.json("mcp", "logout", "g") == {"server": "g", "logged_out": True, "told": "its tokens were revoked"}
+    assert empty.run("mcp", "test", "g").returncode == 1
+    assert empty.run("mcp", "logout", "g").stdout == "There is no login at g.\n"
+    told = done.stdout + done.stderr + (empty.folder / "page").read_text()
+    assert not [secret for secret in guarded.secrets if secret in told]
+
+
+async def test_S39_logging_in_without_a_browser_takes_a_pasted_address(empty: Home, guarded: Guarded) -> None:
+    guarding(empty, guarded)
+    command = [*COMMAND, "mcp", "login", "g", "--no-browser"]
+    child = pexpect.spawn(
+        command[0], command[1:], env=empty.env, cwd=str(empty.folder), timeout=SECONDS, dimensions=(50, 4_000),
+        encoding="utf-8",
+    )  # fmt: skip
+    try:
+        child.expect(r"(http://localhost:\d+/authorize\S+)")
+        address = child.match[1]
+        child.expect("paste here")
+        child.sendline("http://127.0.0.1/callback?code=a&state=b")
+        child.expect("not the address")
+        async with httpx2.AsyncClient() as client:
+            away = (await client.get(address)).headers["location"]
+        child.sendline(away)
+        child.expect("Logged in to g.")
+        child.expect(pexpect.EOF)
+    finally:
+        child.close()
+    assert child.exitstatus == 0
+
+
+async def test_a_login_can_be_interrupted(empty: Home, guarded: Guarded) -> None:
+    guarding(empty, guarded)
+    child = pexpect.spawn(
+        COMMAND[0], [*COMMAND[1:], "mcp", "login", "g", "--no-browser"],
+        env=empty.env, cwd=str(empty.folder), timeout=SECONDS, encoding="utf-8",
+    )  # fmt: skip
+    try:
+        child.expect("paste here")
+        child.sendintr()
+        child.expect("interrupted")
+        child.expect(pexpect.EOF)
+    finally:
+        child.close()
+    assert child.exitstatus == 130
+    assert not list((empty.data / "mcp" / "tokens").glob("*.json"))
+
+
+async def test_S39_a_login_that_fails_says_why(empty: Home, guarded: Guarded) -> None:
+    guarding(empty, guarded)
+    guarded.does(denies=True)
+    done = empty.run("mcp", "login", "g")
+    assert done.returncode == 1
+    assert "holdfast: not logged in to 'g': access_denied: Not today" in done.stderr
+    guarded.does()
+    late = empty.run("mcp", "login", "g", "--no-browser", "--timeout", "1s")
+    assert late.returncode == 1
+    assert "nobody came back from the browser within 1 seconds" in late.stderr
+
+
+LOGINS: dict[str, tuple[str, str]] = {
+    "s": ("", "is started by a command: there is nothing to log in to"),
+    "h": ('[mcp.servers.h]\nurl = "http://127.0.0.1:9/"\nheaders = { authorization = "x" }\n', "Authorization header"),
+    "nobody": ("", "no MCP server is called 'nobody'"),
+    "v": ('[mcp.servers.v]\nurl = "${NOT_SET}"\n', "'NOT_SET'"),
+}
+
+
+@pytest.mark.parametrize("name", LOGINS)
+def test_where_there_is_nothing_to_log_in_to_it_is_said(empty: Home, name: str) -> None:
+    more, words = LOGINS[name]
+    configure(empty, ours(empty) + more)
+    done = empty.run("mcp", "login", name)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_that_cannot_be_reached_cannot_be_logged_in_to(empty: Home) -> None:
+    configure(empty, '[mcp.servers.down]\nurl = "http://127.0.0.1:9/mcp"\n')
+    done = empty.run("mcp", "login", "down")
+    assert done.returncode == 1
+    assert "cannot be reached" in done.stderr
+
+
+async def test_S39_credentials_of_the_settings_are_tried(empty: Home, guarded: Guarded) -> None:
+    more = f"""[mcp.servers.g.oauth]
+grant = "client_credentials"
+client_id = "configured"
+client_secret = "${{THEIR_SECRET}}"
+issuer = "{guarded.issuer}"
+"""
+    guarding(empty, guarded, more)
+    wrong = empty.run("mcp", "login", "g", THEIR_SECRET="canary-wrong-secret")
+    assert wrong.returncode == 1
+    assert "invalid_client" in wrong.stderr
+    assert "canary" not in wrong.stderr
+    right = empty.run("mcp", "login", "g", THEIR_SECRET=SECRET)
+    assert right.returncode == 0, right.stderr
+    assert empty.run("mcp", "test", "g", THEIR_SECRET=SECRET).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "../../etc/passwd", "", "x" * 300])
+def test_no_name_leads_out_of_the_folder(empty: Home, name: str) -> None:
+    configure(empty, ours(empty))
+    done = empty.run("mcp", "logout", "--", name)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_a_login_at_a_server_that_is_no_more_is_forgotten_all_the_same(empty: Home) -> None:
+    configure(empty, "")
+    folder = empty.data / "mcp" / "tokens"
+    folder.mkdir(parents=True)
+    (folder / "old.json").write_text("garbage")
+    assert "Logged out of old" in empty.run("mcp", "logout", "old").stdout
+    assert not (folder / "old.json").exists()
+
+
+def test_shells_complete_the_names_of_servers(empty: Home) -> None:
+    configure(empty, ours(empty, "search") + '[mcp.servers.tracker]\nurl = "http://127.0.0.1:9/"\n')
+    program = "import sys; sys.argv[0] = 'holdfast'; from holdfast.workers.cli import main; main()"
+    for typed, expected in (("test ", {"search", "tracker"}), ("login t", {"tracker"}), ("logout ", set())):
+        words = f"holdfast mcp {typed}"
+        env = {
+            **empty.env, "_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        }  # fmt: skip
+        child = pexpect.spawn(sys.executable, ["-c", program], env=env, cwd=str(empty.folder), timeout=SECONDS)
+        output = child.read().decode()
+        assert set(re.findall(r"\b(?:search|tracker)\b", output)) == expected, output
+
+
+def test_help_has_examples_and_exit_codes(empty: Home) -> None:
+    for command in ("list", "test", "login", "logout"):
+        shown = empty.run("mcp", command, "--help").stdout
+        assert f"holdfast mcp {command}" in shown
+        assert "Exit codes:" in shown
+    assert os.path.basename(COMMAND[0]).startswith("python")
