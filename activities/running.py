@@ -55,16 +55,13 @@ async def beating(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def run_tool(
-    invocation: Invocation, run: LiveRun, *, seconds: float, repeatable: bool, outputs: OutputStore
-) -> CallOutcome:
+async def run_tool(invocation: Invocation, run: LiveRun, *, seconds: float, outputs: OutputStore) -> CallOutcome:
     """Execute, and answer with what became of it.
 
-    A worker that shuts down stops its tools: one that is repeatable, or goes on by itself, fails its attempt, so that
-    the next worker repeats it or finds it again. An attempt that the server gave up on stops nothing: the next one here
+    A worker that shuts down stops its tools, and the attempt ends without an answer: the next worker repeats the call,
+    finds it again, or says that nobody knows. An attempt that the server gave up on stops nothing: the next one here
     goes on with its tool.
     """
-    repeatable = repeatable or invocation.resumable
     tool = begin_tool(invocation, run, seconds)
     stopping: str | None = None
     while not tool.done() and (run.asking or time.monotonic() < run.deadline):
@@ -83,8 +80,8 @@ async def run_tool(
             activity.heartbeat(run.beat())
     if not tool.done() and stopping is None:
         return await _timed_out(tool, run, seconds, outputs)
-    if stopping == WORKER_SHUTDOWN and repeatable and (not tool.done() or tool.cancelled()):
-        raise _left("the worker shut down, and another one repeats the call or finds it again")
+    if stopping == WORKER_SHUTDOWN and (not tool.done() or tool.cancelled()):
+        raise _left(WORKER_SHUTDOWN)
     return _outcome(tool, run, stopping, outputs)
 
 
@@ -101,7 +98,7 @@ def _cancelling() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-WORKER_SHUTDOWN = "The worker shut down while the call ran, and stopped it; it may have taken effect in part"
+WORKER_SHUTDOWN = "the worker shut down while the call ran; the next one knows what to do about it"
 
 
 def _why_stopped() -> str:
@@ -140,8 +137,6 @@ def _outcome(tool: asyncio.Task[object], run: LiveRun, stopping: str | None, out
     if not tool.done():
         left = "The call did not stop when told to; it may still be running"
         return Stopped(reason=left, parts=partial)
-    if tool.cancelled() and stopping == WORKER_SHUTDOWN:
-        return Failed(error=CallError(type="worker_shutdown", message=WORKER_SHUTDOWN), parts=partial)
     if tool.cancelled() and stopping is None:
         message = "The tool was cancelled, though nobody had stopped it; it may have taken effect"
         return Failed(error=CallError(type="cancelled_inside", message=message), parts=partial)

@@ -118,7 +118,7 @@ class ToolActivities:
             once, seconds = verdict.bound.tool.effect is Effect.ONCE, verdict.bound.timeout_seconds
 
             async def work() -> CallOutcome:
-                outcome = await run_tool(invocation, run, seconds=seconds, repeatable=not once, outputs=self._outputs)
+                outcome = await run_tool(invocation, run, seconds=seconds, outputs=self._outputs)
                 if isinstance(outcome, Asks) and not input.interactive:
                     outcome = _nobody_to_ask(outcome)
                 return await hear_after(self._gate.hooks, outcome, run, verdict.bound, of.mode, self._outputs)
@@ -154,7 +154,7 @@ class ToolActivities:
                 return unknown(entry)
             assert invocation, "there is a tool at work"
             seconds = input.bound.timeout_seconds
-            outcome = await run_tool(invocation, run, seconds=seconds, repeatable=False, outputs=self._outputs)
+            outcome = await run_tool(invocation, run, seconds=seconds, outputs=self._outputs)
             await self._once.keep(key, outcome, invocation, run)
             return outcome
 

@@ -13,6 +13,7 @@ import webbrowser
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from html import escape
+from threading import Thread
 from urllib.parse import parse_qsl, urlsplit
 
 from holdfast.activities.mcp.logins import NotAuthorized
@@ -47,7 +48,7 @@ class Browser:
         self._state = dict(parse_qsl(urlsplit(url).query)).get("state")
         self._tell(f"To log in, open this address in a browser:\n\n  {url}\n")
         if self._opens:
-            asyncio.get_running_loop().run_in_executor(None, _open, url)
+            Thread(target=_open, args=(url,), daemon=True).start()  # some browsers only come back when they are closed
         if self._pastes:
             self._tell("If that browser is on another machine, paste here the address that it ends at.")
         try:

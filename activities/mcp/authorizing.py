@@ -24,8 +24,8 @@ from holdfast.errors import HoldfastError
 
 REFUSED = "holdfast.refused"
 """In a request's extensions: why it is not to be sent."""
-JUST_NOW = 5.0
-"""A token that was renewed so many seconds ago is not renewed again because a server does not take it."""
+AGAIN_SECONDS = 30.0
+"""So long a token is kept that took the place of one which the server did not take, also when it does not take it."""
 _SCOPE = re.compile(r'\bscope="([\x21\x23-\x5b\x5d-\x7e ]{1,500})"')
 _LACKING = re.compile(r'\berror="?insufficient_scope\b')
 
@@ -153,7 +153,7 @@ class Tokens:
                 return login
             if login is None and not self._alone:
                 raise NotAuthorized("there is no login")
-            if login and rejected and (now() - login.since).total_seconds() < JUST_NOW:
+            if login and rejected and login.instead and (now() - login.since).total_seconds() < AGAIN_SECONDS:
                 raise NotAuthorized("it does not take the token that was just made for it")
             if login:
                 self._file.write(login)  # what could not be kept must not be asked for
@@ -161,6 +161,7 @@ class Tokens:
                 renewed = asyncio.run(self._asked_for(login))
             except NotAuthorized as error:
                 raise self._not_renewed(login, error) from None
+            renewed = renewed.model_copy(update={"instead": rejected is not None})
             self._file.write(renewed)
             return renewed
 

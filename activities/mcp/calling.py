@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,7 @@ from holdfast.activities.mcp.authorizing import remedy
 from holdfast.activities.mcp.definitions import Definition
 from holdfast.activities.mcp.outputs import ResultSchema
 from holdfast.activities.mcp.parts import result_of
-from holdfast.activities.mcp.questions import Carried, carried, required
+from holdfast.activities.mcp.questions import Carried, carried, required, required_first
 from holdfast.activities.mcp.server import Server
 from holdfast.activities.mcp.status import State, Unavailable
 from holdfast.approvals import Answer, Confirmation
@@ -26,7 +26,8 @@ from holdfast.tools import OutcomeUnknown, Run, ToolFailure
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, InputRequiredResult
 
-    from holdfast.activities.mcp.connecting import Ask, Connection
+    from holdfast.activities.mcp.connecting import Connection
+    from holdfast.activities.mcp.eliciting import Ask
     from holdfast.activities.mcp.faults import Failure
 
 TRIES = 3
@@ -63,7 +64,8 @@ async def call(asked: Asked, run: Run) -> Result:
         for _ in range(TRIES):
             if not isinstance(answer, InputRequiredResult):
                 break
-            sending.going_on = required(answer.model_dump(mode="json", by_alias=True, exclude_none=True))
+            wanted = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+            sending.going_on = required(asked.server.name, wanted, asked.server.secrets)
             answer = await _answered(asked, run, sending)
     except asyncio.CancelledError:
         if not run.handing_over or asked.repeatable:
@@ -114,19 +116,22 @@ def _standing(clock: asyncio.Timeout) -> Iterator[None]:
     """The clock stands still. One that has run out stays so."""
     now, when = asyncio.get_running_loop().time, clock.when()
     left = when - now() if when is not None else None
-    clock.reschedule(None)
+    with suppress(RuntimeError):  # here as below: the call has just ended, and its clock with it
+        clock.reschedule(None)
     try:
         yield
     finally:
         if left is not None and not clock.expired():
-            clock.reschedule(now() + left)
+            with suppress(RuntimeError):
+                clock.reschedule(now() + left)
 
 
 async def _sent_until_answered(
     asked: Asked, run: Run, sending: _Sending, ask: Ask
 ) -> CallToolResult | InputRequiredResult:
     """Send it until there is an answer, as far as it may be sent again."""
-    from holdfast.activities.mcp.faults import Failure, Fault  # they bring the mcp package along
+    from holdfast.activities.mcp.eliciting import FirstOpen  # they bring the mcp package along
+    from holdfast.activities.mcp.faults import Failure, Fault
 
     unsent = {Fault.NOT_SENT, Fault.SESSION, Fault.STALE}
     for left in reversed(range(TRIES)):
@@ -134,6 +139,9 @@ async def _sent_until_answered(
         sending.begun = True
         try:
             return await _sent(asked, connection, run, sending.going_on, ask)
+        except FirstOpen as wanted:
+            sending.begun = False
+            required_first(asked.server.name, wanted.requests, asked.server.secrets).ask(asked.server.name)
         except Failure as failure:
             sending.begun = failure.fault not in unsent
             if failure.fault is Fault.STALE and left:
@@ -181,7 +189,7 @@ async def _sent(
         meta=meta,
         progress=tell,
         ask=ask,
-        answers=going_on.replies or None if going_on else None,
+        answers=going_on.told if going_on else None,
         state=going_on.state if going_on else None,
     )
 

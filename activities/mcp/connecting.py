@@ -7,13 +7,13 @@ waits for an answer learns that none comes. (Awaited in the task that opened it,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import httpx2
 from mcp.client.client import Client
-from mcp.client.session import ClientRequestContext, IncomingMessage
+from mcp.client.session import IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
@@ -21,38 +21,36 @@ from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
-    ElicitRequestParams,
-    ElicitResult,
     InputRequiredResult,
     PaginatedRequestParams,
+    PromptListChangedNotification,
     Request,
+    ResourceListChangedNotification,
     ToolListChangedNotification,
 )
 from mcp_types import Tool as ListedTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from holdfast.activities.mcp.eliciting import Ask, Eliciting, to_open_first
 from holdfast.activities.mcp.faults import Failure, Fault, failure_of, problems_of, unauthorized, words_of
 from holdfast.activities.mcp.http import http_client
 from holdfast.activities.mcp.leftovers import mark_of
 from holdfast.activities.mcp.logins import NotAuthorized
 from holdfast.activities.mcp.package import ourselves, quiet
-from holdfast.activities.mcp.questions import question_of, reply_of
 from holdfast.activities.mcp.resolving import Resolved
 from holdfast.activities.mcp.stdio import MESSAGE_LIMIT, Streams, child
-from holdfast.approvals import Answer, Confirmation
 from holdfast.content import shorten
 from holdfast.errors import BadInput
 
 T = TypeVar("T", bound=BaseModel)
-Ask = Callable[[Confirmation], Awaitable[Answer]]
-
 CLOSE_SECONDS = 10.0
 """How long a connection may take to close before it is dropped."""
 RELISTEN_SECONDS = 5.0
 """Between attempts to hear of changes, when the server ends the stream."""
 PAGES_LIMIT = 100
 TOOLS_LIMIT = 1_000
+_CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, PromptListChangedNotification)
 _ANSWER: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
 
@@ -67,8 +65,7 @@ class Connection:
         """How many are under way on it."""
         self._resolved = resolved
         self._changed = changed
-        self._asking: list[Ask] = []
-        """How each call that is under way asks a person."""
+        self._eliciting = Eliciting(name, resolved.secrets)
         self._client: Client | None = None
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
@@ -112,7 +109,7 @@ class Connection:
 
     @property
     def offers(self) -> frozenset[str]:
-        """What it has beside tools: `resources`, `prompts`."""
+        """What it may have beside tools, as it says: `resources`, `prompts`."""
         known = self._session_of().server_capabilities
         return frozenset(name for name in ("resources", "prompts") if getattr(known, name) is not None)
 
@@ -153,7 +150,8 @@ class Connection:
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool, once. `ask` asks a person; `answers` and `state` go on with a call that had asked for something.
 
-        Failure says what became of it when there is no answer. A cancellation is told to the server.
+        Failure says what became of it when there is no answer, FirstOpen what a person has to do before there can be
+        one. A cancellation is told to the server.
         """
         request = CallToolRequest(
             params=CallToolRequestParams.model_validate(
@@ -166,12 +164,11 @@ class Connection:
                 }
             )
         )
-        with self._under_way():
-            self._asking.append(ask)
+        with self._under_way(), self._eliciting.calling(ask):
             try:
                 return await self._session_of().session.send_request(request, _ANSWER, progress_callback=progress)
-            finally:
-                self._asking.remove(ask)
+            except MCPError as error:
+                raise to_open_first(error) or error from None
 
     async def ask_for(self, request: Request[Any, Any], kind: TypeAdapter[T]) -> T:
         """Ask for something that is no tool's call. Failure when there is no answer."""
@@ -232,7 +229,7 @@ class Connection:
             transport,
             client_info=ourselves(),
             message_handler=self._hear,
-            elicitation_callback=self._elicit,
+            elicitation_callback=self._eliciting.elicit,
             mode="auto",
             cache=None,
         ) as client:
@@ -248,16 +245,8 @@ class Connection:
         async with http_client(resolved, auth) as client:
             yield streamable_http_client(resolved.url, http_client=client, max_sse_event_size=MESSAGE_LIMIT)
 
-    async def _elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-        """What the server asks while a call is open. It does not say for which one: the newest is taken for it."""
-        if not self._asking:
-            return ElicitResult(action="cancel")
-        asked = params.model_dump(mode="json", by_alias=True)
-        answer = await self._asking[-1](question_of(self.name, asked))
-        return ElicitResult.model_validate(reply_of(answer, asked))
-
     async def _hear(self, message: IncomingMessage) -> None:
-        if isinstance(message, ToolListChangedNotification):
+        if isinstance(message, _CHANGES):
             self._changed()
 
     async def _listen(self, client: Client) -> None:

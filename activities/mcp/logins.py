@@ -44,7 +44,7 @@ class Login(Data):
     url: str
     """The server that it is for."""
     grant: Literal["authorization_code", "client_credentials"]
-    client: dict[str, JsonValue]
+    client: dict[str, JsonValue] = Field(repr=False)
     """As whom we are known to the authorization server. A secret of the settings is not in it."""
     issuer: dict[str, JsonValue] | None = None
     """What the authorization server says of itself."""
@@ -56,6 +56,8 @@ class Login(Data):
     since: AwareDatetime
     expires: AwareDatetime | None = None
     """Of the access token."""
+    instead: bool = False
+    """The server had not taken the token before this one."""
     refused: str | None = None
     """Why it was not renewed, and never will be."""
     wanted: str | None = None

@@ -63,6 +63,11 @@ class Asked:
         assert self.resolved.url, "a server that is reached"
         return self.resolved.url
 
+    @property
+    def resource(self) -> str:
+        """The address as an authorization server and a browser may know it: the rest may be secret."""
+        return str(httpx2.URL(self.url).copy_with(query=None, fragment=None, userinfo=b""))
+
 
 async def logged_in(asked: Asked, person: Person) -> Login:
     """Have somebody log in. NotAuthorized with the reason when nothing comes of it."""
@@ -128,7 +133,7 @@ class _ByCode(OAuthClientProvider):
         redirects = [AnyUrl(person.redirect_uri)] if person else None
         client = _configured(asked.resolved, redirects)
         metadata = OAuthClientMetadata(redirect_uris=redirects, client_name="Holdfast", software_id="holdfast")
-        super().__init__(asked.url, metadata, Kept(client), self._show, self._answer)
+        super().__init__(asked.resource, metadata, Kept(client), self._show, self._answer)
 
     async def refresh(self, login: Login, client: httpx2.AsyncClient) -> None:
         """Ask for new tokens where those of a login came from."""
@@ -184,7 +189,7 @@ class _ByCredentials(ClientCredentialsOAuthProvider):
         assert resolved.client_id, "the settings say so"
         assert resolved.client_secret, "the settings say so"
         issuer = asked.settings.issuer
-        super().__init__(asked.url, Kept(), resolved.client_id, resolved.client_secret, issuer=issuer)
+        super().__init__(asked.resource, Kept(), resolved.client_id, resolved.client_secret, issuer=issuer)
 
     async def _perform_authorization(self) -> httpx2.Request:
         _settle(self.context, self._asked)

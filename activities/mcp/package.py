@@ -17,7 +17,7 @@ _LOUD = {
 
 
 def quiet() -> None:
-    """They log what servers say, word by word, tokens among it, and addresses whole. What went wrong we tell ourselves."""
+    """They log what servers say word by word, tokens too, and whole addresses. What went wrong we tell ourselves."""
     for name, level in _LOUD.items():
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:

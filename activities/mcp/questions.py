@@ -6,15 +6,19 @@ what is asked and a state; it is made again with the answers, by any worker. Not
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, JsonValue
 
+from holdfast.activities.mcp.secrets import Secrets
 from holdfast.approvals import Answer, Confirmation
 from holdfast.content import plain, shorten
+from holdfast.forms import fields_of
 from holdfast.model import Data
 from holdfast.tools import NeedsAnswer, ToolFailure
+from holdfast.turns import QUESTION_LIMIT
 
 ELICITATION = "elicitation/create"
 MESSAGE_LIMIT = 10_000
@@ -24,19 +28,37 @@ REQUESTS_LIMIT = 20
 
 
 def question_of(server: str, params: Mapping[str, Any]) -> Confirmation:
-    """As a person sees it: who asks, what, and which fields it wants."""
+    """As a person sees it: who asks, what, and which fields it wants. ToolFailure when it cannot be asked."""
     message = shorten(plain(str(params.get("message") or "")), MESSAGE_LIMIT)
     title = f"The MCP server {server!r} asks: {shorten(message, 200)}"
     if params.get("mode") == "url":
-        url = shorten(plain(str(params.get("url") or "")), URL_LIMIT)
+        url = plain(str(params.get("url") or ""))
+        if len(url) > URL_LIMIT:
+            raise _unaskable(server, f"with an address of over {URL_LIMIT:,} characters")
         words = f"{message}\n\nOpen this yourself if you trust it, then answer `done`: {url}"
         return Confirmation(kind="question", title=title, question=words, server=server, urls=(url,))
     form = params.get("requestedSchema")
-    fields = form.get("properties") if isinstance(form, Mapping) else None
-    if not isinstance(form, Mapping) or not isinstance(fields, Mapping) or not fields:
+    fields = fields_of(form) if isinstance(form, Mapping) else {}
+    if not isinstance(form, Mapping) or not fields:
         # Nothing to fill in: it wants to know whether to go on.
         return Confirmation(kind="question", title=title, question=message, server=server, options=("yes",), other=True)
-    return Confirmation(kind="question", title=title, question=message, server=server, form=dict(form))
+    if nested := next((name for name, field in fields.items() if _nested(field)), None):
+        raise _unaskable(server, f"for {shorten(nested, 100)!r}, which is no single value and no choice of texts")
+    question = Confirmation(kind="question", title=title, question=message, server=server, form=dict(form))
+    if len(question.model_dump_json()) > QUESTION_LIMIT:
+        raise _unaskable(server, f"with a form of over {QUESTION_LIMIT:,} characters")
+    return question
+
+
+def _unaskable(server: str, how: str) -> ToolFailure:
+    return ToolFailure("bad_question", f"The MCP server {server!r} asked {how}, which nobody can be asked here")
+
+
+def _nested(field: Mapping[str, Any]) -> bool:
+    """Would its value be something that an answer cannot hold?"""
+    items = field.get("items")
+    of_texts = not isinstance(items, Mapping) or items.get("type") in (None, "string")
+    return field.get("type") == "object" or (field.get("type") == "array" and not of_texts)
 
 
 def reply_of(answer: Answer, params: Mapping[str, Any]) -> dict[str, JsonValue]:
@@ -45,7 +67,13 @@ def reply_of(answer: Answer, params: Mapping[str, Any]) -> dict[str, JsonValue]:
         return {"action": answer.action}
     if params.get("mode") == "url":
         return {"action": "accept"}
-    return {"action": "accept", "content": dict(answer.fields)}
+    return {"action": "accept", "content": {name: _single(value) for name, value in answer.fields.items()}}
+
+
+def _single(value: JsonValue) -> JsonValue:
+    """A value as an answer can hold it: what is more than that, for a field that takes anything, as JSON."""
+    texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return value if texts or not isinstance(value, list | dict) else json.dumps(value, ensure_ascii=False)
 
 
 class Carried(Data):
@@ -55,6 +83,13 @@ class Carried(Data):
     requests: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """What is asked, by the server's own names for it."""
     replies: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
+    first: bool = False
+    """It is to be done before the call is made again, and the server finds out by itself (the older protocol)."""
+
+    @property
+    def told(self) -> dict[str, dict[str, JsonValue]] | None:
+        """The replies that go with the call."""
+        return None if self.first else self.replies or None
 
     def answered(self, answer: Answer) -> Carried:
         """With what a person said to the first that has no reply."""
@@ -64,6 +99,8 @@ class Carried(Data):
 
     def ask(self, server: str) -> None:
         """Ask the next question, if there is one."""
+        if self.first and any(reply["action"] != "accept" for reply in self.replies.values()):
+            raise ToolFailure("declined", f"What the MCP server {server!r} wants first was declined. It was not called")
         name = self._open()
         if name is not None:
             raise NeedsAnswer(question_of(server, self.requests[name]), self.model_dump(mode="json"))
@@ -79,14 +116,29 @@ def carried(state: JsonValue, answer: Answer | None) -> Carried | None:
     return Carried.model_validate(state).answered(answer)
 
 
-def required(result: Mapping[str, Any]) -> Carried:
+def required(server: str, result: Mapping[str, Any], secrets: Secrets) -> Carried:
     """What a call ended with. ToolFailure when it wants what we have not: a model to ask, or the user's folders."""
     requests = result.get("inputRequests") or {}
-    others = sorted({str(one.get("method")) for one in requests.values()} - {ELICITATION})
-    if others or len(requests) > REQUESTS_LIMIT:
-        wants = ", ".join(others) or f"{len(requests)} answers at once"
-        raise ToolFailure("input_required", f"The tool wants {shorten(wants, 300)} from us, which it cannot have here")
-    return Carried(
-        state=result.get("requestState"),
-        requests={name: dict(one.get("params") or {}) for name, one in requests.items()},
-    )
+    if others := sorted({str(one.get("method")) for one in requests.values()} - {ELICITATION}):
+        wants = shorten(", ".join(others), 300)
+        raise ToolFailure("input_required", f"The MCP server {server!r} wants {wants} from us, which we do not do")
+    state = result.get("requestState")
+    if state is not None and secrets.hide(state) != state:
+        # It would be in the history, and cannot be changed.
+        raise ToolFailure("bad_question", f"The MCP server {server!r} asked, and would go on from one of our secrets")
+    return _to_ask(server, {name: one.get("params") or {} for name, one in requests.items()}, secrets, state=state)
+
+
+def required_first(server: str, requests: Mapping[str, Mapping[str, Any]], secrets: Secrets) -> Carried:
+    """What a call wants done before it is made again."""
+    return _to_ask(server, requests, secrets, first=True)
+
+
+def _to_ask(server: str, requests: Mapping[str, Mapping[str, Any]], secrets: Secrets, **more: Any) -> Carried:
+    """Only what can be asked altogether is begun with."""
+    if len(requests) > REQUESTS_LIMIT:
+        raise _unaskable(server, f"{len(requests):,} questions at once")
+    shown: dict[str, Any] = {name: secrets.hidden(dict(params)) for name, params in requests.items()}
+    for params in shown.values():
+        question_of(server, params)
+    return Carried(requests=shown, **more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -40,6 +41,8 @@ from holdfast.tools import ToolFailure
 
 ITEMS_LIMIT = 1_000
 LINE_LIMIT = 1_000
+LOOK_SECONDS = 5.0
+"""How long is looked whether a server has anything."""
 T = TypeVar("T", bound=BaseModel)
 _Resources = TypeAdapter(ListResourcesResult)
 _Templates = TypeAdapter(ListResourceTemplatesResult)
@@ -64,6 +67,29 @@ async def read(connection: Connection, kind: str, arguments: Mapping[str, Any], 
             params = GetPromptRequestParams(name=arguments["name"], arguments=arguments.get("arguments") or None)
             prompt = _answered(await connection.ask_for(GetPromptRequest(params=params), _Messages))
             return _told(_spoken(prompt), secrets)
+
+
+async def offered(connection: Connection) -> frozenset[str]:
+    """What it has beside tools. Many say that they may have such things, and have none; those are left out."""
+    return frozenset([kind for kind in connection.offers if await _has(connection, kind)])
+
+
+async def _has(connection: Connection, kind: str) -> bool:
+    """Is there any? Whatever goes wrong is told to whoever wants to read it."""
+    params = PaginatedRequestParams()
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            if kind == "prompts":
+                return bool((await connection.ask_for(ListPromptsRequest(params=params), _Prompts)).prompts)
+            page = await connection.ask_for(ListResourcesRequest(params=params), _Resources)
+            if page.resources:
+                return True
+            patterns = await connection.ask_for(ListResourceTemplatesRequest(params=params), _Templates)
+            return bool(patterns.resource_templates)
+    except Failure as failure:
+        return failure.fault is not Fault.TOLD
+    except TimeoutError:
+        return True
 
 
 async def _listed_resources(connection: Connection, secrets: Secrets) -> Result:

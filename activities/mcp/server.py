@@ -73,7 +73,7 @@ class Server:
         """Its tools as it last listed them, by its own names for them. They stay while it is away."""
         self.left_out: tuple[str, ...] = ()
         self.offers: frozenset[str] = frozenset()
-        """What it has beside tools, as it last said."""
+        """What it has beside tools."""
         self._published = published
         self._authorize = authorize
         self._stamp: object = None
@@ -162,7 +162,7 @@ class Server:
     async def listed(self, tool: str) -> Definition | None:
         """A tool as the server defines it now, asked for now."""
         connection = await self.connected()
-        self._take(await connection.tools())
+        self._take(await connection.tools(), self.offers)
         return self.definitions.get(tool)
 
     async def _look_after(self) -> None:
@@ -190,9 +190,7 @@ class Server:
             self._auth = self._authorize(self.name, self.settings, resolved) if self._authorize else None
             connection = await Connection.open(self.name, resolved, self._stale.set, self._auth)
             async with asyncio.timeout(resolved.start_seconds):
-                tools = await connection.tools()
-            self.offers = connection.offers
-            self._take(tools)
+                await self._read(connection)
             self._connection = connection
             self._note(State.CONNECTED, None)
             await self._stay(connection)
@@ -229,7 +227,7 @@ class Server:
         """Read its list. What it lists wrongly changes nothing, and is told; when it does not answer, it is lost."""
         try:
             async with asyncio.timeout(self.settings.start_seconds):
-                self._take(await connection.tools())
+                await self._read(connection)
         except BadInput as error:
             self.problem = self._words(error)
             self._published(self)
@@ -238,11 +236,17 @@ class Server:
                 _LOGGER.info("MCP server %s did not list its tools: %s", self.name, self._words(error))
                 self.doubt(connection)
 
-    def _take(self, tools: list[ListedTool]) -> None:
-        """Its tools from now on, told when they are others."""
+    async def _read(self, connection: Connection) -> None:
+        from holdfast.activities.mcp.readable import offered  # as above
+
+        tools = await connection.tools()
+        self._take(tools, await offered(connection))
+
+    def _take(self, tools: list[ListedTool], offers: frozenset[str]) -> None:
+        """What it has from now on, told when that is something else."""
         found, left_out = listing_of(tools, self.settings)
-        if (found, left_out) != (self.definitions, self.left_out) or self.problem:
-            self.definitions, self.left_out, self.problem = found, left_out, None
+        if (found, left_out, offers) != (self.definitions, self.left_out, self.offers) or self.problem:
+            self.definitions, self.left_out, self.offers, self.problem = found, left_out, offers, None
             self._published(self)
 
     def _retire(self, connection: Connection) -> asyncio.Task[None]:

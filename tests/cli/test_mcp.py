@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
-import pexpect
+import pexpect  # type: ignore[import-untyped]
 import pytest
 
+from holdfast.configuration import configuration_of
+from holdfast.documents import Content
 from tests.cli.support import COMMAND, SECONDS, Home
 from tests.support.mcp_guarded import SECRET, Guarded, guarded_server
 from tests.support.mcp_servers import OURS
 
+ROOT = Path(__file__).resolve().parents[2]
 BROWSER = """
 import sys, httpx2
 answer = httpx2.get(sys.argv[1], follow_redirects=True, timeout=20)
@@ -261,4 +265,43 @@ def test_help_has_examples_and_exit_codes(empty: Home) -> None:
         shown = empty.run("mcp", command, "--help").stdout
         assert f"holdfast mcp {command}" in shown
         assert "Exit codes:" in shown
-    assert os.path.basename(COMMAND[0]).startswith("python")
+
+
+# The docs
+
+DOCS = dict(re.findall(r"<!-- test: (\w+) -->\n```\w+\n(.*?)```", (ROOT / "docs" / "mcp.md").read_text(), re.DOTALL))
+
+
+async def test_the_commands_of_the_docs_do_what_they_say(empty: Home, guarded: Guarded) -> None:
+    guarding(empty, guarded)
+    configure(empty, f'[mcp.servers.tracker]\nurl = "{guarded.url}"\n')
+    guarded.does(open=True)
+    assert "tracker" in shell(empty, DOCS["look"])
+    guarded.does()
+    said = shell(empty, DOCS["login"])
+    assert "Logged in to tracker." in said
+    assert "Logged out of tracker; its tokens were revoked." in said
+
+
+@pytest.mark.parametrize(("block", "grant"), [("oauth", "authorization_code"), ("credentials", "client_credentials")])
+def test_the_settings_of_the_docs_are_read(block: str, grant: str) -> None:
+    content = Content(Path("/project/holdfast.toml"), DOCS[block].encode())
+    oauth = configuration_of(content).require().mcp.servers["tracker"].oauth
+    assert oauth
+    assert oauth.grant == grant
+
+
+def shell(home: Home, script: str) -> str:
+    """What a user sees who types this."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{home.env['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", script],
+        env={**home.env, "PATH": path},
+        cwd=home.workspace,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -148,16 +148,19 @@ async def test_S39_a_tool_goes_on_from_its_state_after_every_process_was_replace
 
 
 async def test_S31_a_worker_that_ends_while_its_tool_waits_for_an_answer(engine: Engine) -> None:
-    """What may be repeated asks again; what may not says so."""
+    """What may be repeated asks again; of what may not somebody is asked whether it ran."""
     for effect, status in ((Effect.READ, "success"), (Effect.ONCE, "error")):
         tool = _holding(effect=effect)
         async with engine.worker(tool):
             turn = await engine.start(TurnInput(batches=((request("holding"),),)))
             await _asked(turn)
         async with engine.worker(tool):
+            item = await _asked(turn, 2)
+            assert item.kind == ("question" if effect is Effect.READ else "outcome_unknown")
             if effect is Effect.READ:
-                item = await _asked(turn, 2)
                 await engine.holdfast.decide(item.approval_id, "respond", digest=item.digest, content="again")
+            else:
+                await engine.holdfast.deny(item.approval_id, digest=item.digest)
             [response] = (await turn.result()).responses
         assert response.status == status
 

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast import Effect, Run, TurnInput
 from holdfast.testing import FakeTool, request, until
 from tests.support.engine import Engine
-from tests.support.waiting import executing
+from tests.support.waiting import executing, speaking, waiting
 
 
 def _tool(effect: Effect, starts: list[str]) -> FakeTool:
@@ -35,19 +35,21 @@ async def test_S31_a_read_is_repeated_by_the_next_worker(engine: Engine) -> None
     assert len(set(starts)) == 1, "an idempotency key is the same for every attempt"
 
 
-async def test_S31_a_once_call_is_stopped_and_says_that_it_may_have_taken_effect(engine: Engine) -> None:
+async def test_S31_a_once_call_is_stopped_and_somebody_is_asked_what_became_of_it(engine: Engine) -> None:
     starts: list[str] = []
     async with engine.worker(_tool(Effect.ONCE, starts)):
         turn = await engine.start(TurnInput(batches=((request("slow"),),)))
         await until(lambda: _some(starts))
+        await until(lambda: speaking(turn, "begun"))
     async with engine.worker(_tool(Effect.ONCE, starts)):
-        result = await turn.result()
-    [response] = result.responses
-    assert response.status == "error"
+        [item] = (await until(lambda: waiting(turn))).approvals
+        assert item.kind == "outcome_unknown"
+        assert "begun" in (item.question or "")
+        await engine.holdfast.deny(item.approval_id, digest=item.digest)
+        [response] = (await turn.result()).responses
     assert response.error is not None
-    assert response.error.type == "worker_shutdown"
+    assert response.error.type == "outcome_unknown"
     assert "may have taken effect" in response.text
-    assert "begun" in response.text
     assert len(starts) == 1
 
 

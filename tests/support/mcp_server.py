@@ -131,6 +131,11 @@ def answer(then: str, arguments: dict[str, Any], id: Any, token: Any, send: Any)
                 send_message(send, {"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
         case "ask":
             return asked(id, arguments["value"], send)
+        case "ask secret":
+            known = os.environ["THEIRS"]
+            field = {"type": "string", "title": known, "enum": [known, "other"]}
+            schema = {"type": "object", "properties": {f"the {known}": field}}
+            return asked(id, {"message": f"Is it {known}?", "requestedSchema": schema}, send)
         case "ask and go on" | "ask and withdraw":
             name = ask(id, 0, arguments["value"], send)
             wait_for("go on")

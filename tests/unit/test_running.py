@@ -49,10 +49,10 @@ class Bench:
         self.environment.on_heartbeat = self.beat
         self.outputs = OutputStore(folder, limit=1_000)
 
-    async def run(self, work: Work, seconds: float = 10, *, repeatable: bool = False) -> CallOutcome:
+    async def run(self, work: Work, seconds: float = 10) -> CallOutcome:
         async def activity() -> CallOutcome:
             live = LiveRun("turn", "b1c1", workspace=Path())
-            return await run_tool(Doing(work), live, seconds=seconds, repeatable=repeatable, outputs=self.outputs)
+            return await run_tool(Doing(work), live, seconds=seconds, outputs=self.outputs)
 
         async with asyncio.timeout(10):
             return await self.environment.run(activity)

@@ -63,7 +63,7 @@ _REACHED = {
 }
 _LONG = {Kind.VERIFIED: 0.4, Kind.SHELL: 0.25}
 """The share of long calls. Of one that goes on elsewhere `verify` cannot know, and a command may be handed over."""
-LONGEST = 5.0
+LONGEST = 4.5
 """Seconds of an effect: longer than a worker that is told to end waits for its commands."""
 MOST_DEATHS = 2
 """Planned for one turn. Each costs it seconds, and the others have ended by then."""
@@ -113,14 +113,13 @@ def turns(seed: int, deadly: float) -> Iterator[PlannedTurn]:
     dealer = _Dealer(chance, deadly)
     for number in count(1):
         turn = f"t{number:03}"
-        left = MOST_DEATHS
+        calls: list[PlannedCall] = []
         batches = []
-        for batch in range(1, chance.choice((1, 1, 2)) + 1):
-            calls: list[PlannedCall] = []
+        for batch in range(1, chance.choice((1, 1, 1, 2)) + 1):
+            before = len(calls)
             for place in range(1, chance.choice((1, 2, 2, 3)) + 1):
-                calls.append(dealer.call(f"{turn}-b{batch}c{place}", left))
-                left -= len(calls[-1].deaths)
-            batches.append(tuple(calls))
+                calls.append(dealer.call(f"{turn}-b{batch}c{place}", calls))
+            batches.append(tuple(calls[before:]))
         mode = chance.choice((Mode.DEFAULT, Mode.AUTO_EDIT, Mode.YOLO))
         yield PlannedTurn(id=turn, mode=mode, modelled=chance.random() < 0.3, batches=tuple(batches))
 
@@ -155,9 +154,10 @@ class _Dealer:
         self._points = _Deck(chance, list(Point))
         self._dying = {point: _Deck(chance, [kind for kind in Kind if point in points_of(kind)]) for point in Point}
 
-    def call(self, label: str, most_deaths: int) -> PlannedCall:
-        """The next one."""
+    def call(self, label: str, before: Sequence[PlannedCall]) -> PlannedCall:
+        """The next one of a turn."""
         chance = self._chance
+        most_deaths = MOST_DEATHS - sum(len(call.deaths) for call in before)
         deaths: tuple[Point, ...] = ()
         if most_deaths > 0 and chance.random() < self._deadly:
             point = self._points.next()
@@ -165,7 +165,8 @@ class _Dealer:
             deaths = (point, chance.choice(points_of(kind))) if chance.random() < 0.15 else (point,)
         else:
             kind = self._kinds.next()
-        seconds = chance.uniform(2, LONGEST) if chance.random() < _LONG.get(kind, 0.1) else chance.random() ** 2
+        long = chance.random() < _LONG.get(kind, 0.1) and all(call.seconds <= 1 for call in before)
+        seconds = chance.uniform(2, LONGEST) if long else chance.random() ** 2
         asks = chance.random() < 0.3
         return PlannedCall(label=label, kind=kind, seconds=round(seconds, 2), asks=asks, deaths=deaths[:most_deaths])
 

@@ -1,0 +1,293 @@
+"""Logins as they are kept, what is taken for one, and what is told when there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.client.auth import OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+from pydantic import ValidationError
+
+from holdfast.activities.mcp.authorizing import remedy, scope_lacking
+from holdfast.activities.mcp.endpoints import Unreachable, fit, told
+from holdfast.activities.mcp.logins import Login, LoginFile, NotAuthorized, known_logins
+from holdfast.activities.mcp.refusals import Denied, accepted, denied, in_words
+from holdfast.activities.mcp.resolving import resolve
+from holdfast.activities.mcp.secrets import LATER_LIMIT, Secret, Secrets
+from holdfast.configuration import McpOauthSettings, McpServerSettings, configuration_of
+from holdfast.documents import Content
+from holdfast.errors import BadInput, HoldfastError
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def login(**more: Any) -> Login:
+    """A login as it is given."""
+    known = {"url": "https://a/mcp", "grant": "authorization_code", "client": {"client_id": "c"}}
+    return Login.model_validate({**known, "access_token": "canary-access", "since": MOMENT, **more})
+
+
+# The file
+
+
+def kept(folder: Path, made: Login) -> LoginFile:
+    file = LoginFile(folder / "tokens", "s")
+    with file.locked():
+        file.write(made)
+    return file
+
+
+def test_S45_what_is_written_is_read_and_for_its_owner_alone(tmp_path: Path) -> None:
+    made = login(refresh_token="canary-refresh", expires=MOMENT, client={"client_id": "c", "client_secret": "x"})
+    file = kept(tmp_path, made)
+    assert file.read() == made
+    assert file.file.stat().st_mode & 0o777 == 0o600
+    assert file.file.parent.stat().st_mode & 0o777 == 0o700
+    assert known_logins(file.file.parent) == ["s"]
+    assert file.remove()
+    assert file.read() is None
+    assert not file.remove()
+
+
+def test_a_folder_that_others_may_read_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "tokens").mkdir(mode=0o755)
+    kept(tmp_path, login())
+    assert (tmp_path / "tokens").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b"x" * 1_100_000, b"[" * 100_000])
+def test_S45_garbage_is_no_login_and_is_not_told(tmp_path: Path, content: bytes) -> None:
+    file = kept(tmp_path, login())
+    file.file.write_bytes(content)
+    with pytest.raises(NotAuthorized, match="is damaged"):
+        file.read()
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o777])
+def test_S45_what_others_may_read_or_write_is_not_used(tmp_path: Path, mode: int) -> None:
+    file = kept(tmp_path, login())
+    file.file.chmod(mode)
+    with pytest.raises(NotAuthorized, match="may be read or written by others"):
+        file.read()
+
+
+def test_S45_what_is_no_file_of_ours_is_not_used(tmp_path: Path) -> None:
+    file = kept(tmp_path, login())
+    file.file.rename(tmp_path / "elsewhere")
+    file.file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NotAuthorized, match="cannot be read"):
+        file.read()
+    file.file.unlink()
+    os.mkfifo(file.file, 0o600)
+    with pytest.raises(NotAuthorized, match="not a regular file"):
+        file.read()
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a b", "x" * 41, "ä", "a\0", "a\n"])
+def test_no_name_leads_elsewhere(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput):
+        LoginFile(tmp_path, name)
+
+
+def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("a file")
+    file = LoginFile(tmp_path / "tokens", "s")
+    with pytest.raises(HoldfastError, match="cannot be written"), file.locked():
+        pass
+
+
+def test_a_stamp_is_another_with_every_change(tmp_path: Path) -> None:
+    file = kept(tmp_path, login())
+    first = file.stamp()
+    with file.locked():
+        file.write(login())
+    second = file.stamp()
+    file.file.chmod(0o644)
+    assert len({first, second, file.stamp(), LoginFile(tmp_path, "none").stamp()}) == 4
+
+
+def test_S45_neither_a_login_nor_what_is_resolved_tells_its_secrets_when_it_is_shown() -> None:
+    shown = repr(login(refresh_token="canary-refresh", client={"client_id": "c", "client_secret": "canary-client"}))
+    assert "canary" not in shown
+    server = McpServerSettings(
+        url="https://a/mcp",
+        oauth=McpOauthSettings(client_id="c", client_secret="${SOME_SECRET}", issuer="https://i"),
+    )
+    assert "canary" not in repr(resolve(server, {"SOME_SECRET": "canary-secret"}))
+
+
+@given(lasts=st.integers(0, 10**7), passed=st.integers(0, 10**7))
+def test_a_token_is_used_until_shortly_before_its_end(lasts: int, passed: int) -> None:
+    made = login(expires=MOMENT + timedelta(seconds=lasts))
+    fresh = made.fresh(MOMENT + timedelta(seconds=passed))
+    assert not (fresh and passed >= lasts)
+    assert fresh or passed >= lasts * 0.9 or lasts - passed <= 60
+
+
+def test_a_token_without_an_end_is_used_until_it_is_refused() -> None:
+    far = MOMENT + timedelta(days=10_000)
+    assert login().fresh(far)
+    assert not login(refused="invalid_grant").fresh(MOMENT)
+
+
+# What is secret
+
+
+def test_S45_secrets_that_come_later_are_hidden_and_old_ones_stay() -> None:
+    secrets = Secrets([Secret("KEY", "given-secret")])
+    secrets.add([Secret("access token", "token-number-0"), Secret("short", "abc")])
+    for number in range(1, LATER_LIMIT):
+        secrets.add([Secret("access token", f"token-number-{number}")])
+    assert secrets.hide("given-secret token-number-0 token-number-50 abc") == (
+        "[KEY] [access token] [access token] abc"
+    )
+    secrets.add([Secret("access token", "one-too-many")])
+    assert secrets.hide("given-secret token-number-0 one-too-many") == "[KEY] token-number-0 [access token]"
+
+
+# Where tokens come from
+
+
+@pytest.mark.parametrize(
+    ("url", "server", "fits"),
+    [
+        ("https://login.example", "https://a.example/mcp", True),
+        ("https://login.example", "http://127.0.0.1/mcp", True),
+        ("http://login.example", "https://a.example/mcp", False),
+        ("http://127.0.0.1/token", "https://a.example/mcp", False),
+        ("http://169.254.169.254/", "http://a.example/mcp", False),
+        ("http://a.example:99/token", "http://a.example/mcp", True),
+        ("http://localhost:99/token", "http://127.0.0.1/mcp", True),
+        ("http://[::1]:99/token", "http://localhost/mcp", True),
+        ("http://b.example/token", "http://a.example/mcp", False),
+        ("ftp://a.example/token", "http://a.example/mcp", False),
+    ],
+)
+def test_S45_tokens_come_from_nowhere_in_the_clear(url: str, server: str, fits: bool) -> None:
+    assert fit(httpx2.URL(url), httpx2.URL(server)) is fits
+
+
+def test_S45_an_address_is_told_without_what_is_secret_in_it() -> None:
+    assert told(httpx2.URL("https://me:canary@a.example:8443/x?key=canary#canary")) == "https://a.example:8443/x"
+
+
+# What is told
+
+
+def test_S45_what_the_package_says_is_not_repeated() -> None:
+    body = json.dumps({"access_token": "canary", "client_secret": "canary"})
+    said = [
+        OAuthTokenError(f"Token exchange failed (400): {body}"),
+        OAuthTokenError(f"Invalid token response: {body}"),
+        OAuthRegistrationError(f"Registration failed: 400 {body}"),
+        OAuthRegistrationError(f"Invalid registration response: {body}"),
+        OAuthFlowError("State parameter mismatch: canary != canary"),
+        ValueError("canary"),
+        KeyError("canary"),
+    ]
+    for error in said:
+        assert "canary" not in str(in_words(error)), error
+
+
+def test_an_authorization_servers_own_words_are_told_harmlessly() -> None:
+    error = denied("invalid_grant", "no\x1b[31m\nway" + "x" * 1_000)
+    assert str(error).startswith("invalid_grant: no way")
+    assert len(str(error)) < 400
+    failed = OAuthRegistrationError('Registration failed: 403 {"error": "invalid_redirect_uri"}')
+    assert "(HTTP status 403): invalid_redirect_uri" in str(in_words(failed))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, b'{"error": "invalid_grant"}', Denied),
+        (401, b'{"error": "invalid_client"}', Denied),
+        (400, b'{"error": "temporarily_unavailable"}', Unreachable),
+        (429, b'{"error": "invalid_grant"}', Unreachable),
+        (503, b"", Unreachable),
+    ],
+)
+def test_only_a_plain_no_is_for_good(status: int, body: bytes, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        accepted(httpx2.Response(status, content=body))
+
+
+@pytest.mark.parametrize("body", [b"", b"no", b"[]", b'{"error": 5}', b"\xff"])
+def test_no_answer_of_oauth_is_no_plain_no(body: bytes) -> None:
+    with pytest.raises(NotAuthorized) as caught:
+        accepted(httpx2.Response(404, content=body))
+    assert not isinstance(caught.value, Denied | Unreachable)
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "scope"),
+    [
+        (403, 'Bearer error="insufficient_scope", scope="a b"', "a b"),
+        (403, 'Bearer scope="a", error=insufficient_scope', "a"),
+        (403, 'Bearer error="insufficient_scope"', None),
+        (403, 'Bearer error="invalid_token", scope="a"', None),
+        (401, 'Bearer error="insufficient_scope", scope="a"', None),
+        (403, "", None),
+        (403, 'Bearer error="insufficient_scope", scope="' + "a" * 10_000 + '"', None),
+    ],
+)
+def test_a_scope_that_is_lacking_is_known(status: int, header: str, scope: str | None) -> None:
+    assert scope_lacking(httpx2.Response(status, headers={"www-authenticate": header})) == scope
+
+
+def test_what_to_do_is_what_would_help() -> None:
+    url = "https://a/mcp"
+    oauth = McpOauthSettings(
+        grant="client_credentials", client_id="c", client_secret="${S}", issuer="https://login.example"
+    )
+    assert remedy("s", McpServerSettings(url=url)) == "log in with `holdfast mcp login s`"
+    assert "Authorization header" in remedy("s", McpServerSettings(url=url, headers={"authorization": "x"}))
+    assert "`oauth`" in remedy("s", McpServerSettings(url=url, oauth=oauth))
+
+
+# The settings
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "a secret in the file": ('client_id = "c"\nissuer = "https://i"\nclient_secret = "canary"', "must be a reference"),
+    "half a reference": ('client_id = "c"\nissuer = "https://i"\nclient_secret = "x${A}"', "must be a reference"),
+    "nobody's secret": ('issuer = "https://i"\nclient_secret = "${A}"', "needs `client_id` and `issuer`"),
+    "a secret for anybody": ('client_id = "c"\nclient_secret = "${A}"', "needs `client_id` and `issuer`"),
+    "no credentials": ('grant = "client_credentials"', "needs `client_id` and `client_secret`"),
+    "another grant": ('grant = "password"', "must be"),
+    "no address": ('issuer = "login.example"', "must begin with http"),
+    "a port": ("redirect_port = 70000", "at most 65,535"),
+    "unknown": ('client_secrets = "x"', "client_secrets"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_settings_that_make_no_sense_are_told(case: str) -> None:
+    lines, words = WRONG[case]
+    text = f'[mcp.servers.s]\nurl = "https://a/mcp"\n[mcp.servers.s.oauth]\n{lines}\n'
+    problems = configuration_of(Content(Path("/project/holdfast.toml"), text.encode())).problems
+    assert [words in str(problem) for problem in problems] == [True], problems
+    assert "canary" not in str(problems)
+
+
+@pytest.mark.parametrize("more", [{"command": "x"}, {"url": "https://a", "headers": {"AUTHORIZATION": "Bearer x"}}])
+def test_oauth_is_for_a_url_and_no_second_way(more: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="oauth"):
+        McpServerSettings.model_validate({**more, "oauth": {}})
+
+
+def test_a_secret_that_is_not_set_or_empty_is_told_by_its_name() -> None:
+    oauth = McpOauthSettings(client_id="c", client_secret="${THEIR_SECRET}", issuer="https://i")
+    server = McpServerSettings(url="https://a/mcp", oauth=oauth)
+    with pytest.raises(BadInput, match="'THEIR_SECRET'"):
+        resolve(server, {})
+    with pytest.raises(BadInput, match="is empty"):
+        resolve(server, {"THEIR_SECRET": ""})
+    assert resolve(server, {"THEIR_SECRET": "/a/secret"}).secrets.hide("is /a/secret") == "is [THEIR_SECRET]"
