@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
@@ -19,11 +20,16 @@ GONE = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.P
 _LOGGER = logging.getLogger(__name__)
 
 
+AT_ONCE = 6
+"""Questions of one turn and one worker that wait side by side. A turn takes ten updates at a time, decisions too."""
+
+
 class Questions:
     """What the tools of one worker ask."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._asking: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def of(self, turn_id: str, input: ExecuteInput) -> Asker | None:
         """How the tool of this call asks; None where nobody is to be asked."""
@@ -32,7 +38,9 @@ class Questions:
 
         async def ask(question: Confirmation) -> Answer:
             body = Question(call=input.call_id, run=input.run, question=question)
-            return await self._answer(turn_id, body)
+            room = self._asking.setdefault(turn_id, asyncio.Semaphore(AT_ONCE))
+            async with room:
+                return await self._answer(turn_id, body)
 
         return ask
 

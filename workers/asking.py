@@ -305,7 +305,7 @@ async def _typed(approval: ApprovalView, keyboard: Keyboard) -> str:
         return await keyboard.line("answer> ")
     answer: dict[str, Any] = {}
     for name, field in fields.items():
-        text = await keyboard.line(f"{render.line(name, 60)}> ")
+        text = (await keyboard.line(f"{render.line(name, 60)}> ")).rstrip("\r\n")
         if text.strip() in ("/no", "/stop"):
             return text
         if text.strip():

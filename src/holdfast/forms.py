@@ -8,14 +8,17 @@ of that field.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from pydantic import JsonValue
 
 from holdfast.content import shorten
 
+NUMBER_LIMIT = 1e300
+"""More is no number to most programs."""
+NAMES_SHOWN = 20
 Form = Mapping[str, JsonValue]
 _SPOKEN = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 
@@ -24,16 +27,16 @@ def answer_of(form: Form, text: str) -> dict[str, JsonValue]:
     """The answer that somebody gave as text; ValueError with every way in which it does not fit."""
     answer = _read(form, text)
     if found := list(problems(form, answer)):
-        raise ValueError("; ".join(found[:20]))
+        raise ValueError(shorten("; ".join(found[:20]), 4_000))
     return answer
 
 
 def problems(form: Form, answer: Mapping[str, JsonValue]) -> Iterator[str]:
     """Each way in which an answer does not fit."""
     fields = fields_of(form)
+    known = ", ".join(repr(shorten(name, 100)) for name in islice(fields, NAMES_SHOWN)) or "none"
     for name in answer:
         if name not in fields:
-            known = ", ".join(map(repr, fields)) or "none"
             yield f"{shorten(name, 100)!r} is not asked for (the fields are: {known})"
     for name in _required(form):
         if name not in answer:
@@ -130,8 +133,8 @@ def _misfit_text(field: Mapping[str, Any], value: JsonValue) -> str | None:
 
 
 def _misfit_number(field: Mapping[str, Any], value: JsonValue, *, whole: bool) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return "must be a number"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= NUMBER_LIMIT:
+        return f"must be a number, and at most {NUMBER_LIMIT:g}"
     if whole and value != int(value):
         return "must be a whole number"
     least, most = _limit(field, "minimum"), _limit(field, "maximum")
@@ -170,7 +173,8 @@ def _options(field: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _limit(field: Mapping[str, Any], name: str) -> float | None:
     value = field.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= NUMBER_LIMIT
+    return float(value) if number and value is not None else None
 
 
 def _kind(field: Mapping[str, Any]) -> str:

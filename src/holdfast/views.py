@@ -28,6 +28,7 @@ ARGUMENTS_LIMIT = 1_000
 DETAIL_LIMIT = 4_000
 OUTPUT_LIMIT = 1_000
 BRIEF_LIMIT = 400
+FORM_LIMIT = 1_000
 OFFERS = 6
 SCOPE_LIMIT = 2_000
 """Characters of a scope; a longer one is had with its call."""
@@ -181,10 +182,13 @@ def approval_view(
         question=_prose(shown.question, detail),
         options=tuple(_line(option, 200) for option in shown.options[:20]),
         other=shown.other,
-        form=shown.form if detail > BRIEF_LIMIT else None,
+        form=shown.form if not _long_form(shown, detail) else None,
         arguments=arguments,
         others=others,
-        cut=(cut and not shown.told) or others_cut or _any_longer(detail, shown.command, shown.diff, shown.question),
+        cut=_long_form(shown, detail)
+        or (cut and not shown.told)
+        or others_cut
+        or _any_longer(detail, shown.command, shown.diff, shown.question),
         rule=_cut(call.rule, 300),
         since=since,
         offers=_offers(shown.offers) if detail > BRIEF_LIMIT else (),
@@ -199,6 +203,11 @@ def approval_view(
         on_deadline=shown.deadline.default if shown.deadline else None,
         urgent=call.warned,
     )
+
+
+def _long_form(shown: Confirmation, detail: int) -> bool:
+    """Is its form too long for a list of many?"""
+    return shown.form is not None and detail <= BRIEF_LIMIT and len(json.dumps(shown.form)) > FORM_LIMIT
 
 
 def as_of(now: datetime, approvals: Iterable[ApprovalView]) -> tuple[ApprovalView, ...]:

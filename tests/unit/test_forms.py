@@ -25,7 +25,7 @@ FORM: dict[str, Any] = {
     "required": ["name"],
 }
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=10,
 )
@@ -53,6 +53,7 @@ def test_S39_an_answer_that_fits(answer: dict[str, Any]) -> None:
         ({"name": "Ana", "age": 1.5}, "whole number"),
         ({"name": "Ana", "age": 0}, "at least 1"),
         ({"name": "Ana", "age": 151}, "at most 150"),
+        ({"name": "Ana", "share": 10**400}, "at most 1e.300"),
         ({"name": "Ana", "sure": "yes"}, "true or false"),
         ({"name": "Ana", "colour": "green"}, "one of 'red', 'blue'"),
         ({"name": "Ana", "size": "Large"}, "one of 's', 'l'"),

@@ -236,9 +236,9 @@ async def test_S39_the_newest_call_is_taken_for_the_one_that_asks(monkeypatch: p
 async def test_S39_over_http_it_is_known_which_call_asks() -> None:
     server, mine, other = Eliciting("s", NONE), Person(), Person()
     with ExitStack() as calls:
+        calls.enter_context(server.calling(other.ask))
         calls.enter_context(server.calling(mine.ask))
         with_mine = copy_context()
-        calls.enter_context(server.calling(other.ask))
         task = with_mine.run(asking, server, "Who?")
         await settled()
         assert (mine.asked, other.asked) == (["Who?"], [])
