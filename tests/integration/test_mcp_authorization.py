@@ -384,7 +384,7 @@ async def test_S45_tokens_are_in_no_history_no_log_and_no_error(
             await decide_all(engine.holdfast, turn)
             result = await turn.result()
             told.append(result.model_dump_json())
-            told.append((await engine.client.get_workflow_handle(turn.id).fetch_history()).to_json())
+            told.append(await engine.written(turn))
             await guarded.expire()
         first = json.loads(told[0])
     assert "Bearer [access token]" in json.dumps(first)

@@ -344,11 +344,12 @@ async def test_S45_what_a_reference_gave_is_in_no_history(
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((request(ACT, then="environment"),),)))
         [response] = (await turn.result()).responses
-        history = (await engine.client.get_workflow_handle(turn.id).fetch_history()).to_json()
+        history = await engine.written(turn)
     assert '"THEIRS": "[CANARY_TOKEN]"' in response.text
     for secret in ("canary-c0ffee-5ecret", "ours-alone-1234567"):
         assert secret not in response.text
         assert secret not in history
+    assert "[CANARY_TOKEN]" in history
 
 
 async def test_S39_nothing_of_a_server_is_left_behind(engine: Engine, folder: Path) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import os
-import re
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -404,10 +402,9 @@ async def test_S45_what_a_reference_gave_is_in_no_question(
         asked = await question(turn, "Is it [CANARY_TOKEN]?")
         await answer(engine, asked, {"the [CANARY_TOKEN]": "other"})
         await response_of(turn)
-        history = (await engine.client.get_workflow_handle(turn.id).fetch_history()).to_json()
-    told = b"".join(base64.b64decode(data) for data in re.findall('"data": "([^"]*)"', history))
-    assert b"the [CANARY_TOKEN]" in told
-    assert b"canary-c0ffee-5ecret" not in told
+        told = await engine.written(turn)
+    assert "the [CANARY_TOKEN]" in told
+    assert "canary-c0ffee-5ecret" not in told
 
 
 # The newer protocol: the call ends with its questions and a state, and is made again with the answers

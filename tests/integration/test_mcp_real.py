@@ -305,7 +305,7 @@ async def test_S45_everything_tells_its_environment_and_not_our_secrets(
     async with everything(engine, "stdio", trust=True, env={"THEIR_CANARY": "${CANARY}"}):
         turn = await engine.start(TurnInput(batches=((request("all__get-env"),),)))
         [response] = (await turn.result()).responses
-        history = (await engine.client.get_workflow_handle(turn.id).fetch_history()).to_json()
+        history = await engine.written(turn)
     assert '"THEIR_CANARY": "[CANARY]"' in response.text
     for secret in ("canary-0123456789", "ours-alone-0123456789"):
         assert secret not in response.text + history

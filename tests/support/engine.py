@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -76,6 +78,12 @@ class Engine:
     async def start(self, input: TurnInput) -> Turn:
         """A turn on this engine's queue."""
         return await self.holdfast.start(input)
+
+    async def written(self, turn: Turn) -> str:
+        """All that the turn's history holds, its payloads as they are: what must not be in it is looked for here."""
+        text = (await self.client.get_workflow_handle(turn.id).fetch_history()).to_json()
+        payloads = (base64.b64decode(data) for data in re.findall('"data": "([^"]*)"', text))
+        return "\n".join([text, *(payload.decode("utf-8", "replace") for payload in payloads)])
 
     async def history(self, turn: Turn) -> list[str]:
         """The types of the turn's history events."""
