@@ -168,7 +168,8 @@ def _fitting(text: str, most: int) -> str:
     return text
 
 
-def _told_to_stop() -> bool:
+def told_to_stop() -> bool:
+    """Is this attempt to stop since its turn says so, and not because it or its worker is at an end?"""
     details = activity.in_activity() and activity.cancellation_details()
     return bool(details and details.cancel_requested)
 
@@ -213,7 +214,7 @@ class LiveRuns:
         """No attempt waits for it any more. A tool that nobody told to stop goes on for the next one."""
         if answered or run.tool is None:
             self._forget(run)
-        elif _told_to_stop():
+        elif told_to_stop():
             run.tool.cancel()
             self._forget(run)
         else:

@@ -20,8 +20,8 @@ from holdfast.activities.gate import Gate
 from holdfast.activities.hooking import hear_after
 from holdfast.activities.leaving import Left, how_left
 from holdfast.activities.ledger.entries import EffectKey
-from holdfast.activities.live import LiveRuns
-from holdfast.activities.once import Once, outcome_of, unknown
+from holdfast.activities.live import LiveRuns, told_to_stop
+from holdfast.activities.once import Once, outcome_of, unfinished, unknown
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.questions import Questions
 from holdfast.activities.ruling import Circumstances
@@ -79,7 +79,8 @@ class ToolActivities:
         if input.stop:
             return await self._stop(key, input)
         untouched = False
-        if info.attempt > 1:
+        first = info.attempt == 1 and not input.begun
+        if not first:
             known = await self._known(key, input)
             if known is not None and not isinstance(known, str):
                 return known
@@ -99,7 +100,9 @@ class ToolActivities:
         try:
             verdict, invocation = await beating(self._gate.judge(request, of))
         except asyncio.CancelledError:
-            return Stopped(reason="It had not begun")
+            if told_to_stop():
+                return Stopped(reason="It had not begun")
+            raise unfinished("the attempt ended before anything had begun") from None
         allowed = isinstance(verdict, Allow) or (
             isinstance(verdict, Ask)
             and self._gate.approved(input, verdict, info.workflow_id)
@@ -132,8 +135,8 @@ class ToolActivities:
                 lambda: begin_tool(invocation, run, seconds),
                 work,
                 tool=bound.tool.name,
-                known_here=info.attempt == 1 or self._once.shared or bound.host == self._gate.host,
-                first=info.attempt == 1,
+                known_here=first or self._once.shared or bound.host == self._gate.host,
+                first=first,
                 untouched=untouched,
             )
             return _with_last_output(outcome, info.heartbeat_details)

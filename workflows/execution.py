@@ -44,7 +44,7 @@ async def execute(state: TurnState, running: Running, call: Call) -> CallOutcome
     """
     begun, tail, limit = False, "", FIRST_LIMIT
     while True:
-        running[call.id] = handle = _begin(state, call, limit)
+        running[call.id] = handle = _begin(state, call, limit, begun=begun)
         try:
             return await handle
         except ActivityError as error:
@@ -101,7 +101,7 @@ def _stopping(state: TurnState, call: Call) -> bool:
 
 
 def _begin(
-    state: TurnState, call: Call, limit: timedelta, *, stop: bool = False
+    state: TurnState, call: Call, limit: timedelta, *, begun: bool = False, stop: bool = False
 ) -> workflow.ActivityHandle[CallOutcome]:
     assert call.bound, "only validated calls are scheduled"
     traits = call.bound.tool.traits
@@ -113,6 +113,7 @@ def _begin(
             bound=call.bound,
             run=call.run,
             pause=call.pause,
+            begun=begun,
             stop=stop,
             seen=state.seen_of(call),
             mode=state.mode,

@@ -244,6 +244,8 @@ class ExecuteInput(Data):
     """Raised when a person says that it is to run again, though it may have run, and with every answer."""
     pause: Pause | None = None
     """Where it goes on, and with which answer, when it has asked in the middle of its run."""
+    begun: bool = False
+    """It was offered before, and somebody had taken it up."""
     stop: bool = False
     """Do not begin it: stop what an earlier attempt left at work, and say what became of it."""
     decision: Decision | None = None
