@@ -8,16 +8,14 @@ else could have written, lets nobody in. What a name may decide is for the worke
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import hmac
 import os
 import secrets
 import stat
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +25,7 @@ from pydantic import AwareDatetime, Field, ValidationError, model_validator
 
 from holdfast.content import shorten
 from holdfast.errors import BadInput, HoldfastError
+from holdfast.locks import locked
 from holdfast.model import Message, problems
 from holdfast.suggestions import did_you_mean
 
@@ -176,27 +175,12 @@ class TokenFile:
         from holdfast.workers.server import prepare  # it brings Temporal along, which reading does not need
 
         prepare(self.file.parent)
-        try:
-            descriptor = os.open(
-                self.file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-            )
-        except OSError as error:
-            raise self._not_written(error) from error
-        try:
-            self._wait_for(descriptor)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _wait_for(self, descriptor: int) -> None:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while True:
+        with ExitStack() as held:
             try:
-                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise HoldfastError("somebody else is changing the tokens: try again") from None
-            time.sleep(0.02)
+                held.enter_context(locked(self.file, LOCK_SECONDS, "somebody else is changing the tokens: try again"))
+            except OSError as error:
+                raise self._not_written(error) from error
+            yield
 
     def _not_written(self, error: OSError) -> HoldfastError:
         return HoldfastError(f"{str(self.file)!r} cannot be written: {error.strerror or error}")

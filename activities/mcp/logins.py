@@ -7,14 +7,12 @@ Whoever renews one holds its lock, so that of two workers the second finds what 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -24,6 +22,7 @@ from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 from holdfast.activities.mcp.secrets import Secret
 from holdfast.content import shorten
 from holdfast.errors import BadInput, HoldfastError
+from holdfast.locks import locked
 from holdfast.model import Data
 
 EARLY = timedelta(seconds=60)
@@ -141,28 +140,15 @@ class LoginFile:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One at a time, of all processes. HoldfastError when somebody else takes too long."""
-        try:
-            self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.file.parent.chmod(0o700)
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(self.file.with_suffix(".lock"), flags, 0o600)
-        except OSError as error:
-            raise self._not_written(error) from None
-        try:
-            self._wait_for(descriptor)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _wait_for(self, descriptor: int) -> None:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while True:
+        with ExitStack() as held:
             try:
-                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise HoldfastError(f"somebody else is changing the login at {self.name!r}: try again") from None
-            time.sleep(0.02)
+                self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self.file.parent.chmod(0o700)
+                busy = f"somebody else is changing the login at {self.name!r}: try again"
+                held.enter_context(locked(self.file, LOCK_SECONDS, busy))
+            except OSError as error:
+                raise self._not_written(error) from None
+            yield
 
     def _bytes(self) -> bytes | None:
         """What is in the file. Never waits."""
