@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from temporalio.testing import WorkflowEnvironment
 
 from tests.support.server import start_server
@@ -14,6 +15,10 @@ from tests.support.server import start_server
 # Side by side, tests are told the size of a terminal, which every command they start would take for its own.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
+
+# A machine may be slow, and that proves nothing.
+settings.register_profile("ours", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ours")
 
 
 @pytest.fixture(scope="session")

@@ -645,7 +645,8 @@ def check_start(before: tuple[Call, ...], chosen: tuple[Call, ...], *, open_alre
     everyone_is_ready = all(call.status in {"scheduled", *ENDS} for call in before)
     if chosen:
         assert open_already or everyone_is_ready, "S9: a call starts while a sibling is not ready"
-    beside = [call for call in before if call.status == "executing"] + list(chosen)
+    at_work = [call for call in before if call.status == "executing" or (call.pause and call.status not in ENDS)]
+    beside = list({call.id: call for call in [*at_work, *chosen]}.values())
     assert len(beside) <= 1 or all(is_safe(call) for call in beside), "S10: an unsafe call is not alone"
     for place, call in enumerate(before):
         if call.id in names and not call.pause:  # what was answered only goes on
