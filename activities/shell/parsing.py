@@ -11,12 +11,9 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-
-import tree_sitter_bash
-from tree_sitter import Language, Node, Parser
 
 from holdfast.activities.shell.compounds import Reader
+from holdfast.activities.shell.other_reader import OTHER_READER
 from holdfast.activities.shell.syntax import Compound, Link, Pipeline, Script, Simple, Unreadable, Word
 
 LONGEST = 20_000
@@ -24,13 +21,10 @@ LONGEST = 20_000
 
 LONGEST_SECOND = 2_000
 """Characters the other reader looks at when ours gives up: it is slow at what cannot be read."""
-MOST_SECOND = 50
-"""Programs the other reader names when ours gives up."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _UNSEEN_KINDS = frozenset(["Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"])
-_COMMANDS = frozenset(["command", "declaration_command", "unset_command", "test_command"])
 
 
 @dataclass(frozen=True)
@@ -57,11 +51,6 @@ def read(command: str, *, posix: bool = False) -> Reading:
     return Reading(script, (*doubts, *_objections(command, script)))
 
 
-@cache
-def _parser() -> Parser:
-    return Parser(Language(tree_sitter_bash.language()))
-
-
 def _encodable(command: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in command)
 
@@ -83,20 +72,14 @@ def _unseen(command: str) -> list[str]:
     return doubts
 
 
-def _tree(command: str) -> Node:
-    return _parser().parse(command.encode()).root_node
-
-
 def _objections(command: str, script: Script) -> list[str]:
-    tree = _tree(command)
-    if tree.has_error:
+    seen = OTHER_READER.look(command)
+    if seen is None:
+        return ["a second reader could not read it to its end"]
+    if seen.has_error:
         return ["two readers of it disagree"]
     ours = set(_names(script))
-    return [
-        f"two readers of it disagree about {name[:40]!r}"
-        for name in dict.fromkeys(_text(node) for node in _nodes(tree) if node.type == "command_name")
-        if name not in ours
-    ]
+    return [f"two readers of it disagree about {name[:40]!r}" for name in seen.names if name not in ours]
 
 
 def _names(script: Script) -> Iterator[str]:
@@ -129,27 +112,10 @@ def _names_in(word: Word) -> Iterator[str]:
         yield from _names(script)
 
 
-def _nodes(tree: Node) -> Iterator[Node]:
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting.extend(reversed(node.named_children))
-
-
-def _text(node: Node) -> str:
-    return node.text.decode(errors="replace") if node.text else ""
-
-
 def _second_script(command: str) -> Script:
     """What the other reader makes of it: enough to name programs, not to decide on them."""
-    commands: list[Simple] = []
-    if len(command) > LONGEST_SECOND:
-        return Script(())
-    for node in _nodes(_tree(command)):
-        if node.type in _COMMANDS and len(commands) < MOST_SECOND:
-            parts = [part for part in node.children if "redirect" not in part.type and "assignment" not in part.type]
-            commands.append(Simple(tuple(_second_word(_text(part)) for part in parts), (), ()))
+    seen = OTHER_READER.look(command) if len(command) <= LONGEST_SECOND else None
+    commands = [Simple(tuple(map(_second_word, words)), (), ()) for words in (seen.commands if seen else ())]
     return Script(tuple(Link(";", Pipeline((command,), ())) for command in commands))
 
 
