@@ -14,7 +14,7 @@ from typing import Literal
 from tests.support.marks import alive
 
 Who = Literal["worker", "tool"]
-"""A tool may go on after its worker's attempt has ended."""
+"""A tool may go on after its worker's attempt has ended; commands and servers mark themselves."""
 _NUMBERS = count()
 
 
@@ -37,6 +37,10 @@ class Attempts:
     def of_worker(self, pid: int) -> int:
         """How many calls a worker attempts."""
         return sum(1 for _, who, other in self._marks() if (who, other) == ("worker", pid))
+
+    def of_servers(self) -> set[int]:
+        """The MCP servers that are at work."""
+        return {pid for _, who, pid in self._marks() if who == "server"}
 
     def running(self) -> int:
         """How many attempts there are, of the living."""

@@ -35,6 +35,11 @@ def named(pid: int) -> str:
     return f"process {pid}: {b' '.join(words).decode('utf-8', 'replace').strip()[:200]}"
 
 
+def is_local(pid: int) -> bool:
+    """Is this an MCP server that a worker started?"""
+    return "mcp_local.py" in named(pid)
+
+
 def kill_if(pid: int, condition: Callable[[int], bool]) -> bool:
     """SIGKILL for this very process, and not for whoever has its number by now; whether it was there."""
     try:

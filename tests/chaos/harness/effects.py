@@ -121,7 +121,7 @@ class Looking:
 
     def _counted(self, call: PlannedCall) -> tuple[tuple[str, ...], int]:
         match call.kind:
-            case Kind.SHELL | Kind.APPEND:
+            case Kind.SHELL | Kind.APPEND | Kind.LOCAL | Kind.REMOTE | Kind.REMOTE_KEYED:
                 return self._effects.lines(call.label)
             case Kind.POST | Kind.KEYED:
                 return self._counter.keys(call.label), 0

@@ -64,7 +64,7 @@ class Fleet:
             tied = [sys.executable, "-S", str(tether.__file__), str(os.getpid()), str(int(signal.SIGKILL))]
             self._nursery = await asyncio.create_subprocess_exec(
                 *(*tied, sys.executable, "-m", "tests.chaos.harness.nursery"),
-                env={**os.environ, "PYTHONPATH": _path(), "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONPATH": import_path(), "PYTHONUNBUFFERED": "1"},
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
@@ -168,5 +168,6 @@ class Fleet:
                 await asyncio.sleep(0.01)
 
 
-def _path() -> str:
+def import_path() -> str:
+    """Where a process of the harness finds its modules."""
     return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))

@@ -1,7 +1,7 @@
 """What is right and what is wrong: what every turn answered, held against what is true outside. Pure.
 
     success              the effect is there exactly once (of a call that may be repeated: under one key)
-    ledger_unavailable   the call was not run: there is no effect; nor after command_not_started
+    ledger_unavailable   the call was not run: there is no effect; nor after command_not_started or mcp_unavailable
     outcome_unknown      somebody was asked, and took it as failed: there is at most one, or a share
     anything else        should not have been
 
@@ -20,7 +20,7 @@ from tests.chaos.harness.effects import Truth
 from tests.chaos.harness.person import FAIL, UNKNOWN, Question
 from tests.chaos.harness.plan import Kind, PlannedCall, PlannedTurn
 
-NOT_RUN = ("ledger_unavailable", "command_not_started")
+NOT_RUN = ("ledger_unavailable", "command_not_started", "mcp_unavailable")
 FILES = frozenset({Kind.WRITE, Kind.EDIT})
 """Their answers need not name the call: what is already there is said to have been done before."""
 

@@ -37,6 +37,12 @@ class Kind(StrEnum):
     """A request that may be repeated: the service goes by the key of the effect."""
     LOOK = "look"
     """Merely reads."""
+    LOCAL = "local__append"
+    """Two lines in a file, once, by an MCP server that the worker starts."""
+    REMOTE = "remote__append"
+    """The same by one that is reached over HTTP."""
+    REMOTE_KEYED = "remote__keyed"
+    """The same, but it may be repeated: that server goes by the key of the effect."""
     WRITE = "write_file"
     EDIT = "edit"
 
@@ -53,13 +59,16 @@ class Point(StrEnum):
     """Before it is answered."""
 
 
-REPEATABLE = frozenset({Kind.KEYED, Kind.LOOK, Kind.WRITE})
+REPEATABLE = frozenset({Kind.KEYED, Kind.LOOK, Kind.WRITE, Kind.REMOTE_KEYED})
 """Calls of these have no intent: dying before it means before they begin."""
+OF_SERVERS = frozenset({Kind.LOCAL, Kind.REMOTE, Kind.REMOTE_KEYED})
+"""Tools of MCP servers."""
 _REACHED = {
     Kind.WRITE: (Point.BEFORE_INTENT, Point.AFTER_RESULT),
     Kind.EDIT: (Point.BEFORE_INTENT, Point.AFTER_INTENT, Point.AFTER_EFFECT, Point.AFTER_RESULT),
     Kind.KEYED: (Point.BEFORE_INTENT, Point.IN_EFFECT, Point.AFTER_EFFECT, Point.AFTER_RESULT),
     Kind.LOOK: (Point.BEFORE_INTENT, Point.IN_EFFECT, Point.AFTER_EFFECT, Point.AFTER_RESULT),
+    Kind.REMOTE_KEYED: (Point.BEFORE_INTENT, Point.IN_EFFECT, Point.AFTER_RESULT),
 }
 _LONG = {Kind.VERIFIED: 0.4, Kind.SHELL: 0.25}
 """The share of long calls. Of one that goes on elsewhere `verify` cannot know, and a command may be handed over."""
@@ -179,4 +188,6 @@ def _request(call: PlannedCall, act: str) -> CallRequest:
             return request("write_file", path=call.path, content=call.label)
         case Kind.EDIT:
             return request("edit", path=call.path, old_text=MARK, new_text=f"{MARK}+")
+    if call.kind in OF_SERVERS:
+        return request(call.kind.value, label=call.label, seconds=call.seconds)
     return request(call.kind.value, label=call.label, seconds=call.seconds, asks=call.asks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from tests.chaos.harness.judging import judge
 from tests.chaos.harness.person import Person
 from tests.chaos.harness.plan import Kind, Point, turns
 from tests.chaos.harness.proxy import Proxy
+from tests.chaos.harness.remote import Remote
 from tests.chaos.harness.report import Report, answered_of, asked_of, kills_of, wrong_of
 from tests.chaos.harness.sabotage import How, Sabotage
 from tests.chaos.harness.storm import Blow, Storm
@@ -94,7 +95,8 @@ class Run:
             server = await stack.enter_async_context(_server(self._folder / "server"))
             port = int(server.address.rpartition(":")[2])
             proxies = [await stack.enter_async_context(_proxy(port)) for _ in range(self._options.workers)]
-            orders = [self._orders(slot, proxy, counter.port) for slot, proxy in enumerate(proxies)]
+            remote = await stack.enter_async_context(_remote(self._outside, self._folder / "remote.log"))
+            orders = [self._orders(slot, proxy, counter.port, remote.url) for slot, proxy in enumerate(proxies)]
             fleet = Fleet(orders, self._effects.attempts, self._folder / "workers.log")
             stack.push_async_callback(fleet.close)
             await fleet.start()
@@ -106,17 +108,28 @@ class Run:
             )  # fmt: skip
             storm = Storm(
                 self._options.seed, fleet=fleet, server=server.server, proxies=proxies, disk=self._disk,
-                deaths=self._deaths, attempts=self._effects.attempts,
+                deaths=self._deaths, attempts=self._effects.attempts, remote=remote,
             )  # fmt: skip
             stack.callback(drive.stop)
-            await self._weather(stack, fleet, person, drive, storm, server.server)
+
+            def children() -> set[int]:
+                return {server.server.pid, fleet.nursery, remote.pid}
+
+            await self._weather(stack, fleet, person, drive, storm, children)
             await fleet.stop()
             await fleet.close()
+            await remote.stop()
             self._shortcomings += [f"left behind: {name}" for name in await left_behind({server.server.pid})]
         return self._report(drive, person, storm, fleet, looking)
 
     async def _weather(
-        self, stack: AsyncExitStack, fleet: Fleet, person: Person, drive: Drive, storm: Storm, server: EmbeddedServer
+        self,
+        stack: AsyncExitStack,
+        fleet: Fleet,
+        person: Person,
+        drive: Drive,
+        storm: Storm,
+        children: Callable[[], set[int]],
     ) -> None:
         """The storm, and the quiet after it."""
         options = self._options
@@ -137,7 +150,7 @@ class Run:
             return kills.at_random + kills.server < share or rest
 
         storming = asyncio.create_task(storm.rage(due, enough))
-        beside = [asyncio.create_task(work) for work in (person.sit(), self._tell(drive, fleet, server))]
+        beside = [asyncio.create_task(work) for work in (person.sit(), self._tell(drive, children))]
         for task in (storming, *beside):
             stack.callback(task.cancel)
         stack.push_async_callback(person.leave)
@@ -150,19 +163,19 @@ class Run:
             if task.done():
                 task.result()
 
-    async def _tell(self, drive: Drive, fleet: Fleet, server: EmbeddedServer) -> None:
+    async def _tell(self, drive: Drive, children: Callable[[], set[int]]) -> None:
         """How far it is, on standard error; and orphans that have ended are let go."""
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
             options = self._options
-            see_off({server.pid, fleet.nursery})
+            see_off(children())
             print(
                 f"{time.monotonic() - self._began:5.0f} s  {drive.answered} of {options.calls} calls answered, "
                 f"{len(self._deaths.all())} of {options.kills} kills, {drive.running} turns run",
                 file=sys.stderr,
             )
 
-    def _orders(self, slot: int, proxy: Proxy, counter: int) -> Orders:
+    def _orders(self, slot: int, proxy: Proxy, counter: int, remote: str) -> Orders:
         host = HOSTS[slot % len(HOSTS)]
         return Orders(
             slot=slot,
@@ -173,6 +186,7 @@ class Run:
             workspace=self._workspace,
             outside=self._outside,
             counter=counter,
+            remote=remote,
             sabotage=self._sabotage(),
         )
 
@@ -235,6 +249,16 @@ async def _server(data: Path) -> AsyncIterator[_Serving]:
         yield _Serving(server, (await server.start()).address)
     finally:
         await server.stop()
+
+
+@asynccontextmanager
+async def _remote(outside: Path, log: Path) -> AsyncIterator[Remote]:
+    remote = Remote(outside, log)
+    try:
+        await remote.start()
+        yield remote
+    finally:
+        await remote.stop()
 
 
 @asynccontextmanager

@@ -18,11 +18,12 @@ from enum import StrEnum
 from holdfast.activities.supervision.trees import supervises
 from holdfast.workers.server import EmbeddedServer
 from tests.chaos.harness.attempts import Attempts
-from tests.chaos.harness.cleaning import descendants, kill_if
+from tests.chaos.harness.cleaning import descendants, is_local, kill_if
 from tests.chaos.harness.deaths import Death, Deaths
 from tests.chaos.harness.disk import HOSTS, LedgerDisk
 from tests.chaos.harness.fleet import Fleet
 from tests.chaos.harness.proxy import Proxy
+from tests.chaos.harness.remote import Remote
 from tests.chaos.harness.tools import HEARTBEAT_SECONDS
 
 PAUSE = (0.2, 0.9)
@@ -46,9 +47,10 @@ class Blow(StrEnum):
     CUT = "network cut"
     SILENCE = "network silent"
     FULL = "disk full"
+    MCP = "MCP server killed"
 
 
-DECK = [*list(Blow), *[Blow.WORKER] * 9, Blow.TERM, Blow.CUT]
+DECK = [*list(Blow), *[Blow.WORKER] * 9, Blow.TERM, Blow.CUT, Blow.MCP]
 
 
 class Storm:
@@ -64,6 +66,7 @@ class Storm:
         disk: LedgerDisk,
         deaths: Deaths,
         attempts: Attempts,
+        remote: Remote,
     ) -> None:
         self._chance = random.Random(seed)
         self._fleet = fleet
@@ -72,6 +75,7 @@ class Storm:
         self._disk = disk
         self._deaths = deaths
         self._attempts = attempts
+        self._remote = remote
         self._left = self._chance.sample(list(Blow), len(Blow))
         self._aside: set[asyncio.Task[None]] = set()
         self.counts: Counter[Blow] = Counter()
@@ -88,6 +92,7 @@ class Storm:
             Blow.CUT: self._cut,
             Blow.SILENCE: self._silence,
             Blow.FULL: self._fill,
+            Blow.MCP: self._kill_mcp,
         }
         while not enough():
             await asyncio.sleep(self._chance.uniform(*PAUSE))
@@ -124,6 +129,17 @@ class Storm:
             await asyncio.sleep(0.02)
         await asyncio.sleep(self._chance.uniform(0, 0.5))
         self.counts[Blow.SUPERVISOR] += bool(found) and kill_if(found[0], supervises)
+
+    async def _kill_mcp(self) -> None:
+        """The one that all reach, or one that a worker started; rather one that is at work."""
+        servers = [self._remote.pid, *filter(is_local, descendants())]
+        busy = [pid for pid in servers if pid in self._attempts.of_servers()]
+        pid = self._chance.choice(busy or servers)
+        self.counts[Blow.MCP] += 1
+        if pid == self._remote.pid:
+            self._set_aside(self._remote.kill())
+        else:
+            kill_if(pid, is_local)
 
     async def _end_worker(self) -> None:
         if (pid := self._busy()) is None:

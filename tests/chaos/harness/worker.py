@@ -6,6 +6,7 @@ It reaches the server only through a proxy of its own.
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,8 +24,12 @@ from holdfast.activities.builtin.editing import Edit
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.builtin.writing import WriteFile
 from holdfast.activities.ledger.protocol import Ledger
+from holdfast.activities.mcp import connecting as connecting  # with the mcp package, before anybody is forked
+from holdfast.activities.mcp.tool import McpTool
+from holdfast.configuration import McpServerSettings, McpSettings
 from holdfast.model import Data
 from holdfast.modes import Mode
+from holdfast.tools import Effect
 from holdfast.verdicts import Failed, Finished
 from holdfast.workers import logs
 from holdfast.workers.connecting import connect_to
@@ -40,6 +45,8 @@ QUEUE = "chaos"
 STICKY_TIMEOUT = timedelta(seconds=1)
 COMMAND_SECONDS = 0.01
 """How often it is looked whether a command wants its worker dead."""
+LOCAL = Path(__file__).with_name("mcp_local.py")
+EFFECTS = {"keyed": Effect.IDEMPOTENT}
 _BY_REPEATABLE = {kind.value for kind in REPEATABLE}
 
 
@@ -57,6 +64,8 @@ class Orders(Data):
     outside: Path
     counter: int
     """The port of the service that counts."""
+    remote: str
+    """Where the MCP server is that all of them reach."""
     sabotage: Sabotage
 
 
@@ -124,12 +133,19 @@ async def _listen(deaths: Deaths, label: str) -> None:
         await asyncio.sleep(COMMAND_SECONDS)
 
 
+def _servers(orders: Orders) -> McpSettings:
+    local = McpServerSettings(command=sys.executable, args=("-S", str(LOCAL), str(orders.outside)))
+    return McpSettings(servers={"local": local, "remote": McpServerSettings(url=orders.remote, effects=EFFECTS)})
+
+
 async def serve(orders: Orders) -> None:
     """Work until a signal comes."""
     logs.configure()
-    for tool in (Shell, WriteFile, Edit):
+    for tool in (Shell, WriteFile, Edit, McpTool):
         tool.heartbeat_seconds = HEARTBEAT_SECONDS
-    settings = Settings(data=orders.data, workspace=orders.workspace, task_queue=QUEUE, modes=tuple(Mode))
+    settings = Settings(
+        data=orders.data, workspace=orders.workspace, task_queue=QUEUE, modes=tuple(Mode), mcp=_servers(orders)
+    )
     watching = Watching(Effects(orders.outside), Deaths(orders.outside))
     client = await connect_to(orders.address, ChaosPlugin(settings, orders), interceptors=[watching])
     with suppress(asyncio.CancelledError):
