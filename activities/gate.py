@@ -105,7 +105,7 @@ class Gate:
         """
         entry = self._registry.get(request.tool)
         if entry is None:
-            return _reject("tool_not_registered", self._unknown(request.tool))
+            return Judgement(Reject(error=self._unknown(request.tool)))
         given = of or Circumstances()
         return await self._judge(entry, request.arguments, replace(given, mode=self.permitted(given.mode)), change)
 
@@ -196,13 +196,14 @@ class Gate:
         kept = self._keeps_once and tool.effect is Effect.ONCE and tool.traits.task_queue is None
         return kept or tool.traits.on_host
 
-    def _unknown(self, name: str) -> str:
-        if problem := self._registry.missing(name):
-            return f"No tool is called {shorten(name, 100)!r} now. {problem.source}: {problem.reason}"
+    def _unknown(self, name: str) -> CallError:
+        if known := self._registry.missing(name):
+            return known
         hint = did_you_mean(name, [entry.declaration.name for entry in self._registry.entries])
         missing = ", ".join(dict.fromkeys(problem.source for problem in self._registry.problems))
         left_out = f"Some tools are not available, from: {shorten(missing, 300)}." if missing else ""
-        return " ".join(filter(None, (f"No tool is called {shorten(name, 100)!r}.", hint, left_out)))
+        message = " ".join(filter(None, (f"No tool is called {shorten(name, 100)!r}.", hint, left_out)))
+        return CallError(type="tool_not_registered", message=message)
 
 
 def _changed(entry: Entry, arguments: JsonValue, change: Decision) -> JsonValue:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from holdfast.activities.catalogue.schemas import Schema, schema_of
 from holdfast.approvals import canonical_digest
-from holdfast.content import encodable, plain, said, shorten
+from holdfast.content import CallError, encodable, plain, said, shorten
 from holdfast.errors import BadInput
 from holdfast.model import problems
 from holdfast.tools import Declaration, Tool
@@ -44,15 +44,24 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Missing:
+    """Of a source that is not there now: which tools it would have, and what their calls end with."""
+
+    prefix: str
+    """What the names of its tools begin with."""
+    error: str
+    """The type of the error."""
+    pending: bool = False
+    """It may still come, and nobody needs to hear of it who does not ask for it."""
+
+
+@dataclass(frozen=True)
 class Problem:
     """Why a source, or one tool of it, is not there."""
 
     source: str
     reason: str
-    prefix: str | None = None
-    """What the names of its tools would begin with, where that is known."""
-    pending: bool = False
-    """It may still come, and nobody needs to hear of it who does not ask for it."""
+    missing: Missing | None = None
 
 
 class Registry:
@@ -70,11 +79,15 @@ class Registry:
     @property
     def problems(self) -> list[Problem]:
         """What is not there, and why."""
-        return [problem for problem in self._problems if not problem.pending]
+        return [problem for problem in self._problems if not (problem.missing and problem.missing.pending)]
 
-    def missing(self, name: str) -> Problem | None:
+    def missing(self, name: str) -> CallError | None:
         """Why a tool of this name is not there, if one could be."""
-        return next((one for one in self._problems if one.prefix and name.startswith(one.prefix)), None)
+        for problem in self._problems:
+            if problem.missing and name.startswith(problem.missing.prefix):
+                message = f"{shorten(name, 100)!r} cannot be called now. {problem.source}: {problem.reason}"
+                return CallError(type=problem.missing.error, message=message)
+        return None
 
     def add(self, tool: Tool, source: str = IN_CODE) -> None:
         """Take a tool in; BadInput when it cannot be used or its name is taken."""
@@ -132,9 +145,9 @@ class Registry:
         return self._digest
 
 
-def problem_of(source: str, reason: str, prefix: str | None = None, *, pending: bool = False) -> Problem:
+def problem_of(source: str, reason: str, missing: Missing | None = None) -> Problem:
     """A problem in words that do nothing to a terminal."""
-    return Problem(_harmless(source), _harmless(shorten(reason, 1_000)), prefix, pending)
+    return Problem(_harmless(source), _harmless(shorten(reason, 1_000)), missing)
 
 
 def _harmless(text: str) -> str:

@@ -67,6 +67,12 @@ class Approved:
         sentence = f"The server has changed this tool since {when}: {told(kept.definition, definition)}."
         return Change(sentence, diff_of(kept.definition, definition))
 
+    @property
+    def definitions(self) -> tuple[Definition, ...]:
+        """Of all tools that it ever had, as far as that can be read."""
+        known = self._read()
+        return tuple(kept.definition for kept in known.tools.values()) if known else ()
+
     def meet(self, definitions: Iterable[Definition]) -> None:
         """Keep what has not been seen before."""
         known = self._read()

@@ -87,6 +87,20 @@ READS: Mapping[str, tuple[Definition, ...]] = {
 }
 
 
+def read_by(definition: Definition, server: str) -> str | None:
+    """What of a server is read by the tool that is defined so; None when it is the server's own tool."""
+    for offer, several in READS.items():
+        for one in several:
+            names = (one.name, OTHER_NAME.format(one.name))
+            if definition.name in names and definition == _of(one, server, definition.name):
+                return offer
+    return None
+
+
+def _of(definition: Definition, server: str, name: str) -> Definition:
+    return definition.model_copy(update={"name": name, "description": definition.description.format(server=server)})
+
+
 def reading_tools(server: Server, approved: Approved) -> list[ReadingTool]:
     """What reads what a server has beside its tools. Names that its own tools have stay theirs."""
     made = []
@@ -105,9 +119,7 @@ class ReadingTool(Tool):
         settings = server.settings
         self.server = server
         self.kind = definition.name
-        self.definition = definition.model_copy(
-            update={"name": name, "description": definition.description.format(server=server.name)}
-        )
+        self.definition = _of(definition, server.name, name)
         self.name = tool_name(server.name, name)
         self.description = self.definition.description
         self.effect = settings.effects.get(definition.name, Effect.READ)

@@ -9,12 +9,12 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.activities.mcp.authorizing import Bearer, remedy
-from holdfast.activities.mcp.definitions import Definition
+from holdfast.activities.mcp.definitions import Definition, wanted
 from holdfast.activities.mcp.listing import listing_of
 from holdfast.activities.mcp.logins import NotAuthorized
 from holdfast.activities.mcp.resolving import Resolved, resolve
@@ -103,6 +103,11 @@ class Server:
             problem=self.problem,
             left_out=self.left_out,
         )
+
+    def remember(self, definitions: Iterable[Definition], offers: frozenset[str]) -> None:
+        """What it had when it was last there; it says itself what it has, once it is connected."""
+        self.definitions = {one.name: one for one in definitions if wanted(one, self.settings)}
+        self.offers = offers
 
     def start(self) -> None:
         """Begin to look after it."""

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.activities.catalogue.registry import Problem, Registry, problem_of
+from holdfast.activities.catalogue.registry import Missing, Problem, Registry, problem_of
 from holdfast.activities.mcp.approved import Approved
 from holdfast.activities.mcp.names import prefix_of
-from holdfast.activities.mcp.reading import reading_tools
+from holdfast.activities.mcp.reading import read_by, reading_tools
 from holdfast.activities.mcp.server import Authorize, Server
 from holdfast.activities.mcp.servers_file import configured
 from holdfast.activities.mcp.status import ServerStatus, State
@@ -87,11 +87,20 @@ class Servers:
         if ended := await end_leftovers():
             _LOGGER.info("Ended %d MCP servers of workers that are no more", ended)
         for server in self._servers.values():
+            if not self._looking:
+                self._remember(server)
             server.start()
         trying = [asyncio.create_task(server.tried.wait()) for server in self._servers.values()]
         _, late = await asyncio.wait(trying, timeout=seconds)
         for task in late:
             task.cancel()
+
+    def _remember(self, server: Server) -> None:
+        """The tools of a server that is not there yet are known all the same, and wait for it when they are called."""
+        kept = [(one, read_by(one, server.name)) for one in self._approved[server.name].definitions]
+        offers = frozenset(offer for _, offer in kept if offer)
+        server.remember((one for one, offer in kept if offer is None), offers)
+        self._publish(server)
 
     def _publish(self, server: Server) -> None:
         """Put what a server has into the catalogue, and say what it has not."""
@@ -130,5 +139,7 @@ def _problems(server: Server) -> list[Problem]:
     source, prefix = source_of(server.name), prefix_of(server.name)
     found = [problem_of(source, reason) for reason in server.left_out]
     if server.state is not State.CONNECTED or server.problem:
-        found.append(problem_of(source, server.problem or NOT_YET, prefix, pending=not server.problem))
+        error = "mcp_unauthorized" if server.state is State.UNAUTHORIZED else "mcp_unavailable"
+        missing = Missing(prefix, error, pending=not server.problem)
+        found.append(problem_of(source, server.problem or NOT_YET, missing))
     return found

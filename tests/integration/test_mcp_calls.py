@@ -207,7 +207,7 @@ async def test_S39_a_server_that_is_down_fails_its_own_calls_and_nothing_else(en
         absent, listed = (await turn.result()).responses
         assert (await called(engine, n=1)).text == "did 1"
     assert absent.error is not None
-    assert absent.error.type == "tool_not_registered"
+    assert absent.error.type == "mcp_unavailable"
     assert "MCP server down: " in absent.error.message
     assert "'/nonexistent/server'" in absent.error.message
     assert listed.status == "success"
@@ -257,6 +257,46 @@ async def test_S39_a_server_that_stays_away_fails_its_calls_in_time(engine: Engi
     assert response.error.type == "mcp_unavailable"
     assert "The MCP server 's' is not connected: it cannot be reached" in response.error.message
     assert "The call was not made" in response.error.message
+
+
+async def test_S39_tools_of_a_server_that_is_away_when_the_worker_starts_are_known_and_wait_for_it(
+    engine: Engine, folder: Path
+) -> None:
+    port = free_port()
+    use(engine, s=McpServerSettings(url=f"http://127.0.0.1:{port}/mcp"))
+    async with http_server([*_ours(folder), "--http", str(port)], port) as server:
+        async with engine.worker():
+            assert (await called(engine, n=1)).text == "did 1"
+        await server.kill()
+        async with engine.worker():
+            away = await called(engine, n=2)
+            assert away.error is not None
+            assert away.error.type == "mcp_unavailable"
+            turn = await engine.start(TurnInput(batches=((request(ACT, n=3),),)))
+            [asked] = (await until(lambda: waiting(turn))).approvals
+            await server.start()
+            await engine.holdfast.approve(asked.approval_id, digest=asked.digest)
+            assert [response.text for response in (await turn.result()).responses] == ["did 3"]
+    assert [line.split()[1] for line in effects(folder)] == ["1", "3"]
+
+
+async def test_S39_what_a_server_has_no_more_when_it_is_back_is_not_called(engine: Engine, folder: Path) -> None:
+    port = free_port()
+    use(engine, s=McpServerSettings(url=f"http://127.0.0.1:{port}/mcp"))
+    async with http_server([*_ours(folder), "--http", str(port)], port) as server:
+        async with engine.worker():
+            assert (await called(engine, n=1)).text == "did 1"
+        await server.kill()
+        (folder / "tools.json").write_text(json.dumps([{"name": "other", "inputSchema": {"type": "object"}}]))
+        async with engine.worker():
+            turn = await engine.start(TurnInput(batches=((request(ACT, n=2),),)))
+            [asked] = (await until(lambda: waiting(turn))).approvals
+            await server.start()
+            await engine.holdfast.approve(asked.approval_id, digest=asked.digest)
+            [response] = (await turn.result()).responses
+    assert response.error is not None
+    assert response.error.type in ("tool_changed", "tool_not_registered")  # noticed as it was called, or before
+    assert len(effects(folder)) == 1
 
 
 STATUSES: dict[str, tuple[str, str]] = {

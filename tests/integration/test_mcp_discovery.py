@@ -181,7 +181,6 @@ async def test_S39_a_server_that_comes_later_brings_its_tools_then(tmp_path: Pat
     async with connected(tmp_path, servers(s=url)) as (found, registry):
         assert of_servers(registry) == {}
         [problem] = registry.problems
-        assert problem.prefix == "s__"
         assert "it cannot be reached" in problem.reason
         own = ours(str(folder))
         assert own.command

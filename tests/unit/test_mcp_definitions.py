@@ -13,6 +13,8 @@ from mcp_types import ToolAnnotations
 from holdfast.activities.mcp.approved import Approved
 from holdfast.activities.mcp.changes import diff_of, told
 from holdfast.activities.mcp.definitions import Definition, definition_of, effect_of
+from holdfast.activities.mcp.reading import read_by, reading_tools
+from holdfast.activities.mcp.server import Server
 from holdfast.configuration import McpServerSettings
 from holdfast.errors import BadInput
 from holdfast.tools import Effect
@@ -139,3 +141,20 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match="cannot be written"):
         Approved(tmp_path / "file", "s").approve(BEFORE)
+
+
+def test_S39_what_is_remembered_of_a_server_tells_its_tools_from_ours_that_read_it(tmp_path: Path) -> None:
+    settings = McpServerSettings(url="http://127.0.0.1:9/mcp")
+    own = Definition(name="list_prompts", description="Its own.")
+    server = Server("s", settings, lambda _: None)
+    server.remember([own], frozenset({"resources", "prompts"}))
+    known = Approved(tmp_path, "s")
+    known.meet([BEFORE, own, *(tool.definition for tool in reading_tools(server, known))])
+    assert {one.name: read_by(one, "s") for one in known.definitions} == {
+        "act": None,
+        "list_prompts": None,
+        "list_resources": "resources",
+        "read_resource": "resources",
+        "mcp_list_prompts": "prompts",
+        "get_prompt": "prompts",
+    }

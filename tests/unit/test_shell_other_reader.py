@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -119,7 +120,7 @@ async def test_it_ends_with_whoever_asks_it() -> None:
         reader.look("true")
         os.write(write_end, str(reader.pid).encode())
         os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
+    await asyncio.to_thread(os.waitpid, child, 0)
     its_pid = int(os.read(read_end, 20))
     os.close(read_end)
     os.close(write_end)

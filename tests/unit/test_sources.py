@@ -403,9 +403,10 @@ def test_servers_that_are_not_connected_are_told(tmp_path: Path) -> None:
     given = settings(tmp_path, tools=ToolSettings(entry_points=False, disable=("s__a", "t__a")))
     registry = load_registry(given, outputs, servers=Servers(servers, tmp_path))
     assert [problem.reason for problem in registry.problems] == ["no tool is called 't__a', so it cannot be disabled"]
-    missing = registry.missing("s__a")
-    assert missing is not None
-    assert (missing.source, missing.reason) == ("MCP server s", "it is not connected yet")
+    error = registry.missing("s__a")
+    assert error is not None
+    message = "'s__a' cannot be called now. MCP server s: it is not connected yet"
+    assert (error.type, error.message) == ("mcp_unavailable", message)
     assert registry.missing("t__a") is None
 
 
