@@ -19,6 +19,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.content import shorten
+from holdfast.conversion import data_converter
 from holdfast.errors import BadInput, HoldfastError, ServerUnavailable
 from holdfast.settings import Settings
 from holdfast.workers.address import read_server_file
@@ -45,14 +46,16 @@ async def connect(
 ) -> Client:
     """A client of the server that the options, the environment or the data folder name.
 
-    `embedded` takes the data folder's server whatever the environment says.
+    Without a plugin it only speaks with turns: what a worker needs is not even imported. `embedded` takes the data
+    folder's server whatever the environment says.
     """
     config = {} if embedded else _environment()
+    ours: dict[str, Any] = {} if plugin else {"data_converter": data_converter(None, settings.payloads)}
     if address or config.get("target_host"):
         target = address or str(config.pop("target_host"))
         config.pop("target_host", None)
-        return await connect_to(target, plugin, **config)
-    return await connect_to(read_server_file(settings).address, plugin)
+        return await connect_to(target, plugin, **config, **ours)
+    return await connect_to(read_server_file(settings).address, plugin, **ours)
 
 
 async def connect_to(

@@ -8,14 +8,13 @@ have the same data folder, now and after a crash: there run the calls that live 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from temporalio.client import Client, ClientConfig
@@ -23,9 +22,7 @@ from temporalio.worker import Worker
 
 from holdfast.activities.live import LiveRuns
 from holdfast.errors import BadInput
-from holdfast.turns import LiveOutput, RunningCall
-
-ASK_SECONDS = timedelta(seconds=5)
+from holdfast.tails import bare
 
 
 def process_queue(task_queue: str) -> str:
@@ -80,7 +77,7 @@ class Host:
 
     def _answering(self, client: Client) -> Worker:
         return Worker(
-            _bare(client),
+            bare(client),
             task_queue=self._live.host,
             activities=[self._live.output],
             max_concurrent_activities=5,
@@ -118,31 +115,8 @@ def _executing(client: Client, options: HostOptions) -> Worker:
     )
 
 
-async def ask_output(client: Client, host: str, call: RunningCall) -> LiveOutput | None:
-    """The last 100,000 characters of a running call; None when its worker does not answer or runs it no more."""
-    with suppress(Exception):  # a server without activities of their own, a worker that has just ended
-        found = await _bare(client).execute_activity(
-            "holdfast.output",
-            call,
-            id=f"holdfast-output-{uuid4().hex}",
-            task_queue=host,
-            result_type=LiveOutput,
-            schedule_to_close_timeout=ASK_SECONDS,
-        )
-        return cast("LiveOutput | None", found)
-    return None
-
-
 def _plain(client: Client) -> Client:
     """The same connection and encoding, without our plugin."""
     config: ClientConfig = client.config(active_config=True)
     config["plugins"] = []
-    return Client(**config)
-
-
-def _bare(client: Client) -> Client:
-    """The same, and without files for what is long."""
-    config: ClientConfig = client.config(active_config=True)
-    config["plugins"] = []
-    config["data_converter"] = dataclasses.replace(config["data_converter"], external_storage=None)
     return Client(**config)

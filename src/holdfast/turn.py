@@ -22,11 +22,11 @@ from holdfast.calls import Call, CallRequest
 from holdfast.errors import BadInput, DecisionRefused, HoldfastError, NoWorker, RequestRefused
 from holdfast.events import EventPage
 from holdfast.grants import Grant
-from holdfast.hosts import ask_output
 from holdfast.identity import whoami
 from holdfast.modes import Mode
 from holdfast.outcomes import Outcome, Scope
 from holdfast.queries import SECONDS, ask
+from holdfast.tails import ask_output
 from holdfast.translating import no_worker, refusal, translated
 from holdfast.turns import (
     Acknowledged,

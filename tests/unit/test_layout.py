@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ SOURCE = ROOT / "src" / "holdfast"
 OUTER = {
     "__init__", "client", "watching", "configuration", "conversion", "documents", "functions", "hosts", "keys",
     "plugin", "payloads", "queries", "settings", "signatures", "suggestions", "testing", "trust",
-    "identity", "locks", "setting_values", "translating", "turn",
+    "identity", "locks", "setting_values", "tails", "translating", "turn",
 }  # fmt: skip
 """Files of src/holdfast that are not the domain: they talk to Temporal, to files or to the environment."""
 DOMAIN = sorted(path for path in SOURCE.glob("*.py") if path.stem not in OUTER)
@@ -92,6 +93,15 @@ def test_there_is_one_import_name() -> None:
         link = SOURCE / name
         assert link.is_symlink()
         assert str(link.readlink()) == f"../../{name}"
+
+
+def test_whoever_only_speaks_with_turns_imports_nothing_that_a_worker_needs() -> None:
+    """Every command of a user does: it is half of the time that they take."""
+    program = "import sys, holdfast.client, holdfast.workers.connecting; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    heavy = ("temporalio.worker", "holdfast.activities.gate", "holdfast.activities.builtin", "mcp", "tree_sitter")
+    assert [name for name in loaded if name in heavy] == []
+    assert "temporalio.client" in loaded
 
 
 def test_public_names_can_be_had() -> None:

@@ -40,7 +40,6 @@ def gateway(
     HTTP: what is to be reached from elsewhere belongs behind something that speaks TLS. `holdfast tokens` makes tokens.
     """
     from holdfast.client import Holdfast
-    from holdfast.plugin import HoldfastPlugin
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
     from holdfast.workers.gateway.serving import listen, run_gateway
@@ -55,7 +54,7 @@ def gateway(
     signer = _signer(settings)
 
     async def work() -> None:
-        client = await connect(settings, HoldfastPlugin(settings), address=address, embedded=embedded)
+        client = await connect(settings, address=address, embedded=embedded)
         holdfast = Holdfast(client, task_queue=settings.task_queue, signer=signer)
         unasked = port is None and "port" not in asked.model_fields_set
         listener = listen(chosen_host, chosen_port, or_any=unasked)

@@ -184,14 +184,13 @@ def _signer(settings: Settings) -> Signer | None:
 async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:
     """A client for one command."""
     from holdfast.client import Holdfast
-    from holdfast.plugin import HoldfastPlugin
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
 
     logs.silence()
     settings = client_settings(data)
     signer = _signer(settings)
-    client = await connect(settings, HoldfastPlugin(settings), address=address)
+    client = await connect(settings, address=address)
     return Holdfast(client, task_queue=settings.task_queue, signer=signer)
 
 
