@@ -12,7 +12,7 @@ from rich.text import Text
 
 from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.calls import Call
-from holdfast.content import plain, visible
+from holdfast.content import named, plain, visible
 from holdfast.durations import told
 from holdfast.forms import described
 from holdfast.outcomes import Needs
@@ -124,7 +124,7 @@ def whole_approval(turn_id: str, call: Call) -> ApprovalView:
     whole = {name: getattr(shown, name) for name in _SHOWN}
     whole["arguments"] = json.dumps(arguments, ensure_ascii=False)
     whole["others"] = json.dumps(untold, ensure_ascii=False) if untold else ""
-    return approval_view(turn_id, call).model_copy(update={**whole, "tool": call.tool, "cut": False})
+    return approval_view(turn_id, call).model_copy(update={**whole, "cut": False})
 
 
 def inbox(shown: list[ApprovalView], *, total: int, turns: int) -> Group:
@@ -143,7 +143,7 @@ def approvals(shown: Iterable[ApprovalView]) -> Group:
     blocks: list[RenderableType] = []
     for item in shown:
         head = Text(plain(item.approval_id), "bold")
-        head.append(f"   {line(item.tool, 60)}{f', {ago(item.since)}' if item.since else ''}", "dim")
+        head.append(f"   {named(item.tool)}{f', {ago(item.since)}' if item.since else ''}", "dim")
         blocks += [head, question(item), *standing_answers(item), Text("")]
     return Group(*blocks)
 

@@ -14,19 +14,18 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console, Group, JustifyMethod, RenderableType
-from rich.table import Table
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from holdfast.calls import Call
-from holdfast.content import plain, shorten, visible
+from holdfast.content import named, plain, shorten, visible
 from holdfast.events import Event
 from holdfast.workers.board import Row
+from holdfast.workers.columns import WIDE, Columns, Line
 from holdfast.workers.cutting import count_changes, cut_diff
 
-_JUSTIFY: tuple[JustifyMethod, ...] = ("left", "left", "right", "left")
-WIDE = 1_000
-"""Columns when nobody looks: lines are not to be broken for a pipe."""
+WORDS_LIMIT = 1_000
+"""Characters of what is said of a call in a line, where no terminal ends it sooner."""
 STYLES = {
     "validating": "dim",
     "awaiting_approval": "bold yellow",
@@ -47,9 +46,9 @@ def console(*, aside: bool = False) -> Console:
     return Console(highlight=False, markup=False, emoji=False, width=width, soft_wrap=True, stderr=aside)
 
 
-def print_line(target: Console, text: Text) -> None:
-    """One line, cut to the width of a terminal."""
-    target.print(text, no_wrap=True, overflow="ellipsis", soft_wrap=False)
+def print_line(target: Console, item: RenderableType) -> None:
+    """One line, cut to the width of a terminal; or as many as an event needs for its names."""
+    target.print(item, no_wrap=True, overflow="ellipsis", soft_wrap=False)
 
 
 def line(text: str | None, limit: int = 200) -> str:
@@ -81,49 +80,48 @@ def quoted(text: str) -> str:
     return shlex.quote(plain(text))
 
 
-def rows(shown: Iterable[Row], now: datetime | None = None, *, asked: str | None = None) -> Table:
-    """Calls with their states, one line each, and the end of the output of those that run; `asked` is marked."""
-    lines = list(shown)
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for justify in _JUSTIFY:
-        table.add_column(no_wrap=True, justify=justify)
-    table.add_column()  # the one that rich may shrink: its texts do not wrap, they are cut
-    for row in lines:
-        what = cut(line(row.error or row.title, 300))
-        status = Text("stopping", "magenta") if row.stopping else state(row.status)
-        ran = took(row.started, row.ended, now)
-        table.add_row(_place(row, row.call == asked), status, ran, Text(line(row.tool, 20)), what)
-        if row.decided:
-            table.add_row("", "", "", "", cut(f"│ {line(row.decided, 400)}", "dim"))
-        for tail in plain(row.tail).rstrip().splitlines()[-3:] if not row.terminal else ():
-            table.add_row("", "", "", "", cut(f"│ {line(tail)}", "dim"))
-    return table
+def rows(shown: Iterable[Row], now: datetime | None = None, *, asked: str | None = None) -> Columns:
+    """Calls with their states, and the end of the output of those that run; `asked` is marked."""
+    return Columns([_line(row, now, row.call == asked) for row in shown], cuts=True, right=frozenset({2}))
 
 
-def event(item: Event, *, since: datetime | None = None, indent: str = "") -> Text:
+def _line(row: Row, now: datetime | None, asked: bool) -> Line:
+    status = Text("stopping", "magenta") if row.stopping else state(row.status)
+    tails = plain(row.tail).rstrip().splitlines()[-3:] if not row.terminal else ()
+    said = [f"│ {line(words, 400)}" for words in (row.decided, *tails) if words]
+    return Line(
+        (
+            _place(row, asked),
+            status,
+            Text(took(row.started, row.ended, now)),
+            Text(named(row.tool)),
+            Text(line(row.error or row.title, WORDS_LIMIT)),
+        ),
+        tuple(Text(words, "dim") for words in said),
+    )
+
+
+def event(item: Event, *, since: datetime | None = None, indent: str = "") -> RenderableType:
     """One event as a line; with `since`, its time is relative."""
     clock = f"{(item.at - since).total_seconds():7.2f} s" if since else item.at.astimezone().strftime("%H:%M:%S")
-    text = Text(f"{indent}{clock}  ")
+    by = Text(f"  (by {who(item.actor, item.by)})" if item.by else "", "dim")
     if item.kind == "call":
-        text.append(f"{line(item.call, 20):6} {item.place}/{item.of}  {line(item.tool, 24):<15} ")
-        text.append(f"{item.after.replace('_', ' '):<18}", STYLES.get(item.after, ""))
-        text.append(line(item.error or item.note or item.title, 110))
-        if item.by:
-            text.append(f"  (by {who(item.actor, item.by)})", "dim")
-        return text
+        which = Text(f"{line(item.call, 20):6} {item.place}/{item.of}")
+        after = Text(f"{item.after.replace('_', ' '):<17}", STYLES.get(item.after, ""))
+        what = Text(line(item.error or item.note or item.title, WORDS_LIMIT)).append_text(by)
+        return Columns([Line((Text(indent + clock), which, after, Text(named(item.tool or "")), what))], cuts=True)
+    text = Text(f"{indent}{clock}  ")
     subject = {"batch": f"batch {line(item.batch, 20)}", "model": "model", "turn": "turn"}[item.kind]
     text.append(f"{subject} {item.after}", STYLES.get(item.after, "bold"))
     if item.note:
         text.append(f": {line(item.note)}")
-    if item.by:
-        text.append(f"  (by {line(item.by, 80)})", "dim")
-    return text
+    return text.append_text(by)
 
 
 def call(whole: Call) -> Group:
     """All there is to know of one call."""
     head = Text(f"call {whole.id} ", "bold")
-    head.append(line(whole.tool, 100))
+    head.append(named(whole.tool))
     head.append(" ")
     head.append_text(state(whole.status.value))
     parts: list[RenderableType] = [head]
@@ -154,14 +152,13 @@ def call(whole: Call) -> Group:
     return Group(*parts)
 
 
-def table(header: tuple[str, ...], lines: Iterable[tuple[Any, ...]]) -> Table:
-    """Columns."""
-    found = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in header:
-        found.add_column(name, overflow="fold")
-    for row in lines:
-        found.add_row(*(cell if isinstance(cell, Text) else Text(plain(str(cell))) for cell in row))
-    return found
+def table(header: tuple[str, ...], lines: Iterable[tuple[Any, ...]]) -> Columns:
+    """Columns. The last one gives way where the terminal is narrow."""
+    return Columns([Line(tuple(map(_cell, row))) for row in lines], header)
+
+
+def _cell(value: Any) -> Text:
+    return value if isinstance(value, Text) else Text(" ".join(plain(str(value)).split()))
 
 
 def ago(then: datetime | None) -> str:
@@ -192,11 +189,6 @@ def took(started: datetime | None, ended: datetime | None, now: datetime | None 
     if started is None or end is None:
         return ""
     return f"{max(0.0, (end - started).total_seconds()):.1f} s"
-
-
-def cut(text: str, style: str = "") -> Text:
-    """Text that is cut where the terminal ends, and not wrapped."""
-    return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def who(kind: str | None, name: str) -> str:

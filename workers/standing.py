@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.content import Response, plain
+from holdfast.content import Response, named, plain
 from holdfast.modes import Mode
 from holdfast.turns import TurnResult
 from holdfast.views import CallView, TurnView
 from holdfast.workers.board import Row
+from holdfast.workers.columns import Columns, Line
 from holdfast.workers.questions import question, standing_answers
-from holdfast.workers.render import STYLES, cut, line, prose, quoted, rows, state, who
+from holdfast.workers.render import line, prose, quoted, rows, state, who
 
 _SAID = {
     "proceed_once": "approved",
@@ -87,10 +88,9 @@ def result(ended: TurnResult, decisions: Mapping[str, str] | None = None) -> lis
         parts.append(prose(f"  {line(ended.reason, 1_000)}"))
     for batch in ended.batches:
         parts.append(Text(f"batch {batch.id}: {batch.status}", "dim"))
-        for found in batch.responses:
-            parts.append(_response(found))
-            if words := (decisions or {}).get(found.call_id):
-                parts.append(cut(f"         {words}", "dim"))
+        parts.append(
+            Columns([_line(found, (decisions or {}).get(found.call_id)) for found in batch.responses], cuts=True)
+        )
     if ended.text is not None:
         parts += [Text(""), prose(ended.text)]
     return parts
@@ -102,7 +102,7 @@ def _row(view: CallView) -> Row:
         batch="",
         place=view.place,
         of=view.of,
-        tool=line(view.tool, 40),
+        tool=view.tool,
         status=view.status.value,
         title=view.title,
         decided=decided(view),
@@ -114,8 +114,11 @@ def _row(view: CallView) -> Row:
     )
 
 
-def _response(found: Response) -> Text:
-    text = cut(f"  {found.call_id:6} {line(found.tool, 24):<15} ")
-    text.append(f"{found.status:<10}", STYLES.get(found.status, ""))
-    text.append(line(plain(found.text), 160))
-    return text
+def _line(found: Response, decision: str | None) -> Line:
+    cells = (
+        Text(f"  {found.call_id}"),
+        state(found.status),
+        Text(named(found.tool)),
+        Text(line(plain(found.text), 160)),
+    )
+    return Line(cells, (Text(decision, "dim"),) if decision else ())

@@ -18,14 +18,13 @@ from pydantic import ValidationError
 
 from holdfast.activities.catalogue.schemas import Schema, schema_of
 from holdfast.approvals import canonical_digest
-from holdfast.content import CallError, encodable, plain, said, shorten
+from holdfast.content import NAME_LIMIT, CallError, encodable, plain, said, shorten
 from holdfast.errors import BadInput
 from holdfast.model import problems
 from holdfast.tools import Declaration, Tool
 
 BUILT_IN = "built in"
 IN_CODE = "this program"
-NAME_LIMIT = 128
 DISPLAY_LIMIT = 200
 DESCRIPTION_LIMIT = 50_000
 _QUEUE = re.compile(r"(?!/_sys/)[^\x00-\x1f\x7f]{1,1000}")

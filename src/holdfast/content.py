@@ -21,6 +21,9 @@ OUTPUT_LIMIT = 40_000
 
 HEAD_SHARE = 0.2
 
+NAME_LIMIT = 128
+"""Characters of a tool's name."""
+
 
 def encodable(text: str) -> str:
     """`text` without what UTF-8 cannot say (lone surrogates): it must be writable wherever it goes."""
@@ -137,6 +140,18 @@ def shorten(text: str, limit: int) -> str:
         return text
     note = f"… ({len(text):,} characters)"
     return text[: max(0, limit - len(note))] + note
+
+
+def named(tool: str) -> str:
+    """A tool's name for people: whole, and harmless. What is longer than any name is cut, and says how long it is.
+
+    A name that was cut before stays as it is.
+    """
+    shown = visible(tool[: NAME_LIMIT + 1])
+    if len(shown) <= NAME_LIMIT:
+        return shown
+    note = f"… ({len(tool):,} characters)"
+    return shown[: NAME_LIMIT - len(note)] + note
 
 
 def ends(text: str, limit: int) -> str:

@@ -17,7 +17,7 @@ from holdfast.actors import ActorKind
 from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
-from holdfast.content import Response, TextPart, ends, plain, shorten, visible
+from holdfast.content import Response, TextPart, ends, named, plain, shorten, visible
 from holdfast.model import Data
 from holdfast.modes import Mode
 from holdfast.outcomes import Needs, Offer
@@ -168,7 +168,7 @@ def approval_view(
     return ApprovalView(
         approval_id=str(ApprovalId(turn_id, call.id, call.revision)),
         digest=call.bound.digest if call.bound else "",
-        tool=_line(call.tool, 100),
+        tool=named(call.tool),
         kind=shown.kind,
         title=_line(shown.title, 300),
         command=_ends(shown.command, detail),
@@ -234,9 +234,9 @@ def call_view(call: Call, place: int, of: int) -> CallView:
         model_id=_cut(call.request.id, 100),
         place=place,
         of=of,
-        tool=_line(call.tool, 100),
+        tool=named(call.tool),
         status=call.status,
-        title=_line(call.bound.title if call.bound else call.tool, 300),
+        title=_line(call.bound.title, 300) if call.bound else named(call.tool),
         arguments=_json(call.bound.arguments if call.bound else call.request.arguments, ARGUMENTS_LIMIT)[0],
         rule=_cut(call.rule, 300),
         revision=call.revision,
