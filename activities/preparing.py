@@ -32,6 +32,8 @@ class Prepared(NamedTuple):
     confirmation: Confirmation | None
     edits: str | None = None
     """The argument that may be changed in an editor."""
+    shown: Confirmation | None = None
+    """What a person sees of it when its tool would not ask."""
 
     def rewritten_as(self, other: Bound) -> Prepared:
         """With what is known of another form of the same call: its host, and the hooks that rewrote it."""
@@ -64,7 +66,7 @@ async def prepare(entry: Entry, arguments: JsonValue, workspace: Path) -> Prepar
     asked = await invocation.should_confirm()
     if asked:
         asked = asked.model_copy(update={"arguments": written, "edits": tool.edits})
-    return Prepared(bound, invocation, asked, tool.edits)
+    return Prepared(bound, invocation, asked, tool.edits, None if asked else invocation.shown())
 
 
 def subject_in(workspace: Path, prepared: Prepared, *, tainted: bool = False) -> Subject:
@@ -120,9 +122,8 @@ def with_reach(prepared: Prepared, subject: Subject) -> Prepared:
 def asked_anyway(prepared: Prepared) -> Confirmation:
     """What a person is shown, also of a call that its tool would not ask about."""
     bound = prepared.bound
-    return prepared.confirmation or Confirmation(
-        kind="info", title=bound.title, arguments=bound.arguments, edits=prepared.edits
-    )
+    shown = prepared.confirmation or prepared.shown or Confirmation(kind="info", title=bound.title)
+    return shown.model_copy(update={"arguments": bound.arguments, "edits": prepared.edits})
 
 
 def asked_for(

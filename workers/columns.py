@@ -46,6 +46,24 @@ class Columns:
             yield from _Laid(self, console, options.max_width).all()
 
 
+@dataclass(frozen=True)
+class Prose:
+    """Text that is broken between words, each line of it as far from the edge as it began."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Line by line."""
+        for line in self.text.split("\n"):
+            indent = len(line) - len(line.lstrip(" "))
+            room = options.max_width - indent
+            pieces = (
+                [Text(line[indent:])] if options.max_width >= WIDE else _wrapped(console, Text(line[indent:]), room)
+            )
+            for piece in pieces:
+                yield _unbroken(Text(" " * indent).append_text(piece))
+
+
 class _Laid:
     """Columns on a terminal of some width."""
 
@@ -65,9 +83,7 @@ class _Laid:
         """Every line, the header first."""
         for line in self._lines:
             for text in self._side_by_side(line) if self._beside else self._one_below(line):
-                text.rstrip()
-                text.no_wrap, text.overflow = True, "ignore"
-                yield text
+                yield _unbroken(text)
 
     def _side_by_side(self, line: Line) -> Iterator[Text]:
         first, *more = self._fitted(line.cells[-1], self._width - self._start)
@@ -119,6 +135,13 @@ class _Laid:
         if self._width < WIDE:
             text.truncate(max(1, room), overflow="ellipsis")
         return text
+
+
+def _unbroken(text: Text) -> Text:
+    """A line as it is."""
+    text.rstrip()
+    text.no_wrap, text.overflow = True, "ignore"
+    return text
 
 
 def _wrapped(console: Console, text: Text, room: int) -> list[Text]:

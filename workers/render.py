@@ -17,11 +17,12 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from holdfast.approvals import About
 from holdfast.calls import Call
 from holdfast.content import named, plain, shorten, visible
 from holdfast.events import Event
 from holdfast.workers.board import Row
-from holdfast.workers.columns import WIDE, Columns, Line
+from holdfast.workers.columns import WIDE, Columns, Line, Prose
 from holdfast.workers.cutting import count_changes, cut_diff
 
 WORDS_LIMIT = 1_000
@@ -141,15 +142,31 @@ def call(whole: Call) -> Group:
     if whole.original is not None:
         parts += [Text("arguments as they were asked for", "dim"), _json(whole.original)]
     parts += [Text("arguments", "dim"), _json(arguments)]
-    if whole.confirmation and whole.confirmation.diff:
-        parts += [Text("diff", "dim"), diff(whole.confirmation.diff)]
+    shown = whole.confirmation
+    if shown and (known := definition(shown.server, shown.about)):
+        parts += [Text("tool", "dim"), *(prose(f"  {words}") for words in known)]
+    if shown and shown.diff:
+        parts += [Text("diff", "dim"), diff(shown.diff)]
     if whole.response:
         output = "\n".join(part.text for part in whole.response.parts)
         parts += [Text("output", "dim"), Text(plain(output))]
-        shown = whole.response.display
-        if shown and not (whole.confirmation and shown == whole.confirmation.diff):
-            parts += [Text("shown to people", "dim"), Text(plain(shown))]
+        display = whole.response.display
+        if display and not (shown and display == shown.diff):
+            parts += [Text("shown to people", "dim"), Text(plain(display))]
     return Group(*parts)
+
+
+def definition(server: str | None, about: About | None) -> list[str]:
+    """What is known of a server's tool, line by line: all that the server says of it, and what follows from that."""
+    found = [f"server {line(server, 100)}"] if server else []
+    if about is None:
+        return found
+    if about.effect:
+        found.append(f"effect {line(about.effect, 50)}: {line(about.because)}")
+    if about.hints:
+        found.append(f"the server's hints: {line(', '.join(about.hints), 500)}")
+    said = visible(about.description).strip().split("\n")
+    return [*found, "described as:", *(f"  {words}".rstrip() for words in said)] if about.description else found
 
 
 def table(header: tuple[str, ...], lines: Iterable[tuple[Any, ...]]) -> Columns:
@@ -178,9 +195,9 @@ def local(moment: str | None) -> str:
     return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else ""
 
 
-def prose(text: str) -> Text:
+def prose(text: str) -> Prose:
     """Text that is broken between words on a terminal, and not at all elsewhere."""
-    return Text(plain(text), no_wrap=not sys.stdout.isatty())
+    return Prose(plain(text))
 
 
 def took(started: datetime | None, ended: datetime | None, now: datetime | None = None) -> str:

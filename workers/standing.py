@@ -55,8 +55,11 @@ def _circumstances(view: TurnView) -> Iterator[RenderableType]:
     """What of a turn bears on what is asked."""
     if view.mode is not Mode.DEFAULT:
         yield Text(f"  mode {view.mode.value}", "yellow")
-    if view.tainted:
-        yield prose(f"  has taken in content from outside: {line('; '.join(view.tainted), 500)}")
+    if sources := view.outside or dict.fromkeys(view.tainted, 1):
+        yield Text("  has taken in content from outside, by")
+        yield from (
+            Text(f"    {named(tool)}{f', {calls:,} calls' if calls > 1 else ''}") for tool, calls in sources.items()
+        )
     if view.grants and not view.result:
         stand = "1 answer stands" if view.grants == 1 else f"{view.grants} answers stand"
         yield Text(f"  {stand}: holdfast grants --turn {quoted(view.id)}", "dim")

@@ -13,11 +13,12 @@ from pydantic import JsonValue
 
 from holdfast.activities.mcp.approved import Approved, Change
 from holdfast.activities.mcp.calling import Asked, call
-from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, effect_of, open_world
+from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, judged, open_world
 from holdfast.activities.mcp.names import tool_name
 from holdfast.activities.mcp.outputs import ResultSchema
 from holdfast.activities.mcp.server import Server
-from holdfast.approvals import Confirmation
+from holdfast.activities.mcp.showing import about, confirmation
+from holdfast.approvals import About, Confirmation
 from holdfast.content import Result, plain, shorten
 from holdfast.errors import BadInput
 from holdfast.tools import Declaration, Effect, Invocation, Run, Tool
@@ -38,7 +39,9 @@ class McpTool(Tool):
         self.name = tool_name(server.name, definition.name)
         self.display_name = shorten(plain(definition.title), TITLE_LIMIT) if definition.title else None
         self.description = definition.description or f"{definition.name}, a tool of {server.name}"
-        self.effect = effect_of(definition, settings)
+        self.judged = judged(definition, settings)
+        self.effect = self.judged.effect
+        self.asks_first = self.effect is not Effect.READ
         self.open_world = open_world(definition, settings)
         self.on_host = settings.command is not None
         self.timeout_seconds = settings.timeout_seconds + GRACE_SECONDS
@@ -51,6 +54,10 @@ class McpTool(Tool):
     def declaration(self) -> Declaration:
         """With the server, and a digest over all that it says of the tool."""
         return super().declaration().model_copy(update={"server": self._server.name, "origin": self.definition.digest})
+
+    def about(self) -> About:
+        """What its server says of it, and what follows from that here."""
+        return about(self._server, self.definition, self.judged)
 
     def build(self, arguments: dict[str, Any], workspace: Path) -> Invocation:
         """Bind the arguments."""
@@ -66,7 +73,8 @@ class _Calling(Invocation):
 
     def describe(self) -> str:
         called = self._tool.display_name or plain(self._asked.definition.name)
-        return f"{called} ({self._asked.server.name}) {shorten(json.dumps(self._asked.arguments), 200)}"
+        given = json.dumps(self._asked.arguments, ensure_ascii=False)
+        return f"{called} ({self._asked.server.name}) {shorten(given, 200)}"
 
     def concurrency_safe(self) -> bool:
         return self._tool.effect is Effect.READ
@@ -74,12 +82,11 @@ class _Calling(Invocation):
     def changed(self) -> str | None:
         return change.sentence if (change := self._change()) else None
 
+    def shown(self) -> Confirmation:
+        return confirmation(self._asked.server, self._asked.definition, self._tool.judged, self._change())
+
     async def should_confirm(self) -> Confirmation | None:
-        change = self._change()
-        if self._tool.effect is Effect.READ and change is None:
-            return None
-        diff = change.diff or None if change else None
-        return Confirmation(kind="mcp", title=self.describe(), server=self._asked.server.name, diff=diff)
+        return self.shown() if self._tool.asks_first or self._change() else None
 
     async def execute(self, run: Run) -> Result:
         try:

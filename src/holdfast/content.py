@@ -154,6 +154,15 @@ def named(tool: str) -> str:
     return shown[: NAME_LIMIT - len(note)] + note
 
 
+def first_line(text: str, limit: int = 200) -> str:
+    """The first line of a stranger's text, harmless; an ellipsis says that there is more."""
+    lines = [line for line in map(str.strip, text.split("\n", 50)) if line]
+    if not lines:
+        return ""
+    more = " …" if len(lines) > 1 else ""
+    return shorten(visible(" ".join(lines[0][: 2 * limit].split())), limit - len(more)) + more
+
+
 def ends(text: str, limit: int) -> str:
     """Both ends of `text` when it is long, with what is between them counted: nobody hides at the end of a line."""
     if len(text) <= limit:

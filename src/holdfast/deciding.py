@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
@@ -50,6 +51,8 @@ class Deciding(Queueing):
         """The mode that counts, as far as a worker has said so."""
         self.tainted: list[str] = []
         """What took in content from outside, in order."""
+        self.outside: Counter[str] = Counter()
+        """By which tools, and how often."""
         self.stale = False
         """A grant or the mode has changed since the waiting calls were judged."""
         self._counted: set[str] = set()
@@ -152,6 +155,7 @@ class Deciding(Queueing):
                 self.wrote |= outcome.result.seen
         if bound and bound.takes_in and not isinstance(outcome, Reconsider):
             self.tainted.append(line(bound.title))
+            self.outside[bound.tool.name] += 1
         ask = ask and self.input.interactive and not self.stop
         self.change(ended(self.work, call_id, outcome, self._clock(), ask=ask))
         self._obey({call_id: outcome.verdict if isinstance(outcome, Reconsider) else outcome})

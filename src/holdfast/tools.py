@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from holdfast.approvals import Answer, Confirmation, canonical_digest
+from holdfast.approvals import About, Answer, Confirmation, canonical_digest
 from holdfast.content import Part, Result
 from holdfast.model import Data
 
@@ -253,6 +253,10 @@ class Invocation(ABC):
         """How its tool is not what was approved before, in a sentence: then a person looks, whatever a rule says."""
         return None
 
+    def shown(self) -> Confirmation | None:
+        """What a person sees of it when a rule or a hook has it asked about, and not the tool; None for its title."""
+        return None
+
     async def should_confirm(self) -> Confirmation | None:
         """What a person is to be asked before this runs; None when it may simply run."""
         return None
@@ -309,6 +313,10 @@ class Tool(ABC):
                 open_world=self.open_world,
             ),
         )
+
+    def about(self) -> About | None:
+        """What people should know of it beside its declaration, if it is somebody else's."""
+        return None
 
     @abstractmethod
     def build(self, arguments: Any, workspace: Path) -> Invocation:
