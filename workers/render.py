@@ -190,9 +190,12 @@ def ago(then: datetime | None) -> str:
     return f"{seconds} s ago"
 
 
-def local(moment: str | None) -> str:
-    """A moment as the clock here shows it."""
-    return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else ""
+def local(moment: str | None, *, zone: bool = False) -> str:
+    """A moment as the clock here shows it; with the zone, as `2031-01-01 12:00:00 +01:00`."""
+    if not moment:
+        return ""
+    here = datetime.fromisoformat(moment).astimezone()
+    return here.strftime("%Y-%m-%d %H:%M:%S") + (f" {here.isoformat()[-6:]}" if zone else "")
 
 
 def prose(text: str) -> Prose:

@@ -72,6 +72,16 @@ def references(text: str) -> Iterator[str]:
     return (found[1] for found in _REFERENCE.finditer(text))
 
 
+def unfilled(text: str) -> str:
+    """A text with its references by name, without what stands there for the case that a variable is not set."""
+    return _REFERENCE.sub(lambda found: f"${{{found[1]}}}", text)
+
+
+def telling(name: str) -> bool:
+    """Is something called so that is secret?"""
+    return bool(_TELLING.search(name))
+
+
 def filled(text: str, environment: Mapping[str, str]) -> str:
     """A text with the values of what it refers to; BadInput when there is none."""
 

@@ -16,7 +16,9 @@ import pytest
 
 from holdfast.configuration import configuration_of
 from holdfast.documents import Content
+from holdfast.workers.awaited import waiting_for
 from tests.cli.support import COMMAND, SECONDS, Home
+from tests.cli.test_terminal import ended, terminal
 from tests.support.mcp_guarded import SECRET, Guarded, guarded_server
 from tests.support.mcp_servers import OURS
 
@@ -82,13 +84,15 @@ def test_S39_servers_are_listed_with_what_they_have_and_what_is_wrong(empty: Hom
     assert "Traceback" not in done.stderr
     found = empty.json("mcp", "list")
     [one] = [server for server in found["servers"] if server["name"] == "s"]
-    assert one["tools"] == [{"name": "s__act", "effect": "once"}]
+    assert one["tools"] == [{"name": "s__act", "own_name": "act", "effect": "once", "asks": True, "changed": False}]
+    assert one["place"].startswith(f"{sys.executable} ")
+    assert not [line for line in done.stdout.splitlines() if line != line.rstrip()]
     assert [problem["source"].split()[0] for problem in found["problems"]] == ["MCP"]
     assert not empty.processes()
 
 
 TESTS: dict[str, tuple[str, int, str]] = {
-    "s": ("", 0, "1 tools (1 once): s__act"),
+    "s": ("", 0, "1 tool (1 once).\ntool  effect  asks\nact   once    yes\n"),
     "down": ('[mcp.servers.down]\nurl = "http://127.0.0.1:9/mcp"\n', 3, "cannot be reached"),
     "gone": ('[mcp.servers.gone]\ncommand = "/nonexistent/server"\n', 3, "its command or folder is not there"),
     "dies": ('[mcp.servers.dies]\ncommand = "/bin/false"\n', 3, "exited with code 1"),
@@ -113,6 +117,57 @@ def test_S39_one_server_is_tested_and_says_what_is_wrong(empty: Home, name: str)
         assert json.loads(again.stdout)["ok"] is (code == 0)
 
 
+def test_S39_tools_are_listed_by_the_servers_own_names_with_effect_and_whether_they_ask(empty: Home) -> None:
+    more = 'trust = true\neffects = { "set.all" = "idempotent" }\n'
+    configure(empty, ours(empty, "shelf") + more)
+    long = "a-name-that-is-rather-long-but-still-one-that-servers-have"
+    hints = {"name": "look", "annotations": {"readOnlyHint": True}}
+    tools = [{"inputSchema": {"type": "object"}, **tool} for tool in (hints, {"name": "set.all"}, {"name": long})]
+    (empty.folder / "shelf" / "tools.json").write_text(json.dumps(tools))
+    lines = empty.run("mcp", "test", "shelf").stdout.splitlines()
+    assert lines[1:3] == ["3 tools (1 idempotent, 1 once, 1 read).", f"tool{' ' * 56}effect      asks  called here"]
+    assert [line.split()[:3] for line in lines[3:]] == [
+        [long, "once", "yes"],
+        ["look", "read", "no"],
+        ["set.all", "idempotent", "yes"],
+    ]
+    assert re.fullmatch(r"set\.all +idempotent  yes   shelf__set_all_[0-9a-f]{8}", lines[5])
+    assert len(lines[3].split()[3]) == 64
+    with terminal(empty, "mcp", "test", "shelf", columns=80) as child:
+        child.expect(pexpect.EOF)
+        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", child.before).splitlines()
+    assert any(line.startswith(f"{long}  once") for line in shown)
+    assert max(map(len, shown)) <= 80
+    (empty.folder / "shelf" / "tools.json").write_text(json.dumps([{**tools[0], "description": "Another."}]))
+    assert "look  read    yes, it has changed" in empty.run("mcp", "test", "shelf").stdout
+
+
+def test_on_a_terminal_it_says_which_servers_it_waits_for_and_takes_that_back(empty: Home) -> None:
+    configure(empty, ours(empty) + '[mcp.servers.hang]\ncommand = "sleep"\nargs = ["600"]\nstart_seconds = 3\n')
+    with terminal(empty, "mcp", "list") as child:
+        child.expect(r"waiting for: hang\x1b\[K|waiting for: hang\r\x1b\[K")
+        child.expect("waiting")
+        child.expect("hang: it was not ready within 3 seconds")
+        assert ended(child) == 0
+    piped = empty.run("mcp", "list")
+    assert "waiting for" not in piped.stdout + piped.stderr
+    assert not empty.processes()
+
+
+@pytest.mark.parametrize(
+    ("names", "room", "words"),
+    [
+        ((), 80, "ending the servers"),
+        (("a",), 80, "waiting for: a"),
+        (("a", "b", "c"), 80, "waiting for: a, b, c"),
+        (("alpha", "beta", "gamma-delta"), 35, "waiting for: alpha, beta and 1 more"),
+        (("a" * 40, "b" * 40), 30, "waiting for 2 servers"),
+    ],
+)
+def test_what_is_waited_for_fits_on_a_line(names: tuple[str, ...], room: int, words: str) -> None:
+    assert waiting_for(names, room) == words
+
+
 async def test_S39_login_opens_a_browser_and_logout_forgets(empty: Home, guarded: Guarded) -> None:
     guarding(empty, guarded)
     before = empty.run("mcp", "test", "g")
@@ -121,8 +176,8 @@ async def test_S39_login_opens_a_browser_and_logout_forgets(empty: Home, guarded
     done = empty.run("mcp", "login", "g")
     assert done.returncode == 0, done.stderr
     assert "Logged in to g." in done.stdout
-    assert "2 tools (2 once): g__act, g__whoami" in done.stdout
-    assert "renewed by itself, for read" in done.stdout
+    assert "2 tools (2 once).\ntool    effect  asks\nact     once    yes\nwhoami  once    yes\n" in done.stdout
+    assert re.search(r"a token until [0-9-]{10} [0-9:]{8} [+-]\d\d:\d\d, renewed by itself, for read", done.stdout)
     assert (empty.folder / "page").read_text().startswith("200")
     assert f"{guarded.issuer}/authorize?" in done.stderr
     assert empty.run("mcp", "test", "g").returncode == 0
@@ -265,6 +320,7 @@ def test_help_has_examples_and_exit_codes(empty: Home) -> None:
         shown = empty.run("mcp", command, "--help").stdout
         assert f"holdfast mcp {command}" in shown
         assert "Exit codes:" in shown
+    assert "exit code is 0 whatever" in " ".join(empty.run("mcp", "list", "--help").stdout.split())
 
 
 # The docs

@@ -48,7 +48,7 @@ def list_tools(json: Json = False) -> None:
     """List them, with where each comes from and what repeating it does; then what could not be loaded, and why."""
     from holdfast.workers import render
 
-    registry = _registry()
+    registry = _registry(json)
     if json:
         emit(
             {
@@ -77,7 +77,7 @@ def show(name: ToolName, json: Json = False) -> None:
     """Show one: what it does, what repeating it does, its parameters."""
     from holdfast.content import plain
 
-    entry = _find(_registry(), name)
+    entry = _find(_registry(json), name)
     if json:
         emit(_described(entry))
         return
@@ -150,13 +150,14 @@ def version(json: Json = False) -> None:
     say(f"holdfast {found['holdfast']} ({others})")
 
 
-def _registry() -> Registry:
+def _registry(json: bool) -> Registry:
     from holdfast.plugin import HoldfastPlugin
+    from holdfast.workers.awaited import looked
 
     plugin = HoldfastPlugin(settings_of())
     registry = plugin.registry
     if plugin.servers.names:
-        run(plugin.servers.look())
+        run(looked(plugin.servers, quietly=json))
     return registry
 
 
