@@ -15,7 +15,7 @@ from holdfast.views import CallView, TurnView
 from holdfast.workers.board import Row
 from holdfast.workers.columns import Columns, Line
 from holdfast.workers.questions import question, standing_answers
-from holdfast.workers.render import line, prose, quoted, rows, state, who
+from holdfast.workers.render import WORDS_LIMIT, line, prose, quoted, rows, state, who
 
 _SAID = {
     "proceed_once": "approved",
@@ -122,6 +122,6 @@ def _line(found: Response, decision: str | None) -> Line:
         Text(f"  {found.call_id}"),
         state(found.status),
         Text(named(found.tool)),
-        Text(line(plain(found.text), 160)),
+        Text(line(plain(found.text), WORDS_LIMIT)),
     )
     return Line(cells, (Text(decision, "dim"),) if decision else ())

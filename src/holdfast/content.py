@@ -103,6 +103,8 @@ class Result(Data):
 
     parts: tuple[Part, ...] = ()
     display: Text | None = None
+    shown: tuple[Part, ...] = Field(default=(), exclude=True, repr=False)
+    """What a person is shown, on its way to become the `display`: bytes among it are kept first. Never in a history."""
     seen: dict[str, str] = Field(default_factory=dict)
     """Files of the workspace that the tool read or wrote whole: the digest of each as it was then."""
 

@@ -303,16 +303,37 @@ def test_a_login_at_a_server_that_is_no_more_is_forgotten_all_the_same(empty: Ho
 
 def test_shells_complete_the_names_of_servers(empty: Home) -> None:
     configure(empty, ours(empty, "search") + '[mcp.servers.tracker]\nurl = "http://127.0.0.1:9/"\n')
-    program = "import sys; sys.argv[0] = 'holdfast'; from holdfast.workers.cli import main; main()"
     for typed, expected in (("test ", {"search", "tracker"}), ("login t", {"tracker"}), ("logout ", set())):
-        words = f"holdfast mcp {typed}"
-        env = {
-            **empty.env, "_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split(" ")) - 1),
-        }  # fmt: skip
-        child = pexpect.spawn(sys.executable, ["-c", program], env=env, cwd=str(empty.folder), timeout=SECONDS)
-        output = child.read().decode()
-        assert set(re.findall(r"\b(?:search|tracker)\b", output)) == expected, output
+        assert completed(empty, f"holdfast mcp {typed}") & {"search", "tracker"} == expected
+
+
+def completed(home: Home, words: str) -> set[str]:
+    """What a shell would offer to somebody who typed this."""
+    program = "import sys; sys.argv[0] = 'holdfast'; from holdfast.workers.cli import main; main()"
+    env = {
+        **home.env, "_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }  # fmt: skip
+    child = pexpect.spawn(sys.executable, ["-c", program], env=env, cwd=str(home.folder), timeout=SECONDS)
+    return set(child.read().decode().split())
+
+
+def test_shells_complete_the_names_of_tools_and_start_nothing_for_it(empty: Home) -> None:
+    discovery = "[[discovery]]\nname = 'd'\ndiscovery_command = ['touch', 'ran']\ncall_command = ['false']\n"
+    modules = "[tools]\nmodules = ['nobody.has:this']\ndisable = ['read_file']\n"
+    configure(empty, ours(empty, "reader") + 'exclude = ["hidden"]\n' + discovery + modules)
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("act", "hidden")]
+    (empty.folder / "reader" / "tools.json").write_text(json.dumps(tools))
+    assert completed(empty, "holdfast tools show re") == set()
+    assert empty.run("mcp", "test", "reader").returncode == 0
+    (empty.folder / "ran").unlink(missing_ok=True)
+    effects = empty.folder / "reader" / "effects"
+    assert completed(empty, "holdfast tools show re") == {"reader__act"}
+    assert completed(empty, "holdfast tools call l") == {"list_directory"}
+    assert not (empty.folder / "ran").exists()
+    assert not effects.exists()
+    configure(empty, "nonsense")
+    assert completed(empty, "holdfast tools show re") == set()
 
 
 def test_help_has_examples_and_exit_codes(empty: Home) -> None:

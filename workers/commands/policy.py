@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 PASSED = 50
 """Rules that were passed over and are told in text; JSON has them all."""
 policy = typer.Typer(
-    help="Rules that allow, ask or deny: check, explain, test, show.", no_args_is_help=True, rich_markup_mode=None
+    help="Rules that allow, ask or deny: check, explain, test, show.",
+    epilog=example("holdfast policy show", "holdfast policy check team.toml"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 Files = Annotated[list[str] | None, typer.Argument(metavar="FILE…", help="Policy files; else the shipped one.")]
 Policies = Annotated[
