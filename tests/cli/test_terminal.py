@@ -18,7 +18,7 @@ KEYS = r"\[v\] view all"
 
 
 @contextmanager
-def terminal(home: Home, *arguments: str, columns: int = 120, **env: str) -> Iterator[Any]:
+def terminal(home: Home, *arguments: str, columns: int = 120, rows: int = 40, **env: str) -> Iterator[Any]:
     """The command on a terminal of its own."""
     child = pexpect.spawn(
         COMMAND[0],
@@ -26,7 +26,7 @@ def terminal(home: Home, *arguments: str, columns: int = 120, **env: str) -> Ite
         env={**home.env, **env},
         cwd=str(home.folder),
         encoding="utf-8",
-        dimensions=(40, columns),
+        dimensions=(rows, columns),
         timeout=SECONDS,
     )
     try:
@@ -249,6 +249,14 @@ def test_S20_a_call_of_a_server_shows_its_arguments_once_and_all_of_the_definiti
             child.expect(KEYS)
             child.send("y")
             assert ended(child) == 0
+        many = calls_file(empty, "many.json", *(call(name, n=number) for number in range(12)))
+        options = ("--calls", many, "--id", "many", "--wait")
+        with terminal(empty, "turn", "start", *options, columns=80, rows=20) as child:
+            child.expect("12 awaiting approval")
+            child.expect(name)
+            child.expect(KEYS, timeout=10)
+            child.send("N")
+            assert ended(child) == 1
     assert asked.split("\r\n")[1:4] == ['  with {"n": 7}', "  server notes", "  described as: Append a line. …"]
     assert (empty.folder / "all.txt").read_text() == (
         'append-to-the-end-of-a-long-note\n\n{\n  "n": 7\n}\n\nserver notes\n'
