@@ -155,6 +155,15 @@ def approvals(shown: Iterable[ApprovalView]) -> Group:
     return Group(*blocks)
 
 
+def definitions(shown: Iterable[ApprovalView]) -> Group:
+    """What is known of the servers' tools that calls are of, each with its name."""
+    blocks: list[RenderableType] = []
+    for item in shown:
+        words = [prose(f"  {row}") for row in definition(item.server, item.about)]
+        blocks += [Text(named(item.tool), "bold"), *words, Text("")]
+    return Group(*blocks)
+
+
 def standing_answers(approval: ApprovalView) -> Iterator[Text]:
     """The answers that may be given for more than this call, numbered."""
     if approval.offers:

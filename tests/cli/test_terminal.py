@@ -257,6 +257,11 @@ def test_S20_a_call_of_a_server_shows_its_arguments_once_and_all_of_the_definiti
             child.expect(KEYS, timeout=10)
             child.send("N")
             assert ended(child) == 1
+        empty.start("all", call(name, n=1), call(name, n=2))
+        empty.seen("all", call="b1c2", after="awaiting_approval")
+        told = empty.run("approve", "--turn", "all").stdout
+        assert told.count("described as: Append a line. …") == 2
+        assert told.count("  described as:\n    Append a line.\n\n    It cannot be ␛[31mtaken back.\n") == 1
     assert asked.split("\r\n")[1:4] == ['  with {"n": 7}', "  server notes", "  described as: Append a line. …"]
     assert (empty.folder / "all.txt").read_text() == (
         'append-to-the-end-of-a-long-note\n\n{\n  "n": 7\n}\n\nserver notes\n'
