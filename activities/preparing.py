@@ -70,7 +70,9 @@ async def prepare(entry: Entry, arguments: JsonValue, workspace: Path) -> Prepar
 def subject_in(workspace: Path, prepared: Prepared, *, tainted: bool = False) -> Subject:
     """What rules look at: the call's own facts, paths where they really are, and what its turn has taken in."""
     bound, asked = prepared.bound, prepared.confirmation
-    known: dict[str, Any] = {"effect": bound.tool.effect, "server": bound.tool.server, "tainted": tainted}
+    tool = bound.tool
+    known: dict[str, Any] = {"effect": tool.effect, "server": tool.server, "own_name": tool.own_name}
+    known["tainted"] = tainted
     known["kind"] = asked.kind if asked and asked.kind != "outcome_unknown" else None
     if asked and asked.command is not None:
         known["command"] = asked.command

@@ -132,7 +132,8 @@ class ReadingTool(Tool):
 
     def declaration(self) -> Declaration:
         """With the server."""
-        return super().declaration().model_copy(update={"server": self.server.name, "origin": self.definition.digest})
+        theirs = {"server": self.server.name, "origin": self.definition.digest, "own_name": self.definition.name}
+        return super().declaration().model_copy(update=theirs)
 
     def build(self, arguments: dict[str, Any], workspace: Path) -> Invocation:
         """Bind the arguments."""

@@ -50,7 +50,8 @@ class McpTool(Tool):
 
     def declaration(self) -> Declaration:
         """With the server, and a digest over all that it says of the tool."""
-        return super().declaration().model_copy(update={"server": self._server.name, "origin": self.definition.digest})
+        theirs = {"server": self._server.name, "origin": self.definition.digest, "own_name": self.definition.name}
+        return super().declaration().model_copy(update=theirs)
 
     def build(self, arguments: dict[str, Any], workspace: Path) -> Invocation:
         """Bind the arguments."""

@@ -305,3 +305,19 @@ def shell(home: Home, script: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_S29_rules_on_servers_tools_are_explained_as_a_worker_would_take_them(empty: Home) -> None:
+    """By either name, with the server and the effect that the settings and the server's last words give."""
+    configure(empty, ours(empty) + 'effects = { act = "read" }\n' + ours(empty, "t"))
+    (empty.folder / "p.toml").write_text('[[rule]]\ndecision = "deny"\nserver = "t"\ntool = "a*"\n')
+    explain = ("policy", "explain", "--policy", "p.toml", "--tool")
+    done = empty.run(*explain, "t__act")
+    assert done.stdout.startswith("deny: by rule ")
+    assert "'act' of the MCP server 't', which was never connected here: its effect is once." in done.stderr
+    assert empty.run("mcp", "test", "t").returncode == 0
+    assert "as it was when it was last connected here" in empty.run(*explain, "t__act").stderr
+    assert empty.run(*explain, "act", "--server", "t").stdout.startswith("deny: by rule ")
+    assert empty.json(*explain, "s__act")["subject"]["effect"] == "read"
+    unknown = empty.run(*explain, "act", "--server", "u")
+    assert "No MCP server is called 'u' in the settings" in unknown.stderr

@@ -465,3 +465,19 @@ async def test_S31_a_worker_that_ends_in_a_call_leaves_a_question(engine: Engine
         await engine.holdfast.deny(again.approval_id, digest=again.digest)
         await turn.result()
     assert effects(folder)[1:] == ["told to stop"]
+
+
+async def test_S29_a_rule_on_a_server_names_its_tools_as_the_server_does(engine: Engine, folder: Path) -> None:
+    use(engine, s=ours(str(folder)), other=ours(str(folder)))
+    engine.with_rules(
+        '[[rule]]\ndecision = "deny"\nserver = "s"\ntool = "a*"\nmatch = [{ tool = "act", server = "s" }]\n'
+    )
+    async with engine.worker():
+        denied = await called(engine, n=1)
+        turn = await engine.start(TurnInput(batches=((request("other__act", n=2),),)))
+        await decide_all(engine.holdfast, turn)
+        [allowed] = (await turn.result()).responses
+    assert denied.error is not None
+    assert denied.error.type == "denied"
+    assert allowed.text == "did 2"
+    assert [line.split()[1] for line in effects(folder)] == ["2"]
