@@ -103,7 +103,7 @@ class Gate:
 
         A tool or a hook that hangs or breaks costs its own call, and no more.
         """
-        entry = self._registry.get(request.tool)
+        entry = await self._registry.found(request.tool)
         if entry is None:
             return Judgement(Reject(error=self._unknown(request.tool)))
         given = of or Circumstances()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.activities.mcp.definitions import Definition, definition_of, wanted
+from holdfast.activities.mcp.names import READING
+from holdfast.activities.policy.globs import Glob
 from holdfast.configuration import McpServerSettings
 from holdfast.content import said, shorten
 from holdfast.errors import BadInput
+from holdfast.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from mcp_types import Tool as ListedTool
@@ -22,11 +25,14 @@ class Listing(NamedTuple):
 
     definitions: dict[str, Definition]
     left_out: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    """What of the settings is about none of its tools."""
 
 
 def listing_of(tools: Iterable[ListedTool], settings: McpServerSettings) -> Listing:
     """What of a list is taken. Two tools of one name are none: nobody could say which of them is called."""
     found: dict[str, Definition] = {}
+    names: list[str] = []
     left_out: list[str] = []
     twice: set[str] = set()
     room = LIST_LIMIT
@@ -36,6 +42,7 @@ def listing_of(tools: Iterable[ListedTool], settings: McpServerSettings) -> List
         except (BadInput, ValueError) as error:
             left_out.append(said(error))
             continue
+        names.append(definition.name)
         room -= definition.size
         if room < 0:
             left_out.append(f"its definitions take over {LIST_LIMIT:,} characters: the rest was not read")
@@ -46,4 +53,15 @@ def listing_of(tools: Iterable[ListedTool], settings: McpServerSettings) -> List
         elif wanted(definition, settings):
             found[definition.name] = definition
     left_out += [f"it lists {shorten(name, 100)!r} twice, so neither is used" for name in sorted(twice)]
-    return Listing(found, tuple(left_out))
+    return Listing(found, tuple(left_out), tuple(_remarks([*names, *READING], settings)))
+
+
+def _remarks(names: Sequence[str], settings: McpServerSettings) -> Iterator[str]:
+    """What matches none of these names: misspelt, it would leave in what is to be left out."""
+    globs = {"include": settings.include, "exclude": settings.exclude, "effects": tuple(settings.effects)}
+    for key, patterns in globs.items():
+        for pattern in patterns:
+            matches = pattern.__eq__ if key == "effects" else Glob(pattern).matches
+            if pattern != "*" and not any(map(matches, names)):
+                hint = did_you_mean(pattern, names)
+                yield " ".join(filter(None, (f"`{key}` has {pattern!r}, and no tool of it is called so.", hint)))

@@ -11,6 +11,8 @@ import hashlib
 import json
 import re
 
+READING = ("list_resources", "read_resource", "list_prompts", "get_prompt")
+"""Tools of ours that read what a server has beside its own."""
 SEPARATOR = "__"
 LIMIT = 64
 """Characters of a name."""

@@ -99,7 +99,10 @@ async def _obtained(provider: _ByCode | _ByCredentials, asked: Asked) -> Login:
             await client.send(probe_of(client, asked.resolved))
         return _login(provider.context, asked)
     except Exception as error:
-        raise in_words(error, found=provider.context.oauth_metadata is not None, wanted=probe.wanted) from None
+        found = provider.context.oauth_metadata is not None
+        if probe.status >= 400 and not probe.wanted and not found:
+            raise NotAuthorized(f"the server answered with HTTP status {probe.status}: is its url right?") from None
+        raise in_words(error, found=found, wanted=probe.wanted) from None
 
 
 class Kept:

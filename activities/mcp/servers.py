@@ -10,6 +10,7 @@ from pathlib import Path
 
 from holdfast.activities.catalogue.registry import Missing, Problem, Registry, problem_of
 from holdfast.activities.mcp.approved import Approved
+from holdfast.activities.mcp.hearing import ServerLog
 from holdfast.activities.mcp.names import prefix_of
 from holdfast.activities.mcp.reading import read_by, reading_tools
 from holdfast.activities.mcp.server import Authorize, Server
@@ -22,6 +23,8 @@ from holdfast.errors import BadInput
 READY_SECONDS = 10.0
 """How long a worker that starts waits for its servers. One that takes longer comes in later."""
 LOOK_SECONDS = 60.0
+LOGS = "logs"
+"""Where is kept what servers say beside the protocol, below the folder of what is known of them."""
 NOT_YET = "it is not connected yet"
 _LOGGER = logging.getLogger(__name__)
 
@@ -32,11 +35,13 @@ class Servers:
     def __init__(self, settings: McpSettings, folder: Path, *, authorize: Authorize | None = None) -> None:
         """`folder` is where is kept what is known of their tools."""
         found, self.refused = configured(settings)
-        self._servers = {name: Server(name, one, self._publish, authorize) for name, one in found.items()}
+        logs = {name: ServerLog(folder / LOGS / f"{name}.log") for name in found}
+        self._servers = {name: Server(name, one, self._publish, authorize, logs[name]) for name, one in found.items()}
         self._approved = {name: Approved(folder, name) for name in found}
         self._tools: dict[str, list[McpTool]] = {name: [] for name in found}
         self._registry = Registry()
         self._told: dict[str, str | None] = {}
+        self._remarked: dict[str, tuple[str, ...]] = {}
         self._looking = False
         self._users = 0
 
@@ -120,6 +125,10 @@ class Servers:
 
     def _tell(self, server: Server) -> None:
         """Log what is wrong with a server, once each time, and when it is right again."""
+        if not self._looking and self._remarked.get(server.name) != server.remarks:
+            self._remarked[server.name] = server.remarks
+            for remark in server.remarks:
+                _LOGGER.warning("MCP server %s: %s", server.name, remark)
         before = self._told.get(server.name)
         if self._looking or before == server.problem or server.state is State.CONNECTING:
             return
@@ -137,9 +146,9 @@ def source_of(server: str) -> str:
 
 def _problems(server: Server) -> list[Problem]:
     source, prefix = source_of(server.name), prefix_of(server.name)
-    found = [problem_of(source, reason) for reason in server.left_out]
+    found = [problem_of(source, reason) for reason in (*server.left_out, *server.remarks)]
     if server.state is not State.CONNECTED or server.problem:
         error = "mcp_unauthorized" if server.state is State.UNAUTHORIZED else "mcp_unavailable"
-        missing = Missing(prefix, error, pending=not server.problem)
+        missing = Missing(prefix, error, server.come, pending=not server.problem)
         found.append(problem_of(source, server.problem or NOT_YET, missing))
     return found

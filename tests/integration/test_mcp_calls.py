@@ -101,15 +101,17 @@ async def test_S39_arguments_are_checked_by_us_before_anybody_is_asked(engine: E
 
 
 async def test_S31_a_server_that_dies_in_a_call_leaves_a_question_and_no_second_effect(
-    engine: Engine, folder: Path
+    engine: Engine, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     use(engine, s=ours(str(folder)))
     async with engine.worker():
         question = await unknown(engine, "die")
+        assert "it was ended by signal 9" in question
         assert "was lost while 'act' of the MCP server 's' ran" in question
         assert len(effects(folder)) == 1
         assert (await called(engine, n=2)).text == "did 2"  # it was started again
     assert len(effects(folder)) == 2
+    assert any("MCP server s: it was ended by signal 9" in record.message for record in caplog.records)
 
 
 async def test_S31_what_may_be_repeated_is_repeated_when_its_server_dies(engine: Engine, folder: Path) -> None:
