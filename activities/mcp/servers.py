@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast.activities.catalogue.registry import Missing, Problem, Registry, problem_of
-from holdfast.activities.mcp.approved import Approved
+from holdfast.activities.mcp.approved import Approved, Change
+from holdfast.activities.mcp.definitions import Definition
 from holdfast.activities.mcp.hearing import ServerLog
 from holdfast.activities.mcp.names import prefix_of
 from holdfast.activities.mcp.reading import read_by, reading_tools
@@ -85,6 +86,18 @@ class Servers:
         self._looking = True  # what is wrong is told by whoever looks
         async with self.used(seconds):
             return self.statuses
+
+    def changes(self) -> Iterator[tuple[str, Definition, Change]]:
+        """Tools that are not as they were when they were last let through: of which server, as they are now, how."""
+        for name, server in self._servers.items():
+            reading = [tool.definition for tool in reading_tools(server, self._approved[name])]
+            for definition in (*server.definitions.values(), *reading):
+                if change := self._approved[name].change(definition):
+                    yield name, definition, change
+
+    def accept(self, server: str, definition: Definition) -> None:
+        """Let a tool through as it is now. BadInput when that cannot be written down."""
+        self._approved[server].approve(definition)
 
     async def _start(self, seconds: float) -> None:
         from holdfast.activities.mcp.leftovers import end_leftovers
