@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic import Field
+
 from holdfast.activities.mcp.authorizing import Authorizing
 from holdfast.activities.mcp.definitions import Definition
 from holdfast.activities.mcp.names import tool_name
@@ -42,7 +44,7 @@ class Compared(Data):
     """What was found, and which servers could not be looked at."""
 
     tools: tuple[ChangedTool, ...] = ()
-    unseen: dict[str, str] = {}
+    unseen: dict[str, str] = Field(default_factory=dict)
 
 
 class Comparison:
