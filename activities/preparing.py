@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from holdfast.activities.catalogue.registry import Entry
+from holdfast.activities.catalogue.schemas import checked
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.policy.deciding import Ruling
 from holdfast.activities.policy.granting import offers
@@ -42,7 +43,7 @@ class Prepared(NamedTuple):
 async def prepare(entry: Entry, arguments: JsonValue, workspace: Path) -> Prepared:
     """Check the arguments, build the invocation, and hear what it says of itself. ValueError when they do not fit."""
     tool, declaration = entry.tool, entry.declaration
-    written, given = entry.schema.check(arguments)
+    written, given = await checked(entry.schema, arguments)
     invocation = tool.build(given, workspace)
     if not isinstance(invocation, Invocation):
         raise TypeError(f"its build gave {invocation!r}, and no Invocation")

@@ -179,7 +179,7 @@ def _entry(tool: Tool, source: str) -> Entry:
             )
         _check_limits(tool)
         _check_traits(declaration)
-        return Entry(tool, declaration, schema_of(tool, declaration.parameters), source)
+        return Entry(tool, declaration, schema_of(tool, declaration), source)
     except BadInput as error:
         raise BadInput(f"a tool from {source} cannot be used: {error}") from error
     except (Exception, SystemExit) as error:

@@ -78,7 +78,7 @@ async def call(asked: Asked, run: Run) -> Result:
     result = result_of(answer, asked.server.secrets)
     if answer.is_error:
         raise _failed(asked, result)
-    if problem := asked.output and asked.output.problem(answer.structured_content):
+    if problem := asked.output and await asked.output.problem(answer.structured_content):
         message = f"{_called(asked)} has run, but its result does not fit the form that it declares: {problem}"
         raise ToolFailure("bad_result", message, result.parts)
     return result

@@ -1,10 +1,13 @@
-"""A server's list of tools, as far as it can be used. Pure."""
+"""A server's list of tools, as far as it can be used."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.activities.catalogue.json_schemas import CHECKING, TooHard
+from holdfast.activities.catalogue.schemas import JsonSchema
 from holdfast.activities.mcp.definitions import Definition, definition_of, wanted
 from holdfast.activities.mcp.names import READING
 from holdfast.activities.policy.globs import Glob
@@ -16,6 +19,8 @@ from holdfast.suggestions import did_you_mean
 if TYPE_CHECKING:
     from mcp_types import Tool as ListedTool
 
+MOST_TOO_HARD = 3
+"""Schemas of one list that may take too long: each keeps others waiting."""
 LIST_LIMIT = 8_000_000
 """Characters of all definitions of a server."""
 
@@ -54,6 +59,27 @@ def listing_of(tools: Iterable[ListedTool], settings: McpServerSettings) -> List
             found[definition.name] = definition
     left_out += [f"it lists {shorten(name, 100)!r} twice, so neither is used" for name in sorted(twice)]
     return Listing(found, tuple(left_out), tuple(_remarks([*names, *READING], settings)))
+
+
+async def usable(listing: Listing, known: Mapping[str, Definition]) -> Listing:
+    """Without the tools whose parameters nobody can check; those that are as they were `known` have been tried."""
+    loop = asyncio.get_running_loop()
+    unusable: dict[str, str] = {}
+    too_hard = 0
+    for name, definition in listing.definitions.items():
+        if known.get(name) == definition:
+            continue
+        if too_hard >= MOST_TOO_HARD:
+            unusable[name] = f"it was not looked at: {too_hard} others take too long to check"
+            continue
+        try:
+            await loop.run_in_executor(CHECKING, JsonSchema({"type": "object", **definition.parameters}).compile)
+        except BadInput as error:
+            unusable[name] = str(error)
+            too_hard += isinstance(error, TooHard)
+    kept = {name: one for name, one in listing.definitions.items() if name not in unusable}
+    told = [f"{shorten(name, 100)!r} cannot be used: {reason}" for name, reason in unusable.items()]
+    return listing._replace(definitions=kept, left_out=(*listing.left_out, *told))
 
 
 def _remarks(names: Sequence[str], settings: McpServerSettings) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.activities.mcp.authorizing import Bearer, remedy
 from holdfast.activities.mcp.definitions import Definition, wanted
 from holdfast.activities.mcp.hearing import ServerLog
-from holdfast.activities.mcp.listing import listing_of
+from holdfast.activities.mcp.listing import listing_of, usable
 from holdfast.activities.mcp.logins import NotAuthorized
 from holdfast.activities.mcp.resolving import Resolved, resolve
 from holdfast.activities.mcp.secrets import Secrets
@@ -181,7 +181,7 @@ class Server:
     async def listed(self, tool: str) -> Definition | None:
         """A tool as the server defines it now, asked for now."""
         connection = await self.connected()
-        self._take(await connection.tools(), self.offers)
+        await self._take(await connection.tools(), self.offers)
         return self.definitions.get(tool)
 
     async def _look_after(self) -> None:
@@ -260,11 +260,11 @@ class Server:
         from holdfast.activities.mcp.readable import offered  # as above
 
         tools = await connection.tools()
-        self._take(tools, await offered(connection))
+        await self._take(tools, await offered(connection))
 
-    def _take(self, tools: list[ListedTool], offers: frozenset[str]) -> None:
+    async def _take(self, tools: list[ListedTool], offers: frozenset[str]) -> None:
         """What it has from now on, told when that is something else."""
-        found, left_out, remarks = listing_of(tools, self.settings)
+        found, left_out, remarks = await usable(listing_of(tools, self.settings), self.definitions)
         now = (found, left_out, remarks, offers)
         if now != (self.definitions, self.left_out, self.remarks, self.offers) or self.problem:
             self.definitions, self.left_out, self.remarks, self.offers = now
