@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from holdfast.activities.mcp.approved import Approved, Change
+from holdfast.activities.mcp.approved import Approved, Change, remember
 from holdfast.activities.mcp.authorizing import remedy
 from holdfast.activities.mcp.definitions import Definition, effect_of, open_world, wanted
 from holdfast.activities.mcp.names import tool_name
@@ -25,7 +25,6 @@ from holdfast.activities.mcp.status import State, Unavailable
 from holdfast.activities.mcp.tool import GRACE_SECONDS
 from holdfast.approvals import Confirmation
 from holdfast.content import Result, plain, shorten
-from holdfast.errors import BadInput
 from holdfast.tools import Declaration, Effect, Invocation, Run, Tool, ToolFailure
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ WORDS_LIMIT = 10_000
 """Characters of an address, a name or an argument."""
 OTHER_NAME = "mcp_{}"
 """What is called so when the server has a tool of the first name."""
-_LOGGER = logging.getLogger(__name__)
 _TEXT: dict[str, JsonValue] = {"type": "string", "minLength": 1, "maxLength": WORDS_LIMIT}
 
 
@@ -160,14 +158,11 @@ class _Reading(Invocation):
         change = self._change()
         if change is None and not self._tool.asks_first:
             return None
-        diff = change.diff or None if change else None
-        return Confirmation(kind="mcp", title=self.describe(), server=self._server.name, diff=diff)
+        diff = await asyncio.to_thread(lambda: change.diff) if change else None
+        return Confirmation(kind="mcp", title=self.describe(), server=self._server.name, diff=diff or None)
 
     async def execute(self, run: Run) -> Result:
-        try:
-            await asyncio.to_thread(self._tool.approved.approve, self._tool.definition)
-        except BadInput as error:
-            _LOGGER.warning("What was approved is not remembered: %s", error)
+        await remember(partial(self._tool.approved.approve, self._tool.definition))
         seconds = self._server.settings.timeout_seconds
         try:
             async with asyncio.timeout(seconds):

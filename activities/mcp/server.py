@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -59,13 +59,14 @@ class Authorize(Protocol):
 
 
 class Server:
-    """One server. `published` is called when its tools or its state have changed."""
+    """One server. `published` is called when its tools or its state have changed, `met` before its tools are told."""
 
     def __init__(
         self,
         name: str,
         settings: McpServerSettings,
         published: Callable[[Server], None],
+        met: Callable[[Server], Awaitable[None]],
         authorize: Authorize | None = None,
         log: ServerLog | None = None,
     ) -> None:
@@ -81,6 +82,7 @@ class Server:
         self.offers: frozenset[str] = frozenset()
         """What it has beside tools."""
         self._published = published
+        self._met = met
         self._authorize = authorize
         self._log = log
         self._stamp: object = None
@@ -269,6 +271,7 @@ class Server:
         if now != (self.definitions, self.left_out, self.remarks, self.offers) or self.problem:
             self.definitions, self.left_out, self.remarks, self.offers = now
             self.problem = None
+            await self._met(self)
             self._published(self)
 
     def _retire(self, connection: Connection, *, told: bool) -> asyncio.Task[None]:

@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from holdfast.activities.catalogue.registry import Missing, Problem, Registry, problem_of
-from holdfast.activities.mcp.approved import Approved, Change
+from holdfast.activities.mcp.approved import Approved, Change, remember
 from holdfast.activities.mcp.definitions import Definition
 from holdfast.activities.mcp.hearing import ServerLog
 from holdfast.activities.mcp.names import prefix_of
@@ -19,7 +20,6 @@ from holdfast.activities.mcp.servers_file import configured
 from holdfast.activities.mcp.status import ServerStatus, State
 from holdfast.activities.mcp.tool import McpTool
 from holdfast.configuration import McpSettings
-from holdfast.errors import BadInput
 
 READY_SECONDS = 10.0
 """How long a worker that starts waits for its servers. One that takes longer comes in later."""
@@ -37,7 +37,9 @@ class Servers:
         """`folder` is where is kept what is known of their tools."""
         found, self.refused = configured(settings)
         logs = {name: ServerLog(folder / LOGS / f"{name}.log") for name in found}
-        self._servers = {name: Server(name, one, self._publish, authorize, logs[name]) for name, one in found.items()}
+        self._servers = {
+            name: Server(name, one, self._publish, self._meet, authorize, logs[name]) for name, one in found.items()
+        }
         self._approved = {name: Approved(folder, name) for name in found}
         self._tools: dict[str, list[McpTool]] = {name: [] for name in found}
         self._registry = Registry()
@@ -120,14 +122,16 @@ class Servers:
         server.remember((one for one, offer in kept if offer is None), offers)
         self._publish(server)
 
+    async def _meet(self, server: Server) -> None:
+        """Keep what is new of its tools, before anybody can call them."""
+        approved = self._approved[server.name]
+        reading = [tool.definition for tool in reading_tools(server, approved)]
+        await remember(partial(approved.meet, [*server.definitions.values(), *reading]))
+
     def _publish(self, server: Server) -> None:
         """Put what a server has into the catalogue, and say what it has not."""
         approved = self._approved[server.name]
         reading = reading_tools(server, approved)
-        try:
-            approved.meet([*server.definitions.values(), *(tool.definition for tool in reading)])
-        except BadInput as error:
-            _LOGGER.warning("What is new of MCP server %s is not remembered: %s", server.name, error)
         known = {tool.definition.name: tool for tool in self._tools[server.name]}
         self._tools[server.name] = [
             McpTool(server, one, approved) if (tool := known.get(name)) is None or tool.definition != one else tool

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
 
-from holdfast.activities.mcp.approved import Approved, Change
+from holdfast.activities.mcp.approved import Approved, Change, remember
 from holdfast.activities.mcp.calling import Asked, call
 from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, effect_of, open_world
 from holdfast.activities.mcp.names import tool_name
@@ -19,12 +19,10 @@ from holdfast.activities.mcp.outputs import ResultSchema
 from holdfast.activities.mcp.server import Server
 from holdfast.approvals import Confirmation
 from holdfast.content import Result, plain, shorten
-from holdfast.errors import BadInput
 from holdfast.tools import Declaration, Effect, Invocation, Run, Tool
 
 GRACE_SECONDS = 60.0
 """How much longer the engine waits than we do: for the server to be back, and for it to hear of a stop."""
-_LOGGER = logging.getLogger(__name__)
 
 
 class McpTool(Tool):
@@ -79,14 +77,11 @@ class _Calling(Invocation):
         change = self._change()
         if self._tool.effect is Effect.READ and change is None:
             return None
-        diff = change.diff or None if change else None
-        return Confirmation(kind="mcp", title=self.describe(), server=self._asked.server.name, diff=diff)
+        diff = await asyncio.to_thread(lambda: change.diff) if change else None
+        return Confirmation(kind="mcp", title=self.describe(), server=self._asked.server.name, diff=diff or None)
 
     async def execute(self, run: Run) -> Result:
-        try:
-            await asyncio.to_thread(self._approved.approve, self._asked.definition)
-        except BadInput as error:
-            _LOGGER.warning("What was approved is not remembered: %s", error)
+        await remember(partial(self._approved.approve, self._asked.definition))
         return await call(self._asked, run)
 
     def _change(self) -> Change | None:

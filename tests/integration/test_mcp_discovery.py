@@ -271,8 +271,8 @@ async def test_S45_what_a_server_says_beside_the_protocol_is_kept_without_secret
 
 
 async def test_S39_schemas_that_take_for_ever_cost_their_own_tools(tmp_path: Path, folder: Path) -> None:
-    steps = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
-    bomb = {"unevaluatedProperties": False, "allOf": [{"$ref": "#/$defs/a0"}], "$defs": {**steps, "a40": {}}}
+    steps: Any = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
+    bomb = {"type": "object", "unevaluatedProperties": False, "$ref": "#/$defs/a0", "$defs": {**steps, "a40": {}}}
     lists(folder, [tool("good"), *({**tool(f"bomb{n}"), "inputSchema": bomb} for n in range(9)), tool("late")])
     async with connected(tmp_path, servers(s=ours(str(folder)))) as (_, registry):
         await when(lambda: "s__good" in of_servers(registry))
