@@ -19,6 +19,7 @@ from typing import Any
 
 WAIT_SECONDS = 20.0
 """For an answer, at the most."""
+CLOSE_SECONDS = 1.0
 _INHERITED = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
@@ -31,7 +32,7 @@ class Aside:
         self._cpu_seconds = cpu_seconds
         self._lock = threading.Lock()
         self._child: _Child | None = None
-        atexit.register(self.close)
+        _ALL.append(self)
 
     @property
     def pid(self) -> int | None:
@@ -50,9 +51,12 @@ class Aside:
                 return None
 
     def close(self) -> None:
-        """End the process; the next question starts another."""
-        with self._lock:
-            self._end()
+        """End the process; the next question starts another. One that is being asked is left to itself."""
+        if self._lock.acquire(timeout=CLOSE_SECONDS):
+            try:
+                self._end()
+            finally:
+                self._lock.release()
 
     def _living(self) -> _Child:
         if self._child and self._child.of != os.getpid():
@@ -68,6 +72,18 @@ class Aside:
         self._child = None
 
 
+_ALL: list[Aside] = []
+
+
+def close_all() -> None:
+    """End every process: for whoever leaves without the interpreter's own end."""
+    for one in _ALL:
+        one.close()
+
+
+atexit.register(close_all)
+
+
 class _Child:
     def __init__(self, module: str, cpu_seconds: float) -> None:
         self.of = os.getpid()
@@ -81,6 +97,7 @@ class _Child:
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
                     stderr=subprocess.DEVNULL,
+                    cwd="/",
                     start_new_session=True,
                 )
             except BaseException:
