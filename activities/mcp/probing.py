@@ -21,8 +21,8 @@ _VERSION = "2025-11-25"
 class Probe(Endpoints):
     """A transport to the server and to whatever takes part in its authorization."""
 
-    def __init__(self, server: str) -> None:
-        super().__init__(server)
+    def __init__(self, server: str, issuer: str | None = None) -> None:
+        super().__init__(server, issuer)
         self.wanted: bool | None = None
         """Does the server want authorization? None as long as it was not asked."""
         self.status = 0

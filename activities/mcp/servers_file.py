@@ -19,7 +19,6 @@ from holdfast.configuration import McpServerSettings, McpSettings
 from holdfast.content import shorten
 from holdfast.documents import read
 from holdfast.errors import BadInput
-from holdfast.model import problems
 from holdfast.suggestions import did_you_mean
 
 SERVERS_LIMIT = 100
@@ -81,7 +80,9 @@ def read_servers(file: Path) -> dict[str, McpServerSettings | BadInput]:
     if content.problem:
         raise BadInput(content.problem)
     try:
-        whole = json.loads(content.data.decode("utf-8-sig"))
+        whole = json.loads(content.data.decode("utf-8-sig"), object_pairs_hook=_once)
+    except _Twice as error:
+        raise BadInput(f"it has {shorten(str(error), 80)!r} twice in one object") from None
     except (ValueError, RecursionError) as error:
         raise BadInput(f"it is not JSON: {shorten(str(error), 200)}") from None
     tables = [whole[key] for key in _TABLES if isinstance(whole, dict) and isinstance(whole.get(key), dict)]
@@ -105,8 +106,21 @@ def disabled(file: Path) -> set[str]:
     return {name for table in tables for name, entry in table.items() if _is_off(entry)}
 
 
+class _Twice(ValueError):
+    """A name that stands twice in one object."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _Twice(name)
+        found[name] = value
+    return found
+
+
 def _is_off(entry: Any) -> bool:
-    return isinstance(entry, dict) and entry.get("disabled") is True
+    return isinstance(entry, dict) and str(entry.get("disabled")).lower() in ("true", "1", "yes")
 
 
 def _entries(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -132,7 +146,7 @@ def _server(name: str, entry: Any, file: Path) -> McpServerSettings | BadInput:
     try:
         return McpServerSettings.model_validate(given, context={"folder": file.parent, "names": {}})
     except ValidationError as error:
-        return BadInput(_without_values(problems(error, "it")))
+        return BadInput(_told(error))
 
 
 def _wrong(entry: Mapping[str, Any]) -> str | None:
@@ -159,6 +173,8 @@ def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _without_values(words: str) -> str:
-    """The file may hold what is secret, and an error is told to everybody."""
-    return re.sub(r", got .*?(?=; |$)", "", words)
+def _told(error: ValidationError) -> str:
+    """What is wrong, by our own names for it: the file may hold what is secret, and an error is told to everybody."""
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    told = [f"`{item['loc'][0]}`: {item['msg']}" if item["loc"] else item["msg"] for item in found]
+    return "; ".join(told).replace("Value error, ", "")

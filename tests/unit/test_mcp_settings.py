@@ -170,6 +170,7 @@ def test_a_file_that_is_none_of_servers_is_told(tmp_path: Path, value: object, w
         ({"command": "x", "env": {"TOKEN": 12345678}}, "env.TOKEN"),
         ({"command": "x", "env": {"HOLDFAST_DATA": "y"}}, "are kept from them"),
         ({"url": "ftp://secret-host/"}, "must begin with http:// or https://"),
+        ({"command": "x", "env": {"12345678=": "a; 12345678"}}, "`env`: "),
     ],
 )
 def test_a_server_of_a_file_that_cannot_be_used_is_told_without_its_values(
@@ -192,8 +193,16 @@ def test_what_narrows_a_server_down_elsewhere_does_so_here(tmp_path: Path) -> No
 
 
 def test_a_server_that_is_switched_off_is_known_as_such(tmp_path: Path) -> None:
-    file = write(tmp_path, {"mcpServers": {"a": {"command": "x", "disabled": True}, "b": {"command": "x"}}})
-    assert (set(read_servers(file)), disabled(file)) == ({"b"}, {"a"})
+    off = {f"a{place}": {"command": "x", "disabled": value} for place, value in enumerate((True, "true", 1))}
+    file = write(tmp_path, {"mcpServers": {**off, "b": {"command": "x", "disabled": False}}})
+    assert (set(read_servers(file)), disabled(file)) == ({"b"}, {"a0", "a1", "a2"})
+
+
+def test_a_file_that_says_something_twice_is_not_used(tmp_path: Path) -> None:
+    file = write(tmp_path, {})
+    file.write_text('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}')
+    with pytest.raises(BadInput, match="it has 'a' twice in one object"):
+        read_servers(file)
 
 
 def test_names_that_would_be_one_are_none(tmp_path: Path) -> None:
