@@ -277,6 +277,7 @@ async def test_the_commands_of_the_docs_do_what_they_say(empty: Home, guarded: G
     configure(empty, f'[mcp.servers.tracker]\nurl = "{guarded.url}"\n')
     guarded.does(open=True)
     assert "tracker" in shell(empty, DOCS["look"])
+    assert "No tool has changed." in shell(empty, DOCS["changes"])
     guarded.does()
     said = shell(empty, DOCS["login"])
     assert "Logged in to tracker." in said
