@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from holdfast.activities.catalogue.registry import Entry
+from holdfast.activities.catalogue.schemas import checked
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.policy.deciding import Ruling
 from holdfast.activities.policy.granting import offers
@@ -44,7 +45,7 @@ class Prepared(NamedTuple):
 async def prepare(entry: Entry, arguments: JsonValue, workspace: Path) -> Prepared:
     """Check the arguments, build the invocation, and hear what it says of itself. ValueError when they do not fit."""
     tool, declaration = entry.tool, entry.declaration
-    written, given = entry.schema.check(arguments)
+    written, given = await checked(entry.schema, arguments)
     invocation = tool.build(given, workspace)
     if not isinstance(invocation, Invocation):
         raise TypeError(f"its build gave {invocation!r}, and no Invocation")
@@ -72,7 +73,9 @@ async def prepare(entry: Entry, arguments: JsonValue, workspace: Path) -> Prepar
 def subject_in(workspace: Path, prepared: Prepared, *, tainted: bool = False) -> Subject:
     """What rules look at: the call's own facts, paths where they really are, and what its turn has taken in."""
     bound, asked = prepared.bound, prepared.confirmation
-    known: dict[str, Any] = {"effect": bound.tool.effect, "server": bound.tool.server, "tainted": tainted}
+    tool = bound.tool
+    known: dict[str, Any] = {"effect": tool.effect, "server": tool.server, "own_name": tool.own_name}
+    known["tainted"] = tainted
     known["kind"] = asked.kind if asked and asked.kind != "outcome_unknown" else None
     if asked and asked.command is not None:
         known["command"] = asked.command

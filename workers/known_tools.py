@@ -23,5 +23,5 @@ def known_tools(settings: Settings) -> list[str]:
 
 def _of_servers(settings: Settings) -> Iterator[str]:
     for name, server in configured(settings.mcp)[0].items():
-        definitions = Approved(settings.data / "mcp", name).definitions
+        definitions = Approved(settings.mcp_known, name).definitions
         yield from (tool_name(name, one.name) for one in definitions if wanted(one, server))

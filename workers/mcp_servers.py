@@ -104,7 +104,7 @@ async def look(settings: Settings, only: str | None = None, *, quietly: bool = F
     """Connect to the servers, or to one of them, and hear what they have."""
     found, refused = configured(settings.mcp)
     wanted = McpSettings(servers={only: server_called(settings, only)} if only else found)
-    servers = Servers(wanted, settings.data / "mcp", authorize=Authorizing(settings.mcp_logins))
+    servers = Servers(wanted, settings.mcp_known, authorize=Authorizing(settings.mcp_logins))
     registry = Registry()
     servers.fill(registry)
     statuses = await looked(servers, quietly=quietly)

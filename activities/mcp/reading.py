@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from holdfast.activities.mcp.approved import Approved, Change
+from holdfast.activities.mcp.approved import Approved, Change, remember
 from holdfast.activities.mcp.authorizing import remedy
 from holdfast.activities.mcp.definitions import Definition, Judged, effect_of, judged, open_world, wanted
 from holdfast.activities.mcp.names import tool_name
@@ -27,7 +27,6 @@ from holdfast.activities.mcp.tool import GRACE_SECONDS
 from holdfast.approvals import About, Confirmation
 from holdfast.configuration import McpServerSettings
 from holdfast.content import Result, plain, shorten
-from holdfast.errors import BadInput
 from holdfast.tools import Declaration, Effect, Invocation, Run, Tool, ToolFailure
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ WORDS_LIMIT = 10_000
 """Characters of an address, a name or an argument."""
 OTHER_NAME = "mcp_{}"
 """What is called so when the server has a tool of the first name."""
-_LOGGER = logging.getLogger(__name__)
 _TEXT: dict[str, JsonValue] = {"type": "string", "minLength": 1, "maxLength": WORDS_LIMIT}
 
 
@@ -135,7 +133,8 @@ class ReadingTool(Tool):
 
     def declaration(self) -> Declaration:
         """With the server."""
-        return super().declaration().model_copy(update={"server": self.server.name, "origin": self.definition.digest})
+        theirs = {"server": self.server.name, "origin": self.definition.digest, "own_name": self.definition.name}
+        return super().declaration().model_copy(update=theirs)
 
     def about(self) -> About:
         """What it does, and why it is asked about."""
@@ -171,16 +170,17 @@ class _Reading(Invocation):
         return change.sentence if (change := self._change()) else None
 
     def shown(self) -> Confirmation:
-        return confirmation(self._server, self._tool.definition, self._tool.judged, self._change())
+        return confirmation(self._server, self._tool.definition, self._tool.judged)
 
     async def should_confirm(self) -> Confirmation | None:
-        return self.shown() if self._tool.asks_first or self._change() else None
+        change = self._change()
+        if change is None and not self._tool.asks_first:
+            return None
+        diff = await asyncio.to_thread(lambda: change.diff) if change else None
+        return self.shown().model_copy(update={"diff": diff or None})
 
     async def execute(self, run: Run) -> Result:
-        try:
-            await asyncio.to_thread(self._tool.approved.approve, self._tool.definition)
-        except BadInput as error:
-            _LOGGER.warning("What was approved is not remembered: %s", error)
+        await remember(partial(self._tool.approved.approve, self._tool.definition))
         seconds = self._server.settings.timeout_seconds
         try:
             async with asyncio.timeout(seconds):

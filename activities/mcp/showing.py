@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 
-from holdfast.activities.mcp.approved import Change
 from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, Judged
 from holdfast.activities.mcp.server import Server
 from holdfast.approvals import About, Confirmation
@@ -19,15 +18,10 @@ DESCRIPTION_LIMIT = 4_000
 HINT_LIMIT = 100
 
 
-def confirmation(server: Server, definition: Definition, judged: Judged, change: Change | None) -> Confirmation:
+def confirmation(server: Server, definition: Definition, judged: Judged) -> Confirmation:
     """What is shown of a call of this tool. The arguments are shown beside it, once."""
-    return Confirmation(
-        kind="mcp",
-        title=_title(definition),
-        server=server.name,
-        about=about(server, definition, judged),
-        diff=change.diff or None if change else None,
-    )
+    known = about(server, definition, judged)
+    return Confirmation(kind="mcp", title=_title(definition), server=server.name, about=known)
 
 
 def about(server: Server, definition: Definition, judged: Judged) -> About:

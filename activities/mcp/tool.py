@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
 
-from holdfast.activities.mcp.approved import Approved, Change
+from holdfast.activities.mcp.approved import Approved, Change, remember
 from holdfast.activities.mcp.calling import Asked, call
 from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, judged, open_world
 from holdfast.activities.mcp.names import tool_name
@@ -20,12 +20,10 @@ from holdfast.activities.mcp.server import Server
 from holdfast.activities.mcp.showing import about, confirmation
 from holdfast.approvals import About, Confirmation
 from holdfast.content import Result, plain, shorten
-from holdfast.errors import BadInput
 from holdfast.tools import Declaration, Effect, Invocation, Run, Tool
 
 GRACE_SECONDS = 60.0
 """How much longer the engine waits than we do: for the server to be back, and for it to hear of a stop."""
-_LOGGER = logging.getLogger(__name__)
 
 
 class McpTool(Tool):
@@ -53,7 +51,8 @@ class McpTool(Tool):
 
     def declaration(self) -> Declaration:
         """With the server, and a digest over all that it says of the tool."""
-        return super().declaration().model_copy(update={"server": self._server.name, "origin": self.definition.digest})
+        theirs = {"server": self._server.name, "origin": self.definition.digest, "own_name": self.definition.name}
+        return super().declaration().model_copy(update=theirs)
 
     def about(self) -> About:
         """What its server says of it, and what follows from that here."""
@@ -83,16 +82,17 @@ class _Calling(Invocation):
         return change.sentence if (change := self._change()) else None
 
     def shown(self) -> Confirmation:
-        return confirmation(self._asked.server, self._asked.definition, self._tool.judged, self._change())
+        return confirmation(self._asked.server, self._asked.definition, self._tool.judged)
 
     async def should_confirm(self) -> Confirmation | None:
-        return self.shown() if self._tool.asks_first or self._change() else None
+        change = self._change()
+        if change is None and not self._tool.asks_first:
+            return None
+        diff = await asyncio.to_thread(lambda: change.diff) if change else None
+        return self.shown().model_copy(update={"diff": diff or None})
 
     async def execute(self, run: Run) -> Result:
-        try:
-            await asyncio.to_thread(self._approved.approve, self._asked.definition)
-        except BadInput as error:
-            _LOGGER.warning("What was approved is not remembered: %s", error)
+        await remember(partial(self._approved.approve, self._asked.definition))
         return await call(self._asked, run)
 
     def _change(self) -> Change | None:

@@ -28,6 +28,7 @@ from holdfast.errors import DecisionRefused, RequestRefused
 from holdfast.events import line
 from holdfast.grants import Grant, Grants
 from holdfast.modes import Mode
+from holdfast.moves import QUESTIONS_LIMIT
 from holdfast.queueing import Queueing
 from holdfast.tools import Effect
 from holdfast.turns import Acknowledged, CallToJudge, EditingNotice, Question, TurnInput, ValidateInput, ValidateResult
@@ -167,6 +168,12 @@ class Deciding(Queueing):
             raise RequestRefused("not_executing", f"call {question.call!r} is not at work, and asks nothing")
         if not self.input.interactive:
             raise RequestRefused("not_interactive", "nobody is there to be asked in this turn")
+
+    def check_patience(self, question: Question) -> None:
+        """RequestRefused for a tool that asks without end. Not for a question that was taken before this was asked."""
+        call = self.active.get(question.call) if self.active else None
+        if call and call.pause and call.pause.times >= QUESTIONS_LIMIT:
+            raise RequestRefused("asks_too_much", f"call {call.id!r} has asked {QUESTIONS_LIMIT} times")
 
     def hold(self, question: Question) -> int:
         """Ask what a tool at work asks; which revision of its call that is."""

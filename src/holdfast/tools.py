@@ -88,6 +88,8 @@ class Declaration(Data):
     traits: Traits = Traits()
     origin: str | None = None
     """Of a server's tool: a digest over all that the server says of it."""
+    own_name: str | None = None
+    """Of a server's tool: what the server calls it."""
 
     @property
     def digest(self) -> str:
@@ -104,6 +106,7 @@ class Declaration(Data):
             definition=self.digest,
             display_name=self.display_name,
             traits=self.traits,
+            own_name=self.own_name,
         )
 
     def for_model(self) -> dict[str, JsonValue]:
@@ -121,6 +124,8 @@ class ToolRef(Data):
     """Digest of the declaration."""
     display_name: str | None = None
     traits: Traits = Traits()
+    own_name: str | None = None
+    """Of a server's tool: what the server calls it."""
 
 
 class Run(Protocol):

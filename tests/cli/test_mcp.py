@@ -78,7 +78,7 @@ def test_S39_servers_are_listed_with_what_they_have_and_what_is_wrong(empty: Hom
     assert rows["down"][0] == "waiting"
     assert rows["lacking"][0] == "refused"
     assert "lacking: it needs the environment variable 'NOT_SET_ANYWHERE'" in done.stderr
-    assert "gone: its command or folder is not there: '/nonexistent/server'" in done.stderr
+    assert "gone: its command is not there: '/nonexistent/server'" in done.stderr
     assert "none.json" in done.stderr
     assert "canary" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -94,7 +94,7 @@ def test_S39_servers_are_listed_with_what_they_have_and_what_is_wrong(empty: Hom
 TESTS: dict[str, tuple[str, int, str]] = {
     "s": ("", 0, "1 tool (1 once).\ntool  effect  asks\nact   once    yes\n"),
     "down": ('[mcp.servers.down]\nurl = "http://127.0.0.1:9/mcp"\n', 3, "cannot be reached"),
-    "gone": ('[mcp.servers.gone]\ncommand = "/nonexistent/server"\n', 3, "its command or folder is not there"),
+    "gone": ('[mcp.servers.gone]\ncommand = "/nonexistent/server"\n', 3, "its command is not there"),
     "dies": ('[mcp.servers.dies]\ncommand = "/bin/false"\n', 3, "exited with code 1"),
     "lacking": ('[mcp.servers.lacking]\nurl = "${NOT_SET}"\n', 1, "the environment variable 'NOT_SET'"),
     "ss": ("", 2, 'Did you mean "s"?'),
@@ -354,6 +354,7 @@ async def test_the_commands_of_the_docs_do_what_they_say(empty: Home, guarded: G
     configure(empty, f'[mcp.servers.tracker]\nurl = "{guarded.url}"\n')
     guarded.does(open=True)
     assert "tracker" in shell(empty, DOCS["look"])
+    assert "No tool has changed." in shell(empty, DOCS["changes"])
     guarded.does()
     said = shell(empty, DOCS["login"])
     assert "Logged in to tracker." in said
@@ -382,3 +383,67 @@ def shell(home: Home, script: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_S29_rules_on_servers_tools_are_explained_as_a_worker_would_take_them(empty: Home) -> None:
+    """By either name, with the server and the effect that the settings and the server's last words give."""
+    configure(empty, ours(empty) + 'effects = { act = "read" }\n' + ours(empty, "t"))
+    (empty.folder / "p.toml").write_text('[[rule]]\ndecision = "deny"\nserver = "t"\ntool = "a*"\n')
+    explain = ("policy", "explain", "--policy", "p.toml", "--tool")
+    done = empty.run(*explain, "t__act")
+    assert done.stdout.startswith("deny: by rule ")
+    assert "'act' of the MCP server 't', which was never connected here: its effect is once." in done.stderr
+    assert empty.run("mcp", "test", "t").returncode == 0
+    assert "as it was when it was last connected here" in empty.run(*explain, "t__act").stderr
+    assert empty.run(*explain, "act", "--server", "t").stdout.startswith("deny: by rule ")
+    assert empty.json(*explain, "s__act")["subject"]["effect"] == "read"
+    unknown = empty.run(*explain, "act", "--server", "u")
+    assert "No MCP server is called 'u' in the settings" in unknown.stderr
+
+
+def changed_tool(home: Home) -> None:
+    """The tool of our own server, as it was and as it is."""
+    tool = {"name": "act", "description": "Acts.", "inputSchema": {"type": "object"}}
+    (home.folder / "s" / "tools.json").write_text(json.dumps([tool]))
+    assert home.run("mcp", "test", "s").returncode == 0
+    (home.folder / "s" / "tools.json").write_text(json.dumps([{**tool, "description": "Acts.\x1b[31m And more."}]))
+
+
+def test_S39_a_changed_tool_is_shown_and_accepted_without_a_call(empty: Home) -> None:
+    configure(empty, ours(empty))
+    changed_tool(empty)
+    shown = empty.run("mcp", "changes")
+    assert shown.returncode == 1
+    assert "s__act: The server has changed this tool since it was first seen" in shown.stdout
+    assert "+description: Acts." in shown.stdout
+    assert "\x1b" not in shown.stdout
+    [one] = json.loads(empty.run("mcp", "changes", "s", "--json").stdout)["changed"]
+    assert (one["server"], one["tool"], one["name"]) == ("s", "act", "s__act")
+    refused = empty.run("mcp", "accept", "s")
+    assert (refused.returncode, "nobody is there to ask" in refused.stderr) == (2, True)
+    other = empty.run("mcp", "accept", "s", "akt", "--yes")
+    assert (other.returncode, 'Did you mean "act"' in other.stderr) == (2, True)
+    assert empty.run("mcp", "changes").returncode == 1
+    done = empty.run("mcp", "accept", "s", "act", "--yes")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Accepted: s__act.")
+    after = empty.run("mcp", "changes")
+    assert (after.returncode, after.stdout) == (0, "No tool has changed.\n")
+
+
+def test_a_changed_tool_of_a_server_that_is_away_is_not_accepted(empty: Home) -> None:
+    configure(empty, '[mcp.servers.down]\nurl = "http://127.0.0.1:9/mcp"\n')
+    for command in (("changes",), ("accept", "down", "--yes")):
+        done = empty.run("mcp", *command)
+        assert done.returncode == 3
+        assert "down could not be looked at: it cannot be reached" in done.stderr
+
+
+def test_S39_what_a_file_of_servers_would_run_is_shown_before_the_settings_are_trusted(empty: Home) -> None:
+    servers = {"git": {"command": "uvx", "args": ["mcp-server-git"]}, "far": {"url": "https://example.com/key-123"}}
+    (empty.folder / "mcp.json").write_text(json.dumps({"mcpServers": {**servers, "bad": {"comand": "x"}}}))
+    (empty.folder / "holdfast.toml").write_text('mcp.files = ["mcp.json"]\n')
+    shown = empty.run("config", "check", "holdfast.toml").stdout
+    assert "git: uvx" in shown
+    assert "far: example.com" in shown
+    assert "key-123" not in shown
+    assert 'bad, which cannot be used: it has neither a `command` nor a `url`. Did you mean "command"?' in shown

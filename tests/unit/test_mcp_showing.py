@@ -35,10 +35,16 @@ STATUS = Definition(
 ASKING = '[[rule]]\nname = "look"\ndecision = "ask"\ntool = "git__*"\n'
 
 
+def a_server(settings: McpServerSettings) -> Server:
+    return Server("git", settings, lambda _: None, lambda _: asyncio.sleep(0))
+
+
 async def asked(folder: Path, definition: Definition = STATUS, rules: str = "", **settings: Any) -> Call:
     """A call of the tool that waits."""
     made = McpServerSettings.model_validate({"command": "git", **settings})
-    tool = McpTool(Server("git", made, lambda _: None), definition, Approved(folder, "git"))
+    approved = Approved(folder, "git")
+    approved.meet([definition])
+    tool = McpTool(a_server(made), definition, approved)
     gate = Gate(Registry([tool]), folder, policy(rules))
     request = CallRequest(tool="git__git_status", arguments={"repo_path": "é"})
     verdict, _ = await gate.judge(request)
@@ -116,7 +122,7 @@ async def test_S22_what_is_told_of_a_tool_is_in_no_digest(tmp_path: Path) -> Non
     assert call.bound.digest == expected
 
 
-async def test_S40_a_description_is_bounded_where_it_is_kept_and_where_it_is_printed(tmp_path: Path) -> None:
+async def test_S40_a_description_is_bounded_where_it_is_kept_and_where_it_is_shown(tmp_path: Path) -> None:
     long = STATUS.model_copy(update={"description": "word " * 10_000})
     call = await asked(tmp_path, long)
     assert call.confirmation
@@ -130,7 +136,7 @@ async def test_S40_a_description_is_bounded_where_it_is_kept_and_where_it_is_pri
 
 async def test_S45_what_is_secret_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_TOKEN", "canary-of-git")
-    server = Server("git", McpServerSettings(command="/nonexistent", env={"T": "${GIT_TOKEN}"}), lambda _: None)
+    server = a_server(McpServerSettings(command="/nonexistent", env={"T": "${GIT_TOKEN}"}))
     server.start()
     async with asyncio.timeout(30):
         await server.tried.wait()

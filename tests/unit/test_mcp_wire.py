@@ -189,8 +189,10 @@ def test_S45_secrets_are_hidden_in_every_part() -> None:
         ({"type": "nonsense"}, {}, None),
     ],
 )
-def test_S39_a_result_is_checked_against_what_its_tool_declares(schema: Any, value: Any, words: str | None) -> None:
-    problem = ResultSchema(schema).problem(value)
+async def test_S39_a_result_is_checked_against_what_its_tool_declares(
+    schema: Any, value: Any, words: str | None
+) -> None:
+    problem = await ResultSchema(schema).problem(value)
     assert (problem is None) == (words is None)
     if words is not None and problem is not None:
         assert words in problem

@@ -63,6 +63,9 @@ Timeout = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    from holdfast.workers.commands import mcp_changes
+
+    mcp_changes.register(mcp)
     app.add_typer(mcp, name="mcp")
 
 
