@@ -20,6 +20,7 @@ from holdfast.errors import BadInput
 from holdfast.model import Data
 from holdfast.settings import Settings
 from holdfast.suggestions import did_you_mean
+from holdfast.workers.awaited import looked
 from holdfast.workers.mcp_servers import server_called
 
 
@@ -56,9 +57,9 @@ class Comparison:
             McpSettings(servers=found), settings.mcp_known, authorize=Authorizing(settings.mcp_logins)
         )
 
-    async def look(self) -> Compared:
+    async def look(self, *, quietly: bool = False) -> Compared:
         """Connect, and compare."""
-        statuses = await self._servers.look()
+        statuses = await looked(self._servers, quietly=quietly)
         unseen = {one.name: one.problem or "it does not answer" for one in statuses if one.state is not State.CONNECTED}
         tools = tuple(
             ChangedTool(

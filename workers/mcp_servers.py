@@ -19,7 +19,7 @@ from holdfast.activities.mcp.places import place_of
 from holdfast.activities.mcp.reading import ReadingTool
 from holdfast.activities.mcp.resolving import Resolved, resolve
 from holdfast.activities.mcp.servers import Servers
-from holdfast.activities.mcp.servers_file import Refusal, configured
+from holdfast.activities.mcp.servers_file import Refusal, configured, disabled
 from holdfast.activities.mcp.status import ServerStatus
 from holdfast.activities.mcp.tool import McpTool
 from holdfast.configuration import McpOauthSettings, McpServerSettings, McpSettings
@@ -96,6 +96,9 @@ def server_called(settings: Settings, name: str) -> McpServerSettings:
     for refusal in refused:
         if refusal.source.partition(" of ")[0] == f"MCP server {name}":
             raise BadInput(f"{refusal.source} is not used: {refusal.reason}")
+    for file in settings.mcp.files:
+        if name in disabled(file):
+            raise BadInput(f"the MCP server {name!r} is switched off in {file} (`disabled`)")
     hint = did_you_mean(name, found) or "`holdfast mcp list` names them."
     raise BadInput(f"no MCP server is called {shorten(name, 80)!r}. {hint}")
 

@@ -447,3 +447,19 @@ def test_S39_what_a_file_of_servers_would_run_is_shown_before_the_settings_are_t
     assert "far: example.com" in shown
     assert "key-123" not in shown
     assert 'bad, which cannot be used: it has neither a `command` nor a `url`. Did you mean "command"?' in shown
+
+
+def test_a_file_of_servers_that_is_not_named_is_pointed_out(empty: Home) -> None:
+    (empty.workspace / ".mcp.json").write_text('{"mcpServers": {"off": {"command": "x", "disabled": true}}}')
+    done = empty.run("mcp", "list")
+    assert 'which is not read unless the settings name it: mcp.files = [".mcp.json"]' in done.stdout
+    configure(empty, f'mcp.files = ["{empty.workspace}/.mcp.json"]\n')
+    switched_off = empty.run("mcp", "test", "off")
+    assert (switched_off.returncode, "'off' is switched off in" in switched_off.stderr) == (2, True)
+
+
+def test_S39_settings_about_no_tool_are_told(empty: Home) -> None:
+    configure(empty, ours(empty) + 'exclude = ["akt"]\n')
+    done = empty.run("mcp", "test", "s")
+    assert done.returncode == 0
+    assert "`exclude` has 'akt', and no tool of it is called so. Did you mean \"act\"?" in done.stderr

@@ -79,13 +79,14 @@ def list_servers(json: Json = False, data: Data = None) -> None:
     from holdfast.workers import render
     from holdfast.workers.mcp_servers import look
 
-    found = run(look(_quiet(settings_of(data)), quietly=json))
+    settings = _quiet(settings_of(data))
+    found = run(look(settings, quietly=json))
     refused = [{"source": one.source, "reason": one.reason} for one in found.refused]
     if json:
         emit({"servers": [seen.described() for seen in found.servers], "problems": refused})
         return
     if not found.servers and not refused:
-        say("No MCP servers: name some in the settings, as [mcp.servers.NAME] (docs/mcp.md).")
+        say(f"No MCP servers: name some in the settings, as [mcp.servers.NAME] (docs/mcp.md).{_hint(settings)}")
     if found.servers:
         header = ("server", "status", "protocol", "tools", "effects", "where")
         render.console().print(render.table(header, [_row(seen) for seen in found.servers]))
@@ -164,6 +165,16 @@ def _quiet(settings: Settings) -> Settings:
     return settings
 
 
+def _hint(settings: Settings) -> str:
+    """A file of servers that lies here and is not named."""
+    from pathlib import Path
+
+    file = next((one for one in (Path(".mcp.json"), settings.workspace / ".mcp.json") if one.is_file()), None)
+    return (
+        f'\nThere is {file}, which is not read unless the settings name it: mcp.files = [".mcp.json"]' if file else ""
+    )
+
+
 def _code(seen: Seen) -> int:
     from holdfast.activities.mcp.status import State
 
@@ -187,6 +198,7 @@ def _problems(seen: Seen) -> list[str]:
 
     found = [seen.status.problem or "it does not answer"] if _code(seen) else []
     found += [f"left out: {reason}" for reason in seen.status.left_out]
+    found += seen.status.remarks
     if seen.login and seen.login.problem and not _code(seen):
         found.append(seen.login.problem)
     return [render.line(reason, 1_000) for reason in found]

@@ -39,7 +39,7 @@ def changes(name: MaybeName = None, json: Json = False, data: Data = None) -> No
     from holdfast.workers.mcp_changes import Comparison
 
     logs.silence()
-    found = run(Comparison(settings_of(data), name).look())
+    found = run(Comparison(settings_of(data), name).look(quietly=json))
     if json:
         emit({"changed": [one.described() for one in found.tools], "unseen": found.unseen})
     else:
@@ -65,7 +65,7 @@ def accept(
 
     logs.silence()
     comparison = Comparison(settings_of(data), name)
-    found = run(comparison.look())
+    found = run(comparison.look(quietly=json))
     if found.unseen and not json:
         _unseen(found)
     if found.unseen:
