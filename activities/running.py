@@ -142,6 +142,8 @@ def _outcome(tool: asyncio.Task[object], run: LiveRun, stopping: str | None, out
         return Failed(error=CallError(type="cancelled_inside", message=message), parts=partial)
     if tool.cancelled():
         return Stopped(reason=stopping or "", parts=partial)
+    if stopping is not None and not run.handing_over and isinstance(unknown := tool.exception(), OutcomeUnknown):
+        return Stopped(reason=said(unknown, 4_000), parts=outputs.bounded(tuple(unknown.parts)) or partial)
     try:
         return _made(tool, outputs, partial)
     except Exception as error:  # it has run: failing here would run it again

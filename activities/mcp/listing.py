@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.activities.mcp.definitions import Definition, definition_of, wanted
@@ -23,7 +23,7 @@ LIST_LIMIT = 8_000_000
 class Listing(NamedTuple):
     """Tools by the server's own names for them, and why others are not among them."""
 
-    definitions: dict[str, Definition]
+    definitions: Mapping[str, Definition]
     left_out: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     """What of the settings is about none of its tools."""
