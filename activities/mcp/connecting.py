@@ -89,14 +89,21 @@ class Connection:
 
         BadInput, in words without secrets, when it fails or takes too long; NotAuthorized when we may not.
         """
-        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        opened: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._owner = asyncio.create_task(self._own(opened), name=f"mcp-{self.name}")
+        gone = asyncio.create_task(self.gone.wait())
+        either: list[asyncio.Future[Any]] = [opened, gone]
+        seconds = self._resolved.start_seconds
         try:
-            async with asyncio.timeout(self._resolved.start_seconds):
-                await asyncio.shield(opened)
-        except TimeoutError:
-            why = self._why() or self._heard.said()
-            raise BadInput(f"it was not ready within {self._resolved.start_seconds:g} seconds{why}") from None
+            await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+        if opened.done():
+            opened.result()
+        elif self.gone.is_set():
+            raise BadInput(self.reason)
+        else:
+            raise BadInput(f"it was not ready within {seconds:g} seconds{self._heard.said()}")
 
     @property
     def protocol(self) -> str:
@@ -177,14 +184,14 @@ class Connection:
             self._owner.cancel()
         _LOGGER.warning("MCP server %s: its connection does not end, and is left", self.name)
 
-    async def _own(self, opened: asyncio.Future[None]) -> None:
+    async def _own(self, opened: asyncio.Future[bool]) -> None:
         """Open it, keep it until it is to be closed or breaks, and close it."""
         try:
             async with self._transport() as transport, self._speaking(transport) as client:
                 self._client = client
                 self._traffic.version = client.protocol_version
                 if not opened.done():
-                    opened.set_result(None)
+                    opened.set_result(True)
                 async with _beside(self._listen(client)):
                     await self._closing.wait()
         except (Exception, BaseExceptionGroup, asyncio.CancelledError) as error:

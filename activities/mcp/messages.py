@@ -1,4 +1,4 @@
-"""Bytes from a server as a message of the protocol: bounded before they are read, repaired where they can be.
+"""Messages of the protocol from bytes, and as bytes: bounded before they are read, repaired where they can be.
 
 What a message costs us depends on how many values it holds, more than on its bytes: a million empty ones would keep
 everything else waiting for seconds. So they are counted first, and what holds too many is not read.
@@ -11,6 +11,8 @@ import re
 from mcp_types import JSONRPCMessage
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic_core import from_json
+
+from holdfast.activities.mcp.faults import Failure, Fault
 
 MESSAGE_LIMIT = 32_000_000
 """Bytes of one message."""
@@ -44,6 +46,14 @@ def read(data: bytes) -> JSONRPCMessage:
         return jsonrpc_message_adapter.validate_python(value, by_name=False)
     except (ValueError, RecursionError):
         raise Unreadable("what it said is no JSON-RPC message") from None
+
+
+def written(message: JSONRPCMessage) -> bytes:
+    """The bytes of a message of ours. Failure when JSON cannot say it."""
+    try:
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    except ValueError:
+        raise Failure(Fault.REFUSED, "what it is to be told cannot be written as JSON") from None
 
 
 def over(data: bytes, limit: int = VALUES_LIMIT) -> bool:

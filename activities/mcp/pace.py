@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 SHARE = 0.2
 """Of the time, in the long run."""
@@ -20,14 +21,20 @@ MESSAGE_SECONDS = 0.0002
 class Pace:
     """The time of one server."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._now = now
+        self._sleep = sleep
         self._left = AT_ONCE
-        self._seen = time.monotonic()
+        self._seen = now()
 
     async def spend(self, seconds: float) -> None:
         """So much was spent. Returns when there is time again."""
-        now = time.monotonic()
+        now = self._now()
         self._left = min(AT_ONCE, self._left + (now - self._seen) * SHARE) - seconds
         self._seen = now
         if self._left < 0:
-            await asyncio.sleep(-self._left / SHARE)
+            await self._sleep(-self._left / SHARE)

@@ -47,13 +47,14 @@ class Retrying:
 class Settling:
     """What a server gets to finish changing its list before that is read: the more, the more often it changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
         self._pause = FIRST_PAUSE
         self._last = float("-inf")
 
     def pause(self) -> float:
         """How long to wait, now that the server says that it has changed."""
-        now = time.monotonic()
+        now = self._now()
         if now - self._last > 2 * self._pause:
             self._pause = FIRST_PAUSE
         found, self._pause = self._pause, min(self._pause * 2, LONGEST_PAUSE)

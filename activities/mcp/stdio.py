@@ -20,6 +20,8 @@ from mcp_types import JSONRPCRequest
 from holdfast.activities.mcp.faults import Failure, Fault
 from holdfast.activities.mcp.hearing import Heard
 from holdfast.activities.mcp.lines import Lines, Oversized
+from holdfast.activities.mcp.messages import written
+from holdfast.activities.mcp.pace import Pace
 from holdfast.activities.mcp.resolving import Resolved
 from holdfast.activities.mcp.streams import Incoming, Outgoing
 from holdfast.activities.mcp.traffic import Traffic
@@ -56,7 +58,7 @@ async def child(
     reading = asyncio.create_task(_read(process.stdout, traffic, heard))
     telling = asyncio.create_task(_tell(process, reading, heard, gone))
     writing = asyncio.create_task(_write(process, process.stdin, traffic))
-    tasks = [reading, telling, writing, asyncio.create_task(_hear(process.stderr, traffic, heard))]
+    tasks = [reading, telling, writing, asyncio.create_task(_hear(process.stderr, heard))]
     try:
         yield traffic.ends
     finally:
@@ -110,7 +112,7 @@ async def _read(output: asyncio.StreamReader, traffic: Traffic, heard: Heard) ->
                     if isinstance(line, Oversized):
                         if not await traffic.overlong(line.id):
                             return
-                    elif not await traffic.hear(line):
+                    elif line.strip() and not await traffic.hear(line):
                         heard.stray(line)
     finally:
         traffic.end()
@@ -120,22 +122,25 @@ async def _write(process: asyncio.subprocess.Process, input: asyncio.StreamWrite
     """Pass on what it is told. When it takes nothing any more, whoever waits for an answer learns that none comes."""
     try:
         async for _, item in traffic.handed_over():
-            message = item.message
-            if process.returncode is not None and isinstance(message, JSONRPCRequest):
-                await traffic.fail(traffic.exchange(message), Failure(Fault.NOT_SENT, "it has ended"))
-                continue
-            input.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+            try:
+                if process.returncode is not None:
+                    raise Failure(Fault.NOT_SENT, "it has ended")
+                input.write(written(item.message) + b"\n")
+            except Failure as failure:
+                if isinstance(item.message, JSONRPCRequest):
+                    await traffic.fail(traffic.exchange(item.message), failure)
             await input.drain()
     except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         traffic.end()
 
 
-async def _hear(errors: asyncio.StreamReader, traffic: Traffic, heard: Heard) -> None:
+async def _hear(errors: asyncio.StreamReader, heard: Heard) -> None:
+    pace = Pace()
     with suppress(OSError):
         while data := await errors.read(ERRORS_CHUNK):
             began = time.perf_counter()
             heard.errors(data)
-            await traffic.pace.spend(time.perf_counter() - began)
+            await pace.spend(time.perf_counter() - began)
         heard.end()
 
 

@@ -22,7 +22,7 @@ from holdfast.activities.mcp.events import Place, events, is_stream
 from holdfast.activities.mcp.exchange import Exchange
 from holdfast.activities.mcp.faults import Failure, Fault
 from holdfast.activities.mcp.http import whole
-from holdfast.activities.mcp.messages import MESSAGE_LIMIT
+from holdfast.activities.mcp.messages import MESSAGE_LIMIT, written
 from holdfast.activities.mcp.statuses import meaning
 from holdfast.activities.mcp.streams import Incoming, Outgoing
 from holdfast.activities.mcp.traffic import CANCELLED, Traffic
@@ -145,7 +145,7 @@ class _Wire:
     async def _exchange(self, message: JSONRPCRequest, exchange: Exchange, headers: Mapping[str, str]) -> None:
         place = Place()
         once = message.method == "tools/call"
-        async with self._address.sent("POST", headers, _bytes(message), moving=not once) as response:
+        async with self._address.sent("POST", headers, written(message), moving=not once) as response:
             if not response.is_success:
                 return await self._refused(response, exchange)
             if message.method == "initialize":
@@ -211,7 +211,7 @@ class _Wire:
             self._traffic.break_off("it does not take what it is told")
         try:
             with suppress(Exception):
-                async with asyncio.timeout(seconds), self._address.sent("POST", headers, _bytes(message)):
+                async with asyncio.timeout(seconds), self._address.sent("POST", headers, written(message)):
                     pass
         finally:
             self._telling -= 1
@@ -248,10 +248,6 @@ def _headers(item: SessionMessage) -> dict[str, str]:
     """What a message carries beside itself."""
     about = item.metadata
     return dict(about.headers or {}) if isinstance(about, ClientMessageMetadata) else {}
-
-
-def _bytes(message: JSONRPCMessage) -> bytes:
-    return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
 def _unreached(error: httpx2.TransportError) -> str:
