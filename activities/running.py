@@ -89,6 +89,7 @@ def begin_tool(invocation: Invocation, run: LiveRun, seconds: float) -> asyncio.
     """The tool at work, begun now or by an earlier attempt here that the server gave up on."""
     if run.tool is None:
         run.tool = asyncio.create_task(contained(invocation.execute(run)))
+        run.tool.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may be left to hear it
         run.deadline = time.monotonic() + seconds
     return run.tool
 
