@@ -89,6 +89,7 @@ def begin_tool(invocation: Invocation, run: LiveRun, seconds: float) -> asyncio.
     """The tool at work, begun now or by an earlier attempt here that the server gave up on."""
     if run.tool is None:
         run.tool = asyncio.create_task(contained(invocation.execute(run)))
+        run.tool.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may be left to hear it
         run.deadline = time.monotonic() + seconds
     return run.tool
 
@@ -142,6 +143,8 @@ def _outcome(tool: asyncio.Task[object], run: LiveRun, stopping: str | None, out
         return Failed(error=CallError(type="cancelled_inside", message=message), parts=partial)
     if tool.cancelled():
         return Stopped(reason=stopping or "", parts=partial)
+    if stopping is not None and not run.handing_over and isinstance(unknown := tool.exception(), OutcomeUnknown):
+        return Stopped(reason=said(unknown, 4_000), parts=outputs.bounded(tuple(unknown.parts)) or partial)
     try:
         return _made(tool, outputs, partial)
     except Exception as error:  # it has run: failing here would run it again

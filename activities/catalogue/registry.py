@@ -96,15 +96,22 @@ class Registry:
 
     def add(self, tool: Tool, source: str = IN_CODE) -> None:
         """Take a tool in; BadInput when it cannot be used or its name is taken."""
-        entry = _entry(tool, source)
-        name = entry.declaration.name
+        self._enter(_entry(tool, source))
+
+    def _enter(self, entry: Entry) -> None:
+        name, source = entry.declaration.name, entry.source
         if other := self._entries.get(name):
             raise BadInput(f"two tools are called {name!r}, one from {other.source} and one from {source}: rename one")
         self._entries[name] = entry
         self._digest = None
 
-    def replace(self, source: str, tools: Iterable[Tool], problems: Iterable[Problem] = ()) -> None:
-        """Everything that a source has now, in the place of what it had. Names that others have stay theirs."""
+    def replace(
+        self, source: str, tools: Iterable[Tool], problems: Iterable[Problem] = (), made: Registry | None = None
+    ) -> None:
+        """Everything that a source has now, in the place of what it had. Names that others have stay theirs.
+
+        `made` has taken some of them in already: what takes long was done there.
+        """
         found = Registry()
         found._entries = {name: entry for name, entry in self._entries.items() if entry.source != source}
         for tool in tools:
@@ -112,15 +119,19 @@ class Registry:
             if entry and entry.tool is tool:
                 found._entries[tool.name] = entry
             elif tool.name not in self.disabled:
-                found.offer(tool, source)
+                found.offer(tool, source, made)
         self._problems = [problem for problem in self._problems if problem.source != source]
         self._problems += [*problems, *found.problems]
         self._entries, self._digest = found._entries, None
 
-    def offer(self, tool: Tool, source: str) -> None:
-        """Take a tool in if that can be done; remember why not otherwise. For what other people wrote."""
+    def offer(self, tool: Tool, source: str, made: Registry | None = None) -> None:
+        """Take a tool in if that can be done; remember why not otherwise. For what other people wrote.
+
+        It may have been taken in before by `made`.
+        """
+        ready = made.get(tool.name) if made else None
         try:
-            self.add(tool, source)
+            self._enter(ready if ready and ready.tool is tool else _entry(tool, source))
         except BadInput as error:
             self.refuse(source, str(error))
 

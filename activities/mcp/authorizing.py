@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import httpx2
 
@@ -30,17 +32,32 @@ _SCOPE = re.compile(r'\bscope="([\x21\x23-\x5b\x5d-\x7e ]{1,500})"')
 _LACKING = re.compile(r'\berror="?insufficient_scope\b')
 
 
+class Authorize(Protocol):
+    """How requests to a server are authorized, beyond the headers of its settings."""
+
+    def __call__(self, name: str, settings: McpServerSettings, resolved: Resolved) -> httpx2.Auth | None:
+        """What authorizes requests to this server, if anything does."""
+
+    def stamp(self, name: str) -> object:
+        """Another one when that may have changed."""
+
+
 class Authorizing:
     """The logins of one data folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._tokens: dict[str, Tokens] = {}
 
     def __call__(self, name: str, settings: McpServerSettings, resolved: Resolved) -> httpx2.Auth | None:
         """What authorizes requests to a server; None where its settings do, or nothing has to."""
         if resolved.url is None or _has_header(resolved.headers):
             return None
-        return Bearer(Tokens(LoginFile(self._folder, name), settings.oauth or McpOauthSettings(), resolved))
+        tokens = self._tokens.get(name)
+        if tokens is None or tokens.resolved is not resolved:
+            tokens = Tokens(LoginFile(self._folder, name), settings.oauth or McpOauthSettings(), resolved)
+            self._tokens[name] = tokens
+        return Bearer(tokens)
 
     def stamp(self, name: str) -> object:
         """Another one when there is another login."""
@@ -104,10 +121,12 @@ class Tokens:
     def __init__(self, file: LoginFile, oauth: McpOauthSettings, resolved: Resolved) -> None:
         self._file = file
         self._oauth = oauth
-        self._resolved = resolved
+        self.resolved = resolved
+        self._thread = ThreadPoolExecutor(1, "holdfast-mcp-tokens")
+        """Of its own: an authorization server that hangs keeps nobody else waiting."""
         self._seen: object = None
         self._login: Login | None = None
-        self._renewing: asyncio.Task[Login] | None = None
+        self._renewing: asyncio.Future[Login] | None = None
 
     async def current(self, rejected: str | None = None) -> str | None:
         """The token to use, another than the `rejected` one; None without a login. HoldfastError when there is none."""
@@ -120,7 +139,7 @@ class Tokens:
 
     async def want(self, scope: str) -> None:
         """Remember that the server wants more than the login has: the next login asks for it."""
-        await asyncio.to_thread(self._note_wanted, scope)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._note_wanted, scope)
 
     @property
     def _alone(self) -> bool:
@@ -133,16 +152,16 @@ class Tokens:
         if seen is None or seen != self._seen:
             self._login = self._counting(self._file.read())
             self._seen = seen
-            self._resolved.secrets.add(self._login.secrets if self._login else ())
+            self.resolved.secrets.add(self._login.secrets if self._login else ())
         return self._login
 
     async def _renewed(self, rejected: str | None) -> Login:
         """Renewed by one of those who need it; stopping them does not stop that."""
         if self._renewing is None or self._renewing.done():
-            self._renewing = asyncio.create_task(asyncio.to_thread(self._renew, rejected))
+            self._renewing = asyncio.get_running_loop().run_in_executor(self._thread, self._renew, rejected)
             self._renewing.add_done_callback(lambda task: task.cancelled() or task.exception())
         login = await asyncio.shield(self._renewing)
-        self._resolved.secrets.add(login.secrets)
+        self.resolved.secrets.add(login.secrets)
         return login
 
     def _renew(self, rejected: str | None) -> Login:
@@ -168,7 +187,7 @@ class Tokens:
     async def _asked_for(self, login: Login | None) -> Login:
         from holdfast.activities.mcp import oauth  # it brings the mcp package along
 
-        asked = oauth.Asked(self._resolved, self._oauth, login)
+        asked = oauth.Asked(self.resolved, self._oauth, login)
         if login is None or self._alone:
             return await oauth.with_credentials(asked)
         if not login.refresh_token:
@@ -180,16 +199,16 @@ class Tokens:
         from holdfast.activities.mcp.refusals import Denied
 
         known = Secrets(login.secrets if login else ())
-        words = shorten(plain(known.hide(self._resolved.secrets.hide(str(error)))), 500)
+        words = shorten(plain(known.hide(self.resolved.secrets.hide(str(error)))), 500)
         if login and not self._alone and isinstance(error, Denied):
             self._file.write(login.model_copy(update={"refused": words}))
         return NotAuthorized(f"there is no token for it: {words}")
 
     def _counting(self, login: Login | None) -> Login | None:
         """A login, if it counts for this server. NotAuthorized when there is one that does not."""
-        if login is None or (self._alone and (login.grant, login.url) != (self._oauth.grant, self._resolved.url)):
+        if login is None or (self._alone and (login.grant, login.url) != (self._oauth.grant, self.resolved.url)):
             return None
-        if login.url != self._resolved.url or login.grant != self._oauth.grant:
+        if login.url != self.resolved.url or login.grant != self._oauth.grant:
             raise NotAuthorized("the login is for another address, or of another kind, than the settings have now")
         if login.refused:
             raise NotAuthorized(f"the login was not renewed: {login.refused}")

@@ -7,48 +7,35 @@ asked. What never reached the server is sent again, and so is what may be repeat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from holdfast.activities.mcp.authorizing import remedy
-from holdfast.activities.mcp.definitions import Definition
-from holdfast.activities.mcp.outputs import ResultSchema
+from holdfast.activities.mcp.endings import Asked, ending, failed, stopped, timed_out
+from holdfast.activities.mcp.exchange import Exchange
 from holdfast.activities.mcp.parts import result_of
 from holdfast.activities.mcp.questions import Carried, carried, required, required_first
-from holdfast.activities.mcp.server import Server
 from holdfast.activities.mcp.status import State, Unavailable
+from holdfast.activities.processes import to_the_end
 from holdfast.approvals import Answer, Confirmation
-from holdfast.content import Result, TextPart, plain, shorten
-from holdfast.tools import OutcomeUnknown, Run, ToolFailure
+from holdfast.content import Result, plain, shorten
+from holdfast.tools import Run, ToolFailure
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, InputRequiredResult
 
     from holdfast.activities.mcp.connecting import Connection
     from holdfast.activities.mcp.eliciting import Ask
-    from holdfast.activities.mcp.faults import Failure
 
 TRIES = 3
 """How often a call is sent that may be: it did not arrive, or may be repeated."""
 KEY = "holdfast/idempotency-key"
 """In `_meta`: the same for every attempt at one effect."""
-WORDS_LIMIT = 2_000
-"""Characters of an error's message."""
 PROGRESS_LIMIT = 1_000
 """Characters of one message."""
-MAYBE = "It may have taken effect, in whole or in part, or not at all"
-
-
-class Asked(NamedTuple):
-    """What is to be called."""
-
-    server: Server
-    definition: Definition
-    arguments: Mapping[str, Any]
-    repeatable: bool
-    output: ResultSchema | None
+LONG = 100_000
+"""Bytes of an answer that is looked at beside everything else."""
 
 
 async def call(asked: Asked, run: Run) -> Result:
@@ -68,28 +55,46 @@ async def call(asked: Asked, run: Run) -> Result:
             sending.going_on = required(asked.server.name, wanted, asked.server.secrets)
             answer = await _answered(asked, run, sending)
     except asyncio.CancelledError:
-        if not run.handing_over or asked.repeatable:
+        if (end := stopped(asked, run, begun=sending.begun)) is None:
             raise
-        if sending.begun:
-            raise OutcomeUnknown(f"The worker ended while {_called(asked)} ran. {MAYBE}.") from None
-        raise ToolFailure("worker_shutdown", f"The worker ended before {_called(asked)} was called") from None
+        raise end from None
     if isinstance(answer, InputRequiredResult):
-        raise ToolFailure("input_required", f"{_called(asked)} wants to be called again and again, and asks nothing")
-    result = result_of(answer, asked.server.secrets)
+        raise ToolFailure("input_required", f"{asked.called} wants to be called again and again, and asks nothing")
+    long = sending.exchange.size > LONG
+    result, problem = await to_the_end(asyncio.to_thread(_parts, asked, answer)) if long else _parts(asked, answer)
     if answer.is_error:
-        raise _failed(asked, result)
-    if problem := asked.output and await asked.output.problem(answer.structured_content):
-        message = f"{_called(asked)} has run, but its result does not fit the form that it declares: {problem}"
-        raise ToolFailure("bad_result", message, result.parts)
+        raise failed(asked, result)
+    if asked.output and not problem and (unfit := await asked.output.problem(answer.structured_content)):
+        problem = f"its result does not fit the form that it declares: {unfit}"
+    if problem:
+        raise ToolFailure("bad_result", f"{asked.called} has run, but {problem}", result.parts)
     return result
+
+
+def _parts(asked: Asked, answer: CallToolResult) -> tuple[Result, str | None]:
+    """The parts of an answer, and what is wrong with them."""
+    try:
+        result = result_of(answer, asked.server.secrets)
+    except ValueError:
+        rest = answer.model_copy(update={"structured_content": None})
+        return result_of(rest, asked.server.secrets), "its structured result holds what JSON cannot say, as NaN"
+    return result, None
 
 
 @dataclass
 class _Sending:
     going_on: Carried | None = None
     """What an earlier call ended with, and the answers since."""
-    begun: bool = False
-    """May the server have got it?"""
+    exchange: Exchange = field(default_factory=Exchange)
+    """With the server, this time."""
+    connection: Connection | None = None
+    lost: bool = False
+    """Nobody knows what became of an earlier time."""
+
+    @property
+    def begun(self) -> bool:
+        """May the server have got it?"""
+        return self.lost or self.exchange.begun
 
 
 async def _answered(asked: Asked, run: Run, sending: _Sending) -> CallToolResult | InputRequiredResult:
@@ -108,7 +113,9 @@ async def _answered(asked: Asked, run: Run, sending: _Sending) -> CallToolResult
 
             return await _sent_until_answered(asked, run, sending, ask)
     except TimeoutError:
-        raise _timed_out(asked, sent=sending.begun) from None
+        if sending.connection:
+            asked.server.check(sending.connection)
+        raise timed_out(asked, sent=sending.begun) from None
 
 
 @contextmanager
@@ -135,21 +142,22 @@ async def _sent_until_answered(
 
     unsent = {Fault.NOT_SENT, Fault.SESSION, Fault.STALE}
     for left in reversed(range(TRIES)):
-        connection = await _connected(asked)
-        sending.begun = True
+        sending.exchange = Exchange()
+        sending.connection = connection = await _connected(asked)
         try:
-            return await _sent(asked, connection, run, sending.going_on, ask)
+            return await _sent(asked, connection, run, sending, ask)
         except FirstOpen as wanted:
-            sending.begun = False
+            sending.exchange = Exchange()
             required_first(asked.server.name, wanted.requests, asked.server.secrets).ask(asked.server.name)
         except Failure as failure:
-            sending.begun = failure.fault not in unsent
+            sending.exchange = Exchange()
+            sending.lost = sending.lost or failure.fault not in unsent
             if failure.fault is Fault.STALE and left:
                 await _listed_again(asked)
             elif failure.fault in unsent or failure.fault is Fault.LOST:
                 asked.server.doubt(connection)
             if not left or not (failure.fault in unsent or (failure.fault is Fault.LOST and asked.repeatable)):
-                raise _ending(asked, failure, going_on=sending.going_on is not None) from None
+                raise ending(asked, failure, going_on=sending.going_on is not None) from None
     raise AssertionError("the last try ends it")
 
 
@@ -160,7 +168,7 @@ async def _connected(asked: Asked) -> Connection:
         kind = "mcp_unauthorized" if asked.server.state is State.UNAUTHORIZED else "mcp_unavailable"
         raise ToolFailure(kind, f"{error}. The call was not made") from None
     if asked.server.definitions.get(asked.definition.name) != asked.definition:
-        message = f"The server has just changed {_called(asked)}, or taken it away. The call was not made: ask again"
+        message = f"The server has just changed {asked.called}, or taken it away. The call was not made: ask again"
         raise ToolFailure("tool_changed", message)
     return connection
 
@@ -169,13 +177,15 @@ async def _listed_again(asked: Asked) -> None:
     try:
         await asked.server.listed(asked.definition.name)
     except Exception as error:
-        raise ToolFailure("mcp_unavailable", f"{_called(asked)} could not be looked up again: {error}") from None
+        raise ToolFailure("mcp_unavailable", f"{asked.called} could not be looked up again: {error}") from None
 
 
 async def _sent(
-    asked: Asked, connection: Connection, run: Run, going_on: Carried | None, ask: Ask
+    asked: Asked, connection: Connection, run: Run, sending: _Sending, ask: Ask
 ) -> CallToolResult | InputRequiredResult:
-    secrets = asked.server.secrets
+    from holdfast.activities.mcp.requests import called  # as above
+
+    secrets, going_on = asked.server.secrets, sending.going_on
 
     async def tell(progress: float, total: float | None, message: str | None) -> None:
         amount = f"{progress:g} of {total:g}" if total else f"{progress:g}"
@@ -183,55 +193,14 @@ async def _sent(
         run.write(f"{amount}{f': {words}' if words else ''}\n")
 
     meta = {KEY: run.effect_key}
-    return await connection.call(
+    return await called(
+        connection,
         asked.definition.name,
         asked.arguments,
+        exchange=sending.exchange,
         meta=meta,
         progress=tell,
         ask=ask,
         answers=going_on.told if going_on else None,
         state=going_on.state if going_on else None,
     )
-
-
-def _failed(asked: Asked, result: Result) -> ToolFailure:
-    """The tool's own words, once: as the message, or as parts when they are long or no words."""
-    words = "\n".join(part.text for part in result.parts)
-    if words and len(words) <= WORDS_LIMIT and all(isinstance(part, TextPart) for part in result.parts):
-        return ToolFailure("tool_error", words)
-    return ToolFailure("tool_error", f"{_called(asked)} failed{'' if words else ' and did not say why'}", result.parts)
-
-
-def _timed_out(asked: Asked, *, sent: bool) -> ToolFailure | OutcomeUnknown:
-    seconds = asked.server.settings.timeout_seconds
-    if not sent:
-        return ToolFailure("mcp_unavailable", f"{asked.server.why()}. The call was not made within {seconds:g} seconds")
-    message = f"{_called(asked)} did not answer within {seconds:g} seconds, and was told to stop"
-    return ToolFailure("timeout", message) if asked.repeatable else OutcomeUnknown(f"{message}. {MAYBE}.")
-
-
-def _ending(asked: Asked, failure: Failure, *, going_on: bool) -> ToolFailure | OutcomeUnknown:
-    """What a call without a result comes to. `going_on`: it had asked, and was to go on with the answer."""
-    words = asked.server.secrets.hide(plain(str(failure)))
-    match failure.fault:
-        case "told" if going_on:
-            why = "It may not know any more what it had asked: make the call again, and it asks again"
-            return ToolFailure("mcp_error", f"{_called(asked)} did not take the answer: {words}. {why}")
-        case "told":
-            return ToolFailure("mcp_error", f"{_called(asked)} answered with an error: {words}")
-        case "unauthorized":
-            todo = remedy(asked.server.name, asked.server.settings)
-            message = f"The MCP server {asked.server.name!r} did not take the call: {words}. It was not made; {todo}"
-            return ToolFailure("mcp_unauthorized", message)
-        case "refused" | "not_sent" | "session" | "stale":
-            return ToolFailure("mcp_unavailable", f"The MCP server did not take the call: {words}. It was not made")
-        case "unreadable":
-            message = f"{_called(asked)} has answered, but that cannot be read: {words}"
-            return ToolFailure("bad_result", message) if asked.repeatable else OutcomeUnknown(f"{message}. {MAYBE}.")
-        case _:
-            message = f"The MCP server {asked.server.name!r} was lost while {_called(asked)} ran: {words}"
-            return ToolFailure("mcp_lost", message) if asked.repeatable else OutcomeUnknown(f"{message}. {MAYBE}.")
-
-
-def _called(asked: Asked) -> str:
-    return f"{shorten(plain(asked.definition.name), 100)!r} of the MCP server {asked.server.name!r}"

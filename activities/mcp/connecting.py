@@ -1,4 +1,4 @@
-"""One connection to a server: opened, listed from, called on, closed. The one place that drives the `mcp` package.
+"""One connection to a server: opened, asked on, closed. The one place that drives the `mcp` package.
 
 A connection belongs to a task of its own, which opens it and closes it: what breaks inside ends that task, and whoever
 waits for an answer learns that none comes. (Awaited in the task that opened it, the same would read as a cancellation.)
@@ -8,33 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import httpx2
 from mcp.client.client import Client
-from mcp.client.session import IncomingMessage
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.dispatcher import ProgressFnT
+from mcp.client.session import ClientSession, IncomingMessage
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
-    CallToolRequest,
-    CallToolRequestParams,
-    CallToolResult,
-    InputRequiredResult,
     LoggingMessageNotification,
-    PaginatedRequestParams,
     PromptListChangedNotification,
     Request,
     ResourceListChangedNotification,
     ToolListChangedNotification,
 )
-from mcp_types import Tool as ListedTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from holdfast.activities.mcp.eliciting import Ask, Eliciting, to_open_first
+from holdfast.activities.mcp.eliciting import Eliciting
+from holdfast.activities.mcp.exchange import Exchange
 from holdfast.activities.mcp.faults import Failure, Fault, failure_of, problems_of, unauthorized, words_of
 from holdfast.activities.mcp.hearing import Heard, ServerLog
 from holdfast.activities.mcp.http import http_client
@@ -42,29 +36,37 @@ from holdfast.activities.mcp.leftovers import mark_of
 from holdfast.activities.mcp.logins import NotAuthorized
 from holdfast.activities.mcp.package import ourselves, quiet
 from holdfast.activities.mcp.resolving import Resolved
-from holdfast.activities.mcp.stdio import MESSAGE_LIMIT, Streams, child
+from holdfast.activities.mcp.stdio import child
+from holdfast.activities.mcp.streamable import reached
+from holdfast.activities.mcp.traffic import Traffic
 from holdfast.content import shorten
 from holdfast.errors import BadInput
 
 T = TypeVar("T", bound=BaseModel)
 CLOSE_SECONDS = 10.0
-"""How long a connection may take to close before it is dropped."""
+"""How long a connection may take to close before it is dropped, and once more until it is left."""
+STOP_SECONDS = 0.5
+"""How long a server may take to take it that it is to stop."""
 TOLD_SECONDS = 1.0
 """How long is waited for the exit code of a server that ended in the middle of a call."""
 RELISTEN_SECONDS = 5.0
 """Between attempts to hear of changes, when the server ends the stream."""
-PAGES_LIMIT = 100
-TOOLS_LIMIT = 1_000
 _CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, PromptListChangedNotification)
-_ANSWER: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+_LOGGER = logging.getLogger(__name__)
 
 
 class Connection:
-    """A server that answers. `gone` is set when it does not any more, `reason` says why."""
+    """A server that answers, once it is opened. `gone` is set when it does not any more, `reason` says why."""
 
     def __init__(
-        self, name: str, resolved: Resolved, changed: Callable[[], None], log: ServerLog | None = None
+        self,
+        name: str,
+        resolved: Resolved,
+        changed: Callable[[], None],
+        auth: httpx2.Auth | None = None,
+        log: ServerLog | None = None,
     ) -> None:
+        """`changed` is called when its tools are others. What it says beside the protocol goes into the `log`."""
         self.name = name
         self.gone = asyncio.Event()
         self.reason = ""
@@ -72,136 +74,71 @@ class Connection:
         """Did it end though nobody had closed it?"""
         self.calls = 0
         """How many are under way on it."""
+        self.eliciting = Eliciting(name, resolved.secrets)
         self._resolved = resolved
         self._changed = changed
-        self._eliciting = Eliciting(name, resolved.secrets)
+        self._auth = auth
         self._heard = Heard(resolved.secrets.hide, log)
+        self._traffic = Traffic(self._break_off, changed)
         self._client: Client | None = None
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
 
-    @classmethod
-    async def open(
-        cls,
-        name: str,
-        resolved: Resolved,
-        changed: Callable[[], None],
-        auth: httpx2.Auth | None = None,
-        log: ServerLog | None = None,
-    ) -> Connection:
-        """Connect, in whichever protocol the server speaks. `changed` is called when its tools are others.
+    async def open(self) -> None:
+        """Connect, in whichever protocol the server speaks. Whether it works or not, it is to be closed.
 
-        What else it says goes into the `log`. BadInput, in words without secrets, when that fails or takes too long;
-        NotAuthorized when we may not.
+        BadInput, in words without secrets, when it fails or takes too long; NotAuthorized when we may not.
         """
-        connection = cls(name, resolved, changed, log)
-        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        connection._owner = asyncio.create_task(connection._own(opened, auth), name=f"mcp-{name}")
+        opened: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._owner = asyncio.create_task(self._own(opened), name=f"mcp-{self.name}")
+        gone = asyncio.create_task(self.gone.wait())
+        either: list[asyncio.Future[Any]] = [opened, gone]
+        seconds = self._resolved.start_seconds
         try:
-            async with asyncio.timeout(resolved.start_seconds):
-                await asyncio.shield(opened)
-        except TimeoutError:
-            why = connection._why() or connection._heard.said()  # before it is ended by us
-            await connection.close()
-            raise BadInput(f"it was not ready within {resolved.start_seconds:g} seconds{why}") from None
-        except BaseException:
-            await connection.close()
-            raise
-        return connection
+            await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+        if opened.done():
+            opened.result()
+        elif self.gone.is_set():
+            raise BadInput(self.reason)
+        else:
+            raise BadInput(f"it was not ready within {seconds:g} seconds{self._heard.said()}")
 
     @property
     def protocol(self) -> str:
         """The version of the protocol that was agreed on."""
-        return self._session_of().protocol_version
+        return self._opened().protocol_version
 
     @property
     def server(self) -> str | None:
         """What the server calls itself, with its version."""
-        info = self._session_of().server_info
+        info = self._opened().server_info
         return shorten(f"{info.name} {info.version}".strip(), 200) if info else None
+
+    @property
+    def has_tools(self) -> bool:
+        """May it have any, as it says?"""
+        return self._opened().server_capabilities.tools is not None
 
     @property
     def offers(self) -> frozenset[str]:
         """What it may have beside tools, as it says: `resources`, `prompts`."""
-        known = self._session_of().server_capabilities
+        known = self._opened().server_capabilities
         return frozenset(name for name in ("resources", "prompts") if getattr(known, name) is not None)
 
-    async def tools(self) -> list[ListedTool]:
-        """All of its tools, page by page. BadInput when the list makes no sense."""
-        client, found, cursor = self._session_of(), list[ListedTool](), None
-        if client.server_capabilities.tools is None:
-            return []
-        seen: set[str] = set()
-        for _ in range(PAGES_LIMIT):
-            try:
-                page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
-            except MCPError as error:
-                raise failure_of(error) from None
-            except (ValidationError, RecursionError) as error:
-                raise BadInput(f"its list of tools does not fit the protocol: {problems_of(error)}") from None
-            found += page.tools
-            cursor = page.next_cursor
-            if len(found) > TOOLS_LIMIT:
-                raise BadInput(f"it lists over {TOOLS_LIMIT:,} tools")
-            if cursor is None:
-                return found
-            if cursor in seen:
-                break
-            seen.add(cursor)
-        raise BadInput(f"its list of tools does not end: {len(seen) + 1} pages, and one of them again or more to come")
+    @property
+    def session(self) -> ClientSession:
+        """What speaks the protocol."""
+        return self._opened().session
 
-    async def call(
-        self,
-        tool: str,
-        arguments: Mapping[str, Any],
-        *,
-        meta: Mapping[str, Any],
-        progress: ProgressFnT,
-        ask: Ask,
-        answers: Mapping[str, Any] | None = None,
-        state: str | None = None,
-    ) -> CallToolResult | InputRequiredResult:
-        """Call a tool, once. `ask` asks a person; `answers` and `state` go on with a call that had asked for something.
-
-        Failure says what became of it when there is no answer, FirstOpen what a person has to do before there can be
-        one. A cancellation is told to the server.
-        """
-        request = CallToolRequest(
-            params=CallToolRequestParams.model_validate(
-                {
-                    "name": tool,
-                    "arguments": dict(arguments),
-                    "inputResponses": answers,
-                    "requestState": state,
-                    "_meta": dict(meta),
-                }
-            )
-        )
-        try:
-            with self._under_way(), self._eliciting.calling(ask):
-                try:
-                    return await self._session_of().session.send_request(request, _ANSWER, progress_callback=progress)
-                except MCPError as error:
-                    raise to_open_first(error) or error from None
-        except Failure as failure:
-            if failure.fault is Fault.LOST and self._resolved.url is None:
-                raise Failure(Fault.LOST, f"{failure}{await self._how_it_ended()}") from None
-            raise
-
-    async def _how_it_ended(self) -> str:
-        """Why a server that we started is gone, as soon as that is known."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(TOLD_SECONDS):
-                await self.gone.wait()
-        return self._why()
-
-    async def ask_for(self, request: Request[Any, Any], kind: TypeAdapter[T]) -> T:
+    async def ask_for(self, request: Request[Any, Any], kind: TypeAdapter[T], exchange: Exchange | None = None) -> T:
         """Ask for something that is no tool's call. Failure when there is no answer."""
-        with self._under_way():
-            return await self._session_of().session.send_request(request, kind)
+        with self.under_way(exchange := exchange or Exchange()), exchange.under_way():
+            return await self.session.send_request(request, kind)
 
     @contextmanager
-    def _under_way(self) -> Iterator[None]:
+    def under_way(self, exchange: Exchange) -> Iterator[None]:
         """An exchange. What goes wrong with it is a Failure."""
         if self.gone.is_set():
             raise Failure(Fault.NOT_SENT, self.reason or "it is not connected")
@@ -209,7 +146,7 @@ class Connection:
         try:
             yield
         except MCPError as error:
-            raise failure_of(error) from None
+            raise failure_of(error, exchange) from None
         except (ValidationError, RecursionError) as error:
             raise Failure(Fault.UNREADABLE, f"what it answered is no result: {problems_of(error)}") from None
         except asyncio.CancelledError:
@@ -220,23 +157,41 @@ class Connection:
         finally:
             self.calls -= 1
 
+    async def stop(self, exchange: Exchange) -> None:
+        """Tell the server that nobody wants an answer any more, if it will hear that."""
+        with suppress(Exception):
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._traffic.stop(exchange)
+
+    async def told(self, failure: Failure) -> Failure:
+        """A failure, with why a server that we started is gone, as soon as that is known."""
+        if failure.fault is not Fault.LOST or self._resolved.url is not None:
+            return failure
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TOLD_SECONDS):
+                await self.gone.wait()
+        return Failure(Fault.LOST, f"{failure}{self._why()}")
+
     async def close(self) -> None:
-        """End it, and everything it started."""
+        """End it, and everything it started. Returns in any case."""
         self._closing.set()
         if self._owner is None:
             return
-        _, late = await asyncio.wait({self._owner}, timeout=CLOSE_SECONDS if self._client else 0)
-        for task in late:
-            task.cancel()
-        await asyncio.wait({self._owner})
+        for seconds in (CLOSE_SECONDS if self._client else 0, CLOSE_SECONDS, CLOSE_SECONDS):
+            await asyncio.wait({self._owner}, timeout=seconds)
+            if self._owner.done():
+                return
+            self._owner.cancel()
+        _LOGGER.warning("MCP server %s: its connection does not end, and is left", self.name)
 
-    async def _own(self, opened: asyncio.Future[None], auth: httpx2.Auth | None) -> None:
+    async def _own(self, opened: asyncio.Future[bool]) -> None:
         """Open it, keep it until it is to be closed or breaks, and close it."""
         try:
-            async with self._transport(auth) as transport, self._speaking(transport) as client:
+            async with self._transport() as transport, self._speaking(transport) as client:
                 self._client = client
+                self._traffic.version = client.protocol_version
                 if not opened.done():
-                    opened.set_result(None)
+                    opened.set_result(True)
                 async with _beside(self._listen(client)):
                     await self._closing.wait()
         except (Exception, BaseExceptionGroup, asyncio.CancelledError) as error:
@@ -247,6 +202,7 @@ class Connection:
                 opened.exception()  # it is told by whoever waits, if anybody still does
         finally:
             self._end("it was closed")
+            self._traffic.close()
 
     @asynccontextmanager
     async def _speaking(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Client]:
@@ -254,21 +210,20 @@ class Connection:
             transport,
             client_info=ourselves(),
             message_handler=self._hear,
-            elicitation_callback=self._eliciting.elicit,
+            elicitation_callback=self.eliciting.elicit,
             mode="auto",
             cache=None,
         ) as client:
             yield client
 
     @asynccontextmanager
-    async def _transport(self, auth: httpx2.Auth | None) -> AsyncIterator[AbstractAsyncContextManager[Any]]:
+    async def _transport(self) -> AsyncIterator[AbstractAsyncContextManager[Any]]:
         resolved = self._resolved
         if resolved.url is None:
-            streams: AbstractAsyncContextManager[Streams] = child(resolved, mark_of(self.name), self._end, self._heard)
-            yield streams
+            yield child(resolved, mark_of(self.name), self._traffic, self._end, self._heard)
             return
-        async with http_client(resolved, auth) as client:
-            yield streamable_http_client(resolved.url, http_client=client, max_sse_event_size=MESSAGE_LIMIT)
+        async with http_client(resolved, self._auth) as client:
+            yield reached(resolved.url, client, self._traffic)
 
     async def _hear(self, message: IncomingMessage) -> None:
         if isinstance(message, _CHANGES):
@@ -290,6 +245,11 @@ class Connection:
             await asyncio.sleep(RELISTEN_SECONDS)
             self._changed()
 
+    def _break_off(self, reason: str) -> None:
+        """It is not gone on with."""
+        self._end(reason)
+        self._closing.set()
+
     def _end(self, reason: str) -> None:
         """It does not answer any more; the first reason counts."""
         if not self.gone.is_set():
@@ -300,7 +260,7 @@ class Connection:
     def _why(self) -> str:
         return f": {self.reason}" if self.reason else ""
 
-    def _session_of(self) -> Client:
+    def _opened(self) -> Client:
         assert self._client, "it was opened"
         return self._client
 

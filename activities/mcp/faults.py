@@ -12,9 +12,10 @@ from typing import Any
 from uuid import uuid4
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INTERNAL_ERROR, PARSE_ERROR, ErrorData
+from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INTERNAL_ERROR, ErrorData
 from pydantic import ValidationError
 
+from holdfast.activities.mcp.exchange import Exchange
 from holdfast.content import said, shorten
 from holdfast.errors import BadInput
 
@@ -57,17 +58,19 @@ def marked(fault: Fault, message: str) -> ErrorData:
     return ErrorData(code=INTERNAL_ERROR, message=message, data={"mark": _MARK, "fault": fault.value})
 
 
-def failure_of(error: MCPError) -> Failure:
-    """What an error of the `mcp` package means. What it made up for a connection that ended reads like a server's."""
+def failure_of(error: MCPError, exchange: Exchange | None = None) -> Failure:
+    """What an error of the `mcp` package means. What it made up for a connection that ended reads like a server's.
+
+    Of a request that is known it is also known whether the server has answered, or can have got it.
+    """
     data: Any = error.data
     if isinstance(data, dict) and data.get("mark") == _MARK:
         return Failure(Fault(data["fault"]), error.message)
-    if error.code == CONNECTION_CLOSED and error.message.startswith("SSE stream failed"):
-        return Failure(Fault.UNREADABLE, error.message)
-    if error.code == CONNECTION_CLOSED and error.message.startswith(("Connection closed", "SSE stream ended")):
+    if exchange and not exchange.answered and not exchange.begun:
+        return Failure(Fault.NOT_SENT, "the connection ended before it was sent")
+    ended = error.code == CONNECTION_CLOSED and error.message.startswith("Connection closed")
+    if ended and not (exchange and exchange.answered):
         return Failure(Fault.LOST, "the connection ended before it answered")
-    if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
-        return Failure(Fault.UNREADABLE, "what it answered is not JSON-RPC")
     if error.code == HEADER_MISMATCH:
         return Failure(Fault.STALE, error.message)
     return Failure(Fault.TOLD, f"{error.message or 'no reason given'} (code {error.code})")

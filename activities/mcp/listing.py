@@ -28,7 +28,7 @@ LIST_LIMIT = 8_000_000
 class Listing(NamedTuple):
     """Tools by the server's own names for them, and why others are not among them."""
 
-    definitions: dict[str, Definition]
+    definitions: Mapping[str, Definition]
     left_out: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     """What of the settings is about none of its tools."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 from mcp_types import Implementation
@@ -22,6 +23,16 @@ def quiet() -> None:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
             logger.setLevel(level)
+    _untraced()
+
+
+def _untraced() -> None:
+    """Nor do their spans tell whoever traces this process what servers say. There is no setting for that."""
+    with suppress(ImportError):
+        from mcp.shared import _otel
+        from opentelemetry.trace import NoOpTracer
+
+        _otel._tracer = NoOpTracer()
 
 
 def ourselves() -> Implementation:

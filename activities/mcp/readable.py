@@ -32,9 +32,10 @@ from mcp_types import (
 )
 from pydantic import BaseModel, TypeAdapter
 
-from holdfast.activities.mcp.connecting import PAGES_LIMIT, Connection
+from holdfast.activities.mcp.connecting import Connection
 from holdfast.activities.mcp.faults import Failure, Fault
 from holdfast.activities.mcp.parts import result_of
+from holdfast.activities.mcp.requests import PAGES_LIMIT
 from holdfast.activities.mcp.secrets import Secrets
 from holdfast.content import Result, plain, shorten
 from holdfast.tools import ToolFailure

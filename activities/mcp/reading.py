@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,31 +101,40 @@ def _of(definition: Definition, server: str, name: str) -> Definition:
     return definition.model_copy(update={"name": name, "description": definition.description.format(server=server)})
 
 
-def reading_tools(server: Server, approved: Approved) -> list[ReadingTool]:
-    """What reads what a server has beside its tools. Names that its own tools have stay theirs."""
-    made = []
-    for definition in (one for offer, several in READS.items() if offer in server.offers for one in several):
+def readings(
+    server: str, settings: McpServerSettings, own: Container[str], offers: Container[str]
+) -> dict[str, Definition]:
+    """What reads what a server offers, by kind. Names that its own tools have stay theirs."""
+    found = {}
+    for definition in (one for offer, several in READS.items() if offer in offers for one in several):
         names = (definition.name, OTHER_NAME.format(definition.name))
-        free = next((name for name in names if name not in server.definitions), None)
-        if free and wanted(definition, server.settings):
-            made.append(ReadingTool(server, definition, free, approved))
-    return made
+        free = next((name for name in names if name not in own), None)
+        if free and wanted(definition, settings):
+            found[definition.name] = _of(definition, server, free)
+    return found
+
+
+def reading_tools(server: Server, approved: Approved) -> list[ReadingTool]:
+    """What reads what a server has beside its tools."""
+    found = readings(server.name, server.settings, server.definitions, server.offers)
+    return [ReadingTool(server, kind, definition, approved) for kind, definition in found.items()]
 
 
 class ReadingTool(Tool):
     """One way to read what a server has."""
 
-    def __init__(self, server: Server, definition: Definition, name: str, approved: Approved) -> None:
+    def __init__(self, server: Server, kind: str, definition: Definition, approved: Approved) -> None:
         settings = server.settings
         self.server = server
-        self.kind = definition.name
-        self.definition = _of(definition, server.name, name)
-        self.name = tool_name(server.name, name)
-        self.description = self.definition.description
-        self.judged = _judged(definition, settings)
+        self.kind = kind
+        self.definition = definition
+        self.name = tool_name(server.name, definition.name)
+        self.description = definition.description
+        called = definition.model_copy(update={"name": kind})  # as the settings know it
+        self.judged = _judged(called, settings)
         self.effect = self.judged.effect
-        self.asks_first = effect_of(definition, settings) is not Effect.READ
-        self.open_world = open_world(definition, settings)
+        self.asks_first = effect_of(called, settings) is not Effect.READ
+        self.open_world = open_world(called, settings)
         self.on_host = settings.command is not None
         self.timeout_seconds = settings.timeout_seconds + GRACE_SECONDS
         self.Parameters: Mapping[str, JsonValue] = definition.parameters

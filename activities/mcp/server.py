@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from holdfast.activities.mcp.authorizing import Bearer, remedy
+from holdfast.activities.mcp.authorizing import Authorize, Bearer, remedy
 from holdfast.activities.mcp.definitions import Definition, wanted
 from holdfast.activities.mcp.hearing import ServerLog
 from holdfast.activities.mcp.listing import listing_of, usable
 from holdfast.activities.mcp.logins import NotAuthorized
+from holdfast.activities.mcp.pausing import Retrying, Settling
 from holdfast.activities.mcp.resolving import Resolved, resolve
+from holdfast.activities.mcp.retiring import Retiring
 from holdfast.activities.mcp.secrets import Secrets
 from holdfast.activities.mcp.status import ServerStatus, State, Unavailable
 from holdfast.configuration import McpServerSettings
@@ -27,46 +28,33 @@ from holdfast.errors import BadInput
 
 if TYPE_CHECKING:
     import httpx2
-    from mcp_types import Tool as ListedTool
 
     from holdfast.activities.mcp.connecting import Connection
 
-FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 60.0
-STEADY_SECONDS = 30.0
-"""A connection that lasted so long was a good one: the next pause is short again."""
 REFRESH_SECONDS = 300.0
 """How often a list is read again that nobody said had changed: not every server says so."""
-SETTLE_SECONDS = 0.5
-"""What a server gets to finish changing its tools before they are read."""
+CHECK_SECONDS = 5.0
+"""How long a server may take to show that it still answers, after a call that it did not answer."""
 COME_SECONDS = 3.0
 """How long a call of a tool that is not known waits for its server: the whole batch waits with it."""
 WAIT_SECONDS = 5.0
 """How long a call waits for a server to be back."""
-LOOK_SECONDS = 1.0
-"""How often is looked whether somebody has logged in."""
 _LOGGER = logging.getLogger(__name__)
-
-
-class Authorize(Protocol):
-    """How requests to a server are authorized, beyond the headers of its settings."""
-
-    def __call__(self, name: str, settings: McpServerSettings, resolved: Resolved) -> httpx2.Auth | None:
-        """What authorizes requests to this server, if anything does."""
-
-    def stamp(self, name: str) -> object:
-        """Another one when that may have changed."""
+Prepare = Callable[["Server", Mapping[str, Definition], frozenset[str]], Awaitable[None]]
 
 
 class Server:
-    """One server. `published` is called when its tools or its state have changed, `met` before its tools are told."""
+    """One server. `published` is called when its tools or its state have changed.
+
+    Before it has other tools, or offers something else, than it had, `prepare` does with that what takes long.
+    """
 
     def __init__(
         self,
         name: str,
         settings: McpServerSettings,
         published: Callable[[Server], None],
-        met: Callable[[Server], Awaitable[None]],
+        prepare: Prepare,
         authorize: Authorize | None = None,
         log: ServerLog | None = None,
     ) -> None:
@@ -82,14 +70,13 @@ class Server:
         self.offers: frozenset[str] = frozenset()
         """What it has beside tools."""
         self._published = published
-        self._met = met
+        self._prepared = prepare
         self._authorize = authorize
         self._log = log
         self._stamp: object = None
         self._auth: httpx2.Auth | None = None
         self._resolved: Resolved | None = None
         self._connection: Connection | None = None
-        self._retiring: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._prepare()
 
@@ -129,18 +116,17 @@ class Server:
         self.tried = asyncio.Event()
         """It was connected, or could not be, at least once."""
         self._moved = asyncio.Event()
-        self._wanted = asyncio.Event()
         self._stale = asyncio.Event()
-        self._ending = asyncio.Event()
+        self._doubtful = asyncio.Event()
+        self._retrying = Retrying(self._logged_in)
+        self._retiring = Retiring()
 
     async def stop(self) -> None:
         """Close what is open; nothing that it started is left."""
         if self._task:
             self._task.cancel()
             await asyncio.wait({self._task})
-        self._ending.set()
-        if self._retiring:
-            await asyncio.wait(self._retiring)
+        await self._retiring.end()
         self.state = State.CLOSED
 
     async def connected(self, seconds: float = WAIT_SECONDS) -> Connection:
@@ -151,7 +137,7 @@ class Server:
                 while self._connection is None or self._connection.gone.is_set():
                     if self.state in (State.REFUSED, State.CLOSED) or (tried and self.state is State.UNAUTHORIZED):
                         break
-                    self._wanted.set()
+                    self._retrying.wanted.set()
                     await self._moved.wait()
                     tried = True
         if self._connection is None or self._connection.gone.is_set():
@@ -180,10 +166,15 @@ class Server:
             self._connection = None
             self._note(State.CONNECTING, None)
 
+    def check(self, connection: Connection) -> None:
+        """A call had no answer in time: it is looked whether there are any at all, and if not there is another."""
+        if connection is self._connection:
+            self._doubtful.set()
+            self._stale.set()
+
     async def listed(self, tool: str) -> Definition | None:
         """A tool as the server defines it now, asked for now."""
-        connection = await self.connected()
-        await self._take(await connection.tools(), self.offers)
+        await self._read(await self.connected(), self.offers)
         return self.definitions.get(tool)
 
     async def _look_after(self) -> None:
@@ -192,13 +183,10 @@ class Server:
         except BadInput as error:
             self._note(State.REFUSED, str(error))
             return
-        pause, loop = FIRST_PAUSE, asyncio.get_running_loop()
         while True:
-            began = loop.time()
+            self._retrying.begin()
             await self._serve(self._resolved)
-            pause = FIRST_PAUSE if loop.time() - began > STEADY_SECONDS else pause
-            await self._wait(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+            await self._retrying.wait()
 
     async def _serve(self, resolved: Resolved) -> None:
         """Connect, and stay with it until it is lost."""
@@ -210,7 +198,8 @@ class Server:
         told = True
         try:
             self._auth = self._authorize(self.name, self.settings, resolved) if self._authorize else None
-            connection = await Connection.open(self.name, resolved, self._stale.set, self._auth, self._log)
+            connection = Connection(self.name, resolved, self._stale.set, self._auth, self._log)
+            await connection.open()
             async with asyncio.timeout(resolved.start_seconds):
                 await self._read(connection)
             self._connection = connection
@@ -227,28 +216,42 @@ class Server:
                 self._note(State.WAITING, self._words(error))
         finally:
             self._connection = None
-            closing = self._retire(connection, told=told) if connection else None
+            closing = self._retiring.retire(connection, told=told) if connection else None
         if closing and connection and not connection.calls:
             await asyncio.wait({closing})  # two of them at once may be in each other's way
 
     async def _stay(self, connection: Connection) -> None:
         """Read its list whenever that may have changed, until it is gone or another takes its place."""
-        while connection is self._connection and not connection.gone.is_set():
-            waits = [asyncio.create_task(event.wait()) for event in (connection.gone, self._stale, self._moved)]
-            try:
-                done, _ = await asyncio.wait(waits, timeout=REFRESH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
-            if not connection.gone.is_set() and connection is self._connection and waits[2] not in done:
-                await asyncio.sleep(SETTLE_SECONDS if done else 0)
+        settling = Settling()
+        while self._good(connection):
+            changed = await self._lasts(connection, REFRESH_SECONDS, self._stale)
+            if changed:
+                await self._lasts(connection, settling.pause(), self._doubtful)
+            if self._good(connection):
                 self._stale.clear()
                 await self._refresh(connection)
 
+    def _good(self, connection: Connection) -> bool:
+        return connection is self._connection and not connection.gone.is_set()
+
+    async def _lasts(self, connection: Connection, seconds: float, *events: asyncio.Event) -> bool:
+        """Wait so long, or until one of the events, while there is this connection. Was it an event?"""
+        watched = (connection.gone, self._moved, *events)
+        waits = [asyncio.create_task(event.wait()) for event in watched]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return any(event.is_set() for event in events)
+
     async def _refresh(self, connection: Connection) -> None:
         """Read its list. What it lists wrongly changes nothing, and is told; when it does not answer, it is lost."""
+        seconds = self.settings.start_seconds
+        seconds = min(CHECK_SECONDS, seconds) if self._doubtful.is_set() else seconds
+        self._doubtful.clear()
         try:
-            async with asyncio.timeout(self.settings.start_seconds):
+            async with asyncio.timeout(seconds):
                 await self._read(connection)
         except BadInput as error:
             self.problem = self._words(error)
@@ -258,45 +261,25 @@ class Server:
                 _LOGGER.info("MCP server %s did not list its tools: %s", self.name, self._words(error))
                 self.doubt(connection)
 
-    async def _read(self, connection: Connection) -> None:
+    async def _read(self, connection: Connection, offers: frozenset[str] | None = None) -> None:
+        """Take what it lists now; and what it offers besides, unless that is given."""
         from holdfast.activities.mcp.readable import offered  # as above
+        from holdfast.activities.mcp.requests import listed
 
-        tools = await connection.tools()
-        await self._take(tools, await offered(connection))
-
-    async def _take(self, tools: list[ListedTool], offers: frozenset[str]) -> None:
-        """What it has from now on, told when that is something else."""
-        found, left_out, remarks = await usable(listing_of(tools, self.settings), self.definitions)
-        now = (found, left_out, remarks, offers)
+        found = await listed(connection)
+        if offers is None:
+            offers = await offered(connection)
+        listing = await asyncio.to_thread(listing_of, found.tools, self.settings)
+        definitions, left_out, remarks = await usable(listing, self.definitions)
+        if definitions == self.definitions:
+            definitions = self.definitions
+        if definitions is not self.definitions or offers != self.offers:
+            await self._prepared(self, definitions, offers)
+        now = (definitions, (*found.left_out, *left_out), remarks, offers)
         if now != (self.definitions, self.left_out, self.remarks, self.offers) or self.problem:
             self.definitions, self.left_out, self.remarks, self.offers = now
             self.problem = None
-            await self._met(self)
             self._published(self)
-
-    def _retire(self, connection: Connection, *, told: bool) -> asyncio.Task[None]:
-        """Close it, once what runs on it has finished."""
-        task = asyncio.create_task(self._close_when_idle(connection, told=told))
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
-        return task
-
-    async def _close_when_idle(self, connection: Connection, *, told: bool) -> None:
-        while connection.calls and not connection.gone.is_set() and not self._ending.is_set():  # noqa: ASYNC110
-            await asyncio.sleep(0.1)  # calls have limits of their own
-        await connection.close()
-        if connection.broken and not told:  # by the call that noticed it, and to nobody else
-            _LOGGER.warning("MCP server %s: %s", self.name, connection.reason)
-
-    async def _wait(self, pause: float) -> None:
-        """The pause before the next attempt, or a short one when a call wants it now or somebody has logged in."""
-        await asyncio.sleep(FIRST_PAUSE)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, pause * random.uniform(0.8, 1.2) - FIRST_PAUSE)):
-                while not self._wanted.is_set() and not self._logged_in():
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._wanted.wait(), LOOK_SECONDS)
-        self._wanted.clear()
 
     def _logged_in(self) -> bool:
         return self._authorize is not None and self._authorize.stamp(self.name) != self._stamp

@@ -8,76 +8,88 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError
-from mcp_types.jsonrpc import jsonrpc_message_adapter
+from mcp_types import JSONRPCRequest
 
-from holdfast.activities.mcp.faults import Fault, marked
+from holdfast.activities.mcp.faults import Failure, Fault
 from holdfast.activities.mcp.hearing import Heard
+from holdfast.activities.mcp.lines import Lines, Oversized
+from holdfast.activities.mcp.messages import written
+from holdfast.activities.mcp.pace import Pace
 from holdfast.activities.mcp.resolving import Resolved
+from holdfast.activities.mcp.streams import Incoming, Outgoing
+from holdfast.activities.mcp.traffic import Traffic
 from holdfast.activities.processes import MARKER, kill_tree, to_the_end
 from holdfast.content import said
 from holdfast.errors import BadInput
 
-MESSAGE_LIMIT = 32_000_000
-"""Bytes of one message."""
 CHUNK = 262_144
+ERRORS_CHUNK = 16_384
 EXIT_SECONDS = 2.0
 """What it gets to end by itself once nobody speaks to it any more."""
 TELL_SECONDS = 0.5
 """How long its exit code is waited for once it is silent."""
-END_KEPT = 200
-"""Of a message that is too long: as much of either end as tells whose answer it was."""
-_ID_FIRST = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,15})\s*,')
-_ID_LAST = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+LOOK_SECONDS = 0.2
+"""How often is looked whether it lives. Its silence does not tell: what it started may hold its streams."""
+LAST_SECONDS = 0.5
+"""How long is read on what it said before it ended."""
 _LOGGER = logging.getLogger(__name__)
-
-Incoming: TypeAlias = SessionMessage | Exception
-Streams: TypeAlias = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
 
 
 @asynccontextmanager
-async def child(resolved: Resolved, key: str, gone: Callable[[str], None], heard: Heard) -> AsyncIterator[Streams]:
+async def child(
+    resolved: Resolved, key: str, traffic: Traffic, gone: Callable[[str], None], heard: Heard
+) -> AsyncIterator[tuple[Incoming, Outgoing]]:
     """The streams of a server that is started here and ended with the block. `gone` is told when and why it ended.
 
     `key` marks everything it starts.
     """
     _check(resolved)
-    process = await asyncio.create_subprocess_exec(
-        *resolved.words,
-        cwd=resolved.directory,
-        env={**resolved.environment, MARKER: key},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
+    process = await _started(resolved, key)
     assert process.stdin, "it has pipes"
     assert process.stdout, "it has pipes"
     assert process.stderr, "it has pipes"
-    to_session, incoming = anyio.create_memory_object_stream[Incoming](0)
-    outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
-    reading = asyncio.create_task(_read(process.stdout, to_session, heard))
+    reading = asyncio.create_task(_read(process.stdout, traffic, heard))
     telling = asyncio.create_task(_tell(process, reading, heard, gone))
-    writing = asyncio.create_task(_write(process.stdin, from_session, to_session))
+    writing = asyncio.create_task(_write(process, process.stdin, traffic))
     tasks = [reading, telling, writing, asyncio.create_task(_hear(process.stderr, heard))]
     try:
-        yield incoming, outgoing
+        yield traffic.ends
     finally:
         if reading.done():  # it ended by itself: that is why, and not what broke by it
             await to_the_end(asyncio.wait({telling}))
         await to_the_end(_end(process, key, tasks))
-        for stream in (incoming, outgoing, to_session, from_session):
-            stream.close()
+
+
+async def _started(resolved: Resolved, key: str) -> asyncio.subprocess.Process:
+    """The process. Whoever does not wait for it leaves none behind."""
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
+            *resolved.words,
+            cwd=resolved.directory,
+            env={**resolved.environment, MARKER: key},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await to_the_end(_end_of(starting, key))
+        raise
+
+
+async def _end_of(starting: asyncio.Task[asyncio.subprocess.Process], key: str) -> None:
+    with suppress(OSError):
+        await _end(await starting, key, [])
 
 
 def _check(resolved: Resolved) -> None:
@@ -90,103 +102,60 @@ def _check(resolved: Resolved) -> None:
         raise BadInput(f"its command is not there: {resolved.secrets.hide(program)!r}{hint}")
 
 
-async def _read(output: asyncio.StreamReader, to_session: MemoryObjectSendStream[Incoming], heard: Heard) -> None:
+async def _read(output: asyncio.StreamReader, traffic: Traffic, heard: Heard) -> None:
     """Pass on what it says until it ends, or nobody listens any more."""
     lines = Lines()
-    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-        async with to_session:
+    try:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             while data := await output.read(CHUNK):
                 for line in lines.take(data):
-                    message = parsed(line)
-                    if message is None:
-                        return
-                    if isinstance(message, Exception):
+                    if isinstance(line, Oversized):
+                        if not await traffic.overlong(line.id):
+                            return
+                    elif line.strip() and not await traffic.hear(line):
                         heard.stray(line)
-                    await to_session.send(message)
+    finally:
+        traffic.end()
 
 
-async def _write(
-    input: asyncio.StreamWriter,
-    from_session: MemoryObjectReceiveStream[SessionMessage],
-    to_session: MemoryObjectSendStream[Incoming],
-) -> None:
+async def _write(process: asyncio.subprocess.Process, input: asyncio.StreamWriter, traffic: Traffic) -> None:
     """Pass on what it is told. When it takes nothing any more, whoever waits for an answer learns that none comes."""
     try:
-        async with from_session:
-            async for message in from_session:
-                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                input.write(text.encode() + b"\n")
-                await input.drain()
-    except (OSError, anyio.ClosedResourceError):
-        to_session.close()
-
-
-class Lines:
-    """Bytes on their way to lines. Of a line that is too long only the two ends are kept."""
-
-    def __init__(self, limit: int = MESSAGE_LIMIT) -> None:
-        self._limit = limit
-        self._held = bytearray()
-        self._dropped = False
-
-    def take(self, data: bytes) -> list[bytes | Oversized]:
-        """The lines that these bytes complete."""
-        *ended, rest = data.split(b"\n")
-        found: list[bytes | Oversized] = []
-        for piece in ended:
-            self._add(piece)
-            found.append(Oversized(bytes(self._held)) if self._dropped else bytes(self._held))
-            self._held.clear()
-            self._dropped = False
-        self._add(rest)
-        return found
-
-    def _add(self, piece: bytes) -> None:
-        self._held += piece
-        if self._dropped or len(self._held) > self._limit:
-            self._dropped = True
-            del self._held[END_KEPT:-END_KEPT]
-
-
-class Oversized(bytes):
-    """The two ends of a line that was too long."""
-
-    @property
-    def id(self) -> int | None:
-        """The request that it answered, if that can be told."""
-        found = _ID_FIRST.search(self) or _ID_LAST.search(self)
-        return int(found[1]) if found else None
-
-
-def parsed(line: bytes | Oversized) -> Incoming | None:
-    """A line as a message. None when the connection cannot go on: somebody waits for what was in it."""
-    if isinstance(line, Oversized):
-        if line.id is None:
-            return None
-        error = marked(Fault.UNREADABLE, f"it answered with over {MESSAGE_LIMIT:,} bytes")
-        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=line.id, error=error))
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except (ValueError, RecursionError):
-        return ValueError("not a JSON-RPC message")
+        async for _, item in traffic.handed_over():
+            try:
+                if process.returncode is not None:
+                    raise Failure(Fault.NOT_SENT, "it has ended")
+                input.write(written(item.message) + b"\n")
+            except Failure as failure:
+                if isinstance(item.message, JSONRPCRequest):
+                    await traffic.fail(traffic.exchange(item.message), failure)
+            await input.drain()
+    except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        traffic.end()
 
 
 async def _hear(errors: asyncio.StreamReader, heard: Heard) -> None:
+    pace = Pace()
     with suppress(OSError):
-        while data := await errors.read(CHUNK):
+        while data := await errors.read(ERRORS_CHUNK):
+            began = time.perf_counter()
             heard.errors(data)
+            await pace.spend(time.perf_counter() - began)
         heard.end()
 
 
 async def _tell(
     process: asyncio.subprocess.Process, reading: asyncio.Task[None], heard: Heard, gone: Callable[[str], None]
 ) -> None:
-    """Say when and why it ended."""
-    await asyncio.wait({reading})
+    """Say when and why it ended: it says nothing more, or its process is no more, whoever still holds its streams."""
+    while process.returncode is None and not reading.done():
+        await asyncio.wait({reading}, timeout=LOOK_SECONDS)
     await _exited(process, TELL_SECONDS)
+    await asyncio.wait({reading}, timeout=LAST_SECONDS)
     how = f"it {_how(process.returncode)}"
     heard.note(how)
     gone(f"{how}{heard.said()}")
+    reading.cancel()
 
 
 async def _exited(process: asyncio.subprocess.Process, seconds: float) -> None:

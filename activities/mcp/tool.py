@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from holdfast.activities.mcp.approved import Approved, Change, remember
-from holdfast.activities.mcp.calling import Asked, call
+from holdfast.activities.mcp.calling import call
 from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, judged, open_world
+from holdfast.activities.mcp.endings import Asked
 from holdfast.activities.mcp.names import tool_name
 from holdfast.activities.mcp.outputs import ResultSchema
 from holdfast.activities.mcp.server import Server
@@ -60,7 +61,7 @@ class McpTool(Tool):
 
     def build(self, arguments: dict[str, Any], workspace: Path) -> Invocation:
         """Bind the arguments."""
-        asked = Asked(self._server, self.definition, arguments, self.effect is not Effect.ONCE, self._output)
+        asked = Asked(self._server, self.definition, arguments, self.effect, self._output)
         return _Calling(self, asked, self._approved)
 
 

@@ -189,7 +189,10 @@ class ToolFailure(Exception):
 
 
 class OutcomeUnknown(Exception):
-    """Raise in `execute` when nobody can know whether the call took effect. A person is asked what to do."""
+    """Raise in `execute` when nobody can know whether the call took effect. A person is asked what to do.
+
+    In the place of a cancellation it says the same of a call that was stopped: nobody is asked then.
+    """
 
     def __init__(self, message: str, parts: tuple[Part, ...] = ()) -> None:
         super().__init__(message)

@@ -123,17 +123,39 @@ async def test_S31_what_may_be_repeated_is_repeated_when_its_server_dies(engine:
     assert first == second  # with the same key
 
 
+async def stopped(engine: Engine, folder: Path, then: str) -> Response:
+    """The response to a call that was stopped in the middle."""
+    turn = await engine.start(TurnInput(batches=((request(ACT, then=then),),)))
+    [asked] = (await until(lambda: waiting(turn))).approvals
+    await engine.holdfast.approve(asked.approval_id, digest=asked.digest)
+    await until(lambda: executing(turn, "b1c1"))
+    await until(lambda: asyncio.sleep(0, effects(folder)))
+    await turn.cancel()
+    [response] = (await turn.result()).responses
+    return response
+
+
+async def test_S7_a_call_that_is_stopped_says_that_it_may_have_taken_effect(engine: Engine, folder: Path) -> None:
+    use(engine, s=ours(str(folder)))
+    async with engine.worker():
+        response = await stopped(engine, folder, "hang")
+    assert response.status == "cancelled"
+    assert response.error is not None
+    assert "'act' of the MCP server 's' was told to stop. It may have taken effect" in response.error.message
+
+
+async def test_S7_a_stop_that_comes_too_late_leaves_the_result(engine: Engine, folder: Path) -> None:
+    use(engine, s=ours(str(folder)))
+    async with engine.worker():
+        response = await stopped(engine, folder, "finish when told")
+    assert (response.status, response.text) == ("success", "did it")
+
+
 async def test_S39_a_stop_is_told_to_the_server_which_goes_on(engine: Engine, folder: Path) -> None:
     use(engine, s=ours(str(folder)))
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request(ACT, then="hang"),),)))
-        [asked] = (await until(lambda: waiting(turn))).approvals
-        await engine.holdfast.approve(asked.approval_id, digest=asked.digest)
-        await until(lambda: executing(turn, "b1c1"))
-        await until(lambda: asyncio.sleep(0, effects(folder)))
+        response = await stopped(engine, folder, "hang")
         pid = (folder / "pid").read_text()
-        await turn.cancel()
-        [response] = (await turn.result()).responses
         assert response.status == "cancelled"
         await until(lambda: asyncio.sleep(0, effects(folder)[1:] == ["told to stop"]))
         assert (await called(engine, n=5)).text == "did 5"

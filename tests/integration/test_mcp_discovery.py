@@ -90,8 +90,7 @@ async def test_S39_every_page_is_read(tmp_path: Path, folder: Path) -> None:
 ENDLESS: dict[str, tuple[Any, str]] = {
     "a list that does not end": ({"pages": [[tool("a")]], "cursors": [0]}, "its list of tools does not end"),
     "too many tools": ([tool(f"t{number}") for number in range(1_001)], "it lists over 1,000 tools"),
-    "no tools": ([{"name": "a"}], "its list of tools does not fit the protocol: tools.0.inputSchema"),
-    "no list": (["a"], "its list of tools does not fit the protocol"),
+    "no list": ({"pages": [{"a": 1}]}, "its list of tools does not fit the protocol"),
 }
 
 
@@ -106,6 +105,26 @@ async def test_S39_a_list_that_makes_no_sense_costs_its_server_alone(tmp_path: P
         [problem] = registry.problems
     assert problem.source == "MCP server s"
     assert words in problem.reason
+
+
+async def test_S39_one_tool_that_makes_no_sense_does_not_cost_the_others(tmp_path: Path, folder: Path) -> None:
+    lists(
+        folder,
+        [
+            tool("good"),
+            {"name": "bare"},
+            tool("yes", inputSchema=True),
+            tool("rows", inputSchema={"type": "array"}),
+            "a",
+        ],
+    )
+    async with connected(tmp_path, servers(s=ours(str(folder)))) as (found, registry):
+        assert list(of_servers(registry)) == ["s__good"]
+        told = "\n".join(problem.reason for problem in registry.problems)
+        [status] = found.statuses
+    assert status.state is State.CONNECTED
+    for name in ("'bare'", "'yes'", "'rows'", "the tool at place 5"):
+        assert f"{name} does not fit the protocol: " in told
 
 
 async def test_S39_tools_that_cannot_be_used_are_left_out_with_the_reason(tmp_path: Path, folder: Path) -> None:

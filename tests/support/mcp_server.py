@@ -1,6 +1,6 @@
 """A server that does what a test tells it, and much that none should: raw JSON-RPC, no library, nothing checked.
 
-    python mcp_server.py FOLDER [--http PORT] [--ignore-end]
+    python mcp_server.py FOLDER [--http PORT] [--ignore-end] [--never-ready]
 
 What it lists is in FOLDER/tools.json: a list of tools, or {"pages": [[…], …], "cursors": [1, 0]}. It is read for every
 request; SIGUSR1 has it say that the list has changed. Every call appends a line to FOLDER/effects. The argument `then`
@@ -9,6 +9,7 @@ of a call says what follows: see `answer`. Speaks 2025-06-18.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import queue
@@ -116,6 +117,32 @@ def answer(then: str, arguments: dict[str, Any], id: Any, token: Any, send: Any)
         case "giant garbage":
             send(b"x" * GIANT + b"\n")
             return None
+        case "raw":
+            send(arguments["value"].replace("ID", str(id)).encode("latin-1") + b"\n")
+            return None
+        case "many parts":
+            part = json.dumps({"type": "text", "text": "a"})
+            send_raw(send, id, f'{{"content": [{",".join([part] * arguments["n"])}]}}')
+            return None
+        case "leave":
+            subprocess.Popen(["sleep", "300"])  # it holds our streams
+            os._exit(7)
+        case "deaf":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "finish when told":
+            waiting[id] = threading.Event()
+            waiting[id].wait(60)
+        case "pings":
+            (FOLDER / "deaf").touch()
+            for number in itertools.count():
+                send_message(send, {"jsonrpc": "2.0", "id": f"p{number}", "method": "ping", "params": {}})
+                if number == 200:
+                    note("sent")
+        case "other answers":
+            part = json.dumps({"type": "text", "text": "a"})
+            while True:
+                send_raw(send, 999_999, f'{{"content": [{",".join([part] * 1_000_000)}]}}')
+                note("sent")
         case "structured":
             return {"content": [], "structuredContent": arguments.get("value")}
         case "parts":
@@ -165,6 +192,7 @@ def asked(id: Any, value: Any, send: Any) -> Any:
     """What is answered to one question, or to several that are asked at once; nothing once the call is to stop."""
     questions = value if isinstance(value, list) else [value]
     names = [ask(id, number, params, send) for number, params in enumerate(questions)]
+    note("sent") if len(names) > 1_000 else None
     found: dict[str, Any] = {}
     while len(found) < len(names):
         found |= answers[id].get(timeout=60) or {"stop": True}
@@ -200,6 +228,10 @@ def handle(message: dict[str, Any], send: Any) -> None:
         send_message(send, {"jsonrpc": "2.0", "id": id, "result": found})
 
 
+def send_raw(send: Any, id: Any, result: str) -> None:
+    send(f'{{"jsonrpc": "2.0", "id": {id}, "result": {result}}}\n'.encode())
+
+
 def send_message(send: Any, message: dict[str, Any]) -> None:
     send(json.dumps(message).encode() + b"\n")
 
@@ -215,12 +247,27 @@ def over_stdio() -> None:
     signal.signal(signal.SIGUSR1, lambda *_: send_message(write, changed))
     (FOLDER / "pid").write_text(str(os.getpid()))
     print("a server for tests", file=sys.stderr, flush=True)
+    if "--never-ready" in sys.argv:
+        never_ready()
     for line in sys.stdin.buffer:
+        if (FOLDER / "deaf").exists():
+            time.sleep(300)
         message = json.loads(line)
         threading.Thread(target=handle, args=(message, write), daemon=True).start()
     if "--ignore-end" in sys.argv:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(300)
+
+
+def never_ready() -> None:
+    """Say nothing, and ignore being told to end, as a child does that has left. FOLDER/ending: we were told."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        os.setsid()
+    else:
+        sys.stdin.buffer.read()
+        (FOLDER / "ending").touch()
+    time.sleep(300)
 
 
 class Http(BaseHTTPRequestHandler):

@@ -208,7 +208,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_S39_what_is_remembered_of_a_server_tells_its_tools_from_ours_that_read_it(tmp_path: Path) -> None:
     settings = McpServerSettings(url="http://127.0.0.1:9/mcp")
     own = Definition(name="list_prompts", description="Its own.")
-    server = Server("s", settings, lambda _: None, lambda _: asyncio.sleep(0))
+    server = Server("s", settings, lambda _: None, lambda *_: asyncio.sleep(0))
     server.remember([own], frozenset({"resources", "prompts"}))
     known = Approved(tmp_path, "s")
     known.meet([BEFORE, own, *(tool.definition for tool in reading_tools(server, known))])

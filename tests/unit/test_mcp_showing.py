@@ -36,7 +36,7 @@ ASKING = '[[rule]]\nname = "look"\ndecision = "ask"\ntool = "git__*"\n'
 
 
 def a_server(settings: McpServerSettings) -> Server:
-    return Server("git", settings, lambda _: None, lambda _: asyncio.sleep(0))
+    return Server("git", settings, lambda _: None, lambda *_: asyncio.sleep(0))
 
 
 async def asked(folder: Path, definition: Definition = STATUS, rules: str = "", **settings: Any) -> Call:

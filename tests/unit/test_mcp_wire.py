@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+import time
+from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
-from mcp_types import CallToolResult, JSONRPCError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp_types import CallToolResult, JSONRPCResponse
 
+from holdfast.activities.mcp.events import Place
+from holdfast.activities.mcp.exchange import Exchange
 from holdfast.activities.mcp.faults import Fault, failure_of, marked
+from holdfast.activities.mcp.fitting import fitted
+from holdfast.activities.mcp.lines import Lines, Oversized
+from holdfast.activities.mcp.messages import END_KEPT, Unreadable, over, read
 from holdfast.activities.mcp.outputs import ResultSchema
+from holdfast.activities.mcp.pace import Pace
 from holdfast.activities.mcp.parts import result_of
+from holdfast.activities.mcp.pausing import Settling
 from holdfast.activities.mcp.secrets import Secret, Secrets
-from holdfast.activities.mcp.stdio import END_KEPT, Lines, Oversized, parsed
+from holdfast.activities.mcp.statuses import meaning
+from holdfast.activities.mcp.traffic import Traffic
 from holdfast.content import DataPart, Response, TextPart
 from holdfast.responses import function_response
 
@@ -62,7 +75,10 @@ def test_S39_of_a_line_that_is_too_long_the_ends_are_kept(chunk: int) -> None:
         (b'{"id": 7, "jsonrpc":"2.0"', 7),
         (b'"},"jsonrpc":"2.0","id":12}', 12),
         (b'"},"id":12,"jsonrpc":"2.0"}', 12),
+        (b'{"jsonrpc":"2.0","id":"7","result":', 7),
         (b'{"jsonrpc":"2.0","method":"x","params":{"id":7}}', None),
+        (b'{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":', None),
+        (b'{"jsonrpc":"2.0","method":"elicitation/create","params":{},"id":7}', None),
         (b'{"result":{"id":7},"jsonrpc":"2.0"}', None),
         (b"xxxx", None),
     ],
@@ -71,16 +87,190 @@ def test_S39_whose_answer_was_too_long_is_told_by_its_ends(line: bytes, id: int 
     assert Oversized(line).id == id
 
 
-def test_S39_a_line_that_is_no_message_is_an_error_without_its_words() -> None:
-    for line in (b"", b"secret words", b"[]", b"{}", b'{"jsonrpc": "2.0"}', b"\xff", b"[" * 100_000):
-        found = parsed(line)
-        assert isinstance(found, ValueError)
-        assert str(found) == "not a JSON-RPC message"
-    assert parsed(Oversized(b"xxx")) is None
-    found = parsed(Oversized(b'{"jsonrpc":"2.0","id":7,"result":'))
-    assert isinstance(found, SessionMessage)
-    assert isinstance(found.message, JSONRPCError)
-    assert failure_of(MCPError.from_jsonrpc_error(found.message)).fault is Fault.UNREADABLE
+def test_S39_what_is_no_message_is_an_error_without_its_words() -> None:
+    for data in (b"", b"secret words", b"[]", b"{}", b'{"jsonrpc": "2.0"}', b"\xff", b"[" * 100_000):
+        with pytest.raises(Unreadable, match=r"^what it said is no JSON-RPC message$"):
+            read(data)
+
+
+def answer(result: Any, **more: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": 7, "result": result}, **more).encode()
+
+
+@given(st.text(st.characters(codec=None)))
+def test_S39_half_a_character_is_replaced_and_all_others_are_kept(words: str) -> None:
+    whole = words.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    found = read(answer({"a": words}))
+    assert isinstance(found, JSONRPCResponse)
+    assert found.result == {"a": whole}
+
+
+JSON = st.recursive(
+    st.none() | st.integers(0, 9) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=30,
+)
+
+
+def values(value: Any) -> int:
+    """How many there are in it, an empty list or object counted twice."""
+    inner = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+    return sum(map(values, inner)) + 1 + (isinstance(value, list | dict) and not value)
+
+
+@given(JSON)
+def test_S39_values_are_counted_and_what_is_in_texts_is_not(value: Any) -> None:
+    data, count = json.dumps(value).encode(), values(value) - 1
+    assert not over(data, count)
+    assert count == 0 or over(data, count - 1)
+
+
+def test_S39_what_holds_too_much_is_not_read() -> None:
+    began = time.perf_counter()
+    with pytest.raises(Unreadable, match="what it said holds over 300,000 values"):
+        read(answer({"a": [[]] * 1_000_000}))
+    commas = read(answer({"a": "1,2\n" * 500_000}))
+    assert isinstance(commas, JSONRPCResponse)
+    assert time.perf_counter() - began < 5
+
+
+# Answers
+
+GOOD = {"name": "good", "inputSchema": {"type": "object"}}
+
+
+def test_S39_a_list_keeps_what_fits_the_protocol() -> None:
+    exchange = Exchange(method="tools/list")
+    bad = {"name": "bad", "inputSchema": True}
+    found = fitted(exchange, {"tools": [GOOD, bad, None], "nextCursor": "2"}, "2025-06-18")
+    assert found == {"tools": [GOOD], "nextCursor": "2"}
+    first, second = exchange.remarks
+    assert first.startswith("'bad' does not fit the protocol: inputSchema: ")
+    assert second.startswith("the tool at place 3 does not fit the protocol: ")
+
+
+def test_S39_of_a_list_as_much_is_passed_on_as_tells_that_it_is_too_long() -> None:
+    exchange = Exchange(method="tools/list")
+    assert len(fitted(exchange, {"tools": [GOOD] * 50_000}, "2025-06-18")["tools"]) == 1_001
+    assert fitted(Exchange(method="tools/call"), {"content": [1, 2]}, "2025-06-18") == {"content": [1, 2]}
+
+
+# Traffic
+
+
+@pytest.fixture
+async def traffic() -> AsyncIterator[Traffic]:
+    """The messages of a connection that nothing is done about."""
+    made = Traffic(lambda reason: None, lambda: None)
+    yield made
+    made.close()
+
+
+async def test_S31_what_was_never_handed_over_was_not_sent(traffic: Traffic) -> None:
+    reading, writing = traffic.ends
+    dispatcher = JSONRPCDispatcher(reading, writing)
+    exchange = Exchange()
+
+    async def nothing(*_: Any) -> Any:
+        return {}
+
+    async with asyncio.timeout(10):
+        running = asyncio.create_task(dispatcher.run(nothing, nothing))
+        await asyncio.sleep(0)
+        with exchange.under_way():
+            asking = asyncio.create_task(dispatcher.send_raw_request("tools/call", {}))
+        while exchange.id is None:  # noqa: ASYNC110 - it gives no notice
+            await asyncio.sleep(0)
+        traffic.end()
+        with pytest.raises(MCPError) as found:
+            await asking
+        await running
+    assert failure_of(found.value, exchange).fault is Fault.NOT_SENT
+    exchange.begun = True
+    assert failure_of(found.value, exchange).fault is Fault.LOST
+    exchange.answered = True  # then it is what the server says
+    assert failure_of(found.value, exchange).fault is Fault.TOLD
+
+
+async def test_S39_an_answer_that_nobody_waits_for_is_dropped_and_no_garbage(traffic: Traffic) -> None:
+    assert await traffic.hear(answer({}))
+    assert not await traffic.hear(b"garbage")
+    with pytest.raises(anyio.WouldBlock):
+        traffic._to_read.receive_nowait()
+
+
+# Time
+
+
+async def test_S39_what_nobody_asked_for_gets_a_fifth_of_the_time() -> None:
+    clock = [100.0]
+
+    async def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    made = Pace(lambda: clock[0], sleep)
+    await made.spend(0.4)
+    assert clock[0] == 100  # a little at once is nothing
+    for _ in range(100):
+        clock[0] += 0.1
+        await made.spend(0.1)
+    assert 45 < clock[0] - 100 < 52
+
+
+def test_S39_a_list_that_keeps_changing_is_read_less_and_less() -> None:
+    clock = [100.0]
+    settling, pauses = Settling(lambda: clock[0]), list[float]()
+    for _ in range(9):
+        pauses.append(settling.pause())
+        clock[0] += pauses[-1]
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
+    clock[0] += 200
+    assert settling.pause() == 0.5
+
+
+def test_S39_a_server_may_wish_to_be_asked_sooner_and_not_without_end() -> None:
+    place = Place(wish=0.0)
+    assert [place.pause(came=True) for _ in range(7)] == [0, 0, 0, 0, 0, 1, 1]
+    assert Place(wish=0.5).pause(came=True) == 0.5
+    quiet = Place()
+    assert [quiet.pause(came=came) for came in (False, False, False, True, False)] == [1, 2, 4, 1, 2]
+
+
+# Statuses
+
+OURS, THEIRS = {"jsonrpc": "2.0", "id": 7}, {"jsonrpc": "2.0", "id": None}
+SESSION = {"error": {"code": -32000, "message": "No valid session ID provided"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "session", "fault"),
+    [
+        (404, None, True, Fault.SESSION),
+        (404, None, False, Fault.REFUSED),
+        (404, THEIRS | SESSION, True, Fault.SESSION),
+        (404, OURS | SESSION, True, Fault.TOLD),
+        (400, THEIRS | SESSION, True, Fault.SESSION),
+        (400, OURS | SESSION, True, Fault.TOLD),
+        (400, THEIRS | SESSION, False, Fault.TOLD),
+        (400, THEIRS | {"error": {"code": -32000, "message": "no"}}, True, Fault.TOLD),
+        (400, None, True, Fault.REFUSED),
+        (429, None, True, Fault.REFUSED),
+        (408, None, True, Fault.LOST),
+        (409, None, True, Fault.LOST),
+        (500, None, True, Fault.LOST),
+        (500, OURS | SESSION, True, Fault.TOLD),
+        (500, THEIRS | SESSION, True, Fault.LOST),
+        (502, OURS | SESSION, True, Fault.LOST),
+        (504, OURS | SESSION, True, Fault.LOST),
+        (401, OURS | SESSION, True, Fault.UNAUTHORIZED),
+        (403, None, True, Fault.UNAUTHORIZED),
+        (403, OURS | SESSION, True, Fault.TOLD),
+    ],
+)
+def test_S31_a_status_says_only_what_it_says(status: int, body: Any, session: bool, fault: Fault) -> None:
+    response = httpx2.Response(status, content=json.dumps(body).encode() if body else b"")
+    error = MCPError.from_error_data(meaning(response, 7, session=session))
+    assert failure_of(error).fault is fault
 
 
 # Faults
@@ -95,12 +285,9 @@ def test_faults_of_ours_are_known_again(fault: Fault) -> None:
     ("code", "message", "data", "fault"),
     [
         (-32000, "Connection closed", None, Fault.LOST),
-        (-32000, "SSE stream ended without a response", None, Fault.LOST),
-        (-32000, "SSE stream failed: too long", None, Fault.UNREADABLE),
         (-32000, "my own error", None, Fault.TOLD),
         (-32603, "broken", {"mark": "guessed", "fault": "not_sent"}, Fault.TOLD),
         (-32602, "Invalid params", None, Fault.TOLD),
-        (-32700, "Failed to parse JSON response: x", None, Fault.UNREADABLE),
     ],
 )
 def test_S31_what_a_server_says_is_not_taken_for_a_loss(code: int, message: str, data: Any, fault: Fault) -> None:

@@ -1,0 +1,70 @@
+"""What of an answer is passed on: as much as anybody reads, and of a list what fits the protocol.
+
+The `mcp` package checks an answer as a whole, item by item and more than once. So a million items are cut down before,
+and one tool that makes no sense does not cost the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp_types import Tool
+from mcp_types.methods import validate_server_result
+from pydantic import ValidationError
+
+from holdfast.activities.mcp.exchange import Exchange
+from holdfast.activities.mcp.faults import problems_of
+from holdfast.activities.mcp.parts import PARTS_LIMIT
+from holdfast.content import shorten
+
+ITEMS_LIMIT = 1_000
+"""Items of a list that are read; one more is passed on, so that whoever reads it knows that there are more."""
+REMARKS_LIMIT = 100
+_LISTS = ("tools", "resources", "resourceTemplates", "prompts", "contents", "messages")
+
+
+def fitted(exchange: Exchange, result: dict[str, Any], version: str) -> dict[str, Any]:
+    """A result without what nobody would read, and why of some tools nothing is."""
+    cut = {name: value[: ITEMS_LIMIT + 1] for name in _LISTS if isinstance(value := result.get(name), list)}
+    content = result.get("content")
+    if isinstance(content, list) and len(content) > PARTS_LIMIT:
+        kept = content[: PARTS_LIMIT - 1]
+        note = {"type": "text", "text": f"[{len(content) - len(kept):,} further parts were left out]"}
+        cut["content"] = [*kept, note]
+    result = {**result, **cut} if cut else result
+    if exchange.method == "tools/list" and "tools" in cut and not _fits(result, version):
+        result["tools"] = _usable(exchange, result, version)
+    return result
+
+
+def _usable(exchange: Exchange, result: dict[str, Any], version: str) -> list[Any]:
+    """The tools that fit the protocol. Where all but the tools is wrong, that is for others to tell."""
+    if not _fits({**result, "tools": []}, version):
+        return list(result["tools"])
+    kept = []
+    for place, tool in enumerate(result["tools"]):
+        if (problem := _problem({**result, "tools": [tool]}, version)) is None:
+            kept.append(tool)
+        elif len(exchange.remarks) < REMARKS_LIMIT:
+            exchange.remarks.append(f"{_called(tool, place)} does not fit the protocol: {problem}")
+    return kept
+
+
+def _fits(result: dict[str, Any], version: str) -> bool:
+    return _problem(result, version) is None
+
+
+def _problem(result: dict[str, Any], version: str) -> str | None:
+    """What is wrong with a list of tools, if anything is: by its version's schema, and as the package reads it."""
+    try:
+        validate_server_result("tools/list", version, result)
+        for tool in result["tools"]:
+            Tool.model_validate(tool, by_name=False)
+    except (ValidationError, RecursionError) as error:
+        return problems_of(error).removeprefix("tools.0.")
+    return None
+
+
+def _called(tool: Any, place: int) -> str:
+    name = tool.get("name") if isinstance(tool, dict) else None
+    return repr(shorten(name, 100)) if isinstance(name, str) else f"the tool at place {place + 1}"

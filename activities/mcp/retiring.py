@@ -1,0 +1,40 @@
+"""Connections that are done with: closed in the background once nothing runs on them, and all before the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.activities.mcp.connecting import Connection
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Retiring:
+    """The connections of one server that are being closed."""
+
+    def __init__(self) -> None:
+        self._closing: set[asyncio.Task[None]] = set()
+        self._ending = asyncio.Event()
+
+    def retire(self, connection: Connection, *, told: bool) -> asyncio.Task[None]:
+        """Close it, once what runs on it has finished. `told`: why it ended is known to whoever looks after it."""
+        task = asyncio.create_task(self._close_when_idle(connection, told=told))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return task
+
+    async def end(self) -> None:
+        """Close all of them now. Returns when nothing that they started is left."""
+        self._ending.set()
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+    async def _close_when_idle(self, connection: Connection, *, told: bool) -> None:
+        while connection.calls and not connection.gone.is_set() and not self._ending.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.1)  # calls have limits of their own
+        await connection.close()
+        if connection.broken and not told:  # by the call that noticed it, and to nobody else
+            _LOGGER.warning("MCP server %s: %s", connection.name, connection.reason)
