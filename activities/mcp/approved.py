@@ -50,7 +50,9 @@ class Change(NamedTuple):
 class Approved:
     """What is kept of the tools of one server."""
 
-    def __init__(self, folder: Path, server: str) -> None:
+    def __init__(self, folder: Path, server: str, hide: Callable[[Definition], Definition] = lambda one: one) -> None:
+        """`hide` takes out what nobody is told: it may not have been a secret when it was kept."""
+        self._hide = hide
         self._file = folder / f"{server}.json"
         self._seen: tuple[int, int, int] | None = None
         self._known: _File | None = _File()
@@ -61,17 +63,17 @@ class Approved:
         if known is None:
             return Change(f"What was approved of this server's tools cannot be read: {self._file} is damaged.", "")
         kept = known.tools.get(definition.name)
-        if kept is None or kept.definition == definition:
+        if kept is None or (before := self._hide(kept.definition)) == definition:
             return None
         when = f"{'it was last approved' if kept.approved else 'it was first seen'} ({kept.since:%Y-%m-%d %H:%M} UTC)"
-        sentence = f"The server has changed this tool since {when}: {told(kept.definition, definition)}."
-        return Change(sentence, diff_of(kept.definition, definition))
+        sentence = f"The server has changed this tool since {when}: {told(before, definition)}."
+        return Change(sentence, diff_of(before, definition))
 
     @property
     def definitions(self) -> tuple[Definition, ...]:
         """Of all tools that it ever had, as far as that can be read."""
         known = self._read()
-        return tuple(kept.definition for kept in known.tools.values()) if known else ()
+        return tuple(self._hide(kept.definition) for kept in known.tools.values()) if known else ()
 
     def meet(self, definitions: Iterable[Definition]) -> None:
         """Keep what has not been seen before."""

@@ -17,10 +17,11 @@ from holdfast.activities.mcp.definitions import Definition
 from holdfast.activities.mcp.outputs import ResultSchema
 from holdfast.activities.mcp.parts import result_of
 from holdfast.activities.mcp.questions import Carried, carried, required, required_first
+from holdfast.activities.mcp.secrets import UNCUT
 from holdfast.activities.mcp.server import Server
 from holdfast.activities.mcp.status import State, Unavailable
 from holdfast.approvals import Answer, Confirmation
-from holdfast.content import Result, TextPart, plain, shorten
+from holdfast.content import Result, TextPart, plain, said, shorten
 from holdfast.tools import OutcomeUnknown, Run, ToolFailure
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ async def call(asked: Asked, run: Run) -> Result:
     result = result_of(answer, asked.server.secrets)
     if answer.is_error:
         raise _failed(asked, result)
-    if problem := asked.output and asked.output.problem(answer.structured_content):
+    value, secrets = answer.structured_content, asked.server.secrets
+    if problem := asked.output and asked.output.problem(value) and asked.output.problem(secrets.hidden(value)):
         message = f"{_called(asked)} has run, but its result does not fit the form that it declares: {problem}"
         raise ToolFailure("bad_result", message, result.parts)
     return result
@@ -169,7 +171,8 @@ async def _listed_again(asked: Asked) -> None:
     try:
         await asked.server.listed(asked.definition.name)
     except Exception as error:
-        raise ToolFailure("mcp_unavailable", f"{_called(asked)} could not be looked up again: {error}") from None
+        words = shorten(asked.server.secrets.hide(said(error, UNCUT)), WORDS_LIMIT)
+        raise ToolFailure("mcp_unavailable", f"{_called(asked)} could not be looked up again: {words}") from None
 
 
 async def _sent(
@@ -179,7 +182,7 @@ async def _sent(
 
     async def tell(progress: float, total: float | None, message: str | None) -> None:
         amount = f"{progress:g} of {total:g}" if total else f"{progress:g}"
-        words = shorten(secrets.hide(plain(message)), PROGRESS_LIMIT) if message else ""
+        words = shorten(secrets.hide(plain(message), cut=True), PROGRESS_LIMIT) if message else ""
         run.write(f"{amount}{f': {words}' if words else ''}\n")
 
     meta = {KEY: run.effect_key}

@@ -75,7 +75,7 @@ class Connection:
         self._resolved = resolved
         self._changed = changed
         self._eliciting = Eliciting(name, resolved.secrets)
-        self._heard = Heard(resolved.secrets.hide, log)
+        self._heard = Heard(resolved.secrets, log)
         self._client: Client | None = None
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
@@ -118,7 +118,7 @@ class Connection:
     def server(self) -> str | None:
         """What the server calls itself, with its version."""
         info = self._session_of().server_info
-        return shorten(f"{info.name} {info.version}".strip(), 200) if info else None
+        return shorten(self._resolved.secrets.hide(f"{info.name} {info.version}".strip()), 200) if info else None
 
     @property
     def offers(self) -> frozenset[str]:
@@ -136,9 +136,10 @@ class Connection:
             try:
                 page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
             except MCPError as error:
-                raise failure_of(error) from None
+                raise failure_of(error).told(self._resolved.secrets) from None
             except (ValidationError, RecursionError) as error:
-                raise BadInput(f"its list of tools does not fit the protocol: {problems_of(error)}") from None
+                words = shorten(self._resolved.secrets.hide(problems_of(error)), 500)
+                raise BadInput(f"its list of tools does not fit the protocol: {words}") from None
             found += page.tools
             cursor = page.next_cursor
             if len(found) > TOOLS_LIMIT:
@@ -209,9 +210,10 @@ class Connection:
         try:
             yield
         except MCPError as error:
-            raise failure_of(error) from None
+            raise failure_of(error).told(self._resolved.secrets) from None
         except (ValidationError, RecursionError) as error:
-            raise Failure(Fault.UNREADABLE, f"what it answered is no result: {problems_of(error)}") from None
+            failure = Failure(Fault.UNREADABLE, f"what it answered is no result: {problems_of(error)}")
+            raise failure.told(self._resolved.secrets) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task and task.cancelling():

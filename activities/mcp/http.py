@@ -18,6 +18,7 @@ from mcp_types.jsonrpc import jsonrpc_message_adapter
 from holdfast.activities.mcp.authorizing import REFUSED, scope_lacking
 from holdfast.activities.mcp.faults import Fault, marked
 from holdfast.activities.mcp.resolving import Resolved
+from holdfast.activities.mcp.secrets import UNCUT
 from holdfast.activities.mcp.stdio import MESSAGE_LIMIT
 from holdfast.content import said
 
@@ -73,7 +74,7 @@ class Guarded(httpx2.AsyncBaseTransport):
                 return httpx2.Response(202)  # nobody waits for an answer, and others still use the connection
             if isinstance(error, _UNSENT):
                 return _made_up(asked, Fault.NOT_SENT, f"it cannot be reached: {_unreached(error)}")
-            return _made_up(asked, Fault.LOST, f"the connection broke: {said(error)}")
+            return _made_up(asked, Fault.LOST, f"the connection broke: {said(error, UNCUT)}")
         if asked is None or response.is_redirect:
             return response
         if response.status_code >= 400:
@@ -86,7 +87,7 @@ class Guarded(httpx2.AsyncBaseTransport):
 
 
 def _unreached(error: httpx2.TransportError) -> str:
-    words = said(error)
+    words = said(error, UNCUT)
     return f"{words} (does it speak http:// and not https://?)" if "WRONG_VERSION_NUMBER" in words else words
 
 
@@ -111,7 +112,7 @@ async def _taken(asked: object, response: httpx2.Response) -> httpx2.Response:
     try:
         body = await _body(response, MESSAGE_LIMIT)
     except httpx2.TransportError as error:
-        return _made_up(asked, Fault.LOST, f"the connection broke: {said(error)}")
+        return _made_up(asked, Fault.LOST, f"the connection broke: {said(error, UNCUT)}")
     if body is None:
         return _made_up(asked, Fault.UNREADABLE, f"it answered with over {MESSAGE_LIMIT:,} bytes")
     if not _answers(body, asked):

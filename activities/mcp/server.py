@@ -19,7 +19,7 @@ from holdfast.activities.mcp.hearing import ServerLog
 from holdfast.activities.mcp.listing import listing_of
 from holdfast.activities.mcp.logins import NotAuthorized
 from holdfast.activities.mcp.resolving import Resolved, resolve
-from holdfast.activities.mcp.secrets import Secrets
+from holdfast.activities.mcp.secrets import UNCUT, Secrets
 from holdfast.activities.mcp.status import ServerStatus, State, Unavailable
 from holdfast.configuration import McpServerSettings
 from holdfast.content import said, shorten
@@ -114,7 +114,8 @@ class Server:
 
     def remember(self, definitions: Iterable[Definition], offers: frozenset[str]) -> None:
         """What it had when it was last there; it says itself what it has, once it is connected."""
-        self.definitions = {one.name: one for one in definitions if wanted(one, self.settings)}
+        fit = (one for one in definitions if self.secrets.hide(one.name) == one.name)
+        self.definitions = {one.name: one for one in fit if wanted(one, self.settings)}
         self.offers = offers
 
     def start(self) -> None:
@@ -124,6 +125,8 @@ class Server:
 
     def _prepare(self) -> None:
         self.state, self.problem = State.CONNECTING, None
+        with suppress(BadInput):  # it is told once it is started
+            self._resolved = resolve(self.settings, os.environ)
         self.tried = asyncio.Event()
         """It was connected, or could not be, at least once."""
         self._moved = asyncio.Event()
@@ -264,7 +267,7 @@ class Server:
 
     def _take(self, tools: list[ListedTool], offers: frozenset[str]) -> None:
         """What it has from now on, told when that is something else."""
-        found, left_out, remarks = listing_of(tools, self.settings)
+        found, left_out, remarks = listing_of(tools, self.settings, self.secrets)
         now = (found, left_out, remarks, offers)
         if now != (self.definitions, self.left_out, self.remarks, self.offers) or self.problem:
             self.definitions, self.left_out, self.remarks, self.offers = now
@@ -310,4 +313,4 @@ class Server:
             self._published(self)
 
     def _words(self, error: BaseException) -> str:
-        return shorten(self.secrets.hide(said(error)), 1_000)
+        return shorten(self.secrets.hide(said(error, UNCUT)), 1_000)

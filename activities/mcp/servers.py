@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -38,13 +38,16 @@ class Servers:
         found, self.refused = configured(settings)
         logs = {name: ServerLog(folder / LOGS / f"{name}.log") for name in found}
         self._servers = {name: Server(name, one, self._publish, authorize, logs[name]) for name, one in found.items()}
-        self._approved = {name: Approved(folder, name) for name in found}
+        self._approved = {name: Approved(folder, name, self._hiding(name)) for name in found}
         self._tools: dict[str, list[McpTool]] = {name: [] for name in found}
         self._registry = Registry()
         self._told: dict[str, str | None] = {}
         self._remarked: dict[str, tuple[str, ...]] = {}
         self._looking = False
         self._users = 0
+
+    def _hiding(self, name: str) -> Callable[[Definition], Definition]:
+        return lambda definition: definition.hidden(self._servers[name].secrets)
 
     def fill(self, registry: Registry) -> None:
         """Their tools go into this catalogue, now and whenever they change."""
