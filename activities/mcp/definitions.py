@@ -66,8 +66,8 @@ class Definition(Data):
             "parameters": self.parameters,
             "output": self.output,
         }
-        told = [f"name: {self.name}", f"title: {self.title or ''}"]
-        told += [f"description: {line}" for line in self.description.splitlines() or [""]]
+        words = {"name": self.name, "title": self.title or "", "description": self.description}
+        told = [f"{name}: {line}" for name, text in words.items() for line in text.splitlines() or [""]]
         for name, value in parts.items():
             text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
             told += [f"{name}: {line}" for line in text.splitlines()]

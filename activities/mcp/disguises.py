@@ -41,6 +41,8 @@ class Disguise:
     needles: tuple[str, ...]
     """One of these is in every text that has it."""
     expression: str
+    written: str
+    """As it is mostly written."""
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -57,7 +59,7 @@ def _as_text(value: str) -> Disguise:
     """As it is, or with any of its characters escaped: in JSON, in an address, in HTML."""
     expression = "".join(map(_any_way, _RUNS.findall(value)))
     needle = max(_PLAIN.findall(value), key=len, default="")
-    return Disguise((needle,), _whole_word(value, expression))
+    return Disguise((needle,), _whole_word(value, expression), value)
 
 
 def _any_way(run: str) -> str:
@@ -106,7 +108,7 @@ def _as_base64(value: str) -> Iterator[Disguise]:
             f"{_FOLD if at % 4 == 0 and at > first else ''}{_DIGITS.get(digits[at], digits[at])}"
             for at in range(first, len(digits))
         )
-        yield Disguise(_windows(digits[first:]), expression + (_PARTLY if bits % 6 else ""))
+        yield Disguise(_windows(digits[first:]), expression + (_PARTLY if bits % 6 else ""), digits[first:])
 
 
 def _windows(digits: str) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ class Heard:
         return found
 
     def _line(self, text: str) -> str:
-        return shorten(self._secrets.hide(plain(text), cut=True).strip(), LINE_LIMIT)
+        return shorten(self._secrets.hide(plain(text).strip(), cut=True), LINE_LIMIT)
 
     def _keep(self, line: str) -> None:
         if self._log:

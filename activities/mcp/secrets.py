@@ -74,7 +74,7 @@ class Secrets:
         self._all = [each for one in known for each in self._made[one]]
 
     def hide(self, text: str, *, cut: bool = False) -> str:
-        """A text with names in the place of secrets. One that was `cut` may begin or end within one."""
+        """A text with names in the place of secrets. One that was `cut` may be a piece of one, or begin or end so."""
         shown = self._covered(text, self._all, cut=cut)
         if not self._all or not has_unseen(shown):
             return shown
@@ -110,7 +110,8 @@ class Secrets:
             _Span(*match.span(), one.name) for one in found.values() for match in one.disguise.pattern.finditer(text)
         ]
         if cut:
-            spans += [span for secret in self._made for span in _at_the_ends(text, secret)]
+            each = {id(one.disguise): one for one in needles}.values()
+            spans += [span for one in each for span in _at_the_ends(text, one.name, one.disguise.written)]
         return _replaced(text, spans) if spans else text
 
 
@@ -150,14 +151,15 @@ def _written(number: float) -> str:
         return ""
 
 
-def _at_the_ends(text: str, secret: Secret) -> Iterator[_Span]:
+def _at_the_ends(text: str, name: str, written: str) -> Iterator[_Span]:
     """What a text has of a secret that was cut: half of it at either end, or as much as is known again."""
-    value = secret.value
-    least = min(SHORTEST, max(SHORTEST // 2, len(value) // 2))
-    if at_end := _overlap(text[-len(value) :], value, least):
-        yield _Span(len(text) - at_end, len(text), secret.name)
-    if at_begin := _overlap(text[: len(value)][::-1], value[::-1], least):
-        yield _Span(0, at_begin, secret.name)
+    least = min(SHORTEST, max(SHORTEST // 2, len(written) // 2))
+    if len(text) >= SHORTEST and text in written:
+        yield _Span(0, len(text), name)
+    if at_end := _overlap(text[-len(written) :], written, least):
+        yield _Span(len(text) - at_end, len(text), name)
+    if at_begin := _overlap(text[: len(written)][::-1], written[::-1], least):
+        yield _Span(0, at_begin, name)
 
 
 def _overlap(text: str, value: str, least: int) -> int:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import json
-import re
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 import pytest
 from hypothesis import given
@@ -18,11 +13,10 @@ from hypothesis import strategies as st
 
 from holdfast.activities.mcp.secrets import Secret, Secrets
 from holdfast.activities.mcp.sensitive import Given, secrets_of
+from tests.support.writings import WAYS, pem, tells, text64
 
-KEY = base64.b64encode(bytes(range(256)) * 6).decode()
-PEM = "\n".join(
-    ["-----BEGIN PRIVATE KEY-----", *(KEY[at : at + 64] for at in range(0, len(KEY), 64)), "-----END PRIVATE KEY-----"]
-)
+PEM = pem(bytes(range(256)) * 6)
+KEY = PEM.replace("\n", "")[27:-25]
 VALUES = {
     "token": "sk-Zq7+XyW/9a_Bc-8=",
     "words": "correct horse battery staple",
@@ -34,58 +28,6 @@ VALUES = {
     "lines": "first line of it\r\nsecond line of it\r\n",
     "symbols": "!$%&/()=?+*#'~",
 }
-
-
-def text64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-def dumped(value: object) -> str:
-    return json.dumps(value)
-
-
-WAYS: dict[str, Callable[[str], str]] = {
-    "as it is": str,
-    "in JSON": dumped,
-    "in JSON with every letter": lambda value: json.dumps(value, ensure_ascii=False),
-    "in JSON in JSON": lambda value: dumped(dumped({"a": value})),
-    "in JSON in JSON in JSON": lambda value: dumped(dumped(dumped(value))),
-    "as Python writes it": repr,
-    "in an address": quote,
-    "in an address, all of it": lambda value: quote(value, safe=""),
-    "in a form": quote_plus,
-    "in an address in an address": lambda value: quote(quote(value, safe=""), safe=""),
-    "in an address, small": lambda value: quote(value, safe="").replace("%2F", "%2f").replace("%3D", "%3d"),
-    "in HTML": html.escape,
-    "in base64": lambda value: text64(value.encode()),
-    "in base64 for addresses": lambda value: base64.urlsafe_b64encode(value.encode()).decode(),
-    "in base64 without its end": lambda value: text64(value.encode()).rstrip("="),
-    "in base64 after one byte": lambda value: text64(b"\xff" + value.encode() + b"more"),
-    "in base64 after two": lambda value: text64(b":;" + value.encode() + b"m"),
-    "in base64 after three": lambda value: text64(b"abc" + value.encode() + b"mo"),
-    "in base64 in an address": lambda value: quote(text64(value.encode()), safe=""),
-    "in base64 in lines": lambda value: base64.encodebytes(b"some more " * 5 + value.encode() + b" and more").decode(),
-    "in base64 in lines in JSON": lambda value: dumped(base64.encodebytes(b"x" * 41 + value.encode()).decode()),
-    "as basic authorization": lambda value: f"Basic {text64(b'user:' + value.encode())}",
-    "with other ends of lines": lambda value: value.replace("\n", "\r\n"),
-    "on one line": lambda value: " ".join(value.split("\n")),
-}
-
-
-def tells(text: str, value: str) -> bool:
-    """Does a text tell more of a value than a few characters, however one reads it?"""
-    readings = [text, unquote(unquote(text)), unquote_plus(text), html.unescape(text), text.replace("\\", "")]
-    readings += [*decoded(text), *decoded(unquote(text))]
-    most = min(8, len(value))
-    return any(value[at : at + most] in one for one in readings for at in range(len(value) - most + 1))
-
-
-def decoded(text: str) -> Iterator[str]:
-    """All that could be base64 in a text."""
-    for run in re.findall(r"[A-Za-z0-9+/]{8,}", re.sub(r"\s|\\+n", "", text).translate({45: 43, 95: 47})):
-        for first in range(4):
-            whole = run[first : len(run) - (len(run) - first) % 4]
-            yield base64.b64decode(whole).decode("utf-8", "replace")
 
 
 @pytest.mark.parametrize("way", WAYS)
