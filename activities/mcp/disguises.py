@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 SHORTEST = 8
 """Characters of a value that is also found inside of other words."""
@@ -20,11 +21,11 @@ WINDOW = 24
 """Characters of base64 that are looked for."""
 UNBROKEN = 48
 """Characters of base64 that no line is shorter than."""
-_RUNS = re.compile(r"[A-Za-z0-9]+|[\r\n]+|\\+|.", re.DOTALL)
+_LOOSE = r"(?:[ \t\r\n\\]|(?<=\\)[rnt]|(?<=5[Cc])[rnt]|(?<=\\)(?i:u00(?:09|0a|0d|20|5c))|%(?:25)*(?i:0[9ad]|20|5c))+"
+"""What ends of lines and backslashes become. Nothing else in an expression takes what this takes, or it would be tried
+which of them does, and a text that is almost a secret would take for ever."""
+_RUNS = re.compile(rf"{_LOOSE}|[A-Za-z0-9]+|.", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
-_SLASHES = r"\\{0,8}"
-"""Those of JSON in JSON in JSON."""
-_BREAK = r"(?:[\r\n\t ]|\\{1,8}[rnt]|%(?:25)*(?i:0[ad9])|&#(?:10|13|x0*[aAdD]);)+"
 _FOLD = r"(?:[\r\n\t ]|\\{1,8}[rn])*"
 _LETTERS = {"\t": "t", "\b": "b", "\f": "f", "\v": "v", "\a": "a"}
 _ENTITIES = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
@@ -34,7 +35,7 @@ _PARTLY = r"(?:[A-Za-z0-9+/_-](?:=|%3[Dd]|\\{1,8}u003[Dd]){0,2})?"
 """The last digit, which a value shares with what follows it, or with nothing."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Disguise:
     """One way to write a value."""
 
@@ -56,33 +57,39 @@ def disguises_of(value: str) -> tuple[Disguise, ...]:
 
 
 def _as_text(value: str) -> Disguise:
-    """As it is, or with any of its characters escaped: in JSON, in an address, in HTML."""
-    expression = "".join(map(_any_way, _RUNS.findall(value)))
-    needle = max(_PLAIN.findall(value), key=len, default="")
+    """As it is, or with any of its characters escaped: in JSON, in JSON in JSON, in an address, in HTML."""
+    runs = [found[0] for found in _RUNS.finditer(value)]
+    expression = "".join(_any_way(run, after=before) for before, run in pairwise(["", *runs]))
+    if "+" not in value:  # a blank may be one
+        expression = expression.replace(_LOOSE, _LOOSE.replace("[ ", "[+ "))
+    needle = max(filter(_PLAIN.fullmatch, runs), key=len, default="")
     return Disguise((needle,), _whole_word(value, expression), value)
 
 
-def _any_way(run: str) -> str:
+def _any_way(run: str, *, after: str) -> str:
     """An expression for a few characters that are escaped alike."""
     if _PLAIN.fullmatch(run):
         return run
-    if run[0] in "\r\n":
-        return _BREAK
-    if run[0] == "\\":
-        return rf"(?:\\{{{len(run)},{8 * len(run)}}}|(?i:%(?:25)*5c){{{len(run)}}})"
-    return f"(?:{_SLASHES}{re.escape(run)}|{'|'.join(_escapes(run))})"
+    if _is_loose(run):
+        return _LOOSE
+    most, least = ("", "") if _is_loose(after) else (r"\\{0,8}", r"\\{1,8}")
+    return "".join(f"(?:{most}{re.escape(one)}|{'|'.join(_escapes(one, least))})" for one in run)
 
 
-def _escapes(character: str) -> Iterator[str]:
-    data = character.encode("utf-8", "surrogateescape")
+def _is_loose(run: str) -> bool:
+    return len(run.strip(" \t")) > 0 and re.fullmatch(_LOOSE, run) is not None
+
+
+def _escapes(character: str, slashes: str) -> Iterator[str]:
+    data, code = character.encode("utf-8", "surrogateescape"), ord(character)
     units = character.encode("utf-16-be", "surrogatepass").hex()
     yield "(?i:" + "".join(f"%(?:25)*{byte:02x}" for byte in data) + ")"
-    yield "(?i:" + "".join(rf"\\{{1,8}}u{units[at : at + 4]}" for at in range(0, len(units), 4)) + ")"
-    yield "(?i:" + "".join(rf"\\{{1,8}}x{byte:02x}" for byte in data) + ")"
-    yield f"(?i:&#(?:0*{ord(character)}|x0*{ord(character):x});)"
-    yield rf"(?i:\\{{1,8}}(?:x{ord(character):02x}|u{ord(character):08x}))"
+    yield f"(?i:{slashes}" + r"\\{1,8}".join(f"u{units[at : at + 4]}" for at in range(0, len(units), 4)) + ")"
+    yield f"(?i:{slashes}" + r"\\{1,8}".join(f"x{byte:02x}" for byte in data) + ")"
+    yield f"(?i:{slashes}(?:x{code:02x}|u{code:08x}))"
+    yield f"(?i:&#(?:0*{code}|x0*{code:x});)"
     if letter := _LETTERS.get(character):
-        yield rf"\\{{1,8}}{letter}"
+        yield f"{slashes}{letter}"
     if entity := _ENTITIES.get(character):
         yield f"&{entity};"
     if character == " ":
