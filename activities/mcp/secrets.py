@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from holdfast.activities.mcp.disguises import SHORTEST, Disguise, disguises_of
+from holdfast.activities.mcp.disguises import LONGEST_WORD, SHORTEST, Disguise, disguises_of
 from holdfast.content import has_unseen, plain
 
 UNCUT = sys.maxsize
@@ -152,14 +152,19 @@ def _written(number: float) -> str:
 
 
 def _at_the_ends(text: str, name: str, written: str) -> Iterator[_Span]:
-    """What a text has of a secret that was cut: half of it at either end, or as much as is known again."""
+    """What a text has of a secret that was cut: half of it at either end, or as much as is known again.
+
+    Not of an address, which begins like many others: what is secret in it is known by itself.
+    """
+    if "://" in written:
+        return
     least = min(SHORTEST, max(SHORTEST // 2, len(written) // 2))
-    if len(text) >= SHORTEST and text in written:
-        yield _Span(0, len(text), name)
-    if at_end := _overlap(text[-len(written) :], written, least):
-        yield _Span(len(text) - at_end, len(text), name)
-    if at_begin := _overlap(text[: len(written)][::-1], written[::-1], least):
-        yield _Span(0, at_begin, name)
+    at_end = _overlap(text[-len(written) :], written, least)
+    at_begin = _overlap(text[: len(written)][::-1], written[::-1], least)
+    within = len(text) if len(text) >= SHORTEST and text in written else 0
+    for start, end in ((len(text) - at_end, len(text)), (0, at_begin), (0, within)):
+        if start < end and not (text[start:end].isalpha() and end - start <= LONGEST_WORD):
+            yield _Span(start, end, name)
 
 
 def _overlap(text: str, value: str, least: int) -> int:

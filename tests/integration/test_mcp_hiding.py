@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Turn, TurnInput
+from holdfast import DataPart, Turn, TurnInput
 from holdfast.activities.mcp.approved import Approved
 from holdfast.configuration import McpServerSettings
 from holdfast.testing import decide_all, request, until
@@ -25,7 +25,7 @@ from tests.support.waiting import asked, speaking, waiting
 from tests.support.writings import tells
 
 MODERN = ROOT / "tests" / "support" / "mcp_modern.py"
-READS = dict.fromkeys(("tell", "form"), Effect.READ)
+READS = dict.fromkeys(("tell", "form", "chosen"), Effect.READ)
 PLACES = (
     "text", "text for a person", "structured", "structured and as text", "a key", "kind of an image", "kind of a sound",
     "kind of what is no image", "address of a resource", "address of bytes", "kind of a resource", "kind of bytes",
@@ -90,10 +90,12 @@ async def test_S45_whatever_a_server_answers_tells_no_secret(
     calls = [request("s__tell", place=place) for place in (*PLACES, *OTHERS)]
     calls += [request("s__tell", place="a long error", number=number) for number in range(LONG)]
     calls += [request("s__form", place="a key"), request("s__form", place="structured and as text")]
+    calls += [request("s__chosen", place="chosen")]
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=(tuple(calls),)))
         responses = (await turn.result()).responses
         everything = await told(engine, turn, caplog)
+    assert responses[-1].parts == (DataPart(value={"a": "[CANARY]"}),)
     for place, response in zip(PLACES, responses, strict=False):
         assert "[CANARY]" in response.model_dump_json(), place
         assert not tells(response.model_dump_json(), *TOLD), place

@@ -55,6 +55,7 @@ RESULTS: dict[str, Callable[[], dict[str, Any]]] = {
     "text for a person": lambda: texts([ALL], annotations={"audience": ["user"]}),
     "structured": lambda: {"content": [], "structuredContent": {"a": WRITTEN, "b": {"c": LONG}}},
     "structured and as text": lambda: {**texts([json.dumps(GIVEN)]), "structuredContent": GIVEN},
+    "chosen": lambda: {"content": [], "structuredContent": {"a": THING}},
     "a key": lambda: {"content": [], "structuredContent": dict.fromkeys(WRITTEN, 1)},
     "a number": lambda: {"content": [], "structuredContent": {"n": int(os.environ["NUMBER"])}},
     "kind of an image": lambda: blocks(lambda one: {"type": "image", "data": "aGk=", "mimeType": one}),
@@ -84,6 +85,8 @@ def tools() -> list[dict[str, Any]]:
     schema = {"type": "object", "properties": fields}
     found = [{"name": "told", "title": words, "description": words, "inputSchema": schema}]
     found += [{"name": "tell", "inputSchema": SCHEMA}, {"name": "form", "inputSchema": SCHEMA, "outputSchema": OUTPUT}]
+    chosen = {"type": "object", "properties": {"a": {"enum": [THING]}}}
+    found += [{"name": "chosen", "inputSchema": SCHEMA, "outputSchema": chosen}]
     found += [{"name": f"named {one}", "inputSchema": SCHEMA} for one in WRITTEN[:20]]
     found += [{"name": f"task {THING}", "inputSchema": SCHEMA, "execution": {"taskSupport": "required"}}]
     found += [{"name": f"{'twice' * 18}{THING}", "inputSchema": SCHEMA}] * 2

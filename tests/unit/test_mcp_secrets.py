@@ -106,6 +106,18 @@ def test_S45_of_a_secret_that_comes_in_two_pieces_less_than_half_is_told(at: int
     assert secrets.hide(f"is {value[:at]}") == f"is {value[:at]}"
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("production-db-1", "it is in production"),
+        ("postgres://bob:Hunter22@db/x", "connecting to postgres://"),
+        ("https://hooks.example.com/services/abcdefghijklmnopqrstuvwx", "https://hooks.example.com"),
+    ],
+)
+def test_S45_words_at_an_end_are_not_taken_for_a_piece_of_a_secret(value: str, text: str) -> None:
+    assert Secrets([Secret("NAME", value)]).hide(text, cut=True) == text
+
+
 ALMOST = (
     r"\"",
     r"\\" + "\n",
