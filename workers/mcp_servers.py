@@ -18,6 +18,7 @@ from holdfast.activities.mcp.logins import Login, LoginFile, NotAuthorized, know
 from holdfast.activities.mcp.places import place_of
 from holdfast.activities.mcp.reading import ReadingTool
 from holdfast.activities.mcp.resolving import Resolved, resolve
+from holdfast.activities.mcp.secrets import Secret, Secrets
 from holdfast.activities.mcp.servers import Servers
 from holdfast.activities.mcp.servers_file import Refusal, configured, disabled
 from holdfast.activities.mcp.status import ServerStatus
@@ -30,6 +31,9 @@ from holdfast.settings import Settings
 from holdfast.suggestions import did_you_mean
 from holdfast.workers.awaited import looked
 from holdfast.workers.browsing import browser
+
+WORDS_LIMIT = 500
+"""Characters of what somebody else says went wrong."""
 
 
 class LoginStatus(Data):
@@ -173,7 +177,8 @@ async def log_in(
             async with browser(oauth.redirect_port, tell, opens=opens, pastes=pastes, seconds=seconds) as person:
                 login = await logged_in(asked, person)
     except NotAuthorized as error:
-        raise NotAuthorized(f"not logged in to {name!r}: {resolved.secrets.hide(str(error))}") from None
+        words = shorten(resolved.secrets.hide(str(error)), WORDS_LIMIT)
+        raise NotAuthorized(f"not logged in to {name!r}: {words}") from None
     with file.locked():
         file.write(login)
     return _status_of(login)
@@ -212,7 +217,8 @@ async def _told_there(login: Login, client_secret: str | None) -> str:
     try:
         await revoke(login, client_secret)
     except NotAuthorized as error:
-        return f"its tokens were not revoked: {error}"
+        known = Secrets([*login.secrets, *([Secret("client secret", client_secret)] if client_secret else [])])
+        return f"its tokens were not revoked: {shorten(known.hide(str(error)), WORDS_LIMIT)}"
     return "its tokens were revoked"
 
 

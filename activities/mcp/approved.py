@@ -68,7 +68,9 @@ class Change(NamedTuple):
 class Approved:
     """What is kept of the tools of one server."""
 
-    def __init__(self, folder: Path, server: str) -> None:
+    def __init__(self, folder: Path, server: str, hide: Callable[[Definition], Definition] = lambda one: one) -> None:
+        """`hide` takes out what nobody is told: it may not have been a secret when it was kept."""
+        self._hide = hide
         self._file = folder / f"{server}.json"
         self._seen: tuple[int, int, int] | None = None
         self._known: _File | None = _File()
@@ -82,17 +84,17 @@ class Approved:
         if kept is None:
             why = "was lost with a damaged file" if known.lost else "could not be kept"
             return Change(f"What was seen of this tool before {why}, so it may have changed.")
-        if kept.definition == definition:
+        if (before := self._hide(kept.definition)) == definition:
             return None
         when = f"{'it was last approved' if kept.approved else 'it was first seen'} ({kept.since:%Y-%m-%d %H:%M} UTC)"
-        sentence = f"The server has changed this tool since {when}: {told(kept.definition, definition)}."
-        return Change(sentence, kept.definition, definition)
+        sentence = f"The server has changed this tool since {when}: {told(before, definition)}."
+        return Change(sentence, before, definition)
 
     @property
     def definitions(self) -> tuple[Definition, ...]:
         """Of all tools that it ever had, as far as that can be read."""
         known = self._read()
-        return tuple(kept.definition for kept in known.tools.values()) if known else ()
+        return tuple(self._hide(kept.definition) for kept in known.tools.values()) if known else ()
 
     def meet(self, definitions: Iterable[Definition]) -> None:
         """Keep what has not been seen before, as far as there is room. Blocks: see `REMEMBERING`."""

@@ -12,14 +12,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.activities.mcp.endings import Asked, ending, failed, stopped, timed_out
+from holdfast.activities.mcp.endings import WORDS_LIMIT, Asked, ending, failed, stopped, timed_out
 from holdfast.activities.mcp.exchange import Exchange
+from holdfast.activities.mcp.outputs import ResultSchema
 from holdfast.activities.mcp.parts import result_of
 from holdfast.activities.mcp.questions import Carried, carried, required, required_first
+from holdfast.activities.mcp.secrets import UNCUT, Secrets
 from holdfast.activities.mcp.status import State, Unavailable
 from holdfast.activities.processes import to_the_end
 from holdfast.approvals import Answer, Confirmation
-from holdfast.content import Result, plain, shorten
+from holdfast.content import Result, plain, said, shorten
 from holdfast.tools import Run, ToolFailure
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ async def call(asked: Asked, run: Run) -> Result:
     result, problem = await to_the_end(asyncio.to_thread(_parts, asked, answer)) if long else _parts(asked, answer)
     if answer.is_error:
         raise failed(asked, result)
-    if asked.output and not problem and (unfit := await asked.output.problem(answer.structured_content)):
+    if asked.output and not problem and (unfit := await _unfit(asked.output, answer, asked.server.secrets)):
         problem = f"its result does not fit the form that it declares: {unfit}"
     if problem:
         raise ToolFailure("bad_result", f"{asked.called} has run, but {problem}", result.parts)
@@ -79,6 +81,12 @@ def _parts(asked: Asked, answer: CallToolResult) -> tuple[Result, str | None]:
         rest = answer.model_copy(update={"structured_content": None})
         return result_of(rest, asked.server.secrets), "its structured result holds what JSON cannot say, as NaN"
     return result, None
+
+
+async def _unfit(form: ResultSchema, answer: CallToolResult, secrets: Secrets) -> str | None:
+    """What is wrong with a structured result, be it as it came or as it is told."""
+    value = answer.structured_content
+    return await form.problem(value) and await form.problem(secrets.hidden(value))
 
 
 @dataclass
@@ -177,7 +185,8 @@ async def _listed_again(asked: Asked) -> None:
     try:
         await asked.server.listed(asked.definition.name)
     except Exception as error:
-        raise ToolFailure("mcp_unavailable", f"{asked.called} could not be looked up again: {error}") from None
+        words = shorten(asked.server.secrets.hide(said(error, UNCUT)), WORDS_LIMIT)
+        raise ToolFailure("mcp_unavailable", f"{asked.called} could not be looked up again: {words}") from None
 
 
 async def _sent(
@@ -189,7 +198,7 @@ async def _sent(
 
     async def tell(progress: float, total: float | None, message: str | None) -> None:
         amount = f"{progress:g} of {total:g}" if total else f"{progress:g}"
-        words = shorten(secrets.hide(plain(message)), PROGRESS_LIMIT) if message else ""
+        words = shorten(secrets.hide(plain(message), cut=True), PROGRESS_LIMIT) if message else ""
         run.write(f"{amount}{f': {words}' if words else ''}\n")
 
     meta = {KEY: run.effect_key}

@@ -36,6 +36,7 @@ from holdfast.activities.mcp.leftovers import mark_of
 from holdfast.activities.mcp.logins import NotAuthorized
 from holdfast.activities.mcp.package import ourselves, quiet
 from holdfast.activities.mcp.resolving import Resolved
+from holdfast.activities.mcp.secrets import Secrets
 from holdfast.activities.mcp.stdio import child
 from holdfast.activities.mcp.streamable import reached
 from holdfast.activities.mcp.traffic import Traffic
@@ -78,7 +79,7 @@ class Connection:
         self._resolved = resolved
         self._changed = changed
         self._auth = auth
-        self._heard = Heard(resolved.secrets.hide, log)
+        self._heard = Heard(resolved.secrets, log)
         self._traffic = Traffic(self._break_off, changed)
         self._client: Client | None = None
         self._closing = asyncio.Event()
@@ -114,7 +115,7 @@ class Connection:
     def server(self) -> str | None:
         """What the server calls itself, with its version."""
         info = self._opened().server_info
-        return shorten(f"{info.name} {info.version}".strip(), 200) if info else None
+        return shorten(self._resolved.secrets.hide(f"{info.name} {info.version}".strip()), 200) if info else None
 
     @property
     def has_tools(self) -> bool:
@@ -126,6 +127,11 @@ class Connection:
         """What it may have beside tools, as it says: `resources`, `prompts`."""
         known = self._opened().server_capabilities
         return frozenset(name for name in ("resources", "prompts") if getattr(known, name) is not None)
+
+    @property
+    def secrets(self) -> Secrets:
+        """What must not be told of what it says."""
+        return self._resolved.secrets
 
     @property
     def session(self) -> ClientSession:
@@ -146,9 +152,10 @@ class Connection:
         try:
             yield
         except MCPError as error:
-            raise failure_of(error, exchange) from None
+            raise failure_of(error, exchange).told(self._resolved.secrets) from None
         except (ValidationError, RecursionError) as error:
-            raise Failure(Fault.UNREADABLE, f"what it answered is no result: {problems_of(error)}") from None
+            failure = Failure(Fault.UNREADABLE, f"what it answered is no result: {problems_of(error)}")
+            raise failure.told(self._resolved.secrets) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task and task.cancelling():

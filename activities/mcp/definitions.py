@@ -7,10 +7,11 @@ what a server says that the user trusts; of anybody else's tools nothing is know
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
+from holdfast.activities.mcp.secrets import Secrets
 from holdfast.activities.policy.globs import Glob
 from holdfast.approvals import canonical_digest
 from holdfast.configuration import McpServerSettings
@@ -52,6 +53,12 @@ class Definition(Data):
         value = self.annotations.get(name)
         return value if isinstance(value, bool) else default
 
+    def hidden(self, secrets: Secrets) -> Definition:
+        """The same with names in the place of secrets, and so the same wherever these have other values."""
+        told: Any = self.model_dump(mode="json", exclude={"name"})
+        shown: Any = secrets.hidden(told)
+        return self if shown == told else self.model_copy(update=shown)
+
     def lines(self) -> list[str]:
         """All of it, line by line, for comparing."""
         parts: dict[str, JsonValue] = {
@@ -59,23 +66,25 @@ class Definition(Data):
             "parameters": self.parameters,
             "output": self.output,
         }
-        told = [f"name: {self.name}", f"title: {self.title or ''}"]
-        told += [f"description: {line}" for line in self.description.splitlines() or [""]]
+        words = {"name": self.name, "title": self.title or "", "description": self.description}
+        told = [f"{name}: {line}" for name, text in words.items() for line in text.splitlines() or [""]]
         for name, value in parts.items():
             text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
             told += [f"{name}: {line}" for line in text.splitlines()]
         return told
 
 
-def definition_of(tool: ListedTool) -> Definition:
-    """A tool that a server listed; BadInput when it cannot be called as tools are."""
+def definition_of(tool: ListedTool, secrets: Secrets) -> Definition:
+    """A tool that a server listed, without what nobody is told; BadInput when it cannot be called as tools are."""
     if not tool.name:
         raise BadInput("a tool without a name")
+    if (shown := secrets.hide(tool.name)) != tool.name:
+        raise BadInput(f"{shown!r} would tell one of our secrets whenever it is named")
     if tool.execution is not None and tool.execution.task_support == "required":
         raise BadInput(f"{tool.name!r} runs only as a task of its server, which is not done here")
     given = tool.annotations.model_dump(by_alias=True, exclude_none=True, mode="json") if tool.annotations else {}
     title = tool.title or given.get("title")
-    return Definition(
+    definition = Definition(
         name=tool.name,
         title=title if isinstance(title, str) else None,
         description=tool.description or "",
@@ -83,6 +92,7 @@ def definition_of(tool: ListedTool) -> Definition:
         output=tool.output_schema,
         annotations={name: given[name] for name in _HINTS if name in given},
     )
+    return definition.hidden(secrets)
 
 
 def wanted(definition: Definition, settings: McpServerSettings) -> bool:

@@ -14,6 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 
 from holdfast.activities.mcp.logins import NotAuthorized
+from holdfast.activities.mcp.secrets import UNCUT
 from holdfast.activities.web.addresses import AddressRefused, AddressRules, HostNotFound, resolve
 from holdfast.content import said
 
@@ -48,7 +49,7 @@ class Endpoints(httpx2.AsyncBaseTransport):
         except TimeoutError:
             raise Unreachable(f"{told(request.url)} did not answer within {REQUEST_SECONDS:g} seconds") from None
         except (httpx2.TransportError, OSError) as error:
-            raise Unreachable(f"{told(request.url)} cannot be reached: {said(error, 200)}") from None
+            raise Unreachable(f"{told(request.url)} cannot be reached: {said(error, UNCUT)}") from None
 
     async def aclose(self) -> None:
         """Close the connections."""

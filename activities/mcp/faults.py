@@ -16,6 +16,7 @@ from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INTERNAL_ERROR, ErrorD
 from pydantic import ValidationError
 
 from holdfast.activities.mcp.exchange import Exchange
+from holdfast.activities.mcp.secrets import UNCUT, Secrets
 from holdfast.content import said, shorten
 from holdfast.errors import BadInput
 
@@ -49,8 +50,12 @@ class Failure(Exception):
     """An exchange that failed."""
 
     def __init__(self, fault: Fault, message: str) -> None:
-        super().__init__(shorten(message, _WORDS))
+        super().__init__(message)
         self.fault = fault
+
+    def told(self, secrets: Secrets) -> Failure:
+        """The same in words for anybody: without secrets, and then cut."""
+        return Failure(self.fault, shorten(secrets.hide(str(self)), _WORDS))
 
 
 def marked(fault: Fault, message: str) -> ErrorData:
@@ -92,7 +97,7 @@ def words_of(error: BaseException) -> str:
         return f"its command may not be run: {str(error.filename)!r}"
     if isinstance(error, asyncio.CancelledError):
         return "the connection broke"
-    return f"{type(error).__name__}: {said(error)}"
+    return f"{type(error).__name__}: {said(error, UNCUT)}"
 
 
 def unauthorized(error: BaseException) -> bool:
@@ -108,4 +113,4 @@ def problems_of(error: ValidationError | RecursionError) -> str:
     if isinstance(error, RecursionError):
         return "too many levels"
     found = [".".join(map(str, item["loc"])) + f": {item['msg']}" for item in error.errors(include_input=False)[:3]]
-    return shorten("; ".join(found), 500)
+    return "; ".join(found)

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from holdfast.activities.mcp.exchange import Exchange
 from holdfast.activities.mcp.faults import problems_of
 from holdfast.activities.mcp.parts import PARTS_LIMIT
-from holdfast.content import shorten
 
 ITEMS_LIMIT = 1_000
 """Items of a list that are read; one more is passed on, so that whoever reads it knows that there are more."""
@@ -67,4 +66,4 @@ def _problem(result: dict[str, Any], version: str) -> str | None:
 
 def _called(tool: Any, place: int) -> str:
     name = tool.get("name") if isinstance(tool, dict) else None
-    return repr(shorten(name, 100)) if isinstance(name, str) else f"the tool at place {place + 1}"
+    return repr(name) if isinstance(name, str) else f"the tool at place {place + 1}"

@@ -8,11 +8,11 @@ the place of secrets.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from holdfast.activities.mcp.secrets import Secrets
 from holdfast.content import plain, shorten
 
 FILE_LIMIT = 1_000_000
@@ -61,8 +61,8 @@ class ServerLog:
 class Heard:
     """What one connection hears of its server beside the protocol."""
 
-    def __init__(self, hide: Callable[[str], str], log: ServerLog | None = None) -> None:
-        self._hide = hide
+    def __init__(self, secrets: Secrets, log: ServerLog | None = None) -> None:
+        self._secrets = secrets
         self._log = log
         self._rest = b""
         self._errors: list[str] = []
@@ -105,12 +105,12 @@ class Heard:
             stray = shorten(self._stray, 100)
             found += f"; on its standard output, where only messages of the protocol belong, it said: {stray}"
         if self._errors:
-            text = "\n".join(self._errors)
+            text = self._secrets.hide("\n".join(self._errors))
             found += f"; it said: {shorten(text[-SAID:], SAID)}"
         return found
 
     def _line(self, text: str) -> str:
-        return shorten(self._hide(plain(text)).strip(), LINE_LIMIT)
+        return shorten(self._secrets.hide(plain(text).strip(), cut=True), LINE_LIMIT)
 
     def _keep(self, line: str) -> None:
         if self._log:

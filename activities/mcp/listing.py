@@ -10,6 +10,7 @@ from holdfast.activities.catalogue.json_schemas import CHECKING, TooHard
 from holdfast.activities.catalogue.schemas import JsonSchema
 from holdfast.activities.mcp.definitions import Definition, definition_of, wanted
 from holdfast.activities.mcp.names import READING
+from holdfast.activities.mcp.secrets import Secrets
 from holdfast.activities.policy.globs import Glob
 from holdfast.configuration import McpServerSettings
 from holdfast.content import said, shorten
@@ -34,7 +35,7 @@ class Listing(NamedTuple):
     """What of the settings is about none of its tools."""
 
 
-def listing_of(tools: Iterable[ListedTool], settings: McpServerSettings) -> Listing:
+def listing_of(tools: Iterable[ListedTool], settings: McpServerSettings, secrets: Secrets) -> Listing:
     """What of a list is taken. Two tools of one name are none: nobody could say which of them is called."""
     found: dict[str, Definition] = {}
     names: list[str] = []
@@ -43,7 +44,7 @@ def listing_of(tools: Iterable[ListedTool], settings: McpServerSettings) -> List
     room = LIST_LIMIT
     for tool in tools:
         try:
-            definition = definition_of(tool)
+            definition = definition_of(tool, secrets)
         except (BadInput, ValueError) as error:
             left_out.append(said(error))
             continue

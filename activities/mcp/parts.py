@@ -76,17 +76,18 @@ def _parts(block: ContentBlock, secrets: Secrets) -> Iterator[Part]:
     if block.type == "text":
         yield TextPart(text=secrets.hide(block.text))
     elif block.type == "image" or block.type == "audio":
-        yield _blob(block.data, block.mime_type)
+        yield _blob(block.data, block.mime_type, secrets)
     elif block.type == "resource_link":
         yield TextPart(text=secrets.hide(_link(block)))
     else:
         resource = block.resource
-        name, kind = secrets.hide(shorten(resource.uri, NAME_LIMIT)), resource.mime_type
+        name, kind = _short(resource.uri, secrets), resource.mime_type
         text = getattr(resource, "text", None)
         if text is None:
-            yield _blob(getattr(resource, "blob", ""), kind or "application/octet-stream", name)
+            yield _blob(getattr(resource, "blob", ""), kind or "application/octet-stream", secrets, name)
         else:
-            yield TextPart(text=f"[resource {name}{f', {kind}' if kind else ''}]\n{secrets.hide(text)}")
+            about = f", {_short(kind, secrets)}" if kind else ""
+            yield TextPart(text=f"[resource {name}{about}]\n{secrets.hide(text)}")
 
 
 def _link(link: ResourceLink) -> str:
@@ -95,9 +96,14 @@ def _link(link: ResourceLink) -> str:
     return f"[link to {', '.join(fact for fact in facts if fact)}{about}]"
 
 
-def _blob(data: str, media_type: str, name: str | None = None) -> Part:
+def _blob(data: str, media_type: str, secrets: Secrets, name: str | None = None) -> Part:
+    kind = _short(media_type, secrets)
     try:
-        return BlobPart.of(base64.b64decode(data, validate=True), media_type, name=name)
+        return BlobPart.of(secrets.hidden_bytes(base64.b64decode(data, validate=True)), kind, name=name)
     except (binascii.Error, ValueError):
         called = f"{name}, " if name else ""
-        return TextPart(text=f"[{called}{shorten(media_type, NAME_LIMIT)}: what the server sent is not base64]")
+        return TextPart(text=f"[{called}{kind}: what the server sent is not base64]")
+
+
+def _short(text: str, secrets: Secrets) -> str:
+    return shorten(secrets.hide(text), NAME_LIMIT)

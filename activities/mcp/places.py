@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from holdfast.activities.mcp.secrets import Secrets, secrets_of, telling, unfilled
+from holdfast.activities.mcp.composed import telling
+from holdfast.activities.mcp.references import references, unfilled
+from holdfast.activities.mcp.secrets import Secrets
+from holdfast.activities.mcp.sensitive import Given, secrets_of
 from holdfast.configuration import McpServerSettings
 
 LIMIT = 60
@@ -32,7 +35,9 @@ def place_of(settings: McpServerSettings, variables: Mapping[str, str]) -> str |
     """The command that starts a server, with its first arguments; None for one that is reached."""
     if settings.command is None:
         return None
-    secrets = Secrets(secrets_of((), {**settings.env, **settings.headers}, variables))
+    assigned = [*settings.env.items(), *settings.headers.items()]
+    unknown = {name: "" for _, text in assigned for name in references(text)}
+    secrets = Secrets(secrets_of(Given(assigned=assigned), {**unknown, **variables}))
     words = (secrets.hide(word) for word in (unfilled(settings.command), *_told(map(unfilled, settings.args))))
     return " ".join(_first(*words))
 

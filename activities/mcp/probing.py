@@ -12,6 +12,7 @@ import httpx2
 
 from holdfast.activities.mcp.endpoints import REQUEST_SECONDS, Endpoints, Unreachable, told
 from holdfast.activities.mcp.resolving import Resolved
+from holdfast.activities.mcp.secrets import UNCUT
 from holdfast.content import said
 
 PROBE = "holdfast.probe"
@@ -39,7 +40,7 @@ class Probe(Endpoints):
                 response = await self._sent(request)
                 await response.aclose()
         except (httpx2.TransportError, OSError, TimeoutError) as error:
-            raise Unreachable(f"{told(request.url)} cannot be reached: {said(error, 200)}") from None
+            raise Unreachable(f"{told(request.url)} cannot be reached: {said(error, UNCUT)}") from None
         self.status = response.status_code
         self.wanted = self.status == 401
         return httpx2.Response(401, headers=response.headers.multi_items() if self.wanted else ())

@@ -119,8 +119,10 @@ def carried(state: JsonValue, answer: Answer | None) -> Carried | None:
 def required(server: str, result: Mapping[str, Any], secrets: Secrets) -> Carried:
     """What a call ended with. ToolFailure when it wants what we have not: a model to ask, or the user's folders."""
     requests = result.get("inputRequests") or {}
+    if any(secrets.hide(name) != name for name in requests):
+        raise ToolFailure("bad_question", f"The MCP server {server!r} asked by a name that is one of our secrets")
     if others := sorted({str(one.get("method")) for one in requests.values()} - {ELICITATION}):
-        wants = shorten(", ".join(others), 300)
+        wants = shorten(secrets.hide(", ".join(others)), 300)
         raise ToolFailure("input_required", f"The MCP server {server!r} wants {wants} from us, which we do not do")
     state = result.get("requestState")
     if state is not None and secrets.hide(state) != state:

@@ -10,12 +10,11 @@ from pydantic_core import from_json
 
 from holdfast.activities.mcp.endpoints import Unreachable
 from holdfast.activities.mcp.logins import NotAuthorized
-from holdfast.content import plain, shorten
+from holdfast.content import plain
 
 _CODE = re.compile(r"[\x21-\x7e]{1,60}")
 _STATUS = re.compile(r"Registration failed: (\d{3})(.*)", re.DOTALL)
 _FOR_NOW = ("server_error", "temporarily_unavailable")
-_WORDS = 300
 _OTHER_QUESTION = "the answer from the browser is one to another question"
 
 
@@ -24,10 +23,10 @@ class Denied(NotAuthorized):
 
 
 def denied(error: str, description: str | None = None) -> Denied:
-    """What an authorization server said."""
+    """What an authorization server said. It is cut by whoever tells it, once it is without secrets."""
     code = error if _CODE.fullmatch(error) or " " in error else "an error without a name"
-    words = f": {shorten(' '.join(plain(description).split()), _WORDS)}" if description else ""
-    return Denied(f"{shorten(plain(code), _WORDS)}{words}")
+    words = f": {' '.join(plain(description).split())}" if description else ""
+    return Denied(f"{plain(code)}{words}")
 
 
 def accepted(response: httpx2.Response) -> None:
@@ -53,7 +52,7 @@ def in_words(error: Exception, *, found: bool = True, wanted: bool | None = True
         return NotAuthorized("what the authorization server answered is no token")
     if isinstance(error, OAuthFlowError):
         words = plain(str(error))
-        return NotAuthorized(_OTHER_QUESTION if words.startswith("State") else shorten(words, _WORDS))
+        return NotAuthorized(_OTHER_QUESTION if words.startswith("State") else words)
     return NotAuthorized(f"what is said of the authorization makes no sense ({type(error).__name__})")
 
 

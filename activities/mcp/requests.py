@@ -22,10 +22,13 @@ from holdfast.activities.mcp.connecting import Connection
 from holdfast.activities.mcp.eliciting import Ask, to_open_first
 from holdfast.activities.mcp.exchange import Exchange
 from holdfast.activities.mcp.faults import Failure, failure_of, problems_of
+from holdfast.content import shorten
 from holdfast.errors import BadInput
 
 PAGES_LIMIT = 100
 TOOLS_LIMIT = 1_000
+WORDS_LIMIT = 500
+"""Characters of what is wrong with a list."""
 LAST_SECONDS = 1.0
 """How long the answer of a call that was stopped may still come. It is kept: whoever stopped it would want to know."""
 Answer = CallToolResult | InputRequiredResult
@@ -50,7 +53,7 @@ async def listed(connection: Connection) -> Listed:
         exchange = Exchange()
         tools, cursor = await _page(connection, cursor, exchange)
         found += tools
-        left_out += exchange.remarks
+        left_out += [shorten(connection.secrets.hide(one), WORDS_LIMIT) for one in exchange.remarks]
         if len(found) + len(left_out) > TOOLS_LIMIT:
             raise BadInput(f"it lists over {TOOLS_LIMIT:,} tools")
         if cursor is None:
@@ -66,9 +69,10 @@ async def _page(connection: Connection, cursor: str | None, exchange: Exchange) 
         with exchange.under_way():
             page = await connection.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
     except MCPError as error:
-        raise failure_of(error, exchange) from None
+        raise failure_of(error, exchange).told(connection.secrets) from None
     except (ValidationError, RecursionError) as error:
-        raise BadInput(f"its list of tools does not fit the protocol: {problems_of(error)}") from None
+        words = shorten(connection.secrets.hide(problems_of(error)), WORDS_LIMIT)
+        raise BadInput(f"its list of tools does not fit the protocol: {words}") from None
     return page.tools, page.next_cursor
 
 

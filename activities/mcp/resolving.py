@@ -9,7 +9,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.activities.commands import environment
-from holdfast.activities.mcp.secrets import Secret, Secrets, filled, references, secrets_of
+from holdfast.activities.mcp.references import filled
+from holdfast.activities.mcp.secrets import Secrets
+from holdfast.activities.mcp.sensitive import Given, secrets_of
 from holdfast.configuration import McpServerSettings
 from holdfast.errors import BadInput
 
@@ -37,13 +39,12 @@ class Resolved:
         if self.url is None:
             return self.secrets.hide(self.words[0])
         parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}"
+        return self.secrets.hide(f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}")
 
 
 def resolve(settings: McpServerSettings, variables: Mapping[str, str]) -> Resolved:
     """Fill in what the settings refer to; BadInput when a variable is not there or makes no address."""
     words = [] if settings.command is None else [settings.command, *settings.args]
-    texts = [*words, *([settings.url] if settings.url else [])]
     headers = {name: filled(value, variables) for name, value in settings.headers.items()}
     added = {name: filled(value, variables) for name, value in settings.env.items()}
     oauth = settings.oauth
@@ -57,13 +58,19 @@ def resolve(settings: McpServerSettings, variables: Mapping[str, str]) -> Resolv
         headers=headers,
         client_id=client_id,
         client_secret=client_secret,
-        secrets=Secrets(secrets_of(texts, {**settings.env, **settings.headers}, variables)),
+        secrets=Secrets(secrets_of(_given(settings), variables)),
         start_seconds=settings.start_seconds,
     )
-    if oauth and oauth.client_secret and client_secret:
-        resolved.secrets.add(Secret(name, client_secret) for name in references(oauth.client_secret))
     _check(resolved)
     return resolved
+
+
+def _given(settings: McpServerSettings) -> Given:
+    """What of the settings may hold secrets."""
+    words = [settings.command, *settings.args, settings.url]
+    secret = settings.oauth.client_secret if settings.oauth else None
+    assigned = [*settings.env.items(), *settings.headers.items(), *([("client_secret", secret)] if secret else [])]
+    return Given([word for word in words if word], assigned, settings.cwd or settings.folder)
 
 
 def _words(words: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:

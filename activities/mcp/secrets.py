@@ -1,29 +1,29 @@
-"""References to the environment in a server's settings, and keeping what they stand for out of everything we say.
+"""The values of one server that nobody is told: wherever the server repeats one, its name stands instead.
 
-`${NAME}` is the worker's variable of that name, `${NAME:-other}` has an answer when there is none; `${env:NAME}` is the
-same, as some files write it. What a reference gave goes to the server and nowhere else: wherever the server repeats it,
-its name stands instead.
+Everything that a server says passes through here before anything else is done with it, being cut above all: of a
+secret that was cut in two, neither half would be known again. What it is found in is in `disguises`, which values are
+secret in `sensitive`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from holdfast.content import shorten
-from holdfast.errors import BadInput
+from holdfast.activities.mcp.disguises import LONGEST_WORD, SHORTEST, Disguise, disguises_of
+from holdfast.content import has_unseen, plain
 
-SHORTEST = 8
-"""Characters of a secret. Hiding a shorter one would hide words that only look like it."""
-LATER_LIMIT = 100
-_REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_FOREIGN = re.compile(r"\$\{[A-Za-z]+:[^}]*\}")
-"""What other programs fill in: an answer that they ask for, a folder of theirs."""
-_TELLING = re.compile(r"(?i)auth|cookie|credential|key|pass|secret|session|signature|token")
-_USUAL = frozenset(["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "PWD"])
+UNCUT = sys.maxsize
+"""As the limit of what is cut once it is without secrets."""
+LATER_LIMIT = 20
+"""How many that came later are remembered."""
+_SPLITTING = ("\\u00", "\\b", "\\f")
+"""What JSON writes for characters that nobody sees."""
 
 
 class Secret(NamedTuple):
@@ -31,96 +31,156 @@ class Secret(NamedTuple):
 
     name: str
     value: str
+    line: bool = False
+    """One of several of another secret, as which it is found in base64."""
+
+
+class _Needle(NamedTuple):
+    """What is looked for, and the secret in one of its disguises that is there if it is."""
+
+    text: str
+    name: str
+    disguise: Disguise
+
+
+class _Span(NamedTuple):
+    """Where something is in a text, and what stands for it."""
+
+    start: int
+    end: int
+    name: str
 
 
 class Secrets:
     """The values of one server that nobody is told."""
 
     def __init__(self, secrets: Iterable[Secret] = ()) -> None:
-        self._given = list(dict.fromkeys(secrets))
+        self._given = _distinct(secrets)
         self._later: list[Secret] = []
+        self._made: dict[Secret, list[_Needle]] = {}
         self._learn()
 
     def add(self, secrets: Iterable[Secret]) -> None:
         """Such as came later: tokens, which change. The last of them are remembered, old ones too."""
-        new = [one for one in secrets if len(one.value) >= SHORTEST and one.value not in self._names]
+        known = {one.value for one in self._made}
+        new = [one for one in _distinct(secrets) if len(one.value) >= SHORTEST and one.value not in known]
         if new:
             self._later = [*self._later, *new][-LATER_LIMIT:]
             self._learn()
 
     def _learn(self) -> None:
-        longest_first = sorted([*self._given, *self._later], key=lambda secret: -len(secret.value))
-        self._names = {secret.value: secret.name for secret in longest_first}
-        self._pattern = re.compile("|".join(map(re.escape, self._names))) if self._names else None
+        known = [*self._given, *self._later]
+        self._made = {one: self._made.get(one) or _needles(one) for one in known}
+        self._all = [each for one in known for each in self._made[one]]
 
-    def hide(self, text: str) -> str:
-        """A text with names in the place of secrets."""
-        return self._pattern.sub(lambda found: f"[{self._names[found[0]]}]", text) if self._pattern else text
+    def hide(self, text: str, *, cut: bool = False) -> str:
+        """A text with names in the place of secrets. One that was `cut` may be a piece of one, or begin or end so."""
+        shown = self._covered(text, self._all, cut=cut)
+        if not self._all or not has_unseen(shown):
+            return shown
+        bare = plain(shown)  # in the middle of a secret it would keep that from being found
+        covered = self._covered(bare, self._all, cut=cut)
+        return shown if covered == bare else covered
 
     def hidden(self, value: JsonValue) -> JsonValue:
         """The same for everything in a value."""
-        if self._pattern is None:
+        if not self._all:
             return value
-        if isinstance(value, str):
-            return self.hide(value)
-        if isinstance(value, list):
-            return [self.hidden(item) for item in value]
-        if isinstance(value, dict):
-            return {self.hide(key): self.hidden(item) for key, item in value.items()}
-        return value
+        try:
+            text = json.dumps(value, ensure_ascii=False)
+        except (ValueError, RecursionError):  # a number that is too long, or too many levels
+            return _walked(value, cache(self.hide))
+        if has_unseen(text) or any(one in text for one in _SPLITTING):
+            return _walked(value, cache(self.hide))
+        found = [one for one in self._all if one.text in text]
+        return _walked(value, cache(lambda text: self._covered(text, found))) if found else value
+
+    def hidden_bytes(self, data: bytes) -> bytes:
+        """The same for bytes, be they a text or not."""
+        try:
+            text, encoding = data.decode(), "utf-8"
+        except UnicodeDecodeError:
+            text, encoding = data.decode("latin-1"), "latin-1"
+        shown = self._covered(text, self._all)
+        return data if shown == text else shown.encode(encoding, "replace")
+
+    def _covered(self, text: str, needles: Sequence[_Needle], *, cut: bool = False) -> str:
+        found = {id(one.disguise): one for one in needles if one.text in text}
+        spans = [
+            _Span(*match.span(), one.name) for one in found.values() for match in one.disguise.pattern.finditer(text)
+        ]
+        if cut:
+            each = {id(one.disguise): one for one in needles}.values()
+            spans += [span for one in each for span in _at_the_ends(text, one.name, one.disguise.written)]
+        return _replaced(text, spans) if spans else text
 
 
-def references(text: str) -> Iterator[str]:
-    """The names of the variables that a text refers to."""
-    return (found[1] for found in _REFERENCE.finditer(text))
+def _distinct(secrets: Iterable[Secret]) -> list[Secret]:
+    """One of each value, the first. Blanks around one are not what is secret about it."""
+    found: dict[str, Secret] = {}
+    for one in secrets:
+        if value := one.value.strip():
+            found.setdefault(value, one._replace(value=value))
+    return list(found.values())
 
 
-def unfilled(text: str) -> str:
-    """A text with its references by name, without what stands there for the case that a variable is not set."""
-    return _REFERENCE.sub(lambda found: f"${{{found[1]}}}", text)
+def _needles(secret: Secret) -> list[_Needle]:
+    disguises = disguises_of(secret.value)
+    return [
+        _Needle(text, secret.name, one) for one in (disguises[:1] if secret.line else disguises) for text in one.needles
+    ]
 
 
-def telling(name: str) -> bool:
-    """Is something called so that is secret?"""
-    return bool(_TELLING.search(name))
+def _walked(value: JsonValue, hide: Callable[[str], str]) -> JsonValue:
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, list):
+        return [_walked(item, hide) for item in value]
+    if isinstance(value, dict):
+        return {hide(key): _walked(item, hide) for key, item in value.items()}
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        text = _written(value)
+        return value if (shown := hide(text)) == text else shown
+    return value
 
 
-def filled(text: str, environment: Mapping[str, str]) -> str:
-    """A text with the values of what it refers to; BadInput when there is none, or only another program knows it."""
-
-    def value(found: re.Match[str]) -> str:
-        name, other = found[1], found[2]
-        if name in environment:
-            return environment[name]
-        if other is None:
-            raise BadInput(f"it needs the environment variable {name!r}, which is not set where the worker runs")
-        return other
-
-    if foreign := _FOREIGN.search(_REFERENCE.sub("", text)):
-        known = "only variables of the environment can be referred to here, as ${NAME}"
-        raise BadInput(f"it needs {shorten(foreign[0], 80)!r}, which another program fills in: {known}")
-    return _REFERENCE.sub(value, text)
+def _written(number: float) -> str:
+    try:
+        return str(number)
+    except ValueError:  # too long to be any of ours
+        return ""
 
 
-def secrets_of(texts: Iterable[str], assigned: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[Secret]:
-    """What is secret in these words, and in what is assigned to variables or headers.
+def _at_the_ends(text: str, name: str, written: str) -> Iterator[_Span]:
+    """What a text has of a secret that was cut: half of it at either end, or as much as is known again.
 
-    In words only what is called so, for they also name folders and hosts; of what is assigned all that came by
-    reference, unless it is a path.
+    Not of an address, which begins like many others: what is secret in it is known by itself.
     """
-    for text in texts:
-        yield from _known(environment, (name for name in references(text) if _TELLING.search(name)))
-    for name, text in assigned.items():
-        referred = [one for one in references(text) if one not in _USUAL]
-        yield from _known(environment, (one for one in referred if _is_secret(one, environment.get(one, ""))))
-        if _TELLING.search(name) and not referred:
-            yield from (Secret(name, word) for word in {text, *text.split()} if len(word) >= SHORTEST)
+    if "://" in written:
+        return
+    least = min(SHORTEST, max(SHORTEST // 2, len(written) // 2))
+    at_end = _overlap(text[-len(written) :], written, least)
+    at_begin = _overlap(text[: len(written)][::-1], written[::-1], least)
+    within = len(text) if len(text) >= SHORTEST and text in written else 0
+    for start, end in ((len(text) - at_end, len(text)), (0, at_begin), (0, within)):
+        if start < end and not (text[start:end].isalpha() and end - start <= LONGEST_WORD):
+            yield _Span(start, end, name)
 
 
-def _known(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[Secret]:
-    found = ((name, environment.get(name, "")) for name in names)
-    return (Secret(name, value) for name, value in found if len(value) >= SHORTEST)
+def _overlap(text: str, value: str, least: int) -> int:
+    """With how many characters of a value's begin a text ends."""
+    at = text.find(value[:least])
+    while at >= 0 and not value.startswith(text[at:]):
+        at = text.find(value[:least], at + 1)
+    return len(text) - at if at >= 0 else 0
 
 
-def _is_secret(name: str, value: str) -> bool:
-    return bool(_TELLING.search(name)) or not value.startswith(("/", "./", "~"))
+def _replaced(text: str, spans: Iterable[_Span]) -> str:
+    """A text with names in the place of what is there. Where several overlap, all of it goes by the first's name."""
+    made: list[str] = []
+    done = 0
+    for span in sorted(spans, key=lambda one: (one.start, -one.end)):
+        if span.start >= done:
+            made += [text[done : span.start], f"[{span.name}]"]
+        done = max(done, span.end)
+    return "".join([*made, text[done:]])

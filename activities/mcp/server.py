@@ -20,7 +20,7 @@ from holdfast.activities.mcp.logins import NotAuthorized
 from holdfast.activities.mcp.pausing import Retrying, Settling
 from holdfast.activities.mcp.resolving import Resolved, resolve
 from holdfast.activities.mcp.retiring import Retiring
-from holdfast.activities.mcp.secrets import Secrets
+from holdfast.activities.mcp.secrets import UNCUT, Secrets
 from holdfast.activities.mcp.status import ServerStatus, State, Unavailable
 from holdfast.configuration import McpServerSettings
 from holdfast.content import said, shorten
@@ -70,7 +70,7 @@ class Server:
         self.offers: frozenset[str] = frozenset()
         """What it has beside tools."""
         self._published = published
-        self._prepared = prepare
+        self._prepare = prepare
         self._authorize = authorize
         self._log = log
         self._stamp: object = None
@@ -78,7 +78,7 @@ class Server:
         self._resolved: Resolved | None = None
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
-        self._prepare()
+        self._reset()
 
     @property
     def secrets(self) -> Secrets:
@@ -103,16 +103,19 @@ class Server:
 
     def remember(self, definitions: Iterable[Definition], offers: frozenset[str]) -> None:
         """What it had when it was last there; it says itself what it has, once it is connected."""
-        self.definitions = {one.name: one for one in definitions if wanted(one, self.settings)}
+        fit = (one for one in definitions if self.secrets.hide(one.name) == one.name)
+        self.definitions = {one.name: one for one in fit if wanted(one, self.settings)}
         self.offers = offers
 
     def start(self) -> None:
         """Begin to look after it."""
-        self._prepare()
+        self._reset()
         self._task = asyncio.create_task(self._look_after(), name=f"mcp-server-{self.name}")
 
-    def _prepare(self) -> None:
+    def _reset(self) -> None:
         self.state, self.problem = State.CONNECTING, None
+        with suppress(BadInput):  # it is told once it is started
+            self._resolved = resolve(self.settings, os.environ)
         self.tried = asyncio.Event()
         """It was connected, or could not be, at least once."""
         self._moved = asyncio.Event()
@@ -269,12 +272,12 @@ class Server:
         found = await listed(connection)
         if offers is None:
             offers = await offered(connection)
-        listing = await asyncio.to_thread(listing_of, found.tools, self.settings)
+        listing = await asyncio.to_thread(listing_of, found.tools, self.settings, self.secrets)
         definitions, left_out, remarks = await usable(listing, self.definitions)
         if definitions == self.definitions:
             definitions = self.definitions
         if definitions is not self.definitions or offers != self.offers:
-            await self._prepared(self, definitions, offers)
+            await self._prepare(self, definitions, offers)
         now = (definitions, (*found.left_out, *left_out), remarks, offers)
         if now != (self.definitions, self.left_out, self.remarks, self.offers) or self.problem:
             self.definitions, self.left_out, self.remarks, self.offers = now
@@ -296,4 +299,4 @@ class Server:
             self._published(self)
 
     def _words(self, error: BaseException) -> str:
-        return shorten(self.secrets.hide(said(error)), 1_000)
+        return shorten(self.secrets.hide(said(error, UNCUT)), 1_000)

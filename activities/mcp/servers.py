@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -36,13 +36,16 @@ class Servers:
         """`folder` is where is kept what is known of their tools."""
         found, self.refused = configured(settings)
         logs = {name: ServerLog(folder / LOGS / f"{name}.log") for name in found}
-        self._approved = {name: Approved(folder, name) for name in found}
+        self._approved = {name: Approved(folder, name, self._hiding(name)) for name in found}
         self._publishing = Publishing(self._approved)
         publish, prepare = self._publishing.publish, self._publishing.prepare
         self._servers = {
             name: Server(name, one, publish, prepare, authorize, logs[name]) for name, one in found.items()
         }
         self._users = 0
+
+    def _hiding(self, name: str) -> Callable[[Definition], Definition]:
+        return lambda definition: definition.hidden(self._servers[name].secrets)
 
     def fill(self, registry: Registry) -> None:
         """Their tools go into this catalogue, now and whenever they change."""

@@ -23,6 +23,7 @@ from holdfast.activities.mcp.exchange import Exchange
 from holdfast.activities.mcp.faults import Failure, Fault
 from holdfast.activities.mcp.http import whole
 from holdfast.activities.mcp.messages import MESSAGE_LIMIT, written
+from holdfast.activities.mcp.secrets import UNCUT
 from holdfast.activities.mcp.statuses import meaning
 from holdfast.activities.mcp.streams import Incoming, Outgoing
 from holdfast.activities.mcp.traffic import CANCELLED, Traffic
@@ -134,11 +135,11 @@ class _Wire:
         except _UNSENT as error:
             failure = Failure(Fault.NOT_SENT, f"it cannot be reached: {_unreached(error)}")
         except httpx2.TransportError as error:
-            failure = Failure(Fault.LOST, f"the connection broke: {said(error)}")
+            failure = Failure(Fault.LOST, f"the connection broke: {said(error, UNCUT)}")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return  # nobody listens any more
         except Exception as error:
-            failure = Failure(Fault.LOST, f"{type(error).__name__}: {said(error)}")
+            failure = Failure(Fault.LOST, f"{type(error).__name__}: {said(error, UNCUT)}")
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._traffic.fail(exchange, failure)
 
@@ -251,5 +252,5 @@ def _headers(item: SessionMessage) -> dict[str, str]:
 
 
 def _unreached(error: httpx2.TransportError) -> str:
-    words = said(error)
+    words = said(error, UNCUT)
     return f"{words} (does it speak http:// and not https://?)" if "WRONG_VERSION_NUMBER" in words else words

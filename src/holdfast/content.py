@@ -209,6 +209,11 @@ _CONTROLS = re.compile(
 )
 
 
+def has_unseen(text: str) -> bool:
+    """Does it hold control or invisible characters?"""
+    return _CONTROLS.search(text) is not None
+
+
 def visible(text: str) -> str:
     """`text` with every control and invisible character written out: harmless, and nothing in it is hidden.
 

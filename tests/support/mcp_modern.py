@@ -7,6 +7,7 @@ On its standard streams, or at a port. Every effect is a line in FOLDER/effects.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -109,7 +110,8 @@ async def book(
 
 @server.tool()
 async def want(ctx: Context, result: dict[str, Any]) -> str | InputRequiredResult:
-    """Want anything at all, until it is given."""
+    """Want anything at all, until it is given. For `$THEIRS` it says what is in that variable."""
+    result = json.loads(json.dumps(result).replace("$THEIRS", os.environ.get("THEIRS", "")))
     if ctx.input_responses or ctx.request_state == "given":
         answers = {
             name: one.model_dump(mode="json", exclude_none=True) for name, one in (ctx.input_responses or {}).items()

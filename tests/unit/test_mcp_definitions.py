@@ -17,6 +17,7 @@ from holdfast.activities.mcp.approved import Approved, Change
 from holdfast.activities.mcp.changes import diff_of, told
 from holdfast.activities.mcp.definitions import Definition, definition_of, effect_of
 from holdfast.activities.mcp.reading import read_by, reading_tools
+from holdfast.activities.mcp.secrets import Secrets
 from holdfast.activities.mcp.server import Server
 from holdfast.configuration import McpServerSettings
 from holdfast.errors import BadInput
@@ -41,7 +42,7 @@ def test_a_listed_tool_is_data_of_ours() -> None:
         input_schema={"type": "object"},
         annotations=ToolAnnotations(title="Act!", read_only_hint=True, open_world_hint=False),
     )
-    found = definition_of(listed)
+    found = definition_of(listed, Secrets())
     assert found == Definition(
         name="act",
         title="Act!",

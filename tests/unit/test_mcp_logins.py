@@ -145,7 +145,7 @@ def test_S45_secrets_that_come_later_are_hidden_and_old_ones_stay() -> None:
     secrets.add([Secret("access token", "token-number-0"), Secret("short", "abc")])
     for number in range(1, LATER_LIMIT):
         secrets.add([Secret("access token", f"token-number-{number}")])
-    assert secrets.hide("given-secret token-number-0 token-number-50 abc") == (
+    assert secrets.hide("given-secret token-number-0 token-number-15 abc") == (
         "[KEY] [access token] [access token] abc"
     )
     secrets.add([Secret("access token", "one-too-many")])
@@ -220,9 +220,7 @@ def test_S45_what_the_package_says_is_not_repeated() -> None:
 
 
 def test_an_authorization_servers_own_words_are_told_harmlessly() -> None:
-    error = denied("invalid_grant", "no\x1b[31m\nway" + "x" * 1_000)
-    assert str(error).startswith("invalid_grant: no way")
-    assert len(str(error)) < 400
+    assert str(denied("invalid_grant", "no\x1b[31m\nway")) == "invalid_grant: no way"
     failed = OAuthRegistrationError('Registration failed: 403 {"error": "invalid_redirect_uri"}')
     assert "(HTTP status 403): invalid_redirect_uri" in str(in_words(failed))
 

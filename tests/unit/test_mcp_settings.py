@@ -11,13 +11,12 @@ import pytest
 
 from holdfast.activities.mcp.definitions import Definition, wanted
 from holdfast.activities.mcp.resolving import Resolved, resolve
-from holdfast.activities.mcp.secrets import Secrets
 from holdfast.activities.mcp.servers_file import configured, disabled, read_servers
 from holdfast.configuration import McpServerSettings, McpSettings, configuration_of
 from holdfast.documents import Content
 from holdfast.errors import BadInput
 
-HERE = {"TOKEN": "0123456789", "PLACE": "/somewhere/long", "HOME": "/home/ada-lovelace", "EMPTY": ""}
+HERE = {"TOKEN": "0123456789", "PLACE": "/usr/share", "HOME": "/home/ada-lovelace", "EMPTY": ""}
 
 
 def server(**given: Any) -> McpServerSettings:
@@ -33,7 +32,7 @@ def resolved(**given: Any) -> Resolved:
 
 def test_references_are_filled_in_everywhere() -> None:
     found = resolved(command="${PLACE}/run", args=["--at=${HOME}", "${NONE:-other}"], env={"KEY": "${env:TOKEN}"})
-    assert found.words == ("/somewhere/long/run", "--at=/home/ada-lovelace", "other")
+    assert found.words == ("/usr/share/run", "--at=/home/ada-lovelace", "other")
     assert found.environment["KEY"] == "0123456789"
     found = resolved(url="https://${NONE:-example.com}/mcp", headers={"Authorization": "Bearer ${TOKEN}"})
     assert (found.url, found.headers) == ("https://example.com/mcp", {"Authorization": "Bearer 0123456789"})
@@ -79,28 +78,27 @@ def test_S45_a_server_gets_little_of_our_environment(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
-        ({"command": "x", "env": {"A": "${TOKEN}"}}, "[TOKEN] /somewhere/long /home/ada-lovelace"),
-        ({"command": "x", "env": {"A": "${PLACE}", "B": "${HOME}"}}, "0123456789 /somewhere/long /home/ada-lovelace"),
-        ({"command": "x", "args": ["${TOKEN}", "${PLACE}"]}, "[TOKEN] /somewhere/long /home/ada-lovelace"),
-        ({"url": "https://x/?k=${TOKEN}"}, "[TOKEN] /somewhere/long /home/ada-lovelace"),
-        ({"url": "https://x/", "headers": {"A": "${TOKEN}"}}, "[TOKEN] /somewhere/long /home/ada-lovelace"),
+        ({"command": "x", "env": {"A": "${TOKEN}"}}, "[TOKEN] /usr/share /home/ada-lovelace"),
+        ({"command": "x", "env": {"A": "${PLACE}", "B": "${HOME}"}}, "0123456789 /usr/share /home/ada-lovelace"),
+        ({"command": "x", "args": ["${TOKEN}", "${PLACE}"]}, "[TOKEN] /usr/share /home/ada-lovelace"),
+        ({"url": "https://x/?k=${TOKEN}"}, "[TOKEN] /usr/share /home/ada-lovelace"),
+        ({"url": "https://x/", "headers": {"A": "${TOKEN}"}}, "[TOKEN] /usr/share /home/ada-lovelace"),
         (
             {"url": "https://x/", "headers": {"Authorization": "Bearer 0123456789"}},
-            "[Authorization] /somewhere/long /home/ada-lovelace",
+            "[Authorization] /usr/share /home/ada-lovelace",
         ),
     ],
 )
 def test_S45_secrets_are_hidden_and_folders_are_not(given: Any, shown: str) -> None:
     found = resolved(**given).secrets
-    assert found.hide("0123456789 /somewhere/long /home/ada-lovelace") == shown
+    assert found.hide("0123456789 /usr/share /home/ada-lovelace") == shown
 
 
-def test_S45_secrets_are_hidden_in_everything_a_value_holds() -> None:
+def test_S45_how_a_server_is_reached_is_not_told() -> None:
     found = resolved(command="x", env={"A": "${TOKEN}"})
-    value: Any = {"a": ["x 0123456789 y", {"0123456789": 1}], "b": None, "c": 2.5}
-    assert found.secrets.hidden(value) == {"a": ["x [TOKEN] y", {"[TOKEN]": 1}], "b": None, "c": 2.5}
     assert "0123456789" not in repr(found)
-    assert Secrets().hide("anything") == "anything"
+    assert resolved(url="https://${TOKEN}.example.com/mcp").place == "https://[TOKEN].example.com"
+    assert resolved(url="https://ada:${TOKEN}@example.com:8443/mcp").place == "https://example.com:8443"
 
 
 # Files that other programs read

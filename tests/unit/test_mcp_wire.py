@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -23,6 +24,7 @@ from holdfast.activities.mcp.events import Place
 from holdfast.activities.mcp.exchange import Exchange
 from holdfast.activities.mcp.faults import Fault, failure_of, marked
 from holdfast.activities.mcp.fitting import fitted
+from holdfast.activities.mcp.hearing import Heard, ServerLog
 from holdfast.activities.mcp.lines import Lines, Oversized
 from holdfast.activities.mcp.messages import END_KEPT, Unreadable, over, read
 from holdfast.activities.mcp.outputs import ResultSchema
@@ -384,3 +386,34 @@ async def test_S39_a_result_is_checked_against_what_its_tool_declares(
     if words is not None and problem is not None:
         assert words in problem
         assert len(problem) <= 300
+
+
+# What is said beside and instead of results
+
+
+@pytest.mark.parametrize("before", range(1_950, 2_010, 7))
+def test_S45_an_error_is_without_secrets_before_it_is_cut(before: int) -> None:
+    secrets = Secrets([Secret("TOKEN", "Zq7XyW9aBc4D-" * 4)])
+    failure = failure_of(MCPError(-32000, f"{'e' * before} {'Zq7XyW9aBc4D-' * 4} {'e' * 500}")).told(secrets)
+    assert len(str(failure)) <= 2_000
+    assert "Zq7XyW" not in str(failure)
+
+
+@pytest.mark.parametrize("before", [0, 100, 3_950, 3_960, 3_975, 3_990, 7_950, 7_970])
+def test_S45_what_a_server_says_beside_the_protocol_is_without_secrets_wherever_it_is_cut(
+    tmp_path: Path, before: int
+) -> None:
+    token = "Zq7XyW9aBc4D-" * 4
+    log = ServerLog(tmp_path / "a.log")
+    heard = Heard(Secrets([Secret("TOKEN", token)]), log)
+    line = f"{'e' * before}{token}{'e' * 8_000}"
+    for at in range(0, len(line), 1_000):
+        heard.errors(line[at : at + 1_000].encode())
+    heard.errors(b"\n")
+    heard.stray(line.encode())
+    heard.logged("info", line)
+    heard.errors(f"the end: {token}".encode())
+    heard.end()
+    told = heard.said() + log.file.read_text()
+    assert "[TOKEN]" in told
+    assert not any(token[at : at + 9] in told for at in range(len(token) - 8))
