@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pexpect  # type: ignore[import-untyped]
 
 from tests.cli.support import COMMAND, SECONDS, Home, call
-from tests.support.mcp_servers import OURS
 
 KEYS = r"\[v\] view all"
 
@@ -221,41 +219,3 @@ def test_S31_what_became_of_a_call_that_nobody_knows_is_asked_with_keys_of_its_o
             child.expect("completed")
             assert ended(child) == 0
         assert text in json.dumps(home.json("turn", "show", turn, "--call", "b1c1"))
-
-
-def test_S39_a_form_of_a_server_is_asked_field_by_field_until_it_fits(empty: Home) -> None:
-    file = empty.folder / "config" / "holdfast" / "holdfast.toml"
-    file.parent.mkdir(parents=True)
-    words = f"command = {json.dumps(sys.executable)}\nargs = {json.dumps([str(OURS), str(empty.folder)])}\n"
-    file.write_text(f'[mcp.servers.s]\n{words}effects = {{ act = "read" }}\n')
-    fields = {"name": {"type": "string", "minLength": 2}, "age": {"type": "integer", "title": "Your \x1b[31mage"}}
-    schema = {"type": "object", "properties": fields, "required": ["name"]}
-    asking = call("s__act", then="ask", value={"message": "Who \x1b[41mare you?", "requestedSchema": schema})
-    with empty.up():
-        calls = calls_file(empty, "form.json", asking)
-        with terminal(empty, "turn", "start", "--calls", calls, "--id", "form", "--wait", NO_COLOR="1") as child:
-            child.expect("Call 1 of 1 asks you:")
-            child.expect(
-                r"  Who are you\?\r\n  name: text\r\n  age \(Your ␛\[31mage\): a whole number, may be left out\r\n"
-            )
-            assert "\x1b[41m" not in child.before + child.after
-            assert "\x1b[31m" not in child.before + child.after
-            for name, told in (("A", "'name' must have at least 2 characters"), ("Ana", "Answered")):
-                child.expect("name> ")
-                child.sendline(name)
-                child.expect("age> ")
-                child.sendline("7")
-                child.expect(told)
-                if name == "A":
-                    child.expect("to be asked")
-                    child.send("a")
-            assert ended(child) == 0
-        empty.start("again", asking)
-        asked = empty.seen("again", after="awaiting_approval")["approval_id"]
-        assert "Who are you?\n  name: text\n" in empty.run("turn", "show", "again").stdout
-        refused = empty.run("respond", asked, "--content", '{"age": 7}')
-        assert (refused.returncode, "'name' is missing" in refused.stderr) == (1, True)
-        assert empty.run("respond", asked, "--content", '{"name": "Bo"}').returncode == 0
-        assert empty.seen("again", after="success")
-    heard = [json.loads(line[6:]) for line in (empty.folder / "effects").read_text().splitlines() if "reply" in line]
-    assert [one["content"] for one in heard] == [{"name": "Ana", "age": 7}, {"name": "Bo"}]
