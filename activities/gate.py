@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import JsonValue
 
 from holdfast.activities.catalogue.registry import Entry, Registry
-from holdfast.activities.catalogue.schemas import InvalidArguments
+from holdfast.activities.catalogue.schemas import InvalidArguments, checked
 from holdfast.activities.covering import approved, stale_file
 from holdfast.activities.hooks.calls import BeforeTool
 from holdfast.activities.hooks.chain import Hooks
@@ -33,6 +33,7 @@ from holdfast.approvers import Approver
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, said, shorten
 from holdfast.decisions import Standing
+from holdfast.errors import BadInput
 from holdfast.grants import Grant
 from holdfast.modes import PERMITTED, Mode
 from holdfast.outcomes import Outcome
@@ -103,7 +104,7 @@ class Gate:
 
         A tool or a hook that hangs or breaks costs its own call, and no more.
         """
-        entry = self._registry.get(request.tool)
+        entry = await self._registry.found(request.tool)
         if entry is None:
             return Judgement(Reject(error=self._unknown(request.tool)))
         given = of or Circumstances()
@@ -156,6 +157,8 @@ class Gate:
         error = judging.exception()
         if isinstance(error, ValueError):
             return _invalid(entry, error)
+        if isinstance(error, BadInput):
+            return _reject("validation_failed", f"{name!r} cannot be called: {said(error)}")
         if error is not None:
             return _reject(type(error).__name__, f"{name!r} could not be prepared: {said(error)}")
         return judging.result()
@@ -222,7 +225,7 @@ def _denied_by(heard: Before, denial: Denial) -> Deny:
 
 async def _checked(entry: Entry, arguments: JsonValue) -> dict[str, JsonValue]:
     _check_size(entry, arguments)
-    return entry.schema.check(arguments)[0]
+    return (await checked(entry.schema, arguments))[0]
 
 
 def _check_size(entry: Entry, arguments: JsonValue) -> None:

@@ -98,10 +98,15 @@ class OutputStore:
         """A tool's result within the limits. What is no result at all becomes text: tools are other people's code."""
         if not isinstance(result, Result):
             result = Result.of(_text(result))
-        display = truncate(result.display, self.limit) if result.display else None
+        display = self._shown(result.shown) if result.shown else result.display
+        display = truncate(display, self.limit) if display else None
         known = list(result.seen.items())[:SEEN_LIMIT]
         seen = {encodable(path): digest for path, digest in known if len(path) <= 4_096 and len(digest) <= 64}
         return Result(parts=self.bounded(result.parts), display=display, seen=seen)
+
+    def _shown(self, parts: tuple[Part, ...]) -> str:
+        """Parts as a person is shown them, with where bytes among them are kept."""
+        return "\n".join((self._kept(part) if isinstance(part, BlobPart) else part).text for part in parts)
 
     def _shortened(self, text: str) -> TextPart:
         if len(text) <= self.limit:
@@ -140,8 +145,12 @@ def _text(value: object) -> str:
 
 
 def suffix(media_type: str) -> str:
-    """How a file of this type usually ends; nothing of it comes from outside."""
-    return _SUFFIXES.get(media_type.lower().partition(";")[0].strip(), ".bin")
+    """How a file of this type usually ends; nothing of it comes from outside.
+
+    Text of every kind is plain: a page that a stranger sent is not to open in a browser.
+    """
+    kind = media_type.lower().partition(";")[0].strip()
+    return _SUFFIXES.get(kind, ".txt" if kind.startswith("text/") else ".bin")
 
 
 class Spool:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from holdfast.activities.catalogue.registry import Entry
+from holdfast.activities.catalogue.schemas import checked
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.policy.deciding import Ruling
 from holdfast.activities.policy.granting import offers
@@ -32,6 +33,8 @@ class Prepared(NamedTuple):
     confirmation: Confirmation | None
     edits: str | None = None
     """The argument that may be changed in an editor."""
+    shown: Confirmation | None = None
+    """What a person sees of it when its tool would not ask."""
 
     def rewritten_as(self, other: Bound) -> Prepared:
         """With what is known of another form of the same call: its host, and the hooks that rewrote it."""
@@ -42,7 +45,7 @@ class Prepared(NamedTuple):
 async def prepare(entry: Entry, arguments: JsonValue, workspace: Path) -> Prepared:
     """Check the arguments, build the invocation, and hear what it says of itself. ValueError when they do not fit."""
     tool, declaration = entry.tool, entry.declaration
-    written, given = entry.schema.check(arguments)
+    written, given = await checked(entry.schema, arguments)
     invocation = tool.build(given, workspace)
     if not isinstance(invocation, Invocation):
         raise TypeError(f"its build gave {invocation!r}, and no Invocation")
@@ -64,13 +67,15 @@ async def prepare(entry: Entry, arguments: JsonValue, workspace: Path) -> Prepar
     asked = await invocation.should_confirm()
     if asked:
         asked = asked.model_copy(update={"arguments": written, "edits": tool.edits})
-    return Prepared(bound, invocation, asked, tool.edits)
+    return Prepared(bound, invocation, asked, tool.edits, None if asked else invocation.shown())
 
 
 def subject_in(workspace: Path, prepared: Prepared, *, tainted: bool = False) -> Subject:
     """What rules look at: the call's own facts, paths where they really are, and what its turn has taken in."""
     bound, asked = prepared.bound, prepared.confirmation
-    known: dict[str, Any] = {"effect": bound.tool.effect, "server": bound.tool.server, "tainted": tainted}
+    tool = bound.tool
+    known: dict[str, Any] = {"effect": tool.effect, "server": tool.server, "own_name": tool.own_name}
+    known["tainted"] = tainted
     known["kind"] = asked.kind if asked and asked.kind != "outcome_unknown" else None
     if asked and asked.command is not None:
         known["command"] = asked.command
@@ -120,9 +125,8 @@ def with_reach(prepared: Prepared, subject: Subject) -> Prepared:
 def asked_anyway(prepared: Prepared) -> Confirmation:
     """What a person is shown, also of a call that its tool would not ask about."""
     bound = prepared.bound
-    return prepared.confirmation or Confirmation(
-        kind="info", title=bound.title, arguments=bound.arguments, edits=prepared.edits
-    )
+    shown = prepared.confirmation or prepared.shown or Confirmation(kind="info", title=bound.title)
+    return shown.model_copy(update={"arguments": bound.arguments, "edits": prepared.edits})
 
 
 def asked_for(

@@ -31,6 +31,7 @@ from holdfast.activities.preparing import (
     with_reach,
 )
 from holdfast.approvers import Approver
+from holdfast.content import shorten
 from holdfast.decisions import Standing
 from holdfast.grants import Grant
 from holdfast.modes import Mode
@@ -104,7 +105,8 @@ class Rulings:
         """With the deadline of the rule or the turn. Signed words cannot be had from a clock: where they count, and
         where a hook or a change wants somebody to look, a deadline only denies."""
         if not of.interactive:
-            return Deny(rule=verdict.rule, message=NOBODY)
+            why = verdict.confirmation.reason
+            return Deny(rule=verdict.rule, message=f"{NOBODY} {shorten(why, 500)}" if why else NOBODY)
         deadline = sooner(ruling.deadline if ruling else None, of.approval_seconds)
         if deadline and (only_deny or keyed(self.approvers)):
             deadline = deadline.model_copy(update={"default": "deny"})

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from holdfast.client import Holdfast, Turn
-from holdfast.content import plain
+from holdfast.content import named, plain
 from holdfast.errors import HoldfastError
 from holdfast.events import Event
 from holdfast.turns import Acknowledged
@@ -306,9 +306,8 @@ def waited_for(waiting: list[Row]) -> str:
 
 def _heading(approval: ApprovalView, place: str) -> str:
     if approval.kind == questions.QUESTION:
-        tool = render.line(approval.tool, 100)
         by = f": {questions.who_asks(approval)}" if approval.server else ","
-        return f"{place.capitalize()}, {tool}{by} asks you:"
+        return f"{place.capitalize()}, {named(approval.tool)}{by} asks you:"
     if approval.kind == questions.UNKNOWN:
         return f"What became of {place}? {render.line(approval.title)}"
     return f"Approve {place}? {render.line(approval.title)}"

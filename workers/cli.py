@@ -22,6 +22,8 @@ def main() -> NoReturn:
         code = _flush() or code
     except KeyboardInterrupt:
         code = _complain("interrupted", INTERRUPTED)
+    if aside := sys.modules.get("holdfast.activities.aside"):
+        aside.close_all()
     os._exit(code)
 
 

@@ -238,8 +238,8 @@ class Demo:
         for at, text in self._marks:
             clock = f"  {(at - began).total_seconds():7.2f} s  "
             told.append((at, Text(clock).append_text(text)))
-        for _, text in sorted(told, key=lambda item: item[0]):
-            render.print_line(self._console, text)
+        for _, item in sorted(told, key=lambda item: item[0]):
+            render.print_line(self._console, item)
 
     def _close(self, found: list[Promise]) -> None:
         self._chapter("What was promised")

@@ -19,7 +19,7 @@ from holdfast.client import Holdfast, Turn
 from holdfast.events import Event
 from holdfast.workers import render
 from holdfast.workers.asking import Asker
-from holdfast.workers.board import Board
+from holdfast.workers.board import Board, Row
 from holdfast.workers.following import QUIET_SECONDS, interruption, unless
 from holdfast.workers.keyboard import Keyboard, keys
 
@@ -81,20 +81,31 @@ class Screen:
         board = self._board
         parts: list[RenderableType] = []
         if board.active:
-            room = max(3, self._console.height - 9)
-            shown = board.of_batch(board.active)
-            if len(shown) > room:
-                shown = [row for row in shown if not row.terminal][:room]
-                parts.append(
-                    Text(
-                        "  ".join(f"{count} {name.replace('_', ' ')}" for name, count in board.counts().items()), "dim"
-                    )
-                )
-            parts.append(render.rows(shown, datetime.now(UTC), asked=self.asker.call))
+            every = board.of_batch(board.active)
+            shown = self._fitting(every)
+            if len(shown) < len(every):
+                counts = (f"{count} {name.replace('_', ' ')}" for name, count in board.counts().items())
+                parts.append(Text("  ".join(counts), "dim"))
+            parts.append(self._rows(shown))
         if self.asker.call:
             parts.append(Text(self.asker.which, "bold", no_wrap=True, overflow="ellipsis"))
         parts.append(self._footer())
         return Group(*parts)
+
+    def _fitting(self, rows: list[Row]) -> list[Row]:
+        """The calls that there is room for: all of them, or the first of those that have not ended."""
+        room = max(3, self._console.height - 9)
+        if len(rows) > room or self._height(rows) > room:
+            rows = [row for row in rows if not row.terminal][:room]
+            while len(rows) > 1 and self._height(rows) > room:
+                rows = rows[:-1]
+        return rows
+
+    def _height(self, rows: list[Row]) -> int:
+        return len(self._console.render_lines(self._rows(rows), pad=False))
+
+    def _rows(self, rows: list[Row]) -> RenderableType:
+        return render.rows(rows, datetime.now(UTC), asked=self.asker.call)
 
     def _footer(self) -> Text:
         board = self._board

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
@@ -14,16 +15,20 @@ from pydantic import JsonValue
 from holdfast.activities.catalogue.registry import Entry, Registry
 from holdfast.activities.mcp.authorizing import Authorizing
 from holdfast.activities.mcp.logins import Login, LoginFile, NotAuthorized, known_logins
+from holdfast.activities.mcp.places import place_of
+from holdfast.activities.mcp.reading import ReadingTool
 from holdfast.activities.mcp.resolving import Resolved, resolve
 from holdfast.activities.mcp.servers import Servers
 from holdfast.activities.mcp.servers_file import Refusal, configured
 from holdfast.activities.mcp.status import ServerStatus
+from holdfast.activities.mcp.tool import McpTool
 from holdfast.configuration import McpOauthSettings, McpServerSettings, McpSettings
 from holdfast.content import shorten
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.model import Data
 from holdfast.settings import Settings
 from holdfast.suggestions import did_you_mean
+from holdfast.workers.awaited import looked
 from holdfast.workers.browsing import browser
 
 
@@ -37,24 +42,36 @@ class LoginStatus(Data):
     problem: str | None = None
 
 
+class SeenTool(Data):
+    """A tool of a server."""
+
+    name: str
+    own_name: str
+    """As the server calls it, and the settings: `effects`, `include`, `exclude`."""
+    effect: str
+    asks: bool
+    """Is somebody asked before it runs, where no rule says otherwise?"""
+    changed: bool
+    """Is it not what was let through before? Then somebody is asked, whatever a rule says."""
+
+
 class Seen(Data):
     """A server that was looked at."""
 
     status: ServerStatus
     login: LoginStatus | None = None
-    tools: tuple[tuple[str, str], ...] = ()
-    """Their names, each with what repeating it does."""
+    tools: tuple[SeenTool, ...] = ()
 
     @property
     def effects(self) -> str:
         """How many tools do what when repeated."""
-        found = Counter(effect for _, effect in self.tools)
+        found = Counter(tool.effect for tool in self.tools)
         return ", ".join(f"{count} {effect}" for effect, count in sorted(found.items()))
 
     def described(self) -> dict[str, JsonValue]:
         """The same as JSON."""
         told: dict[str, Any] = self.status.model_dump(mode="json")
-        tools = [{"name": name, "effect": effect} for name, effect in self.tools]
+        tools = [tool.model_dump(mode="json") for tool in self.tools]
         return {**told, "tools": tools, "login": self.login.model_dump(mode="json") if self.login else None}
 
 
@@ -83,14 +100,14 @@ def server_called(settings: Settings, name: str) -> McpServerSettings:
     raise BadInput(f"no MCP server is called {shorten(name, 80)!r}. {hint}")
 
 
-async def look(settings: Settings, only: str | None = None) -> Looked:
+async def look(settings: Settings, only: str | None = None, *, quietly: bool = False) -> Looked:
     """Connect to the servers, or to one of them, and hear what they have."""
     found, refused = configured(settings.mcp)
     wanted = McpSettings(servers={only: server_called(settings, only)} if only else found)
-    servers = Servers(wanted, settings.data / "mcp", authorize=Authorizing(settings.mcp_logins))
+    servers = Servers(wanted, settings.mcp_known, authorize=Authorizing(settings.mcp_logins))
     registry = Registry()
     servers.fill(registry)
-    statuses = await servers.look()
+    statuses = await looked(servers, quietly=quietly)
     seen = tuple(_seen(status, registry, settings, wanted.servers[status.name]) for status in statuses)
     return Looked(seen, () if only else tuple(refused))
 
@@ -98,11 +115,21 @@ async def look(settings: Settings, only: str | None = None) -> Looked:
 def _seen(status: ServerStatus, registry: Registry, settings: Settings, server: McpServerSettings) -> Seen:
     tools = [entry for entry in registry.entries if entry.declaration.server == status.name]
     login = login_status(settings, status.name) if server.url else None
-    return Seen(status=status, login=login, tools=tuple(_told(entry) for entry in tools))
+    where = status.model_copy(update={"place": place_of(server, os.environ) or status.place})
+    return Seen(status=where, login=login, tools=tuple(map(_seen_tool, tools)))
 
 
-def _told(entry: Entry) -> tuple[str, str]:
-    return entry.declaration.name, entry.declaration.effect.value
+def _seen_tool(entry: Entry) -> SeenTool:
+    tool, declared = entry.tool, entry.declaration
+    assert isinstance(tool, McpTool | ReadingTool), "servers bring no others"
+    changed = tool.build({}, Path()).changed() is not None
+    return SeenTool(
+        name=declared.name,
+        own_name=tool.definition.name if isinstance(tool, McpTool) else tool.kind,
+        effect=declared.effect.value,
+        asks=tool.asks_first or changed,
+        changed=changed,
+    )
 
 
 def login_status(settings: Settings, name: str) -> LoginStatus | None:

@@ -8,13 +8,17 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
+from holdfast.activities.mcp.servers_file import read_servers
 from holdfast.configuration import Configuration
 from holdfast.content import visible
+from holdfast.errors import BadInput
 from holdfast.settings import VARIABLES, Settings
 
 Row = tuple[str, Any, str]
@@ -61,12 +65,33 @@ def _runs(found: Configuration) -> Iterator[tuple[str, str]]:
         yield f"asks {hook.when.value} calls", f"{what}  (hook {hook.name}, for {', '.join(hook.tools)})"
     for file in found.mcp.files:
         yield "MCP servers of", f"{file}  (this trust is not about what that says)"
+        yield from (("  now it has", server) for server in _in_file(file))
     for name, server in found.mcp.servers.items():
         how = server.url or (
             _assigned(server.env) + shlex.join([server.command, *server.args]) if server.command else ""
         )
         trusted = "  (trusted to say what its tools do)" if server.trust else ""
         yield "MCP server", f"{name}: {how or 'as a file above has it'}{trusted}"
+
+
+def _in_file(file: Path) -> Iterator[str]:
+    """The servers of a file that other programs read too: what is started or reached, without what may be secret."""
+    try:
+        servers = read_servers(file)
+    except BadInput as error:
+        yield f"nothing that can be used: {error}"
+        return
+    for name, server in servers.items():
+        if isinstance(server, BadInput):
+            yield f"{name}, which cannot be used: {server}"
+        else:
+            yield f"{name}: {server.command or _host(server.url or '')}"
+
+
+def _host(url: str) -> str:
+    with suppress(ValueError):
+        return urlsplit(url).hostname or "an address by reference"
+    return "an address by reference"
 
 
 def _sets(found: Configuration) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.calls import Call
-from holdfast.content import plain, visible
+from holdfast.content import first_line, named, plain, visible
 from holdfast.durations import told
 from holdfast.forms import fields_of, option_of, required_of
 from holdfast.outcomes import Needs
@@ -22,7 +22,7 @@ from holdfast.views import ApprovalView, approval_view
 from holdfast.wording import described
 from holdfast.workers.answers import numbered
 from holdfast.workers.cutting import LINE_LIMIT, cut_lines
-from holdfast.workers.render import ago, diff, line, prose, quoted
+from holdfast.workers.render import ago, definition, diff, line, prose, quoted
 
 QUESTION = "question"
 UNKNOWN = "outcome_unknown"
@@ -31,8 +31,8 @@ QUESTION_LINES = 60
 """Lines of a command or a diff in a question: what is asked must not scroll away."""
 ON_DEADLINE = {"deny": "denied", "allow": "let run"}
 _SHOWN = (
-    "kind", "title", "command", "programs", "doubts", "reason", "diff", "path", "server", "urls", "question", "options",
-    "other", "form", "offers", "edits", "needs",
+    "kind", "title", "command", "programs", "doubts", "reason", "diff", "path", "server", "about", "urls", "question",
+    "options", "other", "form", "offers", "edits", "needs",
 )  # fmt: skip
 """What a view repeats of a confirmation, where that is not too long."""
 Shown = Literal["some", "all", "names"]
@@ -70,14 +70,15 @@ def only_answers(approval: ApprovalView) -> str:
 
 def who_asks(approval: ApprovalView, the: str = "the") -> str:
     """Who asks a question."""
-    return f"{the} MCP server {line(approval.server, 100)!r}" if approval.server else line(approval.tool, 100)
+    return f"{the} MCP server {line(approval.server, 100)!r}" if approval.server else named(approval.tool)
 
 
 def question(
     approval: ApprovalView, *, heading: str | None = None, more: str | None = None, fields: Shown = "some"
 ) -> Group:
     """What a person is asked to decide on, bounded; `more` says where all of it is, when it is cut."""
-    parts: list[RenderableType] = [Text(heading or line(approval.title), "bold")]
+    head = heading or line(approval.title)
+    parts: list[RenderableType] = [Text(head, "bold")]
     if approval.kind == QUESTION:
         return Group(*_asked(approval, heading, more, fields), *_circumstances(approval))
     if approval.kind == UNKNOWN:
@@ -88,7 +89,7 @@ def question(
         parts.append(Text("\n".join(f"  $ {row}" for row in rows), "yellow"))
     elif approval.diff is not None:
         parts.append(diff(approval.diff, QUESTION_LINES))
-    if approval.others:
+    if approval.others and approval.others not in head:
         parts.append(Text(f"  with {line(approval.others, OTHERS_LIMIT)}", "yellow"))
     if len(approval.programs) > 1:
         parts.append(Text(f"  runs: {line(', '.join(approval.programs), 500)}", "dim"))
@@ -96,8 +97,12 @@ def question(
         parts.append(Text(f"  not known before it runs: {line('; '.join(approval.doubts), 500)}", "magenta"))
     if approval.reason:
         parts.append(Text(f"  asked because: {line(approval.reason, 500)}", "dim"))
-    if approval.server or approval.urls:
-        parts.append(Text("  " + line(" ".join(filter(None, [approval.server, *approval.urls])), 500)))
+    if approval.server:
+        parts.append(Text(f"  server {line(approval.server, 100)}"))
+    if approval.about and (words := first_line(approval.about.description)):
+        parts.append(prose(f"  described as: {words}"))
+    if approval.urls:
+        parts.append(Text(f"  {line(' '.join(approval.urls), 500)}"))
     parts += _circumstances(approval)
     long = len(approval.others) > OTHERS_LIMIT
     if approval.cut or long or any(_too_long(text) for text in (approval.command, approval.diff)):
@@ -157,15 +162,17 @@ def see_all(approval: ApprovalView) -> str:
 
 
 def whole(approval: ApprovalView) -> str:
-    """All of what a person is asked to decide on, as text."""
-    details = [approval.question, approval.command, approval.diff, approval.others]
-    parts = [approval.title, *(text or "" for text in details), approval.server or "", *approval.urls]
+    """All of what a person is asked to decide on, as text; of an approval that is not cut."""
+    arguments = json.dumps(json.loads(approval.others), indent=2, ensure_ascii=False) if approval.others else ""
+    details = [approval.title, approval.question, approval.command, approval.diff, arguments]
+    parts = [*details, "\n".join(definition(approval.server, approval.about)), *approval.urls]
     return visible("\n\n".join(part for part in parts if part)) + "\n"
 
 
 def subject(approval: ApprovalView) -> str:
-    """What a call is about, in a few words: a file, a command, or its title."""
-    return line(f"{approval.tool} {approval.path or approval.command or approval.title}")
+    """What a call is about, in a few words: a file, a command, what a server is given, or its title."""
+    arguments = approval.others if approval.kind == "mcp" else ""
+    return line(f"{approval.tool} {approval.path or approval.command or arguments or approval.title}")
 
 
 def whole_approval(turn_id: str, call: Call) -> ApprovalView:
@@ -176,7 +183,7 @@ def whole_approval(turn_id: str, call: Call) -> ApprovalView:
     whole = {name: getattr(shown, name) for name in _SHOWN}
     whole["arguments"] = json.dumps(arguments, ensure_ascii=False)
     whole["others"] = json.dumps(untold, ensure_ascii=False) if untold else ""
-    return approval_view(turn_id, call).model_copy(update={**whole, "tool": call.tool, "cut": False})
+    return approval_view(turn_id, call).model_copy(update={**whole, "cut": False})
 
 
 def inbox(shown: list[ApprovalView], *, total: int, turns: int) -> Group:
@@ -201,7 +208,16 @@ def approvals(shown: Iterable[ApprovalView]) -> Group:
 def label(approval: ApprovalView, since: datetime | None = None) -> Text:
     """The id of what waits, its tool, and since when."""
     waits = f", {ago(since)}" if since else ""
-    return Text(plain(approval.approval_id), "bold").append(f"   {line(approval.tool, 60)}{waits}", "dim")
+    return Text(plain(approval.approval_id), "bold").append(f"   {named(approval.tool)}{waits}", "dim")
+
+
+def definitions(shown: Iterable[ApprovalView]) -> Group:
+    """What is known of the servers' tools that calls are of, each with its name."""
+    blocks: list[RenderableType] = []
+    for item in shown:
+        words = [prose(f"  {row}") for row in definition(item.server, item.about)]
+        blocks += [Text(named(item.tool), "bold"), *words, Text("")]
+    return Group(*blocks)
 
 
 def standing_answers(approval: ApprovalView) -> Iterator[Text]:

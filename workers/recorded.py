@@ -232,7 +232,8 @@ class _Call:
         """As the gate saw it, but for links of files, which may be others by now."""
         known: dict[str, Any] = {"tainted": tainted}
         if self.tool:
-            known |= {"effect": self.tool.effect, "server": self.tool.server}
+            tool = self.tool
+            known |= {"effect": tool.effect, "server": tool.server, "own_name": tool.own_name}
         if self.asked and self.asked.kind != "outcome_unknown":
             known["kind"] = self.asked.kind
         if self.asked and self.asked.command is not None:

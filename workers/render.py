@@ -14,19 +14,19 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console, Group, JustifyMethod, RenderableType
-from rich.table import Table
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from holdfast.approvals import About
 from holdfast.calls import Call
-from holdfast.content import plain, shorten, visible
+from holdfast.content import named, plain, shorten, visible
 from holdfast.events import Event
 from holdfast.workers.board import Row
+from holdfast.workers.columns import WIDE, Columns, Line, Prose
 from holdfast.workers.cutting import count_changes, cut_diff
 
-_JUSTIFY: tuple[JustifyMethod, ...] = ("left", "left", "right", "left")
-WIDE = 1_000
-"""Columns when nobody looks: lines are not to be broken for a pipe."""
+WORDS_LIMIT = 1_000
+"""Characters of what is said of a call in a line, where no terminal ends it sooner."""
 STYLES = {
     "validating": "dim",
     "awaiting_approval": "bold yellow",
@@ -47,9 +47,9 @@ def console(*, aside: bool = False) -> Console:
     return Console(highlight=False, markup=False, emoji=False, width=width, soft_wrap=True, stderr=aside)
 
 
-def print_line(target: Console, text: Text) -> None:
-    """One line, cut to the width of a terminal."""
-    target.print(text, no_wrap=True, overflow="ellipsis", soft_wrap=False)
+def print_line(target: Console, item: RenderableType) -> None:
+    """One line, cut to the width of a terminal; or as many as an event needs for its names."""
+    target.print(item, no_wrap=True, overflow="ellipsis", soft_wrap=False)
 
 
 def line(text: str | None, limit: int = 200) -> str:
@@ -81,49 +81,48 @@ def quoted(text: str) -> str:
     return shlex.quote(plain(text))
 
 
-def rows(shown: Iterable[Row], now: datetime | None = None, *, asked: str | None = None) -> Table:
-    """Calls with their states, one line each, and the end of the output of those that run; `asked` is marked."""
-    lines = list(shown)
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for justify in _JUSTIFY:
-        table.add_column(no_wrap=True, justify=justify)
-    table.add_column()  # the one that rich may shrink: its texts do not wrap, they are cut
-    for row in lines:
-        what = cut(line(row.error or row.title, 300))
-        status = Text("stopping", "magenta") if row.stopping else state(row.status)
-        ran = took(row.started, row.ended, now)
-        table.add_row(_place(row, row.call == asked), status, ran, Text(line(row.tool, 20)), what)
-        if row.decided:
-            table.add_row("", "", "", "", cut(f"│ {line(row.decided, 400)}", "dim"))
-        for tail in plain(row.tail).rstrip().splitlines()[-3:] if not row.terminal else ():
-            table.add_row("", "", "", "", cut(f"│ {line(tail)}", "dim"))
-    return table
+def rows(shown: Iterable[Row], now: datetime | None = None, *, asked: str | None = None) -> Columns:
+    """Calls with their states, and the end of the output of those that run; `asked` is marked."""
+    return Columns([_line(row, now, row.call == asked) for row in shown], cuts=True, right=frozenset({2}))
 
 
-def event(item: Event, *, since: datetime | None = None, indent: str = "") -> Text:
+def _line(row: Row, now: datetime | None, asked: bool) -> Line:
+    status = Text("stopping", "magenta") if row.stopping else state(row.status)
+    tails = plain(row.tail).rstrip().splitlines()[-3:] if not row.terminal else ()
+    said = [f"│ {line(words, 400)}" for words in (row.decided, *tails) if words]
+    return Line(
+        (
+            _place(row, asked),
+            status,
+            Text(took(row.started, row.ended, now)),
+            Text(named(row.tool)),
+            Text(line(row.error or row.title, WORDS_LIMIT)),
+        ),
+        tuple(Text(words, "dim") for words in said),
+    )
+
+
+def event(item: Event, *, since: datetime | None = None, indent: str = "") -> RenderableType:
     """One event as a line; with `since`, its time is relative."""
     clock = f"{(item.at - since).total_seconds():7.2f} s" if since else item.at.astimezone().strftime("%H:%M:%S")
-    text = Text(f"{indent}{clock}  ")
+    by = Text(f"  (by {who(item.actor, item.by)})" if item.by else "", "dim")
     if item.kind == "call":
-        text.append(f"{line(item.call, 20):6} {item.place}/{item.of}  {line(item.tool, 24):<15} ")
-        text.append(f"{item.after.replace('_', ' '):<18}", STYLES.get(item.after, ""))
-        text.append(line(item.error or item.note or item.title, 110))
-        if item.by:
-            text.append(f"  (by {who(item.actor, item.by)})", "dim")
-        return text
+        which = Text(f"{line(item.call, 20):6} {item.place}/{item.of}")
+        after = Text(f"{item.after.replace('_', ' '):<17}", STYLES.get(item.after, ""))
+        what = Text(line(item.error or item.note or item.title, WORDS_LIMIT)).append_text(by)
+        return Columns([Line((Text(indent + clock), which, after, Text(named(item.tool or "")), what))], cuts=True)
+    text = Text(f"{indent}{clock}  ")
     subject = {"batch": f"batch {line(item.batch, 20)}", "model": "model", "turn": "turn"}[item.kind]
     text.append(f"{subject} {item.after}", STYLES.get(item.after, "bold"))
     if item.note:
         text.append(f": {line(item.note)}")
-    if item.by:
-        text.append(f"  (by {line(item.by, 80)})", "dim")
-    return text
+    return text.append_text(by)
 
 
 def call(whole: Call) -> Group:
     """All there is to know of one call."""
     head = Text(f"call {whole.id} ", "bold")
-    head.append(line(whole.tool, 100))
+    head.append(named(whole.tool))
     head.append(" ")
     head.append_text(state(whole.status.value))
     parts: list[RenderableType] = [head]
@@ -143,25 +142,40 @@ def call(whole: Call) -> Group:
     if whole.original is not None:
         parts += [Text("arguments as they were asked for", "dim"), _json(whole.original)]
     parts += [Text("arguments", "dim"), _json(arguments)]
-    if whole.confirmation and whole.confirmation.diff:
-        parts += [Text("diff", "dim"), diff(whole.confirmation.diff)]
+    shown = whole.confirmation
+    if shown and (known := definition(shown.server, shown.about)):
+        parts += [Text("tool", "dim"), *(prose(f"  {words}") for words in known)]
+    if shown and shown.diff:
+        parts += [Text("diff", "dim"), diff(shown.diff)]
     if whole.response:
         output = "\n".join(part.text for part in whole.response.parts)
         parts += [Text("output", "dim"), Text(plain(output))]
-        shown = whole.response.display
-        if shown and not (whole.confirmation and shown == whole.confirmation.diff):
-            parts += [Text("shown to people", "dim"), Text(plain(shown))]
+        display = whole.response.display
+        if display and not (shown and display == shown.diff):
+            parts += [Text("shown to people", "dim"), Text(plain(display))]
     return Group(*parts)
 
 
-def table(header: tuple[str, ...], lines: Iterable[tuple[Any, ...]]) -> Table:
-    """Columns."""
-    found = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in header:
-        found.add_column(name, overflow="fold")
-    for row in lines:
-        found.add_row(*(cell if isinstance(cell, Text) else Text(plain(str(cell))) for cell in row))
-    return found
+def definition(server: str | None, about: About | None) -> list[str]:
+    """What is known of a server's tool, line by line: all that the server says of it, and what follows from that."""
+    found = [f"server {line(server, 100)}"] if server else []
+    if about is None:
+        return found
+    if about.effect:
+        found.append(f"effect {line(about.effect, 50)}: {line(about.because)}")
+    if about.hints:
+        found.append(f"the server's hints: {line(', '.join(about.hints), 500)}")
+    said = visible(about.description).strip().split("\n")
+    return [*found, "described as:", *(f"  {words}".rstrip() for words in said)] if about.description else found
+
+
+def table(header: tuple[str, ...], lines: Iterable[tuple[Any, ...]]) -> Columns:
+    """Columns. The last one gives way where the terminal is narrow."""
+    return Columns([Line(tuple(map(_cell, row))) for row in lines], header)
+
+
+def _cell(value: Any) -> Text:
+    return value if isinstance(value, Text) else Text(" ".join(plain(str(value)).split()))
 
 
 def ago(then: datetime | None) -> str:
@@ -176,14 +190,17 @@ def ago(then: datetime | None) -> str:
     return f"{seconds} s ago"
 
 
-def local(moment: str | None) -> str:
-    """A moment as the clock here shows it."""
-    return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else ""
+def local(moment: str | None, *, zone: bool = False) -> str:
+    """A moment as the clock here shows it; with the zone, as `2031-01-01 12:00:00 +01:00`."""
+    if not moment:
+        return ""
+    here = datetime.fromisoformat(moment).astimezone()
+    return here.strftime("%Y-%m-%d %H:%M:%S") + (f" {here.isoformat()[-6:]}" if zone else "")
 
 
-def prose(text: str) -> Text:
+def prose(text: str) -> Prose:
     """Text that is broken between words on a terminal, and not at all elsewhere."""
-    return Text(plain(text), no_wrap=not sys.stdout.isatty())
+    return Prose(plain(text))
 
 
 def took(started: datetime | None, ended: datetime | None, now: datetime | None = None) -> str:
@@ -192,11 +209,6 @@ def took(started: datetime | None, ended: datetime | None, now: datetime | None 
     if started is None or end is None:
         return ""
     return f"{max(0.0, (end - started).total_seconds()):.1f} s"
-
-
-def cut(text: str, style: str = "") -> Text:
-    """Text that is cut where the terminal ends, and not wrapped."""
-    return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def who(kind: str | None, name: str) -> str:

@@ -9,14 +9,15 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holdfast.calls import Call, Status
-from holdfast.content import Response, plain
+from holdfast.content import Response, named, plain
 from holdfast.modes import Mode
 from holdfast.turns import TurnResult
 from holdfast.views import CallView, TurnView
 from holdfast.workers import render
 from holdfast.workers.board import Row
+from holdfast.workers.columns import Columns, Line
 from holdfast.workers.questions import QUESTION, label, question, see_all, standing_answers, whole_approval
-from holdfast.workers.render import STYLES, cut, line, prose, quoted, rows, state, who
+from holdfast.workers.render import WORDS_LIMIT, line, prose, quoted, rows, state, who
 
 _SAID = {
     "proceed_once": "approved",
@@ -65,8 +66,11 @@ def _circumstances(view: TurnView) -> Iterator[RenderableType]:
     """What of a turn bears on what is asked."""
     if view.mode is not Mode.DEFAULT:
         yield Text(f"  mode {view.mode.value}", "yellow")
-    if view.tainted:
-        yield prose(f"  has taken in content from outside: {line('; '.join(view.tainted), 500)}")
+    if sources := view.outside or dict.fromkeys(view.tainted, 1):
+        yield Text("  has taken in content from outside, by")
+        yield from (
+            Text(f"    {named(tool)}{f', {calls:,} calls' if calls > 1 else ''}") for tool, calls in sources.items()
+        )
     if view.grants and not view.result:
         stand = "1 answer stands" if view.grants == 1 else f"{view.grants} answers stand"
         yield Text(f"  {stand}: holdfast grants --turn {quoted(view.id)}", "dim")
@@ -98,10 +102,9 @@ def result(ended: TurnResult, decisions: Mapping[str, str] | None = None) -> lis
         parts.append(prose(f"  {line(ended.reason, 1_000)}"))
     for batch in ended.batches:
         parts.append(Text(f"batch {batch.id}: {batch.status}", "dim"))
-        for found in batch.responses:
-            parts.append(_response(found))
-            if words := (decisions or {}).get(found.call_id):
-                parts.append(cut(f"         {words}", "dim"))
+        parts.append(
+            Columns([_line(found, (decisions or {}).get(found.call_id)) for found in batch.responses], cuts=True)
+        )
     if ended.text is not None:
         parts += [Text(""), prose(ended.text)]
     return parts
@@ -113,7 +116,7 @@ def _row(view: CallView) -> Row:
         batch="",
         place=view.place,
         of=view.of,
-        tool=line(view.tool, 40),
+        tool=view.tool,
         status=view.status.value,
         title=view.title,
         decided=decided(view),
@@ -125,8 +128,11 @@ def _row(view: CallView) -> Row:
     )
 
 
-def _response(found: Response) -> Text:
-    text = cut(f"  {found.call_id:6} {line(found.tool, 24):<15} ")
-    text.append(f"{found.status:<10}", STYLES.get(found.status, ""))
-    text.append(line(plain(found.text), 160))
-    return text
+def _line(found: Response, decision: str | None) -> Line:
+    cells = (
+        Text(f"  {found.call_id}"),
+        state(found.status),
+        Text(named(found.tool)),
+        Text(line(plain(found.text), WORDS_LIMIT)),
+    )
+    return Line(cells, (Text(decision, "dim"),) if decision else ())

@@ -127,6 +127,7 @@ class TurnMessages:
         """Only a call at work asks, and only where somebody is to be asked."""
         with _refusals_as_failures():
             self._state.check_question(body)
+            self._state.check_patience(body)
 
     # The rest are updates: their senders need the answer, and can repeat a lost one.
     @workflow.update(name="submit")

@@ -11,21 +11,20 @@ looks sees them as they were or as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 
 from holdfast.activities.catalogue.schemas import Schema, schema_of
 from holdfast.approvals import canonical_digest
-from holdfast.content import CallError, encodable, plain, said, shorten
+from holdfast.content import NAME_LIMIT, CallError, encodable, plain, said, shorten
 from holdfast.errors import BadInput
 from holdfast.model import problems
 from holdfast.tools import Declaration, Tool
 
 BUILT_IN = "built in"
 IN_CODE = "this program"
-NAME_LIMIT = 128
 DISPLAY_LIMIT = 200
 DESCRIPTION_LIMIT = 50_000
 _QUEUE = re.compile(r"(?!/_sys/)[^\x00-\x1f\x7f]{1,1000}")
@@ -51,6 +50,8 @@ class Missing:
     """What the names of its tools begin with."""
     error: str
     """The type of the error."""
+    come: Callable[[], Awaitable[None]]
+    """Bring it, if that can be done soon."""
     pending: bool = False
     """It may still come, and nobody needs to hear of it who does not ask for it."""
 
@@ -83,11 +84,15 @@ class Registry:
 
     def missing(self, name: str) -> CallError | None:
         """Why a tool of this name is not there, if one could be."""
-        for problem in self._problems:
-            if problem.missing and name.startswith(problem.missing.prefix):
-                message = f"{shorten(name, 100)!r} cannot be called now. {problem.source}: {problem.reason}"
-                return CallError(type=problem.missing.error, message=message)
-        return None
+        problem = self._lacking(name)
+        if problem is None or problem.missing is None:
+            return None
+        message = f"{shorten(name, 100)!r} cannot be called now. {problem.source}: {problem.reason}"
+        return CallError(type=problem.missing.error, message=message)
+
+    def _lacking(self, name: str) -> Problem | None:
+        """What is wrong with the source that would have this tool."""
+        return next((one for one in self._problems if one.missing and name.startswith(one.missing.prefix)), None)
 
     def add(self, tool: Tool, source: str = IN_CODE) -> None:
         """Take a tool in; BadInput when it cannot be used or its name is taken."""
@@ -132,6 +137,12 @@ class Registry:
         """The tool with this name."""
         return self._entries.get(name)
 
+    async def found(self, name: str) -> Entry | None:
+        """The tool with this name; one whose source is not there is waited for a little."""
+        if name not in self._entries and (problem := self._lacking(name)) and problem.missing:
+            await problem.missing.come()
+        return self._entries.get(name)
+
     @property
     def entries(self) -> list[Entry]:
         """All of them, by name."""
@@ -167,7 +178,7 @@ def _entry(tool: Tool, source: str) -> Entry:
             )
         _check_limits(tool)
         _check_traits(declaration)
-        return Entry(tool, declaration, schema_of(tool, declaration.parameters), source)
+        return Entry(tool, declaration, schema_of(tool, declaration), source)
     except BadInput as error:
         raise BadInput(f"a tool from {source} cannot be used: {error}") from error
     except (Exception, SystemExit) as error:

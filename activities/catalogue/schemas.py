@@ -1,29 +1,26 @@
 """Checking arguments, against a pydantic model or a JSON schema, with one language for what is wrong (S6).
 
-A JSON schema is checked once, when its tool is taken in: it must be about an object, and refer to nothing outside
-itself. Nothing here fetches anything.
+A JSON schema must be about an object, and refer to nothing outside itself. It may be a stranger's, and is checked aside
+(`json_schemas.py`); a model is our own code, or its user's.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-import jsonschema_rs
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from holdfast.activities.catalogue.complaints import MASK, of_model, of_schema, place, quoted
-from holdfast.content import shorten
+from holdfast.activities.catalogue.complaints import of_model, quoted
+from holdfast.activities.catalogue.json_schemas import CHECKING, CheckedSchema
 from holdfast.errors import BadInput
-from holdfast.tools import Tool
+from holdfast.tools import Declaration, Tool
 
 PROBLEMS_SHOWN = 8
 PARAMETERS_SHOWN = 40
-SCHEMA_LIMIT = 262_144
-"""Bytes of a schema."""
-BACKTRACK_LIMIT = 100_000
 NOT_JSON = "arguments: hold a number that is none, half a character, or too many levels: JSON cannot say that"
 
 
@@ -45,11 +42,24 @@ class Schema(Protocol):
         """The arguments, or InvalidArguments."""
 
 
-def schema_of(tool: Tool, parameters: Mapping[str, JsonValue]) -> Schema:
-    """The schema of a tool whose declaration has these parameters; BadInput when it cannot be used."""
+def schema_of(tool: Tool, declaration: Declaration) -> Schema:
+    """The schema of a tool that declares itself so; BadInput when it cannot be used.
+
+    That of a server's tool is compiled when it is needed: there may be a thousand, and whoever lists them has tried.
+    """
     if isinstance(tool.Parameters, type):
-        return ModelSchema(tool.Parameters, parameters)
-    return JsonSchema(parameters)
+        return ModelSchema(tool.Parameters, declaration.parameters)
+    schema = JsonSchema(declaration.parameters)
+    if declaration.server is None:
+        schema.compile()
+    return schema
+
+
+async def checked(schema: Schema, arguments: JsonValue) -> Checked:
+    """The arguments, or InvalidArguments; BadInput when the schema cannot be used. Keeps nobody waiting."""
+    if isinstance(schema, JsonSchema):
+        return await asyncio.get_running_loop().run_in_executor(CHECKING, schema.check, arguments)
+    return schema.check(arguments)
 
 
 class ModelSchema:
@@ -77,14 +87,21 @@ class ModelSchema:
 
 
 class JsonSchema:
-    """A JSON schema, compiled. What it is given is what it gives: a schema converts nothing."""
+    """A JSON schema. What it is given is what it gives: a schema converts nothing."""
 
     def __init__(self, parameters: Mapping[str, JsonValue]) -> None:
+        """BadInput when it is not about an object."""
         self._parameters = dict(parameters)
-        self._validator = _compiled(self._parameters)
+        if self._parameters.get("type", "object") != "object":
+            raise BadInput("the schema of a tool's parameters must be of type object")
+        self._schema = CheckedSchema(self._parameters, "its parameters", whole=True)
+
+    def compile(self) -> None:
+        """BadInput when it cannot be used. Blocks."""
+        self._schema.compile()
 
     def check(self, arguments: JsonValue) -> Checked:
-        """Every problem at once."""
+        """Every problem at once. Blocks: see `checked`."""
         problems = self._problems(arguments)
         if problems or not isinstance(arguments, dict):
             raise InvalidArguments(_sentence(problems, self._parameters))
@@ -93,10 +110,7 @@ class JsonSchema:
     def _problems(self, arguments: JsonValue) -> list[str]:
         if not isinstance(arguments, dict):
             return [f"arguments: must be an object, not {quoted(arguments)}"]
-        if not _is_json(arguments):
-            return [NOT_JSON]
-        errors = self._validator.iter_errors(arguments)
-        return [line for error in errors for line in of_schema(error, arguments, self._parameters)]
+        return self._schema.problems(arguments) if _is_json(arguments) else [NOT_JSON]
 
 
 def _is_json(arguments: JsonValue) -> bool:
@@ -106,36 +120,6 @@ def _is_json(arguments: JsonValue) -> bool:
     except (ValueError, TypeError, RecursionError):
         return False
     return True
-
-
-def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
-    if schema.get("type", "object") != "object":
-        raise BadInput("the schema of a tool's parameters must be of type object")
-    try:
-        size = len(json.dumps(schema, allow_nan=False, ensure_ascii=False).encode())
-    except (ValueError, TypeError, RecursionError):
-        raise BadInput("the schema of its parameters cannot be used: JSON cannot say it") from None
-    if size > SCHEMA_LIMIT:
-        raise BadInput(f"the schema of a tool's parameters is over {SCHEMA_LIMIT:,} bytes")
-    try:
-        return jsonschema_rs.validator_for(
-            schema, offline=True, mask=MASK, pattern_options=jsonschema_rs.RegexOptions()
-        )
-    except ValueError:
-        # Look-around needs the engine that backtracks; then with a limit.
-        fancy = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT)
-        try:
-            return jsonschema_rs.validator_for(schema, offline=True, mask=MASK, pattern_options=fancy)
-        except ValueError as error:
-            raise BadInput(f"the schema of its parameters cannot be used: {_reason(error)}") from None
-
-
-def _reason(error: ValueError) -> str:
-    """The first line of what the validator says of a schema, and where in the schema it is."""
-    message = shorten(str(getattr(error, "message", None) or error).splitlines()[0], 300)
-    if not isinstance(error, jsonschema_rs.ValidationError) or not error.instance_path:
-        return message
-    return f"{quoted(error.instance)} at {place(error.instance_path)}: {message}"
 
 
 def _sentence(problems: Iterable[str], parameters: Mapping[str, JsonValue]) -> str:

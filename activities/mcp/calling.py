@@ -78,7 +78,7 @@ async def call(asked: Asked, run: Run) -> Result:
     result = result_of(answer, asked.server.secrets)
     if answer.is_error:
         raise _failed(asked, result)
-    if problem := asked.output and asked.output.problem(answer.structured_content):
+    if problem := asked.output and await asked.output.problem(answer.structured_content):
         message = f"{_called(asked)} has run, but its result does not fit the form that it declares: {problem}"
         raise ToolFailure("bad_result", message, result.parts)
     return result
@@ -149,7 +149,7 @@ async def _sent_until_answered(
             elif failure.fault in unsent or failure.fault is Fault.LOST:
                 asked.server.doubt(connection)
             if not left or not (failure.fault in unsent or (failure.fault is Fault.LOST and asked.repeatable)):
-                raise _ending(asked, failure) from None
+                raise _ending(asked, failure, going_on=sending.going_on is not None) from None
     raise AssertionError("the last try ends it")
 
 
@@ -210,10 +210,13 @@ def _timed_out(asked: Asked, *, sent: bool) -> ToolFailure | OutcomeUnknown:
     return ToolFailure("timeout", message) if asked.repeatable else OutcomeUnknown(f"{message}. {MAYBE}.")
 
 
-def _ending(asked: Asked, failure: Failure) -> ToolFailure | OutcomeUnknown:
-    """What a call without a result comes to."""
+def _ending(asked: Asked, failure: Failure, *, going_on: bool) -> ToolFailure | OutcomeUnknown:
+    """What a call without a result comes to. `going_on`: it had asked, and was to go on with the answer."""
     words = asked.server.secrets.hide(plain(str(failure)))
     match failure.fault:
+        case "told" if going_on:
+            why = "It may not know any more what it had asked: make the call again, and it asks again"
+            return ToolFailure("mcp_error", f"{_called(asked)} did not take the answer: {words}. {why}")
         case "told":
             return ToolFailure("mcp_error", f"{_called(asked)} answered with an error: {words}")
         case "unauthorized":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import JsonValue
 
@@ -12,6 +13,9 @@ from holdfast.content import shorten
 
 NAMES_SHOWN = 8
 NAME_LIMIT = 60
+COMPARED = 600
+"""Lines that are compared one by one: that takes as long as their square."""
+LINES_SHOWN = 100
 
 
 def told(before: Definition, after: Definition) -> str:
@@ -20,11 +24,27 @@ def told(before: Definition, after: Definition) -> str:
 
 
 def diff_of(before: Definition, after: Definition) -> str:
-    """The same line by line."""
-    lines = difflib.unified_diff(
-        before.lines(), after.lines(), "definition as it was approved", "definition as it is now", lineterm="", n=1
-    )
+    """The same line by line. Where that would take long, the first lines that went and came."""
+    old, new = before.lines(), after.lines()
+    same = next((place for place, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), 0)
+    start = max(0, same - 1)
+    names = ("definition as it was approved", "definition as it is now")
+    if max(len(old), len(new)) - start <= COMPARED:
+        lines: Iterable[str] = difflib.unified_diff(old[start:], new[start:], *names, lineterm="", n=1)
+    else:
+        gone, come = Counter(old) - Counter(new), Counter(new) - Counter(old)
+        lines = [f"--- {names[0]}", f"+++ {names[1]}", *_first("-", old, gone), *_first("+", new, come)]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _first(sign: str, lines: Iterable[str], among: Counter[str]) -> Iterator[str]:
+    """The first of these lines that are on one side only."""
+    if not among:
+        yield f"{sign}… the same lines in another order"
+    found = [line for line in lines if line in among]
+    yield from (f"{sign}{line}" for line in found[:LINES_SHOWN])
+    if len(found) > LINES_SHOWN:
+        yield f"{sign}… {len(found) - LINES_SHOWN:,} more lines"
 
 
 def _parts(before: Definition, after: Definition) -> Iterator[str]:

@@ -7,6 +7,7 @@ waits for an answer learns that none comes. (Awaited in the task that opened it,
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
     InputRequiredResult,
+    LoggingMessageNotification,
     PaginatedRequestParams,
     PromptListChangedNotification,
     Request,
@@ -34,6 +36,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from holdfast.activities.mcp.eliciting import Ask, Eliciting, to_open_first
 from holdfast.activities.mcp.faults import Failure, Fault, failure_of, problems_of, unauthorized, words_of
+from holdfast.activities.mcp.hearing import Heard, ServerLog
 from holdfast.activities.mcp.http import http_client
 from holdfast.activities.mcp.leftovers import mark_of
 from holdfast.activities.mcp.logins import NotAuthorized
@@ -46,6 +49,8 @@ from holdfast.errors import BadInput
 T = TypeVar("T", bound=BaseModel)
 CLOSE_SECONDS = 10.0
 """How long a connection may take to close before it is dropped."""
+TOLD_SECONDS = 1.0
+"""How long is waited for the exit code of a server that ended in the middle of a call."""
 RELISTEN_SECONDS = 5.0
 """Between attempts to hear of changes, when the server ends the stream."""
 PAGES_LIMIT = 100
@@ -57,15 +62,20 @@ _ANSWER: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToo
 class Connection:
     """A server that answers. `gone` is set when it does not any more, `reason` says why."""
 
-    def __init__(self, name: str, resolved: Resolved, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, resolved: Resolved, changed: Callable[[], None], log: ServerLog | None = None
+    ) -> None:
         self.name = name
         self.gone = asyncio.Event()
         self.reason = ""
+        self.broken = False
+        """Did it end though nobody had closed it?"""
         self.calls = 0
         """How many are under way on it."""
         self._resolved = resolved
         self._changed = changed
         self._eliciting = Eliciting(name, resolved.secrets)
+        self._heard = Heard(resolved.secrets.hide, log)
         self._client: Client | None = None
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
@@ -77,20 +87,23 @@ class Connection:
         resolved: Resolved,
         changed: Callable[[], None],
         auth: httpx2.Auth | None = None,
+        log: ServerLog | None = None,
     ) -> Connection:
         """Connect, in whichever protocol the server speaks. `changed` is called when its tools are others.
 
-        BadInput, in words without secrets, when that fails or takes too long; NotAuthorized when we may not.
+        What else it says goes into the `log`. BadInput, in words without secrets, when that fails or takes too long;
+        NotAuthorized when we may not.
         """
-        connection = cls(name, resolved, changed)
+        connection = cls(name, resolved, changed, log)
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         connection._owner = asyncio.create_task(connection._own(opened, auth), name=f"mcp-{name}")
         try:
             async with asyncio.timeout(resolved.start_seconds):
                 await asyncio.shield(opened)
         except TimeoutError:
+            why = connection._why() or connection._heard.said()  # before it is ended by us
             await connection.close()
-            raise BadInput(f"it was not ready within {resolved.start_seconds:g} seconds{connection._why()}") from None
+            raise BadInput(f"it was not ready within {resolved.start_seconds:g} seconds{why}") from None
         except BaseException:
             await connection.close()
             raise
@@ -164,11 +177,23 @@ class Connection:
                 }
             )
         )
-        with self._under_way(), self._eliciting.calling(ask):
-            try:
-                return await self._session_of().session.send_request(request, _ANSWER, progress_callback=progress)
-            except MCPError as error:
-                raise to_open_first(error) or error from None
+        try:
+            with self._under_way(), self._eliciting.calling(ask):
+                try:
+                    return await self._session_of().session.send_request(request, _ANSWER, progress_callback=progress)
+                except MCPError as error:
+                    raise to_open_first(error) or error from None
+        except Failure as failure:
+            if failure.fault is Fault.LOST and self._resolved.url is None:
+                raise Failure(Fault.LOST, f"{failure}{await self._how_it_ended()}") from None
+            raise
+
+    async def _how_it_ended(self) -> str:
+        """Why a server that we started is gone, as soon as that is known."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TOLD_SECONDS):
+                await self.gone.wait()
+        return self._why()
 
     async def ask_for(self, request: Request[Any, Any], kind: TypeAdapter[T]) -> T:
         """Ask for something that is no tool's call. Failure when there is no answer."""
@@ -239,7 +264,7 @@ class Connection:
     async def _transport(self, auth: httpx2.Auth | None) -> AsyncIterator[AbstractAsyncContextManager[Any]]:
         resolved = self._resolved
         if resolved.url is None:
-            streams: AbstractAsyncContextManager[Streams] = child(resolved, mark_of(self.name), self._end)
+            streams: AbstractAsyncContextManager[Streams] = child(resolved, mark_of(self.name), self._end, self._heard)
             yield streams
             return
         async with http_client(resolved, auth) as client:
@@ -248,6 +273,9 @@ class Connection:
     async def _hear(self, message: IncomingMessage) -> None:
         if isinstance(message, _CHANGES):
             self._changed()
+        elif isinstance(message, LoggingMessageNotification):
+            said = message.params.data
+            self._heard.logged(message.params.level, said if isinstance(said, str) else json.dumps(said, default=str))
 
     async def _listen(self, client: Client) -> None:
         """Hear of changes in the newer protocol, where one has to ask for that."""
@@ -265,6 +293,7 @@ class Connection:
     def _end(self, reason: str) -> None:
         """It does not answer any more; the first reason counts."""
         if not self.gone.is_set():
+            self.broken = not self._closing.is_set()
             self.reason = shorten(self._resolved.secrets.hide(reason), 1_000)
             self.gone.set()
 

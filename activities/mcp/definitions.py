@@ -7,7 +7,7 @@ what a server says that the user trusts; of anybody else's tools nothing is know
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
@@ -91,15 +91,29 @@ def wanted(definition: Definition, settings: McpServerSettings) -> bool:
     return taken and not any(Glob(pattern).matches(definition.name) for pattern in settings.exclude)
 
 
-def effect_of(definition: Definition, settings: McpServerSettings) -> Effect:
+class Judged(NamedTuple):
+    """What repeating a tool's calls would do, and who says so."""
+
+    effect: Effect
+    because: str
+
+
+def judged(definition: Definition, settings: McpServerSettings) -> Judged:
     """What repeating its calls would do, as far as anybody may be believed."""
     if said := settings.effects.get(definition.name):
-        return said
-    if settings.trust and definition.hint("readOnlyHint", False):
-        return Effect.READ
-    if settings.trust and definition.hint("idempotentHint", False):
-        return Effect.IDEMPOTENT
-    return Effect.ONCE
+        return Judged(said, "`effects` in the settings says so")
+    if not settings.trust:
+        return Judged(Effect.ONCE, "the server is not trusted to say what its tools do")
+    if definition.hint("readOnlyHint", False):
+        return Judged(Effect.READ, "the server says so (readOnlyHint), and is trusted")
+    if definition.hint("idempotentHint", False):
+        return Judged(Effect.IDEMPOTENT, "the server says so (idempotentHint), and is trusted")
+    return Judged(Effect.ONCE, "the server is trusted, and does not say that it may be repeated")
+
+
+def effect_of(definition: Definition, settings: McpServerSettings) -> Effect:
+    """What repeating its calls would do."""
+    return judged(definition, settings).effect
 
 
 def open_world(definition: Definition, settings: McpServerSettings) -> bool:

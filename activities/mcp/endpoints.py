@@ -1,7 +1,8 @@
 """HTTP to authorization servers: whole answers of a bounded size and in bounded time, and nothing in the clear.
 
 Which ones these are is said by MCP servers, that is by strangers. So an address is taken only if it is encrypted, or
-if the user reaches the MCP server itself without that, on the same host or on this machine.
+if the user reaches the MCP server itself without that, on the same host or on this machine. And a server out there
+sends us to nothing in here, unless the user has named that.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 
 from holdfast.activities.mcp.logins import NotAuthorized
+from holdfast.activities.web.addresses import AddressRefused, AddressRules, HostNotFound, resolve
 from holdfast.content import said
 
 BODY_LIMIT = 1_000_000
@@ -28,8 +30,10 @@ class Unreachable(NotAuthorized):
 class Endpoints(httpx2.AsyncBaseTransport):
     """A transport to whatever takes part in the authorization of one server."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, issuer: str | None = None) -> None:
+        """`issuer` is the authorization server that the user has named."""
         self._server = httpx2.URL(server)
+        self._named = {self._server.host, *([httpx2.URL(issuer).host] if issuer else [])}
         self._inner: dict[str | None, httpx2.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -38,6 +42,8 @@ class Endpoints(httpx2.AsyncBaseTransport):
             raise NotAuthorized(f"{told(request.url)} would be spoken to unencrypted, and tokens are not sent so")
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
+                if request.url.host not in self._named and await leads_inside(request.url, self._server):
+                    raise NotAuthorized(f"{told(request.url)} is not public, and the server that names it is")
                 return await self._answer(request)
         except TimeoutError:
             raise Unreachable(f"{told(request.url)} did not answer within {REQUEST_SECONDS:g} seconds") from None
@@ -78,6 +84,21 @@ def fit(url: httpx2.URL, server: httpx2.URL) -> bool:
     if url.scheme != "http" or server.scheme != "http":
         return url.scheme == "https"
     return url.host == server.host or (_here(url.host) and _here(server.host))
+
+
+async def leads_inside(url: httpx2.URL, server: httpx2.URL) -> bool:
+    """Is this an address of our own network, or of this machine, that somebody out there has named?"""
+    return not await _public(url) and await _public(server)
+
+
+async def _public(url: httpx2.URL) -> bool:
+    try:
+        await resolve(url.host, url.port or 443, AddressRules())
+    except AddressRefused:
+        return False
+    except HostNotFound:
+        return True  # nobody gets there, or a proxy does
+    return True
 
 
 def told(url: httpx2.URL) -> str:

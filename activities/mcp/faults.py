@@ -16,6 +16,7 @@ from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INTERNAL_ERROR, PARSE_
 from pydantic import ValidationError
 
 from holdfast.content import said, shorten
+from holdfast.errors import BadInput
 
 _MARK = uuid4().hex
 """Of this process."""
@@ -80,8 +81,12 @@ def words_of(error: BaseException) -> str:
         return str(failure_of(error))
     if isinstance(error, ValidationError | RecursionError):
         return f"it does not speak the protocol: {problems_of(error)}"
+    if isinstance(error, BadInput):
+        return str(error)
     if isinstance(error, FileNotFoundError):
-        return f"its command or folder is not there: {error.filename!r}"
+        return f"its command is not there, or the program that runs it: {str(error.filename)!r}"
+    if isinstance(error, PermissionError):
+        return f"its command may not be run: {str(error.filename)!r}"
     if isinstance(error, asyncio.CancelledError):
         return "the connection broke"
     return f"{type(error).__name__}: {said(error)}"

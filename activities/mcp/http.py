@@ -72,7 +72,7 @@ class Guarded(httpx2.AsyncBaseTransport):
             if asked is None:
                 return httpx2.Response(202)  # nobody waits for an answer, and others still use the connection
             if isinstance(error, _UNSENT):
-                return _made_up(asked, Fault.NOT_SENT, f"it cannot be reached: {said(error)}")
+                return _made_up(asked, Fault.NOT_SENT, f"it cannot be reached: {_unreached(error)}")
             return _made_up(asked, Fault.LOST, f"the connection broke: {said(error)}")
         if asked is None or response.is_redirect:
             return response
@@ -83,6 +83,11 @@ class Guarded(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close the connections."""
         await self._inner.aclose()
+
+
+def _unreached(error: httpx2.TransportError) -> str:
+    words = said(error)
+    return f"{words} (does it speak http:// and not https://?)" if "WRONG_VERSION_NUMBER" in words else words
 
 
 def _unsent(message: Mapping[str, Any] | None, why: str) -> httpx2.Response:
@@ -121,7 +126,8 @@ async def _refused(asked: object, request: httpx2.Request, response: httpx2.Resp
     except httpx2.TransportError:
         body = b""
     status, own = response.status_code, _error_in(body)
-    message = own.error.message if own else f"it answered with HTTP status {status}"
+    nothing = " (nothing is there: is the path of its `url` right? Many servers are at /mcp)" if status == 404 else ""
+    message = own.error.message if own else f"it answered with HTTP status {status}{nothing}"
     if status in (401, 403):
         wish = f"the scope {scope!r} in a token" if (scope := scope_lacking(response)) else "authorization"
         return _made_up(asked, Fault.UNAUTHORIZED, f"it wants {wish} (HTTP status {status})", response)

@@ -83,7 +83,7 @@ async def refreshed(login: Login, asked: Asked) -> Login:
     """The same login with new tokens. Denied when it will not be had any more, Unreachable when it may be later."""
     provider = _ByCode(asked)
     try:
-        async with httpx2.AsyncClient(transport=Endpoints(asked.url)) as client:
+        async with httpx2.AsyncClient(transport=Endpoints(asked.url, asked.settings.issuer)) as client:
             await provider.refresh(login, client)
     except Exception as error:
         raise in_words(error) from None
@@ -93,13 +93,16 @@ async def refreshed(login: Login, asked: Asked) -> Login:
 
 async def _obtained(provider: _ByCode | _ByCredentials, asked: Asked) -> Login:
     """Have the package do everything that one request would have it do."""
-    probe = Probe(asked.url)
+    probe = Probe(asked.url, asked.settings.issuer)
     try:
         async with httpx2.AsyncClient(transport=probe, auth=provider) as client:
             await client.send(probe_of(client, asked.resolved))
         return _login(provider.context, asked)
     except Exception as error:
-        raise in_words(error, found=provider.context.oauth_metadata is not None, wanted=probe.wanted) from None
+        found = provider.context.oauth_metadata is not None
+        if probe.status >= 400 and not probe.wanted and not found:
+            raise NotAuthorized(f"the server answered with HTTP status {probe.status}: is its url right?") from None
+        raise in_words(error, found=found, wanted=probe.wanted) from None
 
 
 class Kept:

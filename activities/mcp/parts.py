@@ -1,6 +1,7 @@
 """What a server gives back, as our parts: text, structured content, images, sounds, resources and links to them.
 
-Content that is meant for one reader alone goes to that one: for the model into the parts, for a person into `display`.
+Content that is meant for one reader alone goes to that one: for the model into the parts, for a person into what is
+shown. Structured content that is there once more as text is told once, as data: a model reads its JSON.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ def result_of(answer: CallToolResult, secrets: Secrets) -> Result:
         parts.append(DataPart(value=data[0]))
     if missing := len(answer.content) - len(blocks):
         parts.append(TextPart(text=f"[{missing:,} further parts were left out]"))
-    display = None
-    if len(shown) != len(blocks) or len(read) != len(blocks):
-        display = "\n".join(part.text for block in shown for part in _parts(block, secrets)) or None
-    return Result(parts=tuple(parts), display=display)
+    differs = len(shown) != len(blocks) or len(read) != len(blocks)
+    return Result(
+        parts=tuple(parts), shown=tuple(part for block in shown for part in _parts(block, secrets)) if differs else ()
+    )
 
 
 def _is_for(block: ContentBlock, reader: str) -> bool:
@@ -50,13 +51,20 @@ def _data(answer: CallToolResult, secrets: Secrets) -> tuple[Any] | tuple[()]:
 
 
 def _repeats(part: Part, data: Sequence[Any]) -> bool:
-    """Servers repeat structured content as text, for clients that know no other."""
+    """Servers repeat structured content as text, for clients that know no other: all of it, or its one field."""
     if not data or not isinstance(part, TextPart):
         return False
+    fields = list(data[0].values()) if isinstance(data[0], dict) else []
     try:
-        return bool(json.loads(part.text) == data[0])
+        text = _canonical(json.loads(part.text))
+        return text in (_canonical(value) for value in (data[0], *(fields if len(fields) == 1 else ())))
     except (ValueError, RecursionError):
         return False
+
+
+def _canonical(value: Any) -> str:
+    """The same for the same JSON, and no other: to Python 1 and true are equal."""
+    return json.dumps(value, sort_keys=True)
 
 
 def _wraps(value: Any, part: Part) -> bool:

@@ -21,10 +21,12 @@ _VERSION = "2025-11-25"
 class Probe(Endpoints):
     """A transport to the server and to whatever takes part in its authorization."""
 
-    def __init__(self, server: str) -> None:
-        super().__init__(server)
+    def __init__(self, server: str, issuer: str | None = None) -> None:
+        super().__init__(server, issuer)
         self.wanted: bool | None = None
         """Does the server want authorization? None as long as it was not asked."""
+        self.status = 0
+        """What it answered when it was."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Its answer to the one request is always that it wants authorization."""
@@ -38,7 +40,8 @@ class Probe(Endpoints):
                 await response.aclose()
         except (httpx2.TransportError, OSError, TimeoutError) as error:
             raise Unreachable(f"{told(request.url)} cannot be reached: {said(error, 200)}") from None
-        self.wanted = response.status_code == 401
+        self.status = response.status_code
+        self.wanted = self.status == 401
         return httpx2.Response(401, headers=response.headers.multi_items() if self.wanted else ())
 
 

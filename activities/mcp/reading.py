@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from holdfast.activities.mcp.approved import Approved, Change
+from holdfast.activities.mcp.approved import Approved, Change, remember
 from holdfast.activities.mcp.authorizing import remedy
-from holdfast.activities.mcp.definitions import Definition, effect_of, open_world, wanted
+from holdfast.activities.mcp.definitions import Definition, Judged, effect_of, judged, open_world, wanted
 from holdfast.activities.mcp.names import tool_name
 from holdfast.activities.mcp.server import Server
+from holdfast.activities.mcp.showing import about, confirmation
 from holdfast.activities.mcp.status import State, Unavailable
 from holdfast.activities.mcp.tool import GRACE_SECONDS
-from holdfast.approvals import Confirmation
+from holdfast.approvals import About, Confirmation
+from holdfast.configuration import McpServerSettings
 from holdfast.content import Result, plain, shorten
-from holdfast.errors import BadInput
 from holdfast.tools import Declaration, Effect, Invocation, Run, Tool, ToolFailure
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ WORDS_LIMIT = 10_000
 """Characters of an address, a name or an argument."""
 OTHER_NAME = "mcp_{}"
 """What is called so when the server has a tool of the first name."""
-_LOGGER = logging.getLogger(__name__)
 _TEXT: dict[str, JsonValue] = {"type": "string", "minLength": 1, "maxLength": WORDS_LIMIT}
 
 
@@ -122,7 +122,8 @@ class ReadingTool(Tool):
         self.definition = _of(definition, server.name, name)
         self.name = tool_name(server.name, name)
         self.description = self.definition.description
-        self.effect = settings.effects.get(definition.name, Effect.READ)
+        self.judged = _judged(definition, settings)
+        self.effect = self.judged.effect
         self.asks_first = effect_of(definition, settings) is not Effect.READ
         self.open_world = open_world(definition, settings)
         self.on_host = settings.command is not None
@@ -132,11 +133,24 @@ class ReadingTool(Tool):
 
     def declaration(self) -> Declaration:
         """With the server."""
-        return super().declaration().model_copy(update={"server": self.server.name, "origin": self.definition.digest})
+        theirs = {"server": self.server.name, "origin": self.definition.digest, "own_name": self.definition.name}
+        return super().declaration().model_copy(update=theirs)
+
+    def about(self) -> About:
+        """What it does, and why it is asked about."""
+        return about(self.server, self.definition, self.judged)
 
     def build(self, arguments: dict[str, Any], workspace: Path) -> Invocation:
         """Bind the arguments."""
         return _Reading(self, arguments)
+
+
+def _judged(definition: Definition, settings: McpServerSettings) -> Judged:
+    """Reading changes nothing, whoever is trusted; unless the settings know better."""
+    found = judged(definition, settings)
+    if found.effect is Effect.READ or definition.name in settings.effects:
+        return found
+    return Judged(Effect.READ, f"it only reads; it is asked about, since {found.because}")
 
 
 class _Reading(Invocation):
@@ -146,7 +160,7 @@ class _Reading(Invocation):
         self._arguments = arguments
 
     def describe(self) -> str:
-        told = shorten(json.dumps(self._arguments), 200) if self._arguments else ""
+        told = shorten(json.dumps(self._arguments, ensure_ascii=False), 200) if self._arguments else ""
         return f"{self._tool.kind} ({self._server.name}) {told}".rstrip()
 
     def concurrency_safe(self) -> bool:
@@ -155,18 +169,18 @@ class _Reading(Invocation):
     def changed(self) -> str | None:
         return change.sentence if (change := self._change()) else None
 
+    def shown(self) -> Confirmation:
+        return confirmation(self._server, self._tool.definition, self._tool.judged)
+
     async def should_confirm(self) -> Confirmation | None:
         change = self._change()
         if change is None and not self._tool.asks_first:
             return None
-        diff = change.diff or None if change else None
-        return Confirmation(kind="mcp", title=self.describe(), server=self._server.name, diff=diff)
+        diff = await asyncio.to_thread(lambda: change.diff) if change else None
+        return self.shown().model_copy(update={"diff": diff or None})
 
     async def execute(self, run: Run) -> Result:
-        try:
-            await asyncio.to_thread(self._tool.approved.approve, self._tool.definition)
-        except BadInput as error:
-            _LOGGER.warning("What was approved is not remembered: %s", error)
+        await remember(partial(self._tool.approved.approve, self._tool.definition))
         seconds = self._server.settings.timeout_seconds
         try:
             async with asyncio.timeout(seconds):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os.path
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -49,7 +50,7 @@ def resolve(settings: McpServerSettings, variables: Mapping[str, str]) -> Resolv
     client_id = filled(oauth.client_id, variables) if oauth and oauth.client_id else None
     client_secret = filled(oauth.client_secret, variables) if oauth and oauth.client_secret else None
     resolved = Resolved(
-        words=tuple(filled(word, variables) for word in words),
+        words=_words(words, variables),
         directory=settings.cwd or settings.folder,
         environment=environment(added, inherit=False) if words else {},
         url=filled(settings.url, variables) if settings.url else None,
@@ -63,6 +64,12 @@ def resolve(settings: McpServerSettings, variables: Mapping[str, str]) -> Resolv
         resolved.secrets.add(Secret(name, client_secret) for name in references(oauth.client_secret))
     _check(resolved)
     return resolved
+
+
+def _words(words: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+    """The command; `~` before its first slash is the home of whoever runs the worker."""
+    found = [filled(word, variables) for word in words]
+    return (os.path.expanduser(found[0]), *found[1:]) if found else ()
 
 
 def _check(resolved: Resolved) -> None:

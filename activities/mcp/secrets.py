@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from holdfast.content import shorten
 from holdfast.errors import BadInput
 
 SHORTEST = 8
 """Characters of a secret. Hiding a shorter one would hide words that only look like it."""
 LATER_LIMIT = 100
 _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_FOREIGN = re.compile(r"\$\{[A-Za-z]+:[^}]*\}")
+"""What other programs fill in: an answer that they ask for, a folder of theirs."""
 _TELLING = re.compile(r"(?i)auth|cookie|credential|key|pass|secret|session|signature|token")
 _USUAL = frozenset(["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "PWD"])
 
@@ -72,8 +75,18 @@ def references(text: str) -> Iterator[str]:
     return (found[1] for found in _REFERENCE.finditer(text))
 
 
+def unfilled(text: str) -> str:
+    """A text with its references by name, without what stands there for the case that a variable is not set."""
+    return _REFERENCE.sub(lambda found: f"${{{found[1]}}}", text)
+
+
+def telling(name: str) -> bool:
+    """Is something called so that is secret?"""
+    return bool(_TELLING.search(name))
+
+
 def filled(text: str, environment: Mapping[str, str]) -> str:
-    """A text with the values of what it refers to; BadInput when there is none."""
+    """A text with the values of what it refers to; BadInput when there is none, or only another program knows it."""
 
     def value(found: re.Match[str]) -> str:
         name, other = found[1], found[2]
@@ -83,6 +96,9 @@ def filled(text: str, environment: Mapping[str, str]) -> str:
             raise BadInput(f"it needs the environment variable {name!r}, which is not set where the worker runs")
         return other
 
+    if foreign := _FOREIGN.search(_REFERENCE.sub("", text)):
+        known = "only variables of the environment can be referred to here, as ${NAME}"
+        raise BadInput(f"it needs {shorten(foreign[0], 80)!r}, which another program fills in: {known}")
     return _REFERENCE.sub(value, text)
 
 

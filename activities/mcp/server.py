@@ -9,13 +9,14 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.activities.mcp.authorizing import Bearer, remedy
 from holdfast.activities.mcp.definitions import Definition, wanted
-from holdfast.activities.mcp.listing import listing_of
+from holdfast.activities.mcp.hearing import ServerLog
+from holdfast.activities.mcp.listing import listing_of, usable
 from holdfast.activities.mcp.logins import NotAuthorized
 from holdfast.activities.mcp.resolving import Resolved, resolve
 from holdfast.activities.mcp.secrets import Secrets
@@ -38,6 +39,8 @@ REFRESH_SECONDS = 300.0
 """How often a list is read again that nobody said had changed: not every server says so."""
 SETTLE_SECONDS = 0.5
 """What a server gets to finish changing its tools before they are read."""
+COME_SECONDS = 3.0
+"""How long a call of a tool that is not known waits for its server: the whole batch waits with it."""
 WAIT_SECONDS = 5.0
 """How long a call waits for a server to be back."""
 LOOK_SECONDS = 1.0
@@ -56,14 +59,16 @@ class Authorize(Protocol):
 
 
 class Server:
-    """One server. `published` is called when its tools or its state have changed."""
+    """One server. `published` is called when its tools or its state have changed, `met` before its tools are told."""
 
     def __init__(
         self,
         name: str,
         settings: McpServerSettings,
         published: Callable[[Server], None],
+        met: Callable[[Server], Awaitable[None]],
         authorize: Authorize | None = None,
+        log: ServerLog | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -72,10 +77,14 @@ class Server:
         self.definitions: Mapping[str, Definition] = {}
         """Its tools as it last listed them, by its own names for them. They stay while it is away."""
         self.left_out: tuple[str, ...] = ()
+        self.remarks: tuple[str, ...] = ()
+        """What of the settings is about none of its tools."""
         self.offers: frozenset[str] = frozenset()
         """What it has beside tools."""
         self._published = published
+        self._met = met
         self._authorize = authorize
+        self._log = log
         self._stamp: object = None
         self._auth: httpx2.Auth | None = None
         self._resolved: Resolved | None = None
@@ -102,6 +111,7 @@ class Server:
             tools=len(self.definitions),
             problem=self.problem,
             left_out=self.left_out,
+            remarks=self.remarks,
         )
 
     def remember(self, definitions: Iterable[Definition], offers: frozenset[str]) -> None:
@@ -151,6 +161,12 @@ class Server:
             await self._auth.prepare()
         return connection
 
+    async def come(self) -> None:
+        """Try to be there soon: somebody wants a tool that only it can have."""
+        if self._task is not None:
+            with suppress(Unavailable):
+                await self.connected(COME_SECONDS)
+
     def why(self) -> str:
         """Why it is not there."""
         reason = f": {self.problem}" if self.problem else ""
@@ -167,7 +183,7 @@ class Server:
     async def listed(self, tool: str) -> Definition | None:
         """A tool as the server defines it now, asked for now."""
         connection = await self.connected()
-        self._take(await connection.tools(), self.offers)
+        await self._take(await connection.tools(), self.offers)
         return self.definitions.get(tool)
 
     async def _look_after(self) -> None:
@@ -191,15 +207,16 @@ class Server:
         self._note(State.CONNECTING, self.problem)
         self._stamp = self._authorize.stamp(self.name) if self._authorize else None
         connection: Connection | None = None
+        told = True
         try:
             self._auth = self._authorize(self.name, self.settings, resolved) if self._authorize else None
-            connection = await Connection.open(self.name, resolved, self._stale.set, self._auth)
+            connection = await Connection.open(self.name, resolved, self._stale.set, self._auth, self._log)
             async with asyncio.timeout(resolved.start_seconds):
                 await self._read(connection)
             self._connection = connection
             self._note(State.CONNECTED, None)
             await self._stay(connection)
-            if connection is self._connection:
+            if told := connection is self._connection:
                 self._note(State.WAITING, connection.reason)
         except TimeoutError:
             self._note(State.WAITING, f"it did not list its tools within {resolved.start_seconds:g} seconds")
@@ -210,7 +227,7 @@ class Server:
                 self._note(State.WAITING, self._words(error))
         finally:
             self._connection = None
-            closing = self._retire(connection) if connection else None
+            closing = self._retire(connection, told=told) if connection else None
         if closing and connection and not connection.calls:
             await asyncio.wait({closing})  # two of them at once may be in each other's way
 
@@ -245,26 +262,31 @@ class Server:
         from holdfast.activities.mcp.readable import offered  # as above
 
         tools = await connection.tools()
-        self._take(tools, await offered(connection))
+        await self._take(tools, await offered(connection))
 
-    def _take(self, tools: list[ListedTool], offers: frozenset[str]) -> None:
+    async def _take(self, tools: list[ListedTool], offers: frozenset[str]) -> None:
         """What it has from now on, told when that is something else."""
-        found, left_out = listing_of(tools, self.settings)
-        if (found, left_out, offers) != (self.definitions, self.left_out, self.offers) or self.problem:
-            self.definitions, self.left_out, self.offers, self.problem = found, left_out, offers, None
+        found, left_out, remarks = await usable(listing_of(tools, self.settings), self.definitions)
+        now = (found, left_out, remarks, offers)
+        if now != (self.definitions, self.left_out, self.remarks, self.offers) or self.problem:
+            self.definitions, self.left_out, self.remarks, self.offers = now
+            self.problem = None
+            await self._met(self)
             self._published(self)
 
-    def _retire(self, connection: Connection) -> asyncio.Task[None]:
+    def _retire(self, connection: Connection, *, told: bool) -> asyncio.Task[None]:
         """Close it, once what runs on it has finished."""
-        task = asyncio.create_task(self._close_when_idle(connection))
+        task = asyncio.create_task(self._close_when_idle(connection, told=told))
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
         return task
 
-    async def _close_when_idle(self, connection: Connection) -> None:
+    async def _close_when_idle(self, connection: Connection, *, told: bool) -> None:
         while connection.calls and not connection.gone.is_set() and not self._ending.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.1)  # calls have limits of their own
         await connection.close()
+        if connection.broken and not told:  # by the call that noticed it, and to nobody else
+            _LOGGER.warning("MCP server %s: %s", self.name, connection.reason)
 
     async def _wait(self, pause: float) -> None:
         """The pause before the next attempt, or a short one when a call wants it now or somebody has logged in."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from holdfast.activities.catalogue.registry import Missing, Problem, Registry, problem_of
-from holdfast.activities.mcp.approved import Approved
+from holdfast.activities.mcp.approved import Approved, Change, remember
+from holdfast.activities.mcp.definitions import Definition
+from holdfast.activities.mcp.hearing import ServerLog
 from holdfast.activities.mcp.names import prefix_of
 from holdfast.activities.mcp.reading import read_by, reading_tools
 from holdfast.activities.mcp.server import Authorize, Server
@@ -17,11 +20,12 @@ from holdfast.activities.mcp.servers_file import configured
 from holdfast.activities.mcp.status import ServerStatus, State
 from holdfast.activities.mcp.tool import McpTool
 from holdfast.configuration import McpSettings
-from holdfast.errors import BadInput
 
 READY_SECONDS = 10.0
 """How long a worker that starts waits for its servers. One that takes longer comes in later."""
 LOOK_SECONDS = 60.0
+LOGS = "logs"
+"""Where is kept what servers say beside the protocol, below the folder of what is known of them."""
 NOT_YET = "it is not connected yet"
 _LOGGER = logging.getLogger(__name__)
 
@@ -32,11 +36,15 @@ class Servers:
     def __init__(self, settings: McpSettings, folder: Path, *, authorize: Authorize | None = None) -> None:
         """`folder` is where is kept what is known of their tools."""
         found, self.refused = configured(settings)
-        self._servers = {name: Server(name, one, self._publish, authorize) for name, one in found.items()}
+        logs = {name: ServerLog(folder / LOGS / f"{name}.log") for name in found}
+        self._servers = {
+            name: Server(name, one, self._publish, self._meet, authorize, logs[name]) for name, one in found.items()
+        }
         self._approved = {name: Approved(folder, name) for name in found}
         self._tools: dict[str, list[McpTool]] = {name: [] for name in found}
         self._registry = Registry()
         self._told: dict[str, str | None] = {}
+        self._remarked: dict[str, tuple[str, ...]] = {}
         self._looking = False
         self._users = 0
 
@@ -81,6 +89,18 @@ class Servers:
         async with self.used(seconds):
             return self.statuses
 
+    def changes(self) -> Iterator[tuple[str, Definition, Change]]:
+        """Tools that are not as they were when they were last let through: of which server, as they are now, how."""
+        for name, server in self._servers.items():
+            reading = [tool.definition for tool in reading_tools(server, self._approved[name])]
+            for definition in (*server.definitions.values(), *reading):
+                if change := self._approved[name].change(definition):
+                    yield name, definition, change
+
+    def accept(self, server: str, definition: Definition) -> None:
+        """Let a tool through as it is now. BadInput when that cannot be written down."""
+        self._approved[server].approve(definition)
+
     async def _start(self, seconds: float) -> None:
         from holdfast.activities.mcp.leftovers import end_leftovers
 
@@ -102,14 +122,16 @@ class Servers:
         server.remember((one for one, offer in kept if offer is None), offers)
         self._publish(server)
 
+    async def _meet(self, server: Server) -> None:
+        """Keep what is new of its tools, before anybody can call them."""
+        approved = self._approved[server.name]
+        reading = [tool.definition for tool in reading_tools(server, approved)]
+        await remember(partial(approved.meet, [*server.definitions.values(), *reading]))
+
     def _publish(self, server: Server) -> None:
         """Put what a server has into the catalogue, and say what it has not."""
         approved = self._approved[server.name]
         reading = reading_tools(server, approved)
-        try:
-            approved.meet([*server.definitions.values(), *(tool.definition for tool in reading)])
-        except BadInput as error:
-            _LOGGER.warning("What is new of MCP server %s is not remembered: %s", server.name, error)
         known = {tool.definition.name: tool for tool in self._tools[server.name]}
         self._tools[server.name] = [
             McpTool(server, one, approved) if (tool := known.get(name)) is None or tool.definition != one else tool
@@ -120,6 +142,10 @@ class Servers:
 
     def _tell(self, server: Server) -> None:
         """Log what is wrong with a server, once each time, and when it is right again."""
+        if not self._looking and self._remarked.get(server.name) != server.remarks:
+            self._remarked[server.name] = server.remarks
+            for remark in server.remarks:
+                _LOGGER.warning("MCP server %s: %s", server.name, remark)
         before = self._told.get(server.name)
         if self._looking or before == server.problem or server.state is State.CONNECTING:
             return
@@ -137,9 +163,9 @@ def source_of(server: str) -> str:
 
 def _problems(server: Server) -> list[Problem]:
     source, prefix = source_of(server.name), prefix_of(server.name)
-    found = [problem_of(source, reason) for reason in server.left_out]
+    found = [problem_of(source, reason) for reason in (*server.left_out, *server.remarks)]
     if server.state is not State.CONNECTED or server.problem:
         error = "mcp_unauthorized" if server.state is State.UNAUTHORIZED else "mcp_unavailable"
-        missing = Missing(prefix, error, pending=not server.problem)
+        missing = Missing(prefix, error, server.come, pending=not server.problem)
         found.append(problem_of(source, server.problem or NOT_YET, missing))
     return found

@@ -1,7 +1,7 @@
 """Servers from the file that other programs read as well: `{"mcpServers": {NAME: {"command": …} or {"url": …}}}`.
 
-Only what says how a server is reached is taken from it, by the names that are in use for it. Whom to trust and what to
-leave out is for our own settings to say. A server that cannot be used is left out with its reason.
+Only what says how a server is reached, and what narrows it down, is taken from it, by the names that are in use for it.
+Whom to trust is for our own settings to say. A server that cannot be used is left out with its reason.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from holdfast.activities.policy.globs import escaped
 from holdfast.configuration import McpServerSettings, McpSettings
 from holdfast.content import shorten
 from holdfast.documents import read
 from holdfast.errors import BadInput
-from holdfast.model import problems
+from holdfast.suggestions import did_you_mean
 
 SERVERS_LIMIT = 100
 _NAME_LIMIT = 40
@@ -27,6 +28,9 @@ _TABLES = ("mcpServers", "servers")
 _URLS = ("httpUrl", "url", "serverUrl")
 _HTTP = ("http", "streamable-http", "streamable_http", "streamableHttp")
 _KEPT = ("command", "args", "env", "cwd", "headers")
+_NARROWING = {"includeTools": "include", "excludeTools": "exclude"}
+_LISTS = ("args", *_NARROWING)
+_OBJECTS = ("env", "headers")
 
 
 class Refusal(NamedTuple):
@@ -76,7 +80,9 @@ def read_servers(file: Path) -> dict[str, McpServerSettings | BadInput]:
     if content.problem:
         raise BadInput(content.problem)
     try:
-        whole = json.loads(content.data.decode("utf-8-sig"))
+        whole = json.loads(content.data.decode("utf-8-sig"), object_pairs_hook=_once)
+    except _Twice as error:
+        raise BadInput(f"it has {shorten(str(error), 80)!r} twice in one object") from None
     except (ValueError, RecursionError) as error:
         raise BadInput(f"it is not JSON: {shorten(str(error), 200)}") from None
     tables = [whole[key] for key in _TABLES if isinstance(whole, dict) and isinstance(whole.get(key), dict)]
@@ -90,15 +96,42 @@ def read_servers(file: Path) -> dict[str, McpServerSettings | BadInput]:
     return found
 
 
+def disabled(file: Path) -> set[str]:
+    """The servers that a file has and that are switched off there."""
+    try:
+        whole = json.loads(read(file).data.decode("utf-8-sig"))
+        tables = [whole[key] for key in _TABLES if isinstance(whole.get(key), dict)]
+    except (ValueError, RecursionError, AttributeError):
+        return set()
+    return {name for table in tables for name, entry in table.items() if _is_off(entry)}
+
+
+class _Twice(ValueError):
+    """A name that stands twice in one object."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _Twice(name)
+        found[name] = value
+    return found
+
+
+def _is_off(entry: Any) -> bool:
+    return isinstance(entry, dict) and str(entry.get("disabled")).lower() in ("true", "1", "yes")
+
+
 def _entries(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, entry in table.items():
-        if not (isinstance(entry, dict) and entry.get("disabled") is True):
-            yield name, entry
+    return ((name, entry) for name, entry in table.items() if not _is_off(entry))
 
 
 def _server(name: str, entry: Any, file: Path) -> McpServerSettings | BadInput:
     if not isinstance(entry, dict) or not name:
         return BadInput("it must be an object with a name of letters and digits")
+    if wrong := _wrong(entry):
+        return BadInput(wrong)
     kind, url = entry.get("type", entry.get("transport")), next((entry[key] for key in _URLS if entry.get(key)), None)
     if kind == "sse":
         return BadInput('it has the type "sse", a transport that was given up: try its address for "http"')
@@ -109,12 +142,39 @@ def _server(name: str, entry: Any, file: Path) -> McpServerSettings | BadInput:
         given = {"url": url, **{key: value for key, value in given.items() if key == "headers"}}
     else:
         given.pop("headers", None)
+    given |= {ours: tuple(map(escaped, entry[key])) for key, ours in _NARROWING.items() if entry.get(key)}
     try:
         return McpServerSettings.model_validate(given, context={"folder": file.parent, "names": {}})
     except ValidationError as error:
-        return BadInput(_without_values(problems(error, "it")))
+        return BadInput(_told(error))
 
 
-def _without_values(words: str) -> str:
-    """The file may hold what is secret, and an error is told to everybody."""
-    return re.sub(r", got .*?(?=; |$)", "", words)
+def _wrong(entry: Mapping[str, Any]) -> str | None:
+    """What is wrong with an entry, where it can be said better than by its types."""
+    for key in _LISTS:
+        if not _texts(entry.get(key, [])):
+            return f"`{key}` must be an array of texts"
+    for key in _OBJECTS:
+        value = entry.get(key) or {}
+        if not isinstance(value, dict):
+            return f"`{key}` must be an object with texts"
+        if others := [name for name, one in value.items() if not isinstance(one, str)]:
+            return f"`{key}.{shorten(others[0], 80)}` must be a text"
+    urls = [key for key in _URLS if entry.get(key)]
+    if entry.get("command") and urls:
+        return f"it has a `command` and a `{urls[0]}`: leave one out"
+    if not entry.get("command") and not urls:
+        near = [hint for key in entry if (hint := did_you_mean(str(key), ("command", *_URLS)))]
+        return " ".join(["it has neither a `command` nor a `url`.", *near[:1]])
+    return None
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _told(error: ValidationError) -> str:
+    """What is wrong, by our own names for it: the file may hold what is secret, and an error is told to everybody."""
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    told = [f"`{item['loc'][0]}`: {item['msg']}" if item["loc"] else item["msg"] for item in found]
+    return "; ".join(told).replace("Value error, ", "")

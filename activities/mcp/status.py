@@ -34,6 +34,8 @@ class ServerStatus(Data):
     problem: str | None = None
     left_out: tuple[str, ...] = ()
     """Why some of its tools are not there."""
+    remarks: tuple[str, ...] = ()
+    """What of the settings is about none of its tools."""
 
 
 class Unavailable(Exception):

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TypeAlias
 
 import anyio
@@ -20,15 +22,15 @@ from mcp_types import JSONRPCError
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 
 from holdfast.activities.mcp.faults import Fault, marked
+from holdfast.activities.mcp.hearing import Heard
 from holdfast.activities.mcp.resolving import Resolved
 from holdfast.activities.processes import MARKER, kill_tree, to_the_end
-from holdfast.content import plain, said, shorten
+from holdfast.content import said
+from holdfast.errors import BadInput
 
 MESSAGE_LIMIT = 32_000_000
 """Bytes of one message."""
 CHUNK = 262_144
-ERRORS_KEPT = 2_000
-"""The end of what it says on standard error, in bytes."""
 EXIT_SECONDS = 2.0
 """What it gets to end by itself once nobody speaks to it any more."""
 TELL_SECONDS = 0.5
@@ -44,11 +46,12 @@ Streams: TypeAlias = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSend
 
 
 @asynccontextmanager
-async def child(resolved: Resolved, key: str, gone: Callable[[str], None]) -> AsyncIterator[Streams]:
+async def child(resolved: Resolved, key: str, gone: Callable[[str], None], heard: Heard) -> AsyncIterator[Streams]:
     """The streams of a server that is started here and ended with the block. `gone` is told when and why it ended.
 
     `key` marks everything it starts.
     """
+    _check(resolved)
     process = await asyncio.create_subprocess_exec(
         *resolved.words,
         cwd=resolved.directory,
@@ -63,11 +66,10 @@ async def child(resolved: Resolved, key: str, gone: Callable[[str], None]) -> As
     assert process.stderr, "it has pipes"
     to_session, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
-    errors = _Errors(process.stderr)
-    reading = asyncio.create_task(_read(process.stdout, to_session))
-    telling = asyncio.create_task(_tell(process, reading, errors, gone))
+    reading = asyncio.create_task(_read(process.stdout, to_session, heard))
+    telling = asyncio.create_task(_tell(process, reading, heard, gone))
     writing = asyncio.create_task(_write(process.stdin, from_session, to_session))
-    tasks = [reading, telling, writing, asyncio.create_task(errors.read())]
+    tasks = [reading, telling, writing, asyncio.create_task(_hear(process.stderr, heard))]
     try:
         yield incoming, outgoing
     finally:
@@ -78,7 +80,17 @@ async def child(resolved: Resolved, key: str, gone: Callable[[str], None]) -> As
             stream.close()
 
 
-async def _read(output: asyncio.StreamReader, to_session: MemoryObjectSendStream[Incoming]) -> None:
+def _check(resolved: Resolved) -> None:
+    """BadInput for what the system would only tell as one missing file."""
+    if not resolved.directory.is_dir():
+        raise BadInput(f"its folder (`cwd`) is not there: {str(resolved.directory)!r}")
+    program = resolved.words[0]
+    if shutil.which(program, path=resolved.environment.get("PATH")) is None and not Path(program).exists():
+        hint = "; the words after the first go into `args`" if " " in program and len(resolved.words) == 1 else ""
+        raise BadInput(f"its command is not there: {resolved.secrets.hide(program)!r}{hint}")
+
+
+async def _read(output: asyncio.StreamReader, to_session: MemoryObjectSendStream[Incoming], heard: Heard) -> None:
     """Pass on what it says until it ends, or nobody listens any more."""
     lines = Lines()
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
@@ -88,6 +100,8 @@ async def _read(output: asyncio.StreamReader, to_session: MemoryObjectSendStream
                     message = parsed(line)
                     if message is None:
                         return
+                    if isinstance(message, Exception):
+                        heard.stray(line)
                     await to_session.send(message)
 
 
@@ -154,36 +168,25 @@ def parsed(line: bytes | Oversized) -> Incoming | None:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except (ValueError, RecursionError):
-        # Its words are not logged: they may hold what nobody should read.
-        _LOGGER.debug("A server said something on its standard output that is no message (%d bytes)", len(line))
         return ValueError("not a JSON-RPC message")
 
 
-class _Errors:
-    """The end of what a server says on standard error."""
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
-        self._kept = bytearray()
-
-    async def read(self) -> None:
-        with suppress(OSError):
-            while data := await self._reader.read(CHUNK):
-                self._kept += data
-                del self._kept[:-ERRORS_KEPT]
-
-    def said(self) -> str:
-        text = plain(self._kept.decode("utf-8", "replace")).strip()
-        return f"; it said: {shorten(text[-500:], 500)}" if text else ""
+async def _hear(errors: asyncio.StreamReader, heard: Heard) -> None:
+    with suppress(OSError):
+        while data := await errors.read(CHUNK):
+            heard.errors(data)
+        heard.end()
 
 
 async def _tell(
-    process: asyncio.subprocess.Process, reading: asyncio.Task[None], errors: _Errors, gone: Callable[[str], None]
+    process: asyncio.subprocess.Process, reading: asyncio.Task[None], heard: Heard, gone: Callable[[str], None]
 ) -> None:
     """Say when and why it ended."""
     await asyncio.wait({reading})
     await _exited(process, TELL_SECONDS)
-    gone(f"it {_how(process.returncode)}{errors.said()}")
+    how = f"it {_how(process.returncode)}"
+    heard.note(how)
+    gone(f"{how}{heard.said()}")
 
 
 async def _exited(process: asyncio.subprocess.Process, seconds: float) -> None:

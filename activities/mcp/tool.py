@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
 
-from holdfast.activities.mcp.approved import Approved, Change
+from holdfast.activities.mcp.approved import Approved, Change, remember
 from holdfast.activities.mcp.calling import Asked, call
-from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, effect_of, open_world
+from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, judged, open_world
 from holdfast.activities.mcp.names import tool_name
 from holdfast.activities.mcp.outputs import ResultSchema
 from holdfast.activities.mcp.server import Server
-from holdfast.approvals import Confirmation
+from holdfast.activities.mcp.showing import about, confirmation
+from holdfast.approvals import About, Confirmation
 from holdfast.content import Result, plain, shorten
-from holdfast.errors import BadInput
 from holdfast.tools import Declaration, Effect, Invocation, Run, Tool
 
 GRACE_SECONDS = 60.0
 """How much longer the engine waits than we do: for the server to be back, and for it to hear of a stop."""
-_LOGGER = logging.getLogger(__name__)
 
 
 class McpTool(Tool):
@@ -38,7 +37,9 @@ class McpTool(Tool):
         self.name = tool_name(server.name, definition.name)
         self.display_name = shorten(plain(definition.title), TITLE_LIMIT) if definition.title else None
         self.description = definition.description or f"{definition.name}, a tool of {server.name}"
-        self.effect = effect_of(definition, settings)
+        self.judged = judged(definition, settings)
+        self.effect = self.judged.effect
+        self.asks_first = self.effect is not Effect.READ
         self.open_world = open_world(definition, settings)
         self.on_host = settings.command is not None
         self.timeout_seconds = settings.timeout_seconds + GRACE_SECONDS
@@ -50,7 +51,12 @@ class McpTool(Tool):
 
     def declaration(self) -> Declaration:
         """With the server, and a digest over all that it says of the tool."""
-        return super().declaration().model_copy(update={"server": self._server.name, "origin": self.definition.digest})
+        theirs = {"server": self._server.name, "origin": self.definition.digest, "own_name": self.definition.name}
+        return super().declaration().model_copy(update=theirs)
+
+    def about(self) -> About:
+        """What its server says of it, and what follows from that here."""
+        return about(self._server, self.definition, self.judged)
 
     def build(self, arguments: dict[str, Any], workspace: Path) -> Invocation:
         """Bind the arguments."""
@@ -66,7 +72,8 @@ class _Calling(Invocation):
 
     def describe(self) -> str:
         called = self._tool.display_name or plain(self._asked.definition.name)
-        return f"{called} ({self._asked.server.name}) {shorten(json.dumps(self._asked.arguments), 200)}"
+        given = json.dumps(self._asked.arguments, ensure_ascii=False)
+        return f"{called} ({self._asked.server.name}) {shorten(given, 200)}"
 
     def concurrency_safe(self) -> bool:
         return self._tool.effect is Effect.READ
@@ -74,18 +81,18 @@ class _Calling(Invocation):
     def changed(self) -> str | None:
         return change.sentence if (change := self._change()) else None
 
+    def shown(self) -> Confirmation:
+        return confirmation(self._asked.server, self._asked.definition, self._tool.judged)
+
     async def should_confirm(self) -> Confirmation | None:
         change = self._change()
-        if self._tool.effect is Effect.READ and change is None:
+        if change is None and not self._tool.asks_first:
             return None
-        diff = change.diff or None if change else None
-        return Confirmation(kind="mcp", title=self.describe(), server=self._asked.server.name, diff=diff)
+        diff = await asyncio.to_thread(lambda: change.diff) if change else None
+        return self.shown().model_copy(update={"diff": diff or None})
 
     async def execute(self, run: Run) -> Result:
-        try:
-            await asyncio.to_thread(self._approved.approve, self._asked.definition)
-        except BadInput as error:
-            _LOGGER.warning("What was approved is not remembered: %s", error)
+        await remember(partial(self._approved.approve, self._asked.definition))
         return await call(self._asked, run)
 
     def _change(self) -> Change | None:

@@ -32,7 +32,7 @@ class Index:
 
     def candidates(self, facts: Facts) -> Iterable[int]:
         """The places of every rule that may be about this call, in order."""
-        rules = self._for_tool(facts.subject.tool)
+        rules = self._for_tool(facts.subject.names)
         if not rules.programs or facts.reading is None:
             return rules.others
         if facts.reading.heads is None:
@@ -40,8 +40,8 @@ class Index:
         named = {place for head in facts.reading.heads for place in rules.by_program.get(head, ())}
         return sorted((*rules.others, *named))
 
-    def _sorted_out(self, tool: str) -> _ForTool:
-        places = [place for place, (globs, _) in enumerate(self._rules) if not globs or _any(globs, tool)]
+    def _sorted_out(self, names: tuple[str, ...]) -> _ForTool:
+        places = [place for place, (globs, _) in enumerate(self._rules) if not globs or _any(globs, names)]
         by_program: dict[str, list[int]] = {}
         for place in places:
             for head in self._rules[place][1]:
@@ -50,8 +50,8 @@ class Index:
         return _ForTool(tuple(place for place in places if not self._rules[place][1]), programs, by_program)
 
 
-def _any(globs: list[Glob], tool: str) -> bool:
-    return any(glob.matches(tool) for glob in globs)
+def _any(globs: list[Glob], names: tuple[str, ...]) -> bool:
+    return any(glob.matches(name) for glob in globs for name in names)
 
 
 def _globs(rule: Rule) -> list[Glob]:

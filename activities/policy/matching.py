@@ -93,11 +93,13 @@ def _conditions(rule: Rule) -> Iterator[Condition]:
 
 def _on_the_tool(rule: Rule) -> Iterator[Condition]:
     if rule.tool:
-        yield _plain(_names(rule.tool, lambda subject: subject.tool), f"the tool is not {_listed(rule.tool)}")
+        by_server = rule.server is not None
+        why = f"the tool is not {_listed(rule.tool)}"
+        yield _plain(_names(rule.tool, lambda subject: subject.names if by_server else (subject.tool,)), why)
     if rule.server:
         of_none = rule.server == ("",)
         why = "the tool is of a server" if of_none else f"the server is not {_listed(rule.server)}"
-        yield _plain(_names(rule.server, lambda subject: subject.server), why)
+        yield _plain(_names(rule.server, lambda subject: (subject.server or "",)), why)
     if effects := rule.effect:
         yield _plain(lambda subject: subject.effect in effects, f"the effect is not {_listed(effects)}")
     if kinds := rule.kind:
@@ -183,16 +185,13 @@ def _fixed(test: Callable[[Facts], Truth], why: str) -> Condition:
     return Condition(test, lambda _: why)
 
 
-def _names(patterns: tuple[str, ...], name: Callable[[Subject], str | None]) -> Callable[[Subject], bool]:
+def _names(patterns: tuple[str, ...], names: Callable[[Subject], tuple[str, ...]]) -> Callable[[Subject], bool]:
     globs = [Glob(pattern) for pattern in patterns]
     literals = frozenset[str]().union(*(glob.literals for glob in globs))
     wild = [glob for glob in globs if not glob.literal]
 
     def test(subject: Subject) -> bool:
-        found = name(subject)
-        if found is None:
-            return "" in literals
-        return found in literals or any(glob.matches(found) for glob in wild)
+        return any(name in literals or any(glob.matches(name) for glob in wild if name) for name in names(subject))
 
     return test
 

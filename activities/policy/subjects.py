@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, JsonValue, field_validator
 
+from holdfast.activities.mcp.names import prefix_of, tool_name
 from holdfast.model import Data
 from holdfast.tools import Effect
 
@@ -34,6 +35,8 @@ class Subject(Data):
 
     tool: str
     server: str | None = None
+    own_name: str | None = None
+    """Of a server's tool: what the server calls it."""
     effect: Effect
     kind: Kind | None = None
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
@@ -54,6 +57,13 @@ class Subject(Data):
     def _normalised(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
         """A rule about `docs/a` is about `./docs/x/../a` as well."""
         return tuple(posixpath.normpath(path) for path in paths)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a rule on its server may call its tool: our name for it, or the server's own."""
+        if self.server is None or self.own_name is None or self.own_name.startswith(prefix_of(self.server)):
+            return (self.tool,)  # the last would be taken for our name of another tool
+        return (self.tool, self.own_name)
 
     @property
     def sets_variables(self) -> bool:
@@ -89,7 +99,12 @@ _HERE = "."
 def subject_of(
     tool: str, arguments: Mapping[str, JsonValue], *, workspace: Path | None = None, **known: Any
 ) -> Subject:
-    """The subject of a call of a built-in tool or, as far as that goes, of another, with fields that are `known`."""
+    """The subject of a call of a built-in tool or, as far as that goes, of another, with fields that are `known`.
+
+    A server's tool may go by the name that the server has for it.
+    """
+    if (server := known.get("server")) and "own_name" not in known:
+        tool, known["own_name"] = _named(server, tool)
     what = BUILT_IN.get(tool, _Known(Effect.ONCE, Kind.MCP if known.get("server") else None))
     paths = [_placed(arguments.get(what.path, _HERE), workspace)] if what.path else []
     folder = [_placed(arguments.get("directory", _HERE), workspace)] if what.command else []
@@ -102,6 +117,12 @@ def subject_of(
         "in_workspace": all(map(is_inside, paths + folder)),
     }
     return Subject(tool=tool, arguments=dict(arguments), **{**found, **known})
+
+
+def _named(server: str, tool: str) -> tuple[str, str]:
+    """Our name for a server's tool, and the server's own, by either."""
+    prefix = prefix_of(server)
+    return (tool, tool.removeprefix(prefix)) if tool.startswith(prefix) else (tool_name(server, tool), tool)
 
 
 def is_inside(path: str) -> bool:

@@ -12,8 +12,8 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from holdfast.activities.shell import other_reader
 from holdfast.activities.shell.compounds import Reader
-from holdfast.activities.shell.other_reader import OTHER_READER
 from holdfast.activities.shell.syntax import Compound, Link, Pipeline, Script, Simple, Unreadable, Word
 
 LONGEST = 20_000
@@ -73,7 +73,7 @@ def _unseen(command: str) -> list[str]:
 
 
 def _objections(command: str, script: Script) -> list[str]:
-    seen = OTHER_READER.look(command)
+    seen = other_reader.look(command)
     if seen is None:
         return ["a second reader could not read it to its end"]
     if seen.has_error:
@@ -114,7 +114,7 @@ def _names_in(word: Word) -> Iterator[str]:
 
 def _second_script(command: str) -> Script:
     """What the other reader makes of it: enough to name programs, not to decide on them."""
-    seen = OTHER_READER.look(command) if len(command) <= LONGEST_SECOND else None
+    seen = other_reader.look(command) if len(command) <= LONGEST_SECOND else None
     commands = [Simple(tuple(map(_second_word, words)), (), ()) for words in (seen.commands if seen else ())]
     return Script(tuple(Link(";", Pipeline((command,), ())) for command in commands))
 

@@ -22,6 +22,21 @@ from holdfast.outcomes import ALIASES, ALWAYS, Arguments, Deadline, Lasting, Nee
 ConfirmationKind = Literal["exec", "edit", "mcp", "info", "question", "outcome_unknown"]
 
 
+class About(Data):
+    """What is known of a tool that is somebody else's, for whoever decides on a call of it.
+
+    Words for people, and part of no digest: that is over the definition itself.
+    """
+
+    description: Text = ""
+    """What its server says of it, or the beginning of that."""
+    effect: Text = ""
+    because: Text = ""
+    """Why it counts as having this effect."""
+    hints: tuple[Text, ...] = ()
+    """What its server says of its effect, believed or not."""
+
+
 class Confirmation(Data):
     """What a person is shown before a call may run (S20). A tool fills what it knows; validation adds the rest."""
 
@@ -40,6 +55,7 @@ class Confirmation(Data):
     diff: Text | None = None
     path: Text | None = None
     server: Text | None = None
+    about: About | None = None
     urls: tuple[Text, ...] = ()
     question: Text | None = None
     """What a person is asked in a question's own words."""

@@ -21,6 +21,9 @@ OUTPUT_LIMIT = 40_000
 
 HEAD_SHARE = 0.2
 
+NAME_LIMIT = 128
+"""Characters of a tool's name."""
+
 
 def encodable(text: str) -> str:
     """`text` without what UTF-8 cannot say (lone surrogates): it must be writable wherever it goes."""
@@ -100,6 +103,8 @@ class Result(Data):
 
     parts: tuple[Part, ...] = ()
     display: Text | None = None
+    shown: tuple[Part, ...] = Field(default=(), exclude=True, repr=False)
+    """What a person is shown, on its way to become the `display`: bytes among it are kept first. Never in a history."""
     seen: dict[str, str] = Field(default_factory=dict)
     """Files of the workspace that the tool read or wrote whole: the digest of each as it was then."""
 
@@ -137,6 +142,27 @@ def shorten(text: str, limit: int) -> str:
         return text
     note = f"… ({len(text):,} characters)"
     return text[: max(0, limit - len(note))] + note
+
+
+def named(tool: str) -> str:
+    """A tool's name for people: whole, and harmless. What is longer than any name is cut, and says how long it is.
+
+    A name that was cut before stays as it is.
+    """
+    shown = visible(tool[: NAME_LIMIT + 1])
+    if len(shown) <= NAME_LIMIT:
+        return shown
+    note = f"… ({len(tool):,} characters)"
+    return shown[: NAME_LIMIT - len(note)] + note
+
+
+def first_line(text: str, limit: int = 200) -> str:
+    """The first line of a stranger's text, harmless; an ellipsis says that there is more."""
+    lines = [line for line in map(str.strip, text.split("\n", 50)) if line]
+    if not lines:
+        return ""
+    more = " …" if len(lines) > 1 else ""
+    return shorten(visible(" ".join(lines[0][: 2 * limit].split())), limit - len(more)) + more
 
 
 def ends(text: str, limit: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
@@ -27,6 +28,7 @@ from holdfast.errors import DecisionRefused, RequestRefused
 from holdfast.events import line
 from holdfast.grants import Grant, Grants
 from holdfast.modes import Mode
+from holdfast.moves import QUESTIONS_LIMIT
 from holdfast.queueing import Queueing
 from holdfast.tools import Effect
 from holdfast.turns import Acknowledged, CallToJudge, EditingNotice, Question, TurnInput, ValidateInput, ValidateResult
@@ -50,6 +52,8 @@ class Deciding(Queueing):
         """The mode that counts, as far as a worker has said so."""
         self.tainted: list[str] = []
         """What took in content from outside, in order."""
+        self.outside: Counter[str] = Counter()
+        """By which tools, and how often."""
         self.stale = False
         """A grant or the mode has changed since the waiting calls were judged."""
         self._counted: set[str] = set()
@@ -152,6 +156,7 @@ class Deciding(Queueing):
                 self.wrote |= outcome.result.seen
         if bound and bound.takes_in and not isinstance(outcome, Reconsider):
             self.tainted.append(line(bound.title))
+            self.outside[bound.tool.name] += 1
         ask = ask and self.input.interactive and not self.stop
         self.change(ended(self.work, call_id, outcome, self._clock(), ask=ask))
         self._obey({call_id: outcome.verdict if isinstance(outcome, Reconsider) else outcome})
@@ -163,6 +168,12 @@ class Deciding(Queueing):
             raise RequestRefused("not_executing", f"call {question.call!r} is not at work, and asks nothing")
         if not self.input.interactive:
             raise RequestRefused("not_interactive", "nobody is there to be asked in this turn")
+
+    def check_patience(self, question: Question) -> None:
+        """RequestRefused for a tool that asks without end. Not for a question that was taken before this was asked."""
+        call = self.active.get(question.call) if self.active else None
+        if call and call.pause and call.pause.times >= QUESTIONS_LIMIT:
+            raise RequestRefused("asks_too_much", f"call {call.id!r} has asked {QUESTIONS_LIMIT} times")
 
     def hold(self, question: Question) -> int:
         """Ask what a tool at work asks; which revision of its call that is."""

@@ -14,7 +14,7 @@ from holdfast.actors import ActorKind
 from holdfast.approvals import ApprovalId
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
-from holdfast.content import shorten, visible
+from holdfast.content import named, shorten, visible
 from holdfast.model import Data
 
 SUMMARY_LIMIT = 300
@@ -89,7 +89,7 @@ def _describe(turn_id: str, old: Call | None, call: Call) -> dict[str, object]:
     error = call.error
     return {
         "call": call.id,
-        "tool": line(call.tool, 100),
+        "tool": named(call.tool),
         "before": old.status.value if old else None,
         "after": call.status.value,
         "title": line(call.bound.title) if call.bound else None,

@@ -91,7 +91,7 @@ class HoldfastPlugin(SimplePlugin):
     @cached_property
     def servers(self) -> Servers:
         """The MCP servers of this process. They are connected while a worker runs."""
-        folder = self.settings.data / "mcp"
+        folder = self.settings.mcp_known
         return Servers(self.settings.mcp, folder, authorize=Authorizing(self.settings.mcp_logins))
 
     @cached_property

@@ -122,6 +122,11 @@ class Settings:
         return self.data / "temporal.db"
 
     @property
+    def mcp_known(self) -> Path:
+        """What is known of the tools of MCP servers."""
+        return self.data / "mcp"
+
+    @property
     def mcp_logins(self) -> Path:
         """Logins at MCP servers."""
         return self.data / "mcp" / "tokens"

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from holdfast.approvals import Answer, Confirmation, canonical_digest
+from holdfast.approvals import About, Answer, Confirmation, canonical_digest
 from holdfast.content import Part, Result
 from holdfast.model import Data
 
@@ -88,6 +88,8 @@ class Declaration(Data):
     traits: Traits = Traits()
     origin: str | None = None
     """Of a server's tool: a digest over all that the server says of it."""
+    own_name: str | None = None
+    """Of a server's tool: what the server calls it."""
 
     @property
     def digest(self) -> str:
@@ -104,6 +106,7 @@ class Declaration(Data):
             definition=self.digest,
             display_name=self.display_name,
             traits=self.traits,
+            own_name=self.own_name,
         )
 
     def for_model(self) -> dict[str, JsonValue]:
@@ -121,6 +124,8 @@ class ToolRef(Data):
     """Digest of the declaration."""
     display_name: str | None = None
     traits: Traits = Traits()
+    own_name: str | None = None
+    """Of a server's tool: what the server calls it."""
 
 
 class Run(Protocol):
@@ -253,6 +258,10 @@ class Invocation(ABC):
         """How its tool is not what was approved before, in a sentence: then a person looks, whatever a rule says."""
         return None
 
+    def shown(self) -> Confirmation | None:
+        """What a person sees of it when a rule or a hook has it asked about, and not the tool; None for its title."""
+        return None
+
     async def should_confirm(self) -> Confirmation | None:
         """What a person is to be asked before this runs; None when it may simply run."""
         return None
@@ -309,6 +318,10 @@ class Tool(ABC):
                 open_world=self.open_world,
             ),
         )
+
+    def about(self) -> About | None:
+        """What people should know of it beside its declaration, if it is somebody else's."""
+        return None
 
     @abstractmethod
     def build(self, arguments: Any, workspace: Path) -> Invocation:

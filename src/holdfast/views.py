@@ -14,10 +14,10 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue
 
 from holdfast.actors import ActorKind
-from holdfast.approvals import ApprovalId, Confirmation
+from holdfast.approvals import About, ApprovalId, Confirmation
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
-from holdfast.content import Response, TextPart, ends, plain, shorten, visible
+from holdfast.content import Response, TextPart, ends, first_line, named, plain, shorten, visible
 from holdfast.forms import fields_of
 from holdfast.model import Data
 from holdfast.modes import Mode
@@ -31,6 +31,7 @@ OUTPUT_LIMIT = 1_000
 BRIEF_LIMIT = 400
 FORM_LIMIT = 1_000
 OFFERS = 6
+SOURCES = 20
 SCOPE_LIMIT = 2_000
 """Characters of a scope; a longer one is had with its call."""
 MANY = 50
@@ -56,6 +57,8 @@ class ApprovalView(Data):
     diff: str | None = None
     path: str | None = None
     server: str | None = None
+    about: About | None = None
+    """What is known of a server's tool; of its description, the first line."""
     urls: tuple[str, ...] = ()
     question: str | None = None
     options: tuple[str, ...] = ()
@@ -140,7 +143,9 @@ class TurnView(Data):
     mode: Mode = Mode.DEFAULT
     grants: int = 0
     tainted: tuple[str, ...] = ()
-    """What took in content from outside."""
+    """The first calls that took in content from outside."""
+    outside: dict[str, int] = Field(default_factory=dict)
+    """The tools by which it did, and how many calls of each."""
     batch: BatchView | None = None
     batches_done: int = 0
     queued: tuple[str, ...] = ()
@@ -171,7 +176,7 @@ def approval_view(
     return ApprovalView(
         approval_id=str(ApprovalId(turn_id, call.id, call.revision)),
         digest=call.bound.digest if call.bound else "",
-        tool=_line(call.tool, 100),
+        tool=named(call.tool),
         kind=shown.kind,
         title=_line(shown.title, 300),
         command=_ends(shown.command, detail),
@@ -181,6 +186,7 @@ def approval_view(
         diff=_ends(shown.diff, detail),
         path=_cut(shown.path, 300),
         server=_cut(shown.server, 100),
+        about=_about(shown.about) if shown.about else None,
         urls=tuple(_line(url, 300) for url in shown.urls[:10]),
         question=_prose(shown.question, detail),
         options=tuple(_line(option, 200) for option in shown.options[:20]),
@@ -206,6 +212,15 @@ def approval_view(
         deadline=call.deadline_at,
         on_deadline=shown.deadline.default if shown.deadline else None,
         urgent=call.warned,
+    )
+
+
+def _about(about: About) -> About:
+    return About(
+        description=first_line(about.description),
+        effect=_line(about.effect, 50),
+        because=_line(about.because, 200),
+        hints=tuple(_line(hint, 100) for hint in about.hints[:10]),
     )
 
 
@@ -238,9 +253,9 @@ def call_view(call: Call, place: int, of: int) -> CallView:
         model_id=_cut(call.request.id, 100),
         place=place,
         of=of,
-        tool=_line(call.tool, 100),
+        tool=named(call.tool),
         status=call.status,
-        title=_line(call.bound.title if call.bound else call.tool, 300),
+        title=_line(call.bound.title, 300) if call.bound else named(call.tool),
         arguments=_json(call.bound.arguments if call.bound else call.request.arguments, ARGUMENTS_LIMIT)[0],
         rule=_cut(call.rule, 300),
         revision=call.revision,
@@ -289,7 +304,8 @@ def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
         step=state.steps,
         mode=state.permitted or state.mode,
         grants=len(state.grants.all),
-        tainted=tuple(state.tainted[:10]),
+        tainted=tuple(dict.fromkeys(state.tainted))[:10],
+        outside={named(tool): calls for tool, calls in list(state.outside.items())[:SOURCES]},
         batch=batch_view(shown) if shown else None,
         batches_done=len(state.done),
         queued=tuple(batch.id for batch in state.queue),

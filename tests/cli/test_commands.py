@@ -165,6 +165,13 @@ def test_help_is_quick_and_every_command_has_an_example(empty: Home) -> None:
         ["modify"],
         ["grants"],
         ["grants", "revoke"],
+        ["config"],
+        ["keys"],
+        ["mcp"],
+        ["policy"],
+        ["tokens"],
+        ["tools"],
+        ["turn"],
         ["turn", "mode"],
         ["turn", "start"],
         ["turn", "watch"],
@@ -217,6 +224,36 @@ def test_all_calls_of_a_turn_are_refused_before_it_stops(home: Home) -> None:
     denied = home.json("deny", "--turn", "alltold", "--stop-turn")
     assert [item["counted"] for item in denied["decisions"]] == [True, True]
     assert home.seen("alltold", kind="turn")["after"] == "stopped"
+
+
+def test_a_call_is_shown_by_its_place_or_by_an_option(home: Home) -> None:
+    home.start("placed", call("list_directory"), call("list_directory", path="."))
+    home.seen("placed", kind="turn")
+    by_place = home.run("turn", "show", "placed", "b1c2")
+    assert by_place.stdout == home.run("turn", "show", "placed", "--call", "b1c2").stdout
+    assert by_place.stdout.startswith("call b1c2 list_directory success\n")
+    both = home.run("turn", "show", "placed", "b1c2", "--call", "b1c1")
+    assert (both.returncode, "give b1c2 or --call b1c1, not both" in both.stderr) == (2, True)
+
+
+def test_no_line_of_a_table_or_a_turn_ends_in_blanks_when_it_is_piped(home: Home) -> None:
+    home.start("narrow-1", call("shell", command="true"), call("list_directory"))
+    home.start("a-turn-with-a-rather-longer-id", call("list_directory"))
+    home.seen("narrow-1", after="awaiting_approval")
+    home.seen("a-turn-with-a-rather-longer-id", kind="turn")
+    for arguments in (
+        ("turn", "list"),
+        ("turn", "show", "narrow-1"),
+        ("turn", "show", "a-turn-with-a-rather-longer-id"),
+        ("turn", "watch", "a-turn-with-a-rather-longer-id"),
+        ("tools",),
+        ("policy", "show"),
+        ("inbox",),
+    ):
+        lines = home.run(*arguments).stdout.splitlines()
+        assert lines
+        assert [line for line in lines if line != line.rstrip()] == [], arguments
+    assert home.run("turn", "cancel", "narrow-1").returncode == 0
 
 
 def test_an_ended_turn_is_not_cancelled(home: Home) -> None:

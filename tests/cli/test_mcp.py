@@ -16,7 +16,9 @@ import pytest
 
 from holdfast.configuration import configuration_of
 from holdfast.documents import Content
+from holdfast.workers.awaited import waiting_for
 from tests.cli.support import COMMAND, SECONDS, Home
+from tests.cli.test_terminal import ended, terminal
 from tests.support.mcp_guarded import SECRET, Guarded, guarded_server
 from tests.support.mcp_servers import OURS
 
@@ -76,21 +78,23 @@ def test_S39_servers_are_listed_with_what_they_have_and_what_is_wrong(empty: Hom
     assert rows["down"][0] == "waiting"
     assert rows["lacking"][0] == "refused"
     assert "lacking: it needs the environment variable 'NOT_SET_ANYWHERE'" in done.stderr
-    assert "gone: its command or folder is not there: '/nonexistent/server'" in done.stderr
+    assert "gone: its command is not there: '/nonexistent/server'" in done.stderr
     assert "none.json" in done.stderr
     assert "canary" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     found = empty.json("mcp", "list")
     [one] = [server for server in found["servers"] if server["name"] == "s"]
-    assert one["tools"] == [{"name": "s__act", "effect": "once"}]
+    assert one["tools"] == [{"name": "s__act", "own_name": "act", "effect": "once", "asks": True, "changed": False}]
+    assert one["place"].startswith(f"{sys.executable} ")
+    assert not [line for line in done.stdout.splitlines() if line != line.rstrip()]
     assert [problem["source"].split()[0] for problem in found["problems"]] == ["MCP"]
     assert not empty.processes()
 
 
 TESTS: dict[str, tuple[str, int, str]] = {
-    "s": ("", 0, "1 tools (1 once): s__act"),
+    "s": ("", 0, "1 tool (1 once).\ntool  effect  asks\nact   once    yes\n"),
     "down": ('[mcp.servers.down]\nurl = "http://127.0.0.1:9/mcp"\n', 3, "cannot be reached"),
-    "gone": ('[mcp.servers.gone]\ncommand = "/nonexistent/server"\n', 3, "its command or folder is not there"),
+    "gone": ('[mcp.servers.gone]\ncommand = "/nonexistent/server"\n', 3, "its command is not there"),
     "dies": ('[mcp.servers.dies]\ncommand = "/bin/false"\n', 3, "exited with code 1"),
     "lacking": ('[mcp.servers.lacking]\nurl = "${NOT_SET}"\n', 1, "the environment variable 'NOT_SET'"),
     "ss": ("", 2, 'Did you mean "s"?'),
@@ -113,6 +117,57 @@ def test_S39_one_server_is_tested_and_says_what_is_wrong(empty: Home, name: str)
         assert json.loads(again.stdout)["ok"] is (code == 0)
 
 
+def test_S39_tools_are_listed_by_the_servers_own_names_with_effect_and_whether_they_ask(empty: Home) -> None:
+    more = 'trust = true\neffects = { "set.all" = "idempotent" }\n'
+    configure(empty, ours(empty, "shelf") + more)
+    long = "a-name-that-is-rather-long-but-still-one-that-servers-have"
+    hints = {"name": "look", "annotations": {"readOnlyHint": True}}
+    tools = [{"inputSchema": {"type": "object"}, **tool} for tool in (hints, {"name": "set.all"}, {"name": long})]
+    (empty.folder / "shelf" / "tools.json").write_text(json.dumps(tools))
+    lines = empty.run("mcp", "test", "shelf").stdout.splitlines()
+    assert lines[1:3] == ["3 tools (1 idempotent, 1 once, 1 read).", f"tool{' ' * 56}effect      asks  called here"]
+    assert [line.split()[:3] for line in lines[3:]] == [
+        [long, "once", "yes"],
+        ["look", "read", "no"],
+        ["set.all", "idempotent", "yes"],
+    ]
+    assert re.fullmatch(r"set\.all +idempotent  yes   shelf__set_all_[0-9a-f]{8}", lines[5])
+    assert len(lines[3].split()[3]) == 64
+    with terminal(empty, "mcp", "test", "shelf", columns=80) as child:
+        child.expect(pexpect.EOF)
+        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", child.before).splitlines()
+    assert any(line.startswith(f"{long}  once") for line in shown)
+    assert max(map(len, shown)) <= 80
+    (empty.folder / "shelf" / "tools.json").write_text(json.dumps([{**tools[0], "description": "Another."}]))
+    assert "look  read    yes, it has changed" in empty.run("mcp", "test", "shelf").stdout
+
+
+def test_on_a_terminal_it_says_which_servers_it_waits_for_and_takes_that_back(empty: Home) -> None:
+    configure(empty, ours(empty) + '[mcp.servers.hang]\ncommand = "sleep"\nargs = ["600"]\nstart_seconds = 3\n')
+    with terminal(empty, "mcp", "list") as child:
+        child.expect(r"waiting for: hang\x1b\[K|waiting for: hang\r\x1b\[K")
+        child.expect("waiting")
+        child.expect("hang: it was not ready within 3 seconds")
+        assert ended(child) == 0
+    piped = empty.run("mcp", "list")
+    assert "waiting for" not in piped.stdout + piped.stderr
+    assert not empty.processes()
+
+
+@pytest.mark.parametrize(
+    ("names", "room", "words"),
+    [
+        ((), 80, "ending the servers"),
+        (("a",), 80, "waiting for: a"),
+        (("a", "b", "c"), 80, "waiting for: a, b, c"),
+        (("alpha", "beta", "gamma-delta"), 35, "waiting for: alpha, beta and 1 more"),
+        (("a" * 40, "b" * 40), 30, "waiting for 2 servers"),
+    ],
+)
+def test_what_is_waited_for_fits_on_a_line(names: tuple[str, ...], room: int, words: str) -> None:
+    assert waiting_for(names, room) == words
+
+
 async def test_S39_login_opens_a_browser_and_logout_forgets(empty: Home, guarded: Guarded) -> None:
     guarding(empty, guarded)
     before = empty.run("mcp", "test", "g")
@@ -121,8 +176,8 @@ async def test_S39_login_opens_a_browser_and_logout_forgets(empty: Home, guarded
     done = empty.run("mcp", "login", "g")
     assert done.returncode == 0, done.stderr
     assert "Logged in to g." in done.stdout
-    assert "2 tools (2 once): g__act, g__whoami" in done.stdout
-    assert "renewed by itself, for read" in done.stdout
+    assert "2 tools (2 once).\ntool    effect  asks\nact     once    yes\nwhoami  once    yes\n" in done.stdout
+    assert re.search(r"a token until [0-9-]{10} [0-9:]{8} [+-]\d\d:\d\d, renewed by itself, for read", done.stdout)
     assert (empty.folder / "page").read_text().startswith("200")
     assert f"{guarded.issuer}/authorize?" in done.stderr
     assert empty.run("mcp", "test", "g").returncode == 0
@@ -248,16 +303,37 @@ def test_a_login_at_a_server_that_is_no_more_is_forgotten_all_the_same(empty: Ho
 
 def test_shells_complete_the_names_of_servers(empty: Home) -> None:
     configure(empty, ours(empty, "search") + '[mcp.servers.tracker]\nurl = "http://127.0.0.1:9/"\n')
-    program = "import sys; sys.argv[0] = 'holdfast'; from holdfast.workers.cli import main; main()"
     for typed, expected in (("test ", {"search", "tracker"}), ("login t", {"tracker"}), ("logout ", set())):
-        words = f"holdfast mcp {typed}"
-        env = {
-            **empty.env, "_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split(" ")) - 1),
-        }  # fmt: skip
-        child = pexpect.spawn(sys.executable, ["-c", program], env=env, cwd=str(empty.folder), timeout=SECONDS)
-        output = child.read().decode()
-        assert set(re.findall(r"\b(?:search|tracker)\b", output)) == expected, output
+        assert completed(empty, f"holdfast mcp {typed}") & {"search", "tracker"} == expected
+
+
+def completed(home: Home, words: str) -> set[str]:
+    """What a shell would offer to somebody who typed this."""
+    program = "import sys; sys.argv[0] = 'holdfast'; from holdfast.workers.cli import main; main()"
+    env = {
+        **home.env, "_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }  # fmt: skip
+    child = pexpect.spawn(sys.executable, ["-c", program], env=env, cwd=str(home.folder), timeout=SECONDS)
+    return set(child.read().decode().split())
+
+
+def test_shells_complete_the_names_of_tools_and_start_nothing_for_it(empty: Home) -> None:
+    discovery = "[[discovery]]\nname = 'd'\ndiscovery_command = ['touch', 'ran']\ncall_command = ['false']\n"
+    modules = "[tools]\nmodules = ['nobody.has:this']\ndisable = ['read_file']\n"
+    configure(empty, ours(empty, "reader") + 'exclude = ["hidden"]\n' + discovery + modules)
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("act", "hidden")]
+    (empty.folder / "reader" / "tools.json").write_text(json.dumps(tools))
+    assert completed(empty, "holdfast tools show re") == set()
+    assert empty.run("mcp", "test", "reader").returncode == 0
+    (empty.folder / "ran").unlink(missing_ok=True)
+    effects = empty.folder / "reader" / "effects"
+    assert completed(empty, "holdfast tools show re") == {"reader__act"}
+    assert completed(empty, "holdfast tools call l") == {"list_directory"}
+    assert not (empty.folder / "ran").exists()
+    assert not effects.exists()
+    configure(empty, "nonsense")
+    assert completed(empty, "holdfast tools show re") == set()
 
 
 def test_help_has_examples_and_exit_codes(empty: Home) -> None:
@@ -265,6 +341,7 @@ def test_help_has_examples_and_exit_codes(empty: Home) -> None:
         shown = empty.run("mcp", command, "--help").stdout
         assert f"holdfast mcp {command}" in shown
         assert "Exit codes:" in shown
+    assert "exit code is 0 whatever" in " ".join(empty.run("mcp", "list", "--help").stdout.split())
 
 
 # The docs
@@ -277,6 +354,7 @@ async def test_the_commands_of_the_docs_do_what_they_say(empty: Home, guarded: G
     configure(empty, f'[mcp.servers.tracker]\nurl = "{guarded.url}"\n')
     guarded.does(open=True)
     assert "tracker" in shell(empty, DOCS["look"])
+    assert "No tool has changed." in shell(empty, DOCS["changes"])
     guarded.does()
     said = shell(empty, DOCS["login"])
     assert "Logged in to tracker." in said
@@ -305,3 +383,67 @@ def shell(home: Home, script: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_S29_rules_on_servers_tools_are_explained_as_a_worker_would_take_them(empty: Home) -> None:
+    """By either name, with the server and the effect that the settings and the server's last words give."""
+    configure(empty, ours(empty) + 'effects = { act = "read" }\n' + ours(empty, "t"))
+    (empty.folder / "p.toml").write_text('[[rule]]\ndecision = "deny"\nserver = "t"\ntool = "a*"\n')
+    explain = ("policy", "explain", "--policy", "p.toml", "--tool")
+    done = empty.run(*explain, "t__act")
+    assert done.stdout.startswith("deny: by rule ")
+    assert "'act' of the MCP server 't', which was never connected here: its effect is once." in done.stderr
+    assert empty.run("mcp", "test", "t").returncode == 0
+    assert "as it was when it was last connected here" in empty.run(*explain, "t__act").stderr
+    assert empty.run(*explain, "act", "--server", "t").stdout.startswith("deny: by rule ")
+    assert empty.json(*explain, "s__act")["subject"]["effect"] == "read"
+    unknown = empty.run(*explain, "act", "--server", "u")
+    assert "No MCP server is called 'u' in the settings" in unknown.stderr
+
+
+def changed_tool(home: Home) -> None:
+    """The tool of our own server, as it was and as it is."""
+    tool = {"name": "act", "description": "Acts.", "inputSchema": {"type": "object"}}
+    (home.folder / "s" / "tools.json").write_text(json.dumps([tool]))
+    assert home.run("mcp", "test", "s").returncode == 0
+    (home.folder / "s" / "tools.json").write_text(json.dumps([{**tool, "description": "Acts.\x1b[31m And more."}]))
+
+
+def test_S39_a_changed_tool_is_shown_and_accepted_without_a_call(empty: Home) -> None:
+    configure(empty, ours(empty))
+    changed_tool(empty)
+    shown = empty.run("mcp", "changes")
+    assert shown.returncode == 1
+    assert "s__act: The server has changed this tool since it was first seen" in shown.stdout
+    assert "+description: Acts." in shown.stdout
+    assert "\x1b" not in shown.stdout
+    [one] = json.loads(empty.run("mcp", "changes", "s", "--json").stdout)["changed"]
+    assert (one["server"], one["tool"], one["name"]) == ("s", "act", "s__act")
+    refused = empty.run("mcp", "accept", "s")
+    assert (refused.returncode, "nobody is there to ask" in refused.stderr) == (2, True)
+    other = empty.run("mcp", "accept", "s", "akt", "--yes")
+    assert (other.returncode, 'Did you mean "act"' in other.stderr) == (2, True)
+    assert empty.run("mcp", "changes").returncode == 1
+    done = empty.run("mcp", "accept", "s", "act", "--yes")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Accepted: s__act.")
+    after = empty.run("mcp", "changes")
+    assert (after.returncode, after.stdout) == (0, "No tool has changed.\n")
+
+
+def test_a_changed_tool_of_a_server_that_is_away_is_not_accepted(empty: Home) -> None:
+    configure(empty, '[mcp.servers.down]\nurl = "http://127.0.0.1:9/mcp"\n')
+    for command in (("changes",), ("accept", "down", "--yes")):
+        done = empty.run("mcp", *command)
+        assert done.returncode == 3
+        assert "down could not be looked at: it cannot be reached" in done.stderr
+
+
+def test_S39_what_a_file_of_servers_would_run_is_shown_before_the_settings_are_trusted(empty: Home) -> None:
+    servers = {"git": {"command": "uvx", "args": ["mcp-server-git"]}, "far": {"url": "https://example.com/key-123"}}
+    (empty.folder / "mcp.json").write_text(json.dumps({"mcpServers": {**servers, "bad": {"comand": "x"}}}))
+    (empty.folder / "holdfast.toml").write_text('mcp.files = ["mcp.json"]\n')
+    shown = empty.run("config", "check", "holdfast.toml").stdout
+    assert "git: uvx" in shown
+    assert "far: example.com" in shown
+    assert "key-123" not in shown
+    assert 'bad, which cannot be used: it has neither a `command` nor a `url`. Did you mean "command"?' in shown

@@ -78,10 +78,13 @@ def test_who_decided_is_told_with_the_rule(fields: dict[str, Any], words: str) -
 
 
 def test_mode_and_content_from_outside_are_told() -> None:
-    view = TurnView(id="t", state="running", mode=Mode.PLAN, tainted=("Fetch https://a", "Fetch https://b"), grants=2)
+    outside = {"fetch": 2, "everything__get-annotated-message": 1}
+    view = TurnView(id="t", state="running", mode=Mode.PLAN, tainted=("Fetch https://a",), outside=outside, grants=2)
     told = shown(standing.turn(view))
     assert "  mode plan\n" in told
-    assert "  has taken in content from outside: Fetch https://a; Fetch https://b\n" in told
+    by = "    fetch, 2 calls\n    everything__get-annotated-message\n"
+    assert f"  has taken in content from outside, by\n{by}" in told
+    assert "https://a" not in told
     assert "  2 answers stand: holdfast grants --turn t\n" in told
     usual = shown(standing.turn(TurnView(id="t", state="running")))
     assert usual == "turn t: running\n"

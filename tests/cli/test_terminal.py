@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,12 +12,13 @@ from typing import Any
 import pexpect  # type: ignore[import-untyped]
 
 from tests.cli.support import COMMAND, SECONDS, Home, call
+from tests.support.mcp_servers import OURS
 
 KEYS = r"\[v\] view all"
 
 
 @contextmanager
-def terminal(home: Home, *arguments: str, columns: int = 120, **env: str) -> Iterator[Any]:
+def terminal(home: Home, *arguments: str, columns: int = 120, rows: int = 40, **env: str) -> Iterator[Any]:
     """The command on a terminal of its own."""
     child = pexpect.spawn(
         COMMAND[0],
@@ -24,7 +26,7 @@ def terminal(home: Home, *arguments: str, columns: int = 120, **env: str) -> Ite
         env={**home.env, **env},
         cwd=str(home.folder),
         encoding="utf-8",
-        dimensions=(40, columns),
+        dimensions=(rows, columns),
         timeout=SECONDS,
     )
     try:
@@ -219,3 +221,50 @@ def test_S31_what_became_of_a_call_that_nobody_knows_is_asked_with_keys_of_its_o
             child.expect("completed")
             assert ended(child) == 0
         assert text in json.dumps(home.json("turn", "show", turn, "--call", "b1c1"))
+
+
+def test_S20_a_call_of_a_server_shows_its_arguments_once_and_all_of_the_definition_on_demand(empty: Home) -> None:
+    file = empty.folder / "config" / "holdfast" / "holdfast.toml"
+    file.parent.mkdir(parents=True)
+    words = f"command = {json.dumps(sys.executable)}\nargs = {json.dumps([str(OURS), str(empty.folder)])}\n"
+    file.write_text(f"[mcp.servers.notes]\n{words}")
+    tool = {
+        "name": "append-to-the-end-of-a-long-note",
+        "description": "Append a line.\n\nIt cannot be \x1b[31mtaken back.",
+        "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}},
+        "annotations": {"destructiveHint": True},
+    }
+    (empty.folder / "tools.json").write_text(json.dumps([tool]))
+    name = "notes__append-to-the-end-of-a-long-note"
+    with empty.up():
+        calls = calls_file(empty, "note.json", call(name, n=7))
+        options = ("--calls", calls, "--id", "note", "--wait")
+        with terminal(empty, "turn", "start", *options, columns=80, PAGER="cat > all.txt; echo paged") as child:
+            child.expect(r"Approve call 1 of 1\? append-to-the-end-of-a-long-note")
+            child.expect(KEYS)
+            asked = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", child.before)
+            assert f"b1c1 1/1  awaiting approval  {name}\r\n" in asked
+            child.send("v")
+            child.expect("paged")
+            child.expect(KEYS)
+            child.send("y")
+            assert ended(child) == 0
+        many = calls_file(empty, "many.json", *(call(name, n=number) for number in range(12)))
+        options = ("--calls", many, "--id", "many", "--wait")
+        with terminal(empty, "turn", "start", *options, columns=80, rows=20) as child:
+            child.expect("12 awaiting approval")
+            child.expect(name)
+            child.expect(KEYS, timeout=10)
+            child.send("N")
+            assert ended(child) == 1
+        empty.start("all", call(name, n=1), call(name, n=2))
+        empty.seen("all", call="b1c2", after="awaiting_approval")
+        told = empty.run("approve", "--turn", "all").stdout
+        assert told.count("described as: Append a line. …") == 2
+        assert told.count("  described as:\n    Append a line.\n\n    It cannot be ␛[31mtaken back.\n") == 1
+    assert asked.split("\r\n")[1:4] == ['  with {"n": 7}', "  server notes", "  described as: Append a line. …"]
+    assert (empty.folder / "all.txt").read_text() == (
+        'append-to-the-end-of-a-long-note\n\n{\n  "n": 7\n}\n\nserver notes\n'
+        "effect once: the server is not trusted to say what its tools do\n"
+        "the server's hints: destructiveHint true\ndescribed as:\n  Append a line.\n\n  It cannot be ␛[31mtaken back.\n"
+    )

@@ -101,15 +101,17 @@ async def test_S39_arguments_are_checked_by_us_before_anybody_is_asked(engine: E
 
 
 async def test_S31_a_server_that_dies_in_a_call_leaves_a_question_and_no_second_effect(
-    engine: Engine, folder: Path
+    engine: Engine, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     use(engine, s=ours(str(folder)))
     async with engine.worker():
         question = await unknown(engine, "die")
+        assert "it was ended by signal 9" in question
         assert "was lost while 'act' of the MCP server 's' ran" in question
         assert len(effects(folder)) == 1
         assert (await called(engine, n=2)).text == "did 2"  # it was started again
     assert len(effects(folder)) == 2
+    assert any("MCP server s: it was ended by signal 9" in record.message for record in caplog.records)
 
 
 async def test_S31_what_may_be_repeated_is_repeated_when_its_server_dies(engine: Engine, folder: Path) -> None:
@@ -465,3 +467,19 @@ async def test_S31_a_worker_that_ends_in_a_call_leaves_a_question(engine: Engine
         await engine.holdfast.deny(again.approval_id, digest=again.digest)
         await turn.result()
     assert effects(folder)[1:] == ["told to stop"]
+
+
+async def test_S29_a_rule_on_a_server_names_its_tools_as_the_server_does(engine: Engine, folder: Path) -> None:
+    use(engine, s=ours(str(folder)), other=ours(str(folder)))
+    engine.with_rules(
+        '[[rule]]\ndecision = "deny"\nserver = "s"\ntool = "a*"\nmatch = [{ tool = "act", server = "s" }]\n'
+    )
+    async with engine.worker():
+        denied = await called(engine, n=1)
+        turn = await engine.start(TurnInput(batches=((request("other__act", n=2),),)))
+        await decide_all(engine.holdfast, turn)
+        [allowed] = (await turn.result()).responses
+    assert denied.error is not None
+    assert denied.error.type == "denied"
+    assert allowed.text == "did 2"
+    assert [line.split()[1] for line in effects(folder)] == ["2"]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -198,7 +199,13 @@ async def test_S39_a_server_that_comes_later_brings_its_tools_then(tmp_path: Pat
         (McpServerSettings(url="${EMPTY:-nowhere}"), "is not one of http:// or https://"),
         (McpServerSettings(command="true"), "it exited with code 0"),
         (McpServerSettings(command="sh", args=("-c", "echo no >&2; exit 3")), "it exited with code 3; it said: no"),
-        (McpServerSettings(command="/etc/passwd"), "PermissionError"),
+        (McpServerSettings(command="/etc/passwd"), "its command may not be run: '/etc/passwd'"),
+        (McpServerSettings(command="npx -y server"), "'npx -y server'; the words after the first go into `args`"),
+        (McpServerSettings(command="sh", cwd=Path("/nowhere")), "its folder (`cwd`) is not there: '/nowhere'"),
+        (
+            McpServerSettings(command="sh", args=("-c", "echo hello world; sleep 60"), start_seconds=1),
+            "on its standard output, where only messages of the protocol belong, it said: hello world",
+        ),
         (McpServerSettings(command="sleep", args=("60",), start_seconds=1), "it was not ready within 1 seconds"),
     ],
 )
@@ -206,6 +213,74 @@ async def test_S39_a_server_that_cannot_be_had_is_told(tmp_path: Path, settings:
     async with connected(tmp_path, servers(s=settings)) as (_, registry):
         [problem] = registry.problems
         assert words in problem.reason
+
+
+async def test_S39_what_the_settings_say_of_tools_that_are_not_there_is_told(
+    tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lists(folder, [tool("delete_all"), tool("look")])
+    own = ours(str(folder), exclude=("delet_*",), include=("look", "del*"), effects={"lok": Effect.READ})
+    async with connected(tmp_path, servers(s=own)) as (found, registry):
+        assert set(of_servers(registry)) == {"s__delete_all", "s__look"}
+        told = [
+            "`exclude` has 'delet_*', and no tool of it is called so. Did you mean \"delete_all\"?",
+            "`effects` has 'lok', and no tool of it is called so. Did you mean \"look\"?",
+        ]
+        assert [problem.reason for problem in registry.problems] == told
+        assert found.statuses[0].remarks == tuple(told)
+    assert [record.message for record in caplog.records] == [f"MCP server s: {words}" for words in told]
+
+
+async def test_S39_a_server_that_is_not_there_yet_is_tried_at_once_when_a_tool_of_it_is_called(
+    engine: Engine, folder: Path
+) -> None:
+    port = free_port()
+    engine.settings = replace(engine.settings, mcp=servers(s=McpServerSettings(url=f"http://127.0.0.1:{port}/mcp")))
+    own = ours(str(folder))
+    assert own.command
+    async with working(engine) as registry:
+        for _ in range(4):  # so that it waits for some seconds before it tries again by itself
+            turn = await engine.start(TurnInput(batches=((request("s__act"),),)))
+            [response] = (await turn.result()).responses
+            assert response.error is not None
+            assert response.error.type == "mcp_unavailable"
+        async with http_server([own.command, *own.args, "--http", str(port)], port):
+            assert registry.get("s__act") is None
+            turn = await engine.start(TurnInput(batches=((request("s__act"),),)))
+            await decide_all(engine.holdfast, turn)
+            assert [response.status for response in (await turn.result()).responses] == ["success"]
+
+
+async def test_S45_what_a_server_says_beside_the_protocol_is_kept_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THEIR_TOKEN", "canary-12345678")
+    program = "echo begins >&2; printf 'has canary-' >&2; sleep 0.1; printf '12345678\\n' >&2; echo stray $T; exit 4"
+    noisy = McpServerSettings(command="sh", args=("-c", program), env={"T": "${THEIR_TOKEN}"})
+    async with connected(tmp_path, servers(s=noisy)) as (_, registry):
+        [problem] = registry.problems
+    assert "it exited with code 4" in problem.reason
+    assert "it said: begins\nhas [THEIR_TOKEN]" in problem.reason
+    file = tmp_path / "known" / "logs" / "s.log"
+    text = file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    said = ("begins", "has [THEIR_TOKEN]", "(standard output, no message) stray [THEIR_TOKEN]")
+    for words in (*said, "-- it exited with code 4"):
+        assert words in text
+    assert "canary" not in text
+
+
+async def test_S39_schemas_that_take_for_ever_cost_their_own_tools(tmp_path: Path, folder: Path) -> None:
+    steps: Any = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
+    bomb = {"type": "object", "unevaluatedProperties": False, "$ref": "#/$defs/a0", "$defs": {**steps, "a40": {}}}
+    lists(folder, [tool("good"), *({**tool(f"bomb{n}"), "inputSchema": bomb} for n in range(9)), tool("late")])
+    async with connected(tmp_path, servers(s=ours(str(folder)))) as (_, registry):
+        await when(lambda: "s__good" in of_servers(registry))
+        reasons = [problem.reason for problem in registry.problems]
+    assert set(of_servers(registry)) == {"s__good"}
+    assert len(reasons) == 10
+    assert reasons[0].startswith("'bomb0' cannot be used: the schema of its parameters cannot be used: it takes too")
+    assert reasons[-1] == "'late' cannot be used: it was not looked at: 3 others take too long to check"
 
 
 # Definitions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -185,7 +186,8 @@ async def test_S31_memory_that_is_killed_comes_back_and_holds_what_it_was_told_o
     )
     async with working(engine, memory=memory):
         fjord: Any = [{"name": "Fjord", "entityType": "place", "observations": ["It is deep."]}]
-        assert (await approved(engine, "memory__create_entities", entities=fjord)).status == "success"
+        made = await approved(engine, "memory__create_entities", entities=fjord)
+        assert made.parts == (DataPart(value={"entities": fjord}),), "the server says it as text too"
         [pid] = await asyncio.to_thread(_of_process, "mcp-server-memory")
         os.kill(pid, signal.SIGKILL)
         found = await unasked(engine, "memory__search_nodes", query="fjord")
@@ -250,7 +252,13 @@ async def test_S39_everything_gives_all_kinds_of_content(engine: Engine, transpo
     assert (await asyncio.to_thread(Path(picture.whole).read_bytes)).startswith(b"\x89PNG")
     assert links.text.count("[link to ") == 2
     assert any(isinstance(part, BlobPart) and part.name for part in resource.parts)
+    text_in_bytes = [part.whole for part in resource.parts if isinstance(part, BlobPart)]
+    assert [Path(whole or "").suffix for whole in text_in_bytes] == [".txt"]
     assert "Debug:" in message.text
+    assert "image/png" not in message.text
+    kept = re.search(r"\[image/png, [0-9,]+ bytes, kept in (.+)\]", message.display or "")
+    assert kept, message.display
+    assert (await asyncio.to_thread(Path(kept[1]).read_bytes)).startswith(b"\x89PNG")
     assert invalid.error is not None
     assert invalid.error.type == "invalid_tool_params"
 

@@ -46,7 +46,7 @@ async def test_what_comes_from_outside_taints_the_turn_and_sending_is_then_asked
         [item] = view.approvals
         assert item.approval_id.endswith("/b3c1/1"), "what was sent before the turn was tainted was not asked about"
         assert item.reason == "The turn has read what others wrote."
-        assert view.tainted == ("post(text='hello')",)
+        assert (view.tainted, view.outside) == (("post(text='hello')",), {"post": 1})
         await turn.cancel()
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from holdfast.approvals import Confirmation, Decision
 from holdfast.approvers import Approver
+from holdfast.batches import begun
 from holdfast.calls import CallRequest, Status
 from holdfast.content import CallError
+from holdfast.errors import RequestRefused
+from holdfast.moves import QUESTIONS_LIMIT
 from holdfast.outcomes import Deadline
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
-from holdfast.turns import EditingNotice, TurnInput, ValidateResult
+from holdfast.turns import EditingNotice, Question, TurnInput, ValidateResult
 from holdfast.verdicts import Allow, Ask, Bound, Reject, Verdict
 
 ANA = Approver(name="ana")
@@ -111,3 +116,19 @@ def test_S24_what_moved_on_while_all_was_judged_again_is_judged_once_more() -> N
     state.reconsider(before, ValidateResult(verdicts={"b1c1": granted}))
     assert state.work.calls[0].changing is not None
     assert state.stale
+
+
+def test_S39_a_tool_that_asks_where_it_runs_asks_a_hundred_times_at_the_most() -> None:
+    state = waiting(Clock())
+    state.decide(decision(outcome="proceed_once"))
+    state.stop_call("b1c2", None)
+    state.change(begun(state.work, {"b1c1"}, Clock()()))
+    question = Question(call="b1c1", question=Confirmation(kind="question", title="?", question="?"))
+    for _ in range(QUESTIONS_LIMIT):
+        state.check_patience(question)
+        revision = state.hold(question)
+        answer = {"approval_id": f"turn/b1c1/{revision}", "outcome": "respond", "content": "a"}
+        state.decide(decision(**answer, id=f"d{revision}"))
+        state.change(begun(state.work, {"b1c1"}, Clock()()))
+    with pytest.raises(RequestRefused, match="has asked 100 times"):
+        state.check_patience(question)

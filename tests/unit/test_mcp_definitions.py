@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import pytest
 from mcp_types import Tool as ListedTool
 from mcp_types import ToolAnnotations
 
-from holdfast.activities.mcp.approved import Approved
+from holdfast.activities.mcp.approved import Approved, Change
 from holdfast.activities.mcp.changes import diff_of, told
 from holdfast.activities.mcp.definitions import Definition, definition_of, effect_of
 from holdfast.activities.mcp.reading import read_by, reading_tools
@@ -100,7 +103,6 @@ def test_many_changes_are_told_briefly() -> None:
 
 def test_S39_a_definition_is_kept_when_first_seen_and_moves_when_let_through(tmp_path: Path) -> None:
     known = Approved(tmp_path / "mcp", "s")
-    assert known.change(BEFORE) is None
     known.meet([BEFORE])
     known.meet([after(description="Other.")])  # what is known stays
     assert known.change(BEFORE) is None
@@ -118,9 +120,69 @@ def test_S39_a_definition_is_kept_when_first_seen_and_moves_when_let_through(tmp
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_S39_servers_do_not_know_each_others_tools(tmp_path: Path) -> None:
+def sentence(change: Change | None) -> str:
+    assert change is not None
+    return change.sentence
+
+
+def test_S39_what_is_not_known_is_asked_about(tmp_path: Path) -> None:
     Approved(tmp_path, "a").meet([BEFORE])
-    assert Approved(tmp_path, "b").change(after(description="Other.")) is None
+    assert "could not be kept" in sentence(Approved(tmp_path, "b").change(BEFORE))
+
+
+def test_S39_a_server_cannot_make_us_forget_what_was_approved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lists more than is kept: what it has no more makes room, what was gone by stays, the rest is asked about."""
+    monkeypatch.setattr("holdfast.activities.mcp.approved.TOOLS_LIMIT", 20)
+    known = Approved(tmp_path, "s")
+    known.meet([BEFORE])
+    known.approve(BEFORE)
+    for flood in range(5):
+        known.meet([BEFORE, *(Definition(name=f"junk-{flood}-{number}") for number in range(15))])
+    assert {one.name for one in known.definitions} == {"act", *(f"junk-4-{number}" for number in range(15))}
+    with pytest.raises(BadInput, match="would hold over 20 tools"):
+        known.meet([Definition(name=f"more-{number}") for number in range(20)])
+    assert "since it was last approved" in sentence(known.change(after(description="Other.")))
+    assert "could not be kept" in sentence(known.change(Definition(name="more-1")))
+
+
+def test_S39_a_damaged_file_makes_everything_asked_about_until_it_is_approved(tmp_path: Path) -> None:
+    known, other = Approved(tmp_path, "s"), Definition(name="other")
+    known.meet([BEFORE, other])
+    (tmp_path / "s.json").write_bytes(b"")
+    known.approve(BEFORE)
+    assert known.change(BEFORE) is None
+    known.meet([BEFORE, other])  # which nobody can say is seen for the first time
+    assert "was lost with a damaged file" in sentence(known.change(other))
+    known.approve(other)
+    assert known.change(other) is None
+
+
+def test_a_file_that_another_process_holds_keeps_nobody_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.activities.mcp.approved.LOCK_SECONDS", 0.1)
+    with open(tmp_path / "s.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(BadInput, match="is held by another process"):
+            Approved(tmp_path, "s").meet([BEFORE])
+
+
+@pytest.mark.parametrize("reordered", [True, False])
+def test_S39_a_change_of_many_lines_is_told_in_time(reordered: bool) -> None:
+    numbers = list(range(40_000))
+    changed = numbers[::-1] if reordered else [number * 3 for number in numbers]
+    one, two = (Definition(name="act", output={"enum": list(values)}) for values in (numbers, changed))
+    began = time.process_time()
+    diff = diff_of(one, two)
+    assert time.process_time() - began < 3
+    assert len(diff.splitlines()) < 250
+    assert ("more lines" in diff) or reordered
+
+
+def test_a_change_near_the_end_of_a_long_definition_is_shown_line_by_line() -> None:
+    one, two = (Definition(name="act", output={"enum": [*range(5_000), last]}) for last in (7, 8))
+    changed = [line for line in diff_of(one, two).splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    assert changed == ["-output:     7", "+output:     8"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"tools": {"act": 5}}', b"\xff\xfe"])
@@ -146,7 +208,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_S39_what_is_remembered_of_a_server_tells_its_tools_from_ours_that_read_it(tmp_path: Path) -> None:
     settings = McpServerSettings(url="http://127.0.0.1:9/mcp")
     own = Definition(name="list_prompts", description="Its own.")
-    server = Server("s", settings, lambda _: None)
+    server = Server("s", settings, lambda _: None, lambda _: asyncio.sleep(0))
     server.remember([own], frozenset({"resources", "prompts"}))
     known = Approved(tmp_path, "s")
     known.meet([BEFORE, own, *(tool.definition for tool in reading_tools(server, known))])

@@ -16,7 +16,7 @@ from mcp.client.auth import OAuthFlowError, OAuthRegistrationError, OAuthTokenEr
 from pydantic import ValidationError
 
 from holdfast.activities.mcp.authorizing import remedy, scope_lacking
-from holdfast.activities.mcp.endpoints import Unreachable, fit, told
+from holdfast.activities.mcp.endpoints import Endpoints, Unreachable, fit, leads_inside, told
 from holdfast.activities.mcp.logins import Login, LoginFile, NotAuthorized, known_logins
 from holdfast.activities.mcp.refusals import Denied, accepted, denied, in_words
 from holdfast.activities.mcp.resolving import resolve
@@ -172,6 +172,29 @@ def test_S45_secrets_that_come_later_are_hidden_and_old_ones_stay() -> None:
 )
 def test_S45_tokens_come_from_nowhere_in_the_clear(url: str, server: str, fits: bool) -> None:
     assert fit(httpx2.URL(url), httpx2.URL(server)) is fits
+
+
+@pytest.mark.parametrize(
+    ("url", "server", "inside"),
+    [
+        ("https://8.8.4.4/token", "https://8.8.8.8/mcp", False),
+        ("https://169.254.169.254/latest", "https://8.8.8.8/mcp", True),
+        ("https://localhost:8443/", "https://8.8.8.8/mcp", True),
+        ("https://10.0.0.1/token", "https://8.8.8.8/mcp", True),
+        ("https://[::ffff:127.0.0.1]/", "https://8.8.8.8/mcp", True),
+        ("https://10.0.0.1/token", "https://10.0.0.2/mcp", False),
+        ("https://8.8.8.8/token", "http://127.0.0.1/mcp", False),
+    ],
+)
+async def test_S45_a_server_out_there_sends_us_to_nothing_in_here(url: str, server: str, inside: bool) -> None:
+    assert await leads_inside(httpx2.URL(url), httpx2.URL(server)) is inside
+
+
+async def test_S45_what_is_in_here_is_asked_for_tokens_only_if_the_user_has_named_it() -> None:
+    for issuer, words in ((None, "is not public, and the server that names it is"), ("https://127.0.0.1:9", "reached")):
+        async with httpx2.AsyncClient(transport=Endpoints("https://8.8.8.8/mcp", issuer)) as client:
+            with pytest.raises(NotAuthorized, match=words):
+                await client.get("https://127.0.0.1:9/token")
 
 
 def test_S45_an_address_is_told_without_what_is_secret_in_it() -> None:

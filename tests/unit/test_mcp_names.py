@@ -52,3 +52,8 @@ def test_S39_underscores_do_not_confuse(server: str, tool: str) -> None:
     alike = {tool_name(whole[:at], whole[at + 2 :]) for at in range(1, len(whole) - 1) if whole[at : at + 2] == "__"}
     pairs = {(whole[:at], whole[at + 2 :]) for at in range(1, len(whole) - 1) if whole[at : at + 2] == "__"}
     assert len(alike) == len(pairs)
+
+
+def test_S39_a_name_that_looks_like_anothers_with_its_hash_is_not_that_one() -> None:
+    theirs = tool_name("a__b", "pay")
+    assert tool_name("a", theirs.removeprefix("a__")) != theirs

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.activities.mcp.definitions import Definition, wanted
 from holdfast.activities.mcp.resolving import Resolved, resolve
 from holdfast.activities.mcp.secrets import Secrets
-from holdfast.activities.mcp.servers_file import configured, read_servers
+from holdfast.activities.mcp.servers_file import configured, disabled, read_servers
 from holdfast.configuration import McpServerSettings, McpSettings, configuration_of
 from holdfast.documents import Content
 from holdfast.errors import BadInput
@@ -52,6 +53,8 @@ def test_what_is_set_to_nothing_is_nothing() -> None:
         ({"url": "http://${EMPTY}:80/"}, "is not one of http:// or https://"),
         ({"url": "https://x:99999/"}, "is not one of http:// or https://"),
         ({"url": "https://x/", "headers": {"A": "a\nb"}}, "holds what no header can"),
+        ({"command": "x", "args": ["${input:key}"]}, "it needs '${input:key}', which another program fills in"),
+        ({"url": "https://x/", "headers": {"A": "Bearer ${file:/x}${TOKEN}"}}, "it needs '${file:/x}'"),
     ],
 )
 def test_S39_what_cannot_be_filled_in_is_told_without_values(given: Any, words: str) -> None:
@@ -155,13 +158,19 @@ def test_a_file_that_is_none_of_servers_is_told(tmp_path: Path, value: object, w
     ("entry", "words"),
     [
         (5, "must be an object"),
-        ({}, "needs `command` or `url`"),
+        ({}, "it has neither a `command` nor a `url`"),
+        ({"comand": "x"}, 'Did you mean "command"?'),
+        ({"command": "x", "url": "https://secret-host/"}, "it has a `command` and a `url`: leave one out"),
+        ({"command": "x", "args": "y"}, "`args` must be an array of texts"),
+        ({"command": "x", "args": ["y", 12345678]}, "`args` must be an array of texts"),
+        ({"url": "https://x/", "headers": ["a"]}, "`headers` must be an object with texts"),
         ({"type": "sse", "url": "https://x/"}, "a transport that was given up"),
         ({"type": "carrier pigeon", "command": "x"}, "its type is not known"),
         ({"command": ["x"]}, "command"),
         ({"command": "x", "env": {"TOKEN": 12345678}}, "env.TOKEN"),
         ({"command": "x", "env": {"HOLDFAST_DATA": "y"}}, "are kept from them"),
         ({"url": "ftp://secret-host/"}, "must begin with http:// or https://"),
+        ({"command": "x", "env": {"12345678=": "a; 12345678"}}, "`env`: "),
     ],
 )
 def test_a_server_of_a_file_that_cannot_be_used_is_told_without_its_values(
@@ -173,6 +182,27 @@ def test_a_server_of_a_file_that_cannot_be_used_is_told_without_its_values(
     assert "12345678" not in str(found["a"])
     assert "secret-host" not in str(found["a"])
     assert isinstance(found["good"], McpServerSettings)
+
+
+def test_what_narrows_a_server_down_elsewhere_does_so_here(tmp_path: Path) -> None:
+    entry = {"command": "x", "includeTools": ["read", "a*"], "excludeTools": ["write"], "trust": True}
+    found = read_servers(write(tmp_path, {"mcpServers": {"a": entry}}))["a"]
+    assert isinstance(found, McpServerSettings)
+    taken = [name for name in ("read", "a*", "ab", "write", "other") if wanted(Definition(name=name), found)]
+    assert (taken, found.trust) == (["read", "a*"], False)
+
+
+def test_a_server_that_is_switched_off_is_known_as_such(tmp_path: Path) -> None:
+    off = {f"a{place}": {"command": "x", "disabled": value} for place, value in enumerate((True, "true", 1))}
+    file = write(tmp_path, {"mcpServers": {**off, "b": {"command": "x", "disabled": False}}})
+    assert (set(read_servers(file)), disabled(file)) == ({"b"}, {"a0", "a1", "a2"})
+
+
+def test_a_file_that_says_something_twice_is_not_used(tmp_path: Path) -> None:
+    file = write(tmp_path, {})
+    file.write_text('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}')
+    with pytest.raises(BadInput, match="it has 'a' twice in one object"):
+        read_servers(file)
 
 
 def test_names_that_would_be_one_are_none(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from holdfast.activities.mcp.outputs import ResultSchema
 from holdfast.activities.mcp.parts import result_of
 from holdfast.activities.mcp.secrets import Secret, Secrets
 from holdfast.activities.mcp.stdio import END_KEPT, Lines, Oversized, parsed
-from holdfast.content import DataPart, TextPart
+from holdfast.content import DataPart, Response, TextPart
+from holdfast.responses import function_response
 
 
 def test_S39_nothing_imports_the_mcp_package_until_a_server_is_configured() -> None:
@@ -127,12 +128,39 @@ def test_S34_structured_content_is_data_and_its_repetition_is_left_out() -> None
     assert len(result(text("words"), structuredContent={"result": "words", "n": 1}).parts) == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        ('[{"name": "Ana"}]', {"entities": [{"name": "Ana"}]}),
+        ('{\n  "b": 1, "a": {"c": "é"}}', {"a": {"c": "é"}, "b": 1}),
+        ("5", {"result": 5}),
+        ("null", {"result": None}),
+    ],
+)
+def test_S34_text_that_is_the_json_of_structured_content_or_of_its_one_field_is_told_once(
+    words: str, value: Any
+) -> None:
+    made = result(text(words), structuredContent=value)
+    assert made.parts == (DataPart(value=value),)
+    response = Response(call_id="b1c1", tool="t", status="success", parts=made.parts)
+    assert function_response(response).response == {"output": value}
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [("1", {"done": True}), ("[1]", {"a": [1], "b": [1]}), ("[1]", {"a": [2]}), ("{", {"a": 1}), ("1", [[1]])],
+)
+def test_S34_text_that_says_anything_else_stays(words: str, value: Any) -> None:
+    made = result(text(words), structuredContent=value)
+    assert made.parts == (TextPart(text=words), DataPart(value=value))
+
+
 def test_S34_what_is_meant_for_one_reader_goes_to_that_one() -> None:
     made = result(text("for both"), text("for you", "user"), text("for it", "assistant"))
     assert [part.text for part in made.parts] == ["for both", "for it"]
-    assert made.display == "for both\nfor you"
+    assert [part.text for part in made.shown] == ["for both", "for you"]
     assert result(text("for you", "user")).parts == (TextPart(text="for you"),)
-    assert result(text("for both", "user", "assistant")).display is None
+    assert result(text("for both", "user", "assistant")).shown == ()
 
 
 def test_S34_a_thousand_parts_are_enough() -> None:
@@ -161,8 +189,10 @@ def test_S45_secrets_are_hidden_in_every_part() -> None:
         ({"type": "nonsense"}, {}, None),
     ],
 )
-def test_S39_a_result_is_checked_against_what_its_tool_declares(schema: Any, value: Any, words: str | None) -> None:
-    problem = ResultSchema(schema).problem(value)
+async def test_S39_a_result_is_checked_against_what_its_tool_declares(
+    schema: Any, value: Any, words: str | None
+) -> None:
+    problem = await ResultSchema(schema).problem(value)
     assert (problem is None) == (words is None)
     if words is not None and problem is not None:
         assert words in problem

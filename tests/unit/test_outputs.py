@@ -241,13 +241,31 @@ def test_S34_bytes_are_kept_in_a_file_of_their_owner_and_travel_by_reference(fol
     assert OutputStore(folder).bounded((kept,)) == (kept,)
 
 
+def test_S34_bytes_that_only_people_are_shown_are_kept_and_said_where(folder: Path) -> None:
+    made = Result(parts=(TextPart(text="done"),), shown=(TextPart(text="Look:"), BlobPart.of(b"\x89PNG", "image/png")))
+    bounded = OutputStore(folder).bounded_result(made)
+    [file] = files(folder)
+    assert bounded == Result.of("done", display=f"Look:\n[image/png, 4 bytes, kept in {file}]")
+    assert file.read_bytes() == b"\x89PNG"
+    assert "shown" not in bounded.model_dump()
+    long = Result(shown=(TextPart(text="x" * 1_000),) * 3)
+    assert len(OutputStore(folder, limit=100).bounded_result(long).display or "") < 300
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "Text/CSV; charset=utf-8", "text/html", "text/x-anything"])
+def test_S34_text_that_came_as_bytes_is_kept_as_text(folder: Path, media_type: str) -> None:
+    OutputStore(folder).bounded((BlobPart.of(b"words", media_type),))
+    [file] = files(folder)
+    assert file.suffix == ".txt"
+
+
 def test_S34_same_bytes_are_kept_once(folder: Path) -> None:
     one, two = OutputStore(folder).bounded((BlobPart.of(b"x", "image/png"), BlobPart.of(b"x", "image/png")))
     assert one == two
     assert len(files(folder)) == 1
 
 
-@pytest.mark.parametrize("media_type", ["../../x", "image/x-new", "", "application/x/../../y", "\0", "text/html"])
+@pytest.mark.parametrize("media_type", ["../../x", "image/x-new", "", "application/x/../../y", "\0", "image/svg+xml"])
 def test_S33_nothing_of_a_name_comes_from_a_tool(media_type: str) -> None:
     assert suffix(media_type) == ".bin"
 

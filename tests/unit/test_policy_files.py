@@ -238,7 +238,7 @@ SHIPPED_TABLE: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "fetching": ("fetch", {"url": "https://a.example"}, {}, "ask ask ask allow"),
     "a question": ("ask_user", {"question": "?"}, {}, "ask ask ask ask"),
     "a server's tool": ("x", {}, {"server": "s"}, "ask ask deny allow"),
-    "a server's read_file": ("read_file", {"path": "a"}, {"server": "s", "kind": Kind.MCP}, "ask ask ask allow"),
+    "a server's read_file": ("read_file", {"path": "a"}, {"server": "s", "kind": Kind.MCP}, "ask ask deny allow"),
     "a server's reader": ("x", {}, {"server": "s", "effect": Effect.READ}, "ask ask ask allow"),
     "a tool of one's own": ("x", {}, {}, "none none deny allow"),
     "a reader of one's own": ("x", {}, {"effect": Effect.READ}, "none none none allow"),

@@ -31,6 +31,26 @@ PLAIN: dict[str, tuple[str, Subject, Subject]] = {
     "escaped": (r"tool = 'up\*'", call(tool="up*"), call(tool="upload")),
     "a slash in a name": ('tool = "a*"', call(tool="a/b"), call(tool="b/a")),
     "server": ('server = "track*"', call(server="tracker"), call(server=None)),
+    "a server's own name": (
+        'server = "tracker"\ntool = "delete_*"',
+        call(tool="tracker__delete_issue", server="tracker", own_name="delete_issue"),
+        call(tool="tracker__list_issues", server="tracker", own_name="list_issues"),
+    ),
+    "our name of a server's tool": (
+        'server = "tracker"\ntool = "tracker__delete_*"',
+        call(tool="tracker__delete_issue", server="tracker", own_name="delete_issue"),
+        call(tool="other__delete_issue", server="other", own_name="delete_issue"),
+    ),
+    "a server's own name, with no server in the rule": (
+        'tool = "delete_issue"',
+        call(tool="delete_issue"),
+        call(tool="tracker__delete_issue", server="tracker", own_name="delete_issue"),
+    ),
+    "an own name that looks like ours of another tool": (
+        'server = "tracker"\ntool = "tracker__look"',
+        call(tool="tracker__look", server="tracker", own_name="look"),
+        call(tool="tracker__tracker__look", server="tracker", own_name="tracker__look"),
+    ),
     "of no server": ("server = false", call(server=None), call(server="s")),
     "of any server": ('server = "*"', call(server="s"), call(server=None)),
     "effect": ('effect = ["read", "once"]', call(), call(effect=Effect.IDEMPOTENT)),
@@ -274,3 +294,9 @@ def test_subjects_of_the_built_in_tools() -> None:
     assert subject_of("shell", {"command": 5}).command is None
     assert not subject_of("read_file", {"path": "../x"}).in_workspace
     assert subject_of("x", {}, server="s").kind is Kind.MCP
+
+
+@pytest.mark.parametrize("name", ["look", "s__look"])
+def test_a_servers_tool_is_described_by_either_name(name: str) -> None:
+    subject = subject_of(name, {}, server="s")
+    assert (subject.tool, subject.own_name, subject.names) == ("s__look", "look", ("s__look", "look"))

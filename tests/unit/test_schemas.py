@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import threading
 import time
@@ -17,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, JsonValue
 
+from holdfast.activities.catalogue.json_schemas import CHECKER, MOST_DEATHS, SCHEMA_LIMIT, TooHard
 from holdfast.activities.catalogue.schemas import (
-    SCHEMA_LIMIT,
     Checked,
     InvalidArguments,
     JsonSchema,
@@ -335,7 +337,7 @@ def test_S6_reference_to_elsewhere_is_refused_and_not_followed(
     else:
         schema = {"properties": {"a": {key: f"{base}other.json"}}}
     with pytest.raises(BadInput, match="cannot be used") as refused:
-        JsonSchema(schema)
+        JsonSchema(schema).compile()
     assert "other.json" in str(refused.value)
     assert port[1] == []
 
@@ -362,7 +364,7 @@ def test_S6_reference_to_elsewhere_is_refused_and_not_followed(
 )
 def test_S6_schema_that_cannot_be_used_is_refused_with_the_reason(schema: Any, words: str) -> None:
     with pytest.raises(BadInput) as error:
-        JsonSchema(schema)
+        JsonSchema(schema).compile()
     assert words in str(error.value)
     assert len(str(error.value)) < 600
     assert "\n" not in str(error.value)
@@ -374,7 +376,7 @@ def test_S6_bottomless_schema_is_refused(depth: int) -> None:
     for _ in range(depth):
         schema = {"properties": {"a": schema}}
     with pytest.raises(BadInput):
-        JsonSchema(schema)
+        JsonSchema(schema).compile()
 
 
 @pytest.mark.parametrize(
@@ -514,3 +516,53 @@ def test_S6_any_schema_finds_words_for_exactly_what_does_not_fit(schema: Any, va
     told = answer(checker, {"a": value})
     assert (told == "") == jsonschema_rs.is_valid(parameters, {"a": value})
     assert told == "" or told.startswith("a")
+
+
+# Schemas that take for ever
+
+
+def fan(depth: int, how: str, last: JsonValue) -> dict[str, JsonValue]:
+    """Definitions each of which refers to the next one twice."""
+    steps: dict[str, JsonValue] = {
+        f"a{step}": {how: [{"$ref": f"#/$defs/a{step + 1}"}, {"$ref": f"#/$defs/a{step + 1}"}]} for step in range(depth)
+    }
+    return {**steps, f"a{depth}": last}
+
+
+def test_S6_a_schema_that_takes_for_ever_to_compile_is_refused_and_costs_nothing_else() -> None:
+    bomb: Any = {"unevaluatedProperties": False, "allOf": [{"$ref": "#/$defs/a0"}], "$defs": fan(40, "anyOf", {})}
+    with pytest.raises(TooHard, match="takes too long"):
+        JsonSchema(bomb).compile()
+    assert RAW.check({"name": "a"}).written == {"name": "a"}
+
+
+def test_S6_arguments_that_take_for_ever_to_check_are_refused_and_then_not_tried_any_more() -> None:
+    bomb: Any = {"properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": fan(40, "allOf", {"type": "string"})}
+    schema = JsonSchema(bomb)
+    schema.compile()
+    died = []
+    for _ in range(MOST_DEATHS + 1):
+        assert RAW.check({"name": "a"}).written == {"name": "a"}
+        with pytest.raises(TooHard):
+            schema.check({"x": "a"})
+        died.append(CHECKER.pid is None)
+    assert died == [True] * MOST_DEATHS + [False]
+
+
+def test_S6_one_that_refers_to_itself_twice_is_refused_for_deep_arguments_only() -> None:
+    twice: JsonValue = {"allOf": [{"$ref": "#/$defs/node"}, {"$ref": "#/$defs/node"}]}
+    schema = JsonSchema({"$ref": "#/$defs/node", "$defs": {"node": {"properties": {"c": twice}}}})
+    deep: JsonValue = {}
+    for _ in range(60):
+        deep = {"c": deep}
+    with pytest.raises(TooHard):
+        schema.check(deep)
+    assert schema.check({"c": {"c": {}}}).written == {"c": {"c": {}}}
+
+
+def test_S6_the_process_that_checks_may_die_between_two_checks() -> None:
+    assert RAW.check({"name": "a"})
+    assert CHECKER.pid
+    os.kill(CHECKER.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, CHECKER.pid, os.WEXITED | os.WNOWAIT)
+    assert RAW.check({"name": "b"}).written == {"name": "b"}

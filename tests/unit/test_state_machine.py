@@ -526,7 +526,11 @@ class TurnMachine(RuleBasedStateMachine):
             assert event.batch is not None
             known = self.status.get(event.call)
             assert event.before == known
-            stopping = event.before == event.after == "executing" and str(event.note).startswith("stopping")
+            same = event.before == event.after and event.after in (
+                "executing",
+                "scheduled",
+            )  # or answered, where it runs
+            stopping = same and str(event.note).startswith("stopping")
             assert stopping or event.after in MOVES[known], f"{event.call}: {known} to {event.after}"
             assert (event.place, event.of) == (int(event.call.rpartition("c")[2]), self.sizes[event.batch])
             self.status[event.call] = event.after

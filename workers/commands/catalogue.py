@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +28,18 @@ tools = typer.Typer(
     epilog=example("holdfast tools", "holdfast tools show shell"),
     rich_markup_mode=None,
 )
-ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name.")]
+
+
+def _names(incomplete: str) -> list[str]:
+    """Names that could be meant, for a shell. It is quick, runs nothing, and whatever is wrong it says nothing."""
+    with suppress(Exception):
+        from holdfast.workers.known_tools import known_tools
+
+        return [name for name in known_tools(settings_of()) if name.startswith(incomplete)]
+    return []
+
+
+ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name.", autocompletion=_names)]
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +60,7 @@ def list_tools(json: Json = False) -> None:
     """List them, with where each comes from and what repeating it does; then what could not be loaded, and why."""
     from holdfast.workers import render
 
-    registry = _registry()
+    registry = _registry(json)
     if json:
         emit(
             {
@@ -77,7 +89,7 @@ def show(name: ToolName, json: Json = False) -> None:
     """Show one: what it does, what repeating it does, its parameters."""
     from holdfast.content import plain
 
-    entry = _find(_registry(), name)
+    entry = _find(_registry(json), name)
     if json:
         emit(_described(entry))
         return
@@ -150,13 +162,14 @@ def version(json: Json = False) -> None:
     say(f"holdfast {found['holdfast']} ({others})")
 
 
-def _registry() -> Registry:
+def _registry(json: bool) -> Registry:
     from holdfast.plugin import HoldfastPlugin
+    from holdfast.workers.awaited import looked
 
     plugin = HoldfastPlugin(settings_of())
     registry = plugin.registry
     if plugin.servers.names:
-        run(plugin.servers.look())
+        run(looked(plugin.servers, quietly=json))
     return registry
 
 
@@ -200,7 +213,11 @@ def _type(spec: dict[str, Any]) -> str:
 
 
 def _traits(entry: Entry) -> list[str]:
-    traits = entry.declaration.traits
+    from holdfast.workers.render import line
+
+    traits, about = entry.declaration.traits, entry.tool.about()
+    known = [f"Effect {about.effect}: {line(about.because)}."] if about else []
+    known += [f"The server's hints: {line(', '.join(about.hints), 500)}."] if about and about.hints else []
     lines = [f"Runs on task queue {traits.task_queue}."] if traits.task_queue else []
     lines += ["Its error cancels the calls beside it, where a turn says so."] if traits.aborts_siblings else []
-    return lines
+    return [*known, *lines]

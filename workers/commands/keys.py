@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from holdfast.keys import StoredKey
 
 keys = typer.Typer(
-    help="Keys that sign your decisions: create, list, show.", no_args_is_help=True, rich_markup_mode=None
+    help="Keys that sign your decisions: create, list, show.",
+    epilog=example("holdfast keys create ada", "holdfast keys list"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is, as decisions are to name them.")]
 NameOrPath = Annotated[str, typer.Argument(metavar="NAME|PATH", help="The key's name, or a path with a slash in it.")]

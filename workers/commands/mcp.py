@@ -23,7 +23,7 @@ from holdfast.workers.commands.options import (
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
-    from holdfast.workers.mcp_servers import LoginStatus, Seen
+    from holdfast.workers.mcp_servers import LoginStatus, Seen, SeenTool
 
 mcp = typer.Typer(
     help="MCP servers: which there are, whether they can be used, and logins at those that want one.",
@@ -63,6 +63,9 @@ Timeout = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    from holdfast.workers.commands import mcp_changes
+
+    mcp_changes.register(mcp)
     app.add_typer(mcp, name="mcp")
 
 
@@ -71,11 +74,12 @@ def list_servers(json: Json = False, data: Data = None) -> None:
     """Connect to every server and list them: their state, protocol and tools, and what repeating these does.
 
     Then what is wrong with those that cannot be used. Servers that are started are started for this, and ended again.
+    The exit code is 0 whatever is wrong with a server; `holdfast mcp test NAME` has one for each case.
     """
     from holdfast.workers import render
     from holdfast.workers.mcp_servers import look
 
-    found = run(look(_quiet(settings_of(data))))
+    found = run(look(_quiet(settings_of(data)), quietly=json))
     refused = [{"source": one.source, "reason": one.reason} for one in found.refused]
     if json:
         emit({"servers": [seen.described() for seen in found.servers], "problems": refused})
@@ -96,12 +100,14 @@ def list_servers(json: Json = False, data: Data = None) -> None:
 def try_server(name: Name, json: Json = False, data: Data = None) -> None:
     """Connect to one server as a worker here would, list what it has, and say what is wrong and what to do.
 
+    Tools are listed by the names that the server has for them, and the settings; with what repeating a call does, and
+    whether somebody is asked before it runs, as long as no rule says otherwise.
     The exit code is 0 when it can be used, 1 when it cannot as things are (a login is missing, a variable is not set,
     it answers nonsense), 2 when no server is called so, 3 when it cannot be started or reached.
     """
     from holdfast.workers.mcp_servers import look
 
-    [seen] = run(look(_quiet(settings_of(data)), name)).servers
+    [seen] = run(look(_quiet(settings_of(data)), name, quietly=json)).servers
     code = _code(seen)
     if json:
         emit({"ok": code == 0, **seen.described()})
@@ -127,7 +133,7 @@ def login(
     settings = _quiet(settings_of(data))
     opens = not no_browser and has_browser()
     run(log_in(settings, name, note, opens=opens, pastes=interactive() and not opens, seconds=timeout or 300))
-    [seen] = run(look(settings, name)).servers
+    [seen] = run(look(settings, name, quietly=json)).servers
     code = _code(seen)
     if json:
         emit({"logged_in": True, **seen.described()})
@@ -196,22 +202,46 @@ def _tell(seen: Seen) -> None:
         note(f"{status.name}{where} cannot be used.")
     else:
         called = f": {render.line(status.server)}" if status.server else ""
-        say(f"{status.name}{where} is connected{called}, protocol {status.protocol}.")
-        say(f"{len(seen.tools)} tools{f' ({seen.effects})' if seen.tools else ''}: {_names(seen)}")
+        connected = f"{status.name}{where} is connected{called}, protocol {status.protocol}."
+        render.console().print(render.prose(connected))
+        say(f"{_count(seen)}.")
+        _list(seen)
     if seen.login and not seen.login.problem:
         say(f"Login: {_until(seen.login)}.")
     for reason in _problems(seen):
         note(reason)
 
 
-def _names(seen: Seen) -> str:
-    named = [name for name, _ in seen.tools[:20]]
-    return ", ".join(named) + (f" and {len(seen.tools) - 20} more" if len(seen.tools) > 20 else "") or "none"
+def _count(seen: Seen) -> str:
+    if not seen.tools:
+        return "It has no tools"
+    return f"{len(seen.tools)} tool{'' if len(seen.tools) == 1 else 's'} ({seen.effects})"
+
+
+def _list(seen: Seen) -> None:
+    """One line for each tool; with our name for it where that is not simply the server's own behind a prefix."""
+    from holdfast.activities.mcp.names import prefix_of
+    from holdfast.content import named
+    from holdfast.workers import render
+
+    prefix = prefix_of(seen.status.name)
+    others = [tool.name if tool.name != prefix + tool.own_name else "" for tool in seen.tools]
+    columns = 4 if any(others) else 3
+    lines = [
+        (named(tool.own_name), tool.effect, _asks(tool), other)[:columns]
+        for tool, other in zip(seen.tools, others, strict=True)
+    ]
+    if lines:
+        render.console().print(render.table(("tool", "effect", "asks", "called here")[:columns], lines))
+
+
+def _asks(tool: SeenTool) -> str:
+    return "yes, it has changed" if tool.changed else "yes" if tool.asks else "no"
 
 
 def _until(login: LoginStatus) -> str:
     from holdfast.workers import render
 
-    ends = f"a token until {render.local(login.expires)}" if login.expires else "a token without an end"
+    ends = f"a token until {render.local(login.expires, zone=True)}" if login.expires else "a token without an end"
     scope = f", for {render.line(login.scope)}" if login.scope else ""
     return f"{ends}{', renewed by itself' if login.renewable else ''}{scope}"

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 PASSED = 50
 """Rules that were passed over and are told in text; JSON has them all."""
 policy = typer.Typer(
-    help="Rules that allow, ask or deny: check, explain, test, show.", no_args_is_help=True, rich_markup_mode=None
+    help="Rules that allow, ask or deny: check, explain, test, show.",
+    epilog=example("holdfast policy show", "holdfast policy check team.toml"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 Files = Annotated[list[str] | None, typer.Argument(metavar="FILE…", help="Policy files; else the shipped one.")]
 Policies = Annotated[
@@ -86,18 +89,18 @@ def explain(
 ) -> None:
     """Explain what the rules say of a call: which one decides and why, what would be asked, which were passed over.
 
-    The tool is not asked: of one that is not built in, its path, url and command are not known here.
+    The tool is not asked: of one that is not built in, its path, url and command are not known here. A tool of an MCP
+    server is known by the settings, and by what its server said when it was last connected here.
     """
-    from holdfast.activities.policy.outside import told_apart
-    from holdfast.activities.policy.subjects import subject_of
+    from holdfast.workers.described import described
     from holdfast.workers.reading import read_arguments
 
     chosen = _mode(mode)
     rules = _policy(policies)
-    known: dict[str, Any] = {"server": server, "tainted": tainted}
-    subject = subject_of(tool, read_arguments(args), workspace=settings_of().workspace, **known)
-    subject = told_apart(subject, sends or None)
+    subject, remark = described(tool, read_arguments(args), settings_of(), server, tainted=tainted, sends=sends)
     found = rules.explain(subject, chosen)
+    if remark and not json:
+        note(harmless(remark))
     if json:
         told = {"offers": [_offered(offer) for offer in _offers(found, subject)], "mode": chosen.value}
         emit({**found.model_dump(mode="json"), **told, "subject": subject.model_dump(mode="json")})

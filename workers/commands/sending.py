@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from holdfast.workers.commands.options import client_settings, emit, note, open_
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
+    from holdfast.views import ApprovalView
     from holdfast.workers.answers import Wish
     from holdfast.workers.deciding import Choice, Told
 
@@ -42,7 +44,7 @@ def send(
 
     async def work() -> int:
         holdfast = await open_holdfast(data, address)
-        chosen = await _listed(holdfast, turn, json) if turn else dict.fromkeys(approvals or ())
+        chosen = await _listed(holdfast, turn, outcome, json) if turn else dict.fromkeys(approvals or ())
         stops = set(list(chosen)[-1:] if turn else chosen) if stop_turn else set()  # the others wait until it stops
         said = [
             Choice(item, outcome, digest, {**details, "stop_turn": item in stops}) for item, digest in chosen.items()
@@ -57,8 +59,11 @@ def send(
         raise typer.Exit(code)
 
 
-async def _listed(holdfast: Holdfast, turn: str, json: bool) -> dict[str, str | None]:
-    """Show everything that waits in a turn; its ids, each with the digest of what was shown."""
+async def _listed(holdfast: Holdfast, turn: str, outcome: str, json: bool) -> dict[str, str | None]:
+    """Show everything that waits in a turn; its ids, each with the digest of what was shown.
+
+    Whoever approves it sees what is known of servers' tools too, of each once.
+    """
     from holdfast.errors import DecisionRefused
     from holdfast.workers import questions, render
     from holdfast.workers.waiting import waiting_in
@@ -68,7 +73,23 @@ async def _listed(holdfast: Holdfast, turn: str, json: bool) -> dict[str, str | 
         raise DecisionRefused("not_waiting", f"nothing waits for a decision in turn {turn!r}")
     if not json:
         render.console().print(questions.approvals(found))
+        if outcome == "proceed_once":
+            render.console().print(questions.definitions(await _of_tools(holdfast, found)))
     return {item.approval_id: item.digest for item in found}
+
+
+async def _of_tools(holdfast: Holdfast, found: Sequence[ApprovalView]) -> list[ApprovalView]:
+    """One approval of each server's tool, whole as far as a worker answers."""
+    from holdfast.errors import HoldfastError
+    from holdfast.workers.asked import asked
+
+    whole = []
+    for item in {item.tool: item for item in found if item.about}.values():
+        try:
+            whole.append((await asked(holdfast, item.approval_id)).approval)
+        except HoldfastError:
+            whole.append(item)
+    return whole
 
 
 async def _meant(holdfast: Holdfast, choice: Choice, wish: Wish | None, change: dict[str, Any] | None) -> Choice | Told:

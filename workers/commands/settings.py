@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 NONE = "No settings file: the environment and the defaults are used."
 config = typer.Typer(
-    help="The settings file: check, show, path, trust, distrust.", no_args_is_help=True, rich_markup_mode=None
+    help="The settings file: check, show, path, trust, distrust.",
+    epilog=example("holdfast config show", "holdfast config check"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 File = Annotated[str | None, typer.Argument(metavar="FILE", help="The file; else the one that would be used.")]
 FileHere = Annotated[str | None, typer.Argument(metavar="FILE", help="The file; else ./holdfast.toml.")]

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from holdfast.workers.tokens import Token, TokenFile
 
 tokens = typer.Typer(
-    help="Tokens of the HTTP endpoint: create, list, revoke.", no_args_is_help=True, rich_markup_mode=None
+    help="Tokens of the HTTP endpoint: create, list, revoke.",
+    epilog=example("holdfast tokens create ada --expires 30d", "holdfast tokens list"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Whoever is to hold it: decisions are recorded under it.")]
 Role = Annotated[

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 
 turns = typer.Typer(
     help="Turns: start, watch, show, output, cancel; change the mode; submit further batches.",
+    epilog=example(
+        """echo '[{"tool": "shell", "arguments": {"command": "date"}}]' | holdfast turn start --calls - --id hello""",
+        "holdfast turn watch hello",
+        "holdfast turn show hello b1c1",
+    ),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -100,15 +105,19 @@ def start(
     _leave(run(work()))
 
 
-@turns.command(epilog=example("holdfast turn show hello", "holdfast turn show hello --call b1c1"))
+@turns.command(epilog=example("holdfast turn show hello", "holdfast turn show hello b1c1"))
 def show(
     turn: TurnId,
-    call: Annotated[str | None, typer.Option("--call", metavar="CALL", help="The whole of one call, as b1c2.")] = None,
+    one: Annotated[str | None, typer.Argument(metavar="CALL", help="The whole of one call, as b1c2.")] = None,
+    call: Annotated[str | None, typer.Option("--call", metavar="CALL", help="The same.")] = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
     """Show how a turn stands, or the whole of one of its calls."""
+    if one is not None and call is not None and one != call:
+        raise typer.BadParameter(f"one call is shown at a time: give {one} or --call {call}, not both")
+    call = call if one is None else one
 
     async def work() -> None:
         from holdfast.workers import render, standing

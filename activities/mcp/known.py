@@ -1,0 +1,39 @@
+"""What is known of a server's tool without connecting to it: from the settings, and from what is kept of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.activities.mcp.approved import Approved
+from holdfast.activities.mcp.definitions import Definition, effect_of, open_world
+from holdfast.activities.mcp.names import prefix_of, tool_name
+from holdfast.activities.mcp.servers_file import configured
+from holdfast.configuration import McpSettings
+from holdfast.tools import Effect
+
+
+class KnownTool(NamedTuple):
+    """A tool, as a worker here would take it."""
+
+    server: str
+    name: str
+    own_name: str
+    effect: Effect
+    open_world: bool
+    met: bool
+    """Its server was connected here before, and had it."""
+
+
+def known_tool(name: str, settings: McpSettings, folder: Path, server: str | None = None) -> KnownTool | None:
+    """The tool that goes by this name, ours for it or, with its server, the server's own. None when none can."""
+    servers, _ = configured(settings)
+    for called, one in servers.items():
+        if called != server and not (server is None and name.startswith(prefix_of(called))):
+            continue
+        own = {tool_name(called, kept.name): kept for kept in Approved(folder, called).definitions}
+        wanted = name if name.startswith(prefix_of(called)) else tool_name(called, name)
+        known = own.get(wanted)
+        met = known or Definition(name=wanted.removeprefix(prefix_of(called)))
+        return KnownTool(called, wanted, met.name, effect_of(met, one), open_world(met, one), known is not None)
+    return None

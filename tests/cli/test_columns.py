@@ -1,0 +1,128 @@
+"""Tables at any width: names stay whole, one column gives way, and nothing is padded."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.text import Text
+
+from holdfast.content import NAME_LIMIT, Response, named
+from holdfast.events import Event
+from holdfast.turns import BatchResult, TurnResult
+from holdfast.workers import render, standing
+from holdfast.workers.board import Row
+from holdfast.workers.columns import GAP, INDENT, WIDE, Columns, Line
+from tests.support.rendering import printed
+
+LONG = "everything__trigger-long-running-operation"
+LONGEST = "s" * 20 + "__" + "t" * 42
+HUGE = "x" * 5_000_000
+TITLE = 'Long Running Operation (everything) {"duration": 10, "steps": 5}'
+NAMES = st.from_regex(r"[a-z_]{1,40}", fullmatch=True)
+WORDS = st.text("ab cé漢 ", max_size=60)
+
+
+def a_row(tool: str, **fields: object) -> Row:
+    known: dict[str, object] = {"title": TITLE, "status": "awaiting_approval", **fields}
+    return Row(call="b1c1", batch="b1", place=1, of=2, tool=tool, **known)  # type: ignore[arg-type]
+
+
+@given(cells=st.lists(st.tuples(NAMES, NAMES, WORDS), min_size=1, max_size=5), width=st.integers(44, 200))
+def test_names_are_whole_and_no_line_is_padded_or_too_long_at_any_width(
+    cells: list[tuple[str, str, str]], width: int
+) -> None:
+    for cuts in (True, False):
+        lines = [Line(tuple(map(Text, row)), (Text("│ below"),)) for row in cells]
+        told = printed(Columns(lines, cuts=cuts), width)
+        assert all(line == line.rstrip() for line in told)
+        assert all(Text(line).cell_len <= width for line in told)
+        words = [word for line in told for word in line.split()]
+        assert [word for row in cells for word in row[:2] if word not in words] == []
+
+
+@given(cells=st.lists(st.tuples(NAMES, st.text("ab ", max_size=3_000)), min_size=1, max_size=5))
+def test_where_nobody_looks_nothing_is_cut_wrapped_or_padded(cells: list[tuple[str, str]]) -> None:
+    lines = [Line(tuple(map(Text, row))) for row in cells]
+    size = max(len(name) for name, _ in cells) + GAP
+    assert printed(Columns(lines, cuts=True), WIDE) == [f"{name:{size}}{words}".rstrip() for name, words in cells]
+
+
+def test_the_last_column_is_wrapped_beside_the_others_or_below_them() -> None:
+    table = render.table(("tool", "effect", "description"), [(LONG, "once", "Runs for as long as you say, and tells.")])
+    assert printed(table, 90) == [
+        f"tool{' ' * 40}effect  description",
+        f"{LONG}  once    Runs for as long as you say, and",
+        f"{' ' * 52}tells.",
+    ]
+    assert printed(table, 60) == [
+        f"tool{' ' * 40}effect",
+        f"{LONG}  once",
+        "    Runs for as long as you say, and tells.",
+    ]
+    assert printed(table, 45) == ["tool", "    effect", LONG, "    once", "    Runs for as long as you say, and tells."]
+
+
+def test_an_empty_table_is_its_header() -> None:
+    assert printed(Columns([], ("tool", "effect")), 80) == ["tool  effect"]
+    assert printed(Columns([]), 80) == []
+
+
+def test_a_name_that_fits_on_no_line_is_broken_and_not_lost() -> None:
+    table = render.table(("a", "b"), [("x" * 100, "y")])
+    assert "".join(line.strip() for line in printed(table, 40)) == "a" + "x" * 100 + "y"
+
+
+@pytest.mark.parametrize("width", [80, 100, 200, WIDE])
+@pytest.mark.parametrize("tool", ["shell", LONG, LONGEST])
+def test_S40_the_name_of_a_tool_is_whole_in_every_view(tool: str, width: int) -> None:
+    moment = datetime(2031, 1, 1, 12, tzinfo=UTC)
+    event = Event(
+        seq=1, at=moment, kind="call", call="b12c34", place=3, of=7, tool=tool, after="awaiting_approval", title=TITLE
+    )
+    answered = BatchResult(id="b1", status="done", responses=(Response(call_id="b1c1", tool=tool, status="success"),))
+    result = TurnResult(status="completed", batches=(answered,))
+    running = a_row(tool, status="executing", started=moment, tail="out 1\nout 2\n", decided="let run by ana")
+    for told in (
+        printed(render.rows([running, a_row("shell")], moment), width),
+        printed(render.event(event), width),
+        [line for part in standing.result(result, {"b1c1": "let run by policy"}) for line in printed(part, width)],
+    ):
+        assert any(tool in line.split() for line in told), told
+        assert all(len(line) <= width and line == line.rstrip() for line in told)
+
+
+def test_at_80_columns_a_long_name_has_its_title_below_and_a_short_one_beside() -> None:
+    assert printed(render.rows([a_row(LONG)]), 80) == [
+        f"  b1c1 1/2  awaiting approval  {LONG}",
+        f"    {TITLE}",
+    ]
+    assert printed(render.rows([a_row("shell", title="Run it")]), 80) == [
+        "  b1c1 1/2  awaiting approval  shell  Run it"
+    ]
+    assert printed(render.rows([a_row(LONGEST)]), 80) == [
+        "  b1c1 1/2  awaiting approval",
+        f"    {LONGEST}",
+        f"    {TITLE}",
+    ]
+
+
+def test_S40_what_is_longer_than_any_name_is_cut_and_its_length_is_the_same_everywhere() -> None:
+    once = named(HUGE)
+    assert len(once) == NAME_LIMIT
+    assert once.endswith("x… (5,000,000 characters)")
+    assert named(once) == once
+    told = printed(render.rows([a_row(once, title="")]), 200)
+    assert told == [f"  b1c1 1/2  awaiting approval  {once}"]
+    evil = named("\u202e" * NAME_LIMIT)
+    assert len(evil) == NAME_LIMIT
+    assert named(evil) == evil
+
+
+def test_a_name_of_the_longest_kind_is_not_cut() -> None:
+    assert named("n" * NAME_LIMIT) == "n" * NAME_LIMIT
+    [line] = printed(render.rows([a_row("n" * NAME_LIMIT, title="")]), 200)
+    assert line.endswith("n" * NAME_LIMIT)
+    assert INDENT + NAME_LIMIT > 80, "wider than many terminals: there it is broken"

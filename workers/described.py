@@ -1,0 +1,43 @@
+"""A call that is only described, as rules would see it: for explaining them without running anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from holdfast.activities.mcp.known import KnownTool, known_tool
+from holdfast.activities.policy.outside import told_apart
+from holdfast.activities.policy.subjects import BUILT_IN, Kind, Subject, subject_of
+from holdfast.settings import Settings
+from holdfast.tools import Effect
+
+
+def described(
+    tool: str,
+    arguments: Mapping[str, JsonValue],
+    settings: Settings,
+    server: str | None = None,
+    *,
+    tainted: bool = False,
+    sends: bool = False,
+) -> tuple[Subject, str | None]:
+    """What rules look at, and what is to be said of how it was found out."""
+    given: dict[str, Any] = {"tainted": tainted}
+    found = None if tool in BUILT_IN and server is None else known_tool(tool, settings.mcp, settings.mcp_known, server)
+    if found:
+        kind = None if found.effect is Effect.READ else Kind.MCP
+        given |= {"server": found.server, "own_name": found.own_name, "effect": found.effect, "kind": kind}
+        sends = sends or found.open_world
+    elif server:
+        given["server"] = server
+    subject = subject_of(found.name if found else tool, arguments, workspace=settings.workspace, **given)
+    return told_apart(subject, sends or None), _remark(found, server)
+
+
+def _remark(found: KnownTool | None, server: str | None) -> str | None:
+    if found:
+        how = "as it was when it was last connected here" if found.met else "which was never connected here"
+        return f"{found.own_name!r} of the MCP server {found.server!r}, {how}: its effect is {found.effect.value}."
+    return f"No MCP server is called {server!r} in the settings: its tools are taken to run once." if server else None
