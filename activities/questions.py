@@ -12,6 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.live import Asker
 from holdfast.approvals import Answer, Confirmation
+from holdfast.forms import CHECKS
 from holdfast.turns import ExecuteInput, Question
 
 RETRY_SECONDS = 1.0
@@ -37,7 +38,8 @@ class Questions:
             return None
 
         async def ask(question: Confirmation) -> Answer:
-            body = Question(call=input.call_id, run=input.run, question=question)
+            checked = question.model_copy(update={"checks": CHECKS})
+            body = Question(call=input.call_id, run=input.run, question=checked)
             room = self._asking.setdefault(turn_id, asyncio.Semaphore(AT_ONCE))
             async with room:
                 return await self._answer(turn_id, body)

@@ -18,6 +18,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from holdfast.activities.live import LiveRun
 from holdfast.activities.outputs import OutputStore
 from holdfast.content import CallError, Part, said, shorten
+from holdfast.forms import CHECKS
 from holdfast.tools import Invocation, NeedsAnswer, OutcomeUnknown, ToolFailure
 from holdfast.turns import QUESTION_LIMIT
 from holdfast.verdicts import UNFINISHED, Asks, CallOutcome, Failed, Finished, Lost, Stopped
@@ -170,7 +171,7 @@ def _made(tool: asyncio.Task[object], outputs: OutputStore, partial: tuple[Part,
 
 def _asks(needed: NeedsAnswer) -> CallOutcome:
     """What it asks, if that can be asked."""
-    asks = Asks(question=needed.question, state=needed.state)
+    asks = Asks(question=needed.question.model_copy(update={"checks": CHECKS}), state=needed.state)
     if needed.question.kind != "question" or len(needed.question.model_dump_json()) > QUESTION_LIMIT:
         message = f"The tool asked what is no question, or one over {QUESTION_LIMIT:,} characters"
         return Failed(error=CallError(type="bad_question", message=message))

@@ -6,7 +6,6 @@ Where it is shown is another's concern: something is printed above, or the termi
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -15,16 +14,16 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from holdfast.client import Holdfast, Turn
-from holdfast.content import plain
+from holdfast.content import named, plain
 from holdfast.errors import HoldfastError
 from holdfast.events import Event
-from holdfast.forms import fields_of, typed
 from holdfast.turns import Acknowledged
 from holdfast.views import ApprovalView
 from holdfast.workers import questions, render
+from holdfast.workers.answering import LATER, NO, STOP, Drafts, how_to_answer, typed_answer
 from holdfast.workers.answers import Wish, numbered, will_cover
 from holdfast.workers.asked import Asked
-from holdfast.workers.board import Board
+from holdfast.workers.board import Board, Row
 from holdfast.workers.changes import change_in_editor
 from holdfast.workers.keyboard import Keyboard, page, pager
 from holdfast.workers.news import meanwhile, news
@@ -38,7 +37,6 @@ UNKNOWN_KEYS = {"y": "run again", "d": "done", "n": "failed", "N": "failed, stop
 UNKNOWN_KEYS |= {"s": "skip", "v": "view all"}
 """Of a call that nobody knows whether it ran."""
 DONE = "It was done."
-ANSWERING = "an empty line skips, /no declines, /stop declines and stops the turn"
 ANSWERS = {
     "y": ("proceed_once", False, "Approved."),
     "n": ("cancel", False, "Refused."),
@@ -75,6 +73,7 @@ class Asker:
         self._skipped: set[str] = set()
         self._mine: set[str] = set()
         """What they have answered."""
+        self._drafts: Drafts = {}
         self._keys: asyncio.Queue[str] = asyncio.Queue()
         self._began = datetime.now(UTC)
         self.free = asyncio.Event()
@@ -98,12 +97,12 @@ class Asker:
             return ""
         if self._skipped.isdisjoint(waiting):
             return f"{len(waiting)} waiting for others: you have answered"
-        return f"{len(waiting)} waiting for a decision: press [a] to be asked, or use `holdfast approve`"
+        return f"{len(waiting)} waiting for {waited_for(self._board.waiting)}"
 
     @property
     def prompt(self) -> str:
         """The keys that answer."""
-        if self._asked is None:
+        if self._asked is None or self._asked.approval.kind == questions.QUESTION:
             return ""
         offers = self._asked.approval.offers
         if self._offer is not None:
@@ -180,7 +179,7 @@ class Asker:
         if row.status != "awaiting_approval" or row.approval_id != approval.approval_id:
             return
         heading = _heading(approval, f"call {row.place} of {row.of}")
-        self._stage.say(questions.question(approval, heading=f"\n{heading}", more="[v] shows all"))
+        self._stage.say(questions.question(approval, heading=f"\n{heading}", more="[v] shows all", fields="names"))
         self.forget_keys()
         self.which = f"call {row.place} of {row.of}, {questions.subject(approval)}:"
         self._asked = Asked(approval, call)
@@ -236,20 +235,19 @@ class Asker:
 
     async def _respond(self, approval: ApprovalView, keyboard: Keyboard) -> None:
         """Let the person answer a question in a line of their own: single keys would be the start of an answer."""
-        numbered = "a number chooses, " if approval.options else ""
-        self._say(f"({numbered}{ANSWERING})")
+        self._say(f"({how_to_answer(approval)})")
         with self._stage.aside(keyboard):
-            typing = asyncio.create_task(_typed(approval, keyboard))
+            typing = asyncio.create_task(typed_answer(approval, keyboard, self._drafts))
             while not typing.done() and self._asked and self._asked.approval is approval:
                 await asyncio.wait({typing}, timeout=KEY_SECONDS)
             typing.cancel()
         if not self._asked or self._asked.approval is not approval:
             return
-        answer = questions.chosen(approval, typing.result())
-        if not answer:
+        answer = typing.result()
+        if answer == LATER:
             await self._answer(approval, "s")
-        elif answer in ("/no", "/stop"):
-            await self._answer(approval, "n" if answer == "/no" else "N")
+        elif answer in (NO, STOP):
+            await self._answer(approval, "n" if answer == NO else "N")
         else:
             await self._decide(approval, "respond", "Answered.", content=answer)
 
@@ -270,7 +268,7 @@ class Asker:
         if key == "s":
             self._skipped.add(approval.approval_id)
             self._drop()
-            self._say(f"Skipped; later: {questions.how_to_decide(approval.approval_id, approval.kind)}")
+            self._say(f"Skipped; later: {questions.how_to_say(approval)}")
         if key in ANSWERS:
             outcome, self.stopped, words = ANSWERS[key]
             await self._decide(approval, outcome, words, stop_turn=self.stopped)
@@ -298,24 +296,18 @@ class Asker:
         self._stage.say(Text(render.line(words, 2_000), "dim"))
 
 
-async def _typed(approval: ApprovalView, keyboard: Keyboard) -> str:
-    """What they type: a line, or one for each field of a form."""
-    fields = fields_of(approval.form or {})
-    if len(fields) < 2:
-        return await keyboard.line("answer> ")
-    answer: dict[str, Any] = {}
-    for name, field in fields.items():
-        text = (await keyboard.line(f"{render.line(name, 60)}> ")).rstrip("\r\n")
-        if text.strip() in ("/no", "/stop"):
-            return text
-        if text.strip():
-            answer[name] = typed(field, text)
-    return json.dumps(answer, ensure_ascii=False) if answer else ""
+def waited_for(waiting: list[Row]) -> str:
+    """What is waited for, and how it is said from elsewhere."""
+    kinds = {row.asks == questions.QUESTION for row in waiting}
+    what = "a decision" if kinds != {True} else "an answer"
+    commands = " or ".join(f"`holdfast {'respond' if kind else 'approve'}`" for kind in sorted(kinds))
+    return f"{what}: press [a] to be asked, or use {commands}"
 
 
 def _heading(approval: ApprovalView, place: str) -> str:
     if approval.kind == questions.QUESTION:
-        return f"{place.capitalize()} asks you:"
+        by = f": {questions.who_asks(approval)}" if approval.server else ","
+        return f"{place.capitalize()}, {named(approval.tool)}{by} asks you:"
     if approval.kind == questions.UNKNOWN:
         return f"What became of {place}? {render.line(approval.title)}"
     return f"Approve {place}? {render.line(approval.title)}"

@@ -30,6 +30,8 @@ class Row:
     title: str
     approval_id: str | None = None
     digest: str | None = None
+    asks: str | None = None
+    """What it asks for, while it waits: the kind of its confirmation."""
     by: str | None = None
     decided: str = ""
     """Who decided what, in words."""
@@ -79,7 +81,7 @@ class Board:
             self.rows[event.call] = row
         row.status = event.after
         row.title = event.title or row.title
-        row.approval_id, row.digest = event.approval_id, event.digest
+        row.approval_id, row.digest, row.asks = event.approval_id, event.digest, event.asks
         row.by = event.by or row.by
         row.error = event.error
         row.stopping = (event.note or "").startswith(STOPPING) and not row.terminal

@@ -28,6 +28,13 @@ from holdfast.workers.render import quoted
 
 _EACH = (Refused, TurnNotFound, NoWorker)
 """What is wrong with one approval, and not with all of them."""
+_ANSWERED = {
+    ("respond", "scheduled"): "answered; the tool goes on with it",
+    ("respond", "success"): "answered; the model reads it as the result of the call",
+    ("cancel", "scheduled"): "declined; the tool is told so, and goes on",
+}
+"""What became of a question, by what was said and the state of its call."""
+_BECAME = {"success": "succeeded", "error": "counts as failed", "validating": "is checked again", "executing": "runs"}
 
 
 @dataclass(frozen=True)
@@ -155,7 +162,7 @@ async def _counted(
         "grant": grant,
         "covers": choice.offer.covers if choice.offer else None,
     }
-    said = [sentence(choice.approval, answer)]
+    said = [sentence(choice.approval, answer, choice.outcome)]
     if grant:
         said.append(f"The answer stands as {plain(grant)} (holdfast grants revoke {quoted(grant)}).")
     if keep_in is None:
@@ -182,7 +189,7 @@ async def _kept(holdfast: Holdfast, approval: str, answer: Acknowledged | None, 
     return save(file, grant)
 
 
-def sentence(approval: str, answer: Acknowledged | None) -> str:
+def sentence(approval: str, answer: Acknowledged | None, outcome: str = "") -> str:
     """What became of a decision that was taken."""
     named = plain(approval)
     if answer is None:
@@ -191,5 +198,7 @@ def sentence(approval: str, answer: Acknowledged | None) -> str:
         )
     if answer.status == "awaiting_approval":
         return f"{named}: decided; the call waits for somebody else's word too."
-    became = "succeeded" if answer.status == "success" else f"is {answer.status.replace('_', ' ')}"
+    if words := _ANSWERED.get((outcome, answer.status)):
+        return f"{named}: {words}."
+    became = _BECAME.get(answer.status, f"is {answer.status.replace('_', ' ')}")
     return f"{named}: decided; the call {became}."

@@ -41,7 +41,10 @@ class Keyboard:
             self.take()
 
     async def line(self, prompt: str) -> str:
-        """One line, edited as the terminal does it, while the keyboard is released; empty at the end of input."""
+        """One line, edited as the terminal does it, while the keyboard is released.
+
+        It ends with its line break, or without one where the input ended (Ctrl-D).
+        """
         sys.stdout.write(prompt)
         sys.stdout.flush()
         typed: asyncio.Future[bytes] = self._loop.create_future()
@@ -52,7 +55,10 @@ class Keyboard:
 
         self._loop.add_reader(self._descriptor, take)
         try:
-            return (await typed).decode("utf-8", "replace")
+            text = (await typed).decode("utf-8", "replace")
+            if not text.endswith("\n"):  # what comes next begins on a line of its own
+                sys.stdout.write("\n")
+            return text
         finally:
             self._loop.remove_reader(self._descriptor)
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
+from typing import Literal
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -14,9 +15,11 @@ from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.calls import Call
 from holdfast.content import first_line, named, plain, visible
 from holdfast.durations import told
-from holdfast.forms import described
+from holdfast.forms import fields_of, option_of, required_of
 from holdfast.outcomes import Needs
+from holdfast.turns import QUESTION_LIMIT
 from holdfast.views import ApprovalView, approval_view
+from holdfast.wording import described
 from holdfast.workers.answers import numbered
 from holdfast.workers.cutting import LINE_LIMIT, cut_lines
 from holdfast.workers.render import ago, definition, diff, line, prose, quoted
@@ -32,32 +35,52 @@ _SHOWN = (
     "options", "other", "form", "offers", "edits", "needs",
 )  # fmt: skip
 """What a view repeats of a confirmation, where that is not too long."""
-
-
+Shown = Literal["some", "all", "names"]
+"""How much of a form: its fields, all of them however many, or their names, where they are asked one by one below."""
 FIELDS_SHOWN = 50
+FIELD_LIMIT = 2_000
+"""Characters of a field in a list of them."""
 
 
-def how_to_decide(approval_id: str, kind: str | None) -> str:
+def how_to_decide(approval_id: str, kind: str | None, answer: str = "ANSWER") -> str:
     """The command that says yes, or that answers."""
     if kind == QUESTION:
-        return f"holdfast respond {quoted(approval_id)} --content ANSWER"
+        return f"holdfast respond {quoted(approval_id)} --content {answer}"
     return f"holdfast approve {quoted(approval_id)}"
+
+
+def how_to_say(approval: ApprovalView) -> str:
+    """As `how_to_decide`, where more is known of what is asked."""
+    answer = quoted(approval.options[0]) if _one_answer(approval) else "JSON" if approval.fields > 1 else "ANSWER"
+    return how_to_decide(approval.approval_id, approval.kind, answer)
 
 
 def chosen(approval: ApprovalView, typed: str) -> str:
     """What somebody means who typed this: an option's number or words stand for the option."""
     words = typed.strip()
-    if words.isdigit() and 0 < int(words) <= len(approval.options):
+    if words.isdecimal() and 0 < int(words) <= len(approval.options) and not _one_answer(approval):
         return approval.options[int(words) - 1]
-    return next((option for option in approval.options if option.casefold() == words.casefold()), words)
+    return option_of(approval.options, words) or words
 
 
-def question(approval: ApprovalView, *, heading: str | None = None, more: str | None = None) -> Group:
+def only_answers(approval: ApprovalView) -> str:
+    """What a question takes that takes nothing but its options."""
+    return f"the only answer is `{line(approval.options[0])}`" if _one_answer(approval) else "one of these"
+
+
+def who_asks(approval: ApprovalView, the: str = "the") -> str:
+    """Who asks a question."""
+    return f"{the} MCP server {line(approval.server, 100)!r}" if approval.server else named(approval.tool)
+
+
+def question(
+    approval: ApprovalView, *, heading: str | None = None, more: str | None = None, fields: Shown = "some"
+) -> Group:
     """What a person is asked to decide on, bounded; `more` says where all of it is, when it is cut."""
     head = heading or line(approval.title)
     parts: list[RenderableType] = [Text(head, "bold")]
     if approval.kind == QUESTION:
-        return Group(*_asked(approval, heading), *_circumstances(approval))
+        return Group(*_asked(approval, heading, more, fields), *_circumstances(approval))
     if approval.kind == UNKNOWN:
         parts += [prose(f"  {row}") for row in cut_lines((approval.question or "").split("\n"), QUESTION_LINES)]
         parts.append(Text("  approve runs it again, respond takes it as done, deny takes it as failed", "bold"))
@@ -83,20 +106,48 @@ def question(approval: ApprovalView, *, heading: str | None = None, more: str | 
     parts += _circumstances(approval)
     long = len(approval.others) > OTHERS_LIMIT
     if approval.cut or long or any(_too_long(text) for text in (approval.command, approval.diff)):
-        parts.append(Text(f"  cut: {more or _see_all(approval)}", "bold"))
+        parts.append(Text(f"  cut: {more or see_all(approval)}", "bold"))
     return Group(*parts)
 
 
-def _asked(approval: ApprovalView, heading: str | None) -> list[RenderableType]:
-    """A question to the person: all of its words, and the answers to choose from."""
-    parts: list[RenderableType] = [Text(heading, "bold")] if heading else []
-    parts += [prose(f"  {row}") for row in (approval.question or approval.title).split("\n")]
-    parts += [Text(f"  {number}. {line(option)}") for number, option in enumerate(approval.options, start=1)]
+def _asked(approval: ApprovalView, heading: str | None, more: str | None, fields: Shown) -> Iterator[RenderableType]:
+    """A question to the person: who asks, all of its words, and the answers to choose from."""
+    yield Text(heading or f"{who_asks(approval, 'The')} asks:", "bold")
+    yield from (prose(f"  {row}") for row in (approval.question or approval.title).split("\n"))
+    if not _one_answer(approval):
+        yield from (Text(f"  {number}. {line(option)}") for number, option in enumerate(approval.options, start=1))
     if approval.options and not approval.other:
-        parts.append(Text("  one of these", "dim"))
-    if approval.form is not None:
-        parts += [Text(f"  {line(row, 500)}") for row in islice(described(approval.form), FIELDS_SHOWN)]
-    return parts
+        yield Text(f"  {only_answers(approval)}", "dim")
+    yield from _fields(approval, more, fields)
+    if approval.cut and (approval.form is not None or not approval.fields):
+        yield Text(f"  cut: {more or see_all(approval)}", "bold")
+
+
+def _fields(approval: ApprovalView, more: str | None, shown: Shown) -> Iterator[Text]:
+    """The fields of a form; of one that is too long for its place, how many there are and where they are shown."""
+    if approval.form is None:
+        if approval.fields:
+            turn = ApprovalId.parse(approval.approval_id).turn
+            yield Text(f"  {_counted(approval.fields)}: {more or f'holdfast turn show {quoted(turn)}'}")
+        return
+    if shown == "names":
+        needed = required_of(approval.form)
+        names = (f"{name}*" if name in needed else name for name in fields_of(approval.form))
+        marked = " (* required)" if needed else ""
+        yield Text(f"  {_counted(approval.fields)}{marked}: {line(', '.join(names), 500)}")
+        return
+    most, limit = (approval.fields, QUESTION_LIMIT) if shown == "all" else (FIELDS_SHOWN, FIELD_LIMIT)
+    yield from (Text(f"  {line(row, limit)}") for row in islice(described(approval.form), most))
+    if approval.fields > most:
+        yield Text(f"  … and {approval.fields - most:,} more: {see_all(approval)}")
+
+
+def _one_answer(approval: ApprovalView) -> bool:
+    return len(approval.options) == 1 and not approval.other
+
+
+def _counted(fields: int) -> str:
+    return f"{fields:,} field{'' if fields == 1 else 's'}"
 
 
 def _too_long(text: str | None) -> bool:
@@ -104,7 +155,8 @@ def _too_long(text: str | None) -> bool:
     return len(lines) > QUESTION_LINES or max(map(len, lines)) > LINE_LIMIT
 
 
-def _see_all(approval: ApprovalView) -> str:
+def see_all(approval: ApprovalView) -> str:
+    """Where all of it is shown."""
     address = ApprovalId.parse(approval.approval_id)
     return f"see all with `holdfast turn show {quoted(address.turn)} --call {address.call}`"
 
@@ -141,7 +193,7 @@ def inbox(shown: list[ApprovalView], *, total: int, turns: int) -> Group:
     some = "" if len(shown) == total else f", the first {len(shown)} shown"
     counts = f"{total} {'waits' if total == 1 else 'wait'} in {turns} turn{'' if turns == 1 else 's'}{some}"
     first = shown[0]
-    hint = f"Decide: {how_to_decide(first.approval_id, first.kind)}   or: holdfast deny {quoted(first.approval_id)}"
+    hint = f"Decide: {how_to_say(first)}   or: holdfast deny {quoted(first.approval_id)}"
     return Group(approvals(shown), Text(hint, "dim"), Text(counts, "dim"))
 
 
@@ -149,10 +201,14 @@ def approvals(shown: Iterable[ApprovalView]) -> Group:
     """Things that wait, each with its id."""
     blocks: list[RenderableType] = []
     for item in shown:
-        head = Text(plain(item.approval_id), "bold")
-        head.append(f"   {named(item.tool)}{f', {ago(item.since)}' if item.since else ''}", "dim")
-        blocks += [head, question(item), *standing_answers(item), Text("")]
+        blocks += [label(item, item.since), question(item), *standing_answers(item), Text("")]
     return Group(*blocks)
+
+
+def label(approval: ApprovalView, since: datetime | None = None) -> Text:
+    """The id of what waits, its tool, and since when."""
+    waits = f", {ago(since)}" if since else ""
+    return Text(plain(approval.approval_id), "bold").append(f"   {named(approval.tool)}{waits}", "dim")
 
 
 def definitions(shown: Iterable[ApprovalView]) -> Group:

@@ -8,13 +8,15 @@ from datetime import UTC, datetime
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from holdfast.calls import Call, Status
 from holdfast.content import Response, named, plain
 from holdfast.modes import Mode
 from holdfast.turns import TurnResult
 from holdfast.views import CallView, TurnView
+from holdfast.workers import render
 from holdfast.workers.board import Row
 from holdfast.workers.columns import Columns, Line
-from holdfast.workers.questions import question, standing_answers
+from holdfast.workers.questions import QUESTION, label, question, see_all, standing_answers, whole_approval
 from holdfast.workers.render import WORDS_LIMIT, line, prose, quoted, rows, state, who
 
 _SAID = {
@@ -47,7 +49,16 @@ def turn(view: TurnView) -> Group:
     if view.queued:
         parts.append(Text(f"queued: {', '.join(view.queued)}", "dim"))
     for item in view.approvals:
-        parts += [Text(""), Text(plain(item.approval_id), "bold"), question(item), *standing_answers(item)]
+        parts += [Text(""), label(item), question(item, more=see_all(item)), *standing_answers(item)]
+    return Group(*parts)
+
+
+def call(turn_id: str, whole: Call) -> Group:
+    """All there is to know of one call, and all of what it asks."""
+    parts: list[RenderableType] = [render.call(whole)]
+    if whole.status is Status.AWAITING_APPROVAL and whole.confirmation and whole.confirmation.kind == QUESTION:
+        asked = whole_approval(turn_id, whole)
+        parts += [Text(""), label(asked), question(asked, fields="all")]
     return Group(*parts)
 
 

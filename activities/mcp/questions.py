@@ -21,6 +21,8 @@ from holdfast.tools import NeedsAnswer, ToolFailure
 from holdfast.turns import QUESTION_LIMIT
 
 ELICITATION = "elicitation/create"
+DONE = "done"
+"""The answer of whoever has opened an address."""
 MESSAGE_LIMIT = 10_000
 URL_LIMIT = 4_000
 REQUESTS_LIMIT = 20
@@ -35,19 +37,25 @@ def question_of(server: str, params: Mapping[str, Any]) -> Confirmation:
         url = plain(str(params.get("url") or ""))
         if len(url) > URL_LIMIT:
             raise _unaskable(server, f"with an address of over {URL_LIMIT:,} characters")
-        words = f"{message}\n\nOpen this yourself if you trust it, then answer `done`: {url}"
-        return Confirmation(kind="question", title=title, question=words, server=server, urls=(url,))
+        words = f"{message}\n\nOpen this yourself if you trust it, then answer `{DONE}`: {url}"
+        return _yes_or_no(server, title, words, DONE, url)
     form = params.get("requestedSchema")
     fields = fields_of(form) if isinstance(form, Mapping) else {}
     if not isinstance(form, Mapping) or not fields:
-        # Nothing to fill in: it wants to know whether to go on.
-        return Confirmation(kind="question", title=title, question=message, server=server, options=("yes",), other=True)
+        return _yes_or_no(server, title, message, "yes")  # nothing to fill in: it wants to know whether to go on
     if nested := next((name for name, field in fields.items() if _nested(field)), None):
         raise _unaskable(server, f"for {shorten(nested, 100)!r}, which is no single value and no choice of texts")
     question = Confirmation(kind="question", title=title, question=message, server=server, form=dict(form))
     if len(question.model_dump_json()) > QUESTION_LIMIT:
         raise _unaskable(server, f"with a form of over {QUESTION_LIMIT:,} characters")
     return question
+
+
+def _yes_or_no(server: str, title: str, words: str, yes: str, *urls: str) -> Confirmation:
+    """What is agreed to in one word or not at all: no other answer is taken for consent."""
+    return Confirmation(
+        kind="question", title=title, question=words, server=server, urls=urls, options=(yes,), other=False
+    )
 
 
 def _unaskable(server: str, how: str) -> ToolFailure:

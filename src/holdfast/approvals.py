@@ -65,6 +65,8 @@ class Confirmation(Data):
     """Of a question: may the answer be something else than the options?"""
     form: dict[str, JsonValue] | None = None
     """Of a question: the fields that it asks for (`holdfast.forms`). The answer is a JSON object then."""
+    checks: int = 0
+    """Of a question: the rules by which its answers are checked (`forms.CHECKS`), as they were when it was asked."""
     edits: str | None = None
     """The argument whose text a person may change in an editor."""
     offers: tuple[Offer, ...] = ()

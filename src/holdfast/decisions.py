@@ -12,7 +12,7 @@ from holdfast.approvers import Approver
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
 from holdfast.errors import BadInput, DecisionRefused
-from holdfast.forms import answer_of
+from holdfast.forms import answer_of, option_of
 from holdfast.outcomes import PROCEEDS, Offer, Outcome
 from holdfast.signing import check_signed, roles_of
 
@@ -116,13 +116,24 @@ def _check_answer(shown: Confirmation, decision: Decision) -> None:
     """A question wants an answer: one of its options when it takes no other, and every field that it needs."""
     if decision.outcome not in (Outcome.RESPOND, Outcome.CANCEL):
         raise DecisionRefused("needs_answer", "this is a question: it wants `respond`, with the answer as `content`")
-    if decision.outcome is Outcome.RESPOND and not shown.other and decision.content not in shown.options:
-        raise DecisionRefused("not_an_option", f"the answer must be one of: {', '.join(map(repr, shown.options))}")
-    if decision.outcome is Outcome.RESPOND and shown.form is not None:
+    if decision.outcome is Outcome.CANCEL:
+        return
+    answer = decision.content or ""
+    if not shown.other and option_of(shown.options, answer, shown.checks) is None:
+        how = "to give no answer, use `holdfast deny` (the outcome `cancel`)"
+        raise DecisionRefused("not_an_option", f"{_only(shown.options)}; {how}")
+    if shown.form is not None:
         try:
-            answer_of(shown.form, decision.content or "")
+            answer_of(shown.form, answer, shown.checks)
         except ValueError as error:
             raise DecisionRefused("does_not_fit", f"the answer does not fit: {error}") from None
+
+
+def _only(options: tuple[str, ...]) -> str:
+    """What the answer must be."""
+    if len(options) == 1:
+        return f"the only answer to this is `{options[0]}`"
+    return f"the answer must be one of: {', '.join(map(repr, options))}"
 
 
 def _check_unknown(decision: Decision) -> None:

@@ -14,7 +14,7 @@ from holdfast.approvals import Answer, Confirmation, Decision
 from holdfast.calls import Call, Pause, Status
 from holdfast.content import CallError, Part, Response, TextPart
 from holdfast.differing import told_changes
-from holdfast.forms import answer_of
+from holdfast.forms import answer_of, option_of
 from holdfast.outcomes import Needs, Outcome
 from holdfast.verdicts import (
     Allow,
@@ -293,11 +293,13 @@ def _go_on(call: Call, decision: Decision) -> Call:
     """With what a person answered: the tool hears it, also that they would not say."""
     assert call.pause, "only a call that asked is answered"
     assert call.confirmation, "it asked something"
-    form, text = call.confirmation.form, decision.content or ""
+    asked, text = call.confirmation, decision.content or ""
     if decision.outcome is Outcome.CANCEL:
         answer = Answer(action="decline", text=decision.note or "")
     else:
-        answer = Answer(action="accept", text=text, fields=answer_of(form, text) if form is not None else {})
+        fields = answer_of(asked.form, text, asked.checks) if asked.form is not None else {}
+        text = option_of(asked.options, text, asked.checks) or text
+        answer = Answer(action="accept", text=text, fields=fields)
     pause = call.pause.model_copy(update={"answer": answer})
     return call.to(Status.SCHEDULED, pause=pause, run=call.run if pause.held else call.run + 1)
 

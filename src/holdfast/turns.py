@@ -277,7 +277,7 @@ class Question(Message):
     @field_validator("question")
     @classmethod
     def _is_one(cls, value: Confirmation) -> Confirmation:
-        if value.kind != "question" or len(value.model_dump_json()) > QUESTION_LIMIT:
+        if value.kind != "question" or len(value.model_dump_json(exclude={"checks"})) > QUESTION_LIMIT:
             raise ValueError(f"must be of kind `question`, and under {QUESTION_LIMIT:,} characters")
         return value
 

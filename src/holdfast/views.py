@@ -18,6 +18,7 @@ from holdfast.approvals import About, ApprovalId, Confirmation
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
 from holdfast.content import Response, TextPart, ends, first_line, named, plain, shorten, visible
+from holdfast.forms import fields_of
 from holdfast.model import Data
 from holdfast.modes import Mode
 from holdfast.outcomes import Needs, Offer
@@ -63,7 +64,9 @@ class ApprovalView(Data):
     options: tuple[str, ...] = ()
     other: bool = True
     form: dict[str, JsonValue] | None = None
-    """The fields that a question asks for, as a JSON schema."""
+    """The fields that a question asks for, as a JSON schema; a long one is had by call."""
+    fields: int = 0
+    """How many there are."""
     arguments: str = ""
     others: str = ""
     """The arguments that nothing else here tells, as JSON."""
@@ -189,6 +192,7 @@ def approval_view(
         options=tuple(_line(option, 200) for option in shown.options[:20]),
         other=shown.other,
         form=shown.form if not _long_form(shown, detail) else None,
+        fields=len(fields_of(shown.form)) if shown.form is not None else 0,
         arguments=arguments,
         others=others,
         cut=_long_form(shown, detail)

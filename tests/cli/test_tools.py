@@ -82,7 +82,7 @@ def test_a_call_that_needs_approval_is_asked_about_on_a_terminal(home: Home) -> 
 def test_S37_a_question_is_answered_on_a_terminal_by_number_or_in_words(home: Home) -> None:
     question = {"question": "Which one?\nThink.", "options": ["left", "right"]}
     with terminal(home, "tools", "call", "ask_user", "--args", json.dumps(question)) as child:
-        child.expect("Call 1 of 1 asks you:")
+        child.expect("Call 1 of 1, ask_user, asks you:")
         child.expect("Think.")
         child.expect("2. right")
         child.expect("answer> ")

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Holdfast, Run, Turn, TurnInput, TurnView
+from holdfast.approvals import Confirmation
 from holdfast.configuration import ApproverSettings, GatewaySettings
 from holdfast.keys import Signer
 from holdfast.signing import public_text
@@ -218,6 +219,60 @@ async def test_S19_S21_refusing_answering_and_stopping_work_as_elsewhere(engine:
     assert [response.status for response in result.responses] == ["success", "cancelled", "cancelled"]
     assert result.responses[0].text == "42"
     assert result.status == "stopped"
+
+
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "description": "x" * 2_000},
+        "born": {"type": "string", "format": "date"},
+        "seats": {"type": "integer", "default": 2},
+    },
+    "required": ["name"],
+}
+URL = "https://example.org/pay"
+
+
+async def _question(arguments: dict[str, Any], run: Run) -> str:
+    """Asks in the middle of its run: for an address to be opened, or with a form."""
+    one_word: Any = {"urls": (URL,), "options": ("done",), "other": False}
+    more = one_word if arguments.get("url") else {"form": FORM}
+    answer = await run.ask(Confirmation(kind="question", title="Who?", question="Who?", server="air", **more))
+    return f"{answer.action} {answer.fields}"
+
+
+async def test_S39_S41_a_form_is_shown_and_answered_over_http(engine: Engine, endpoint: Endpoint) -> None:
+    async with engine.worker(FakeTool("book", _question, questions=True)):
+        turn = await engine.start(TurnInput(batches=((request("book"), request("book")),)))
+        for call, content in (("b1c1", {"name": "Ana", "seats": 3}), ("b1c2", json.dumps({"name": "Ana", "seats": 3}))):
+            await until(lambda call=call: asked(turn, call, 1))  # type: ignore[misc]
+            [listed] = (await endpoint.get("/v1/inbox", turn=turn.id)).json()["approvals"]
+            told = {name: listed[name] for name in ("kind", "tool", "server", "question", "form", "fields", "cut")}
+            assert told == {"kind": "question", "tool": "book", "server": "air", "question": "Who?", "form": None,
+                            "fields": 3, "cut": True}  # fmt: skip
+            shown = (await endpoint.get(f"/v1/approvals/{listed['approval_id']}")).json()
+            assert (shown["form"], shown["fields"], shown["cut"]) == (FORM, 3, False)
+            body = {"outcome": "respond", "digest": listed["digest"]}
+            refused = await endpoint.decide(listed["approval_id"], {**body, "content": {"born": "May"}})
+            assert _error(refused) == (409, "does_not_fit")
+            assert "'name' is missing; 'born' must be a date, as 2026-05-31" in refused.json()["error"]["message"]
+            done = await endpoint.decide(listed["approval_id"], {**body, "content": content})
+            assert (done.status_code, done.json()["status"]) == (200, "scheduled")
+        responses = (await turn.result()).responses
+    assert {one.text for one in responses} == {"accept {'name': 'Ana', 'seats': 3}"}
+
+
+async def test_S39_only_done_is_consent_to_an_address_over_http(engine: Engine, endpoint: Endpoint) -> None:
+    async with engine.worker(FakeTool("book", _question, questions=True)):
+        turn = await engine.start(TurnInput(batches=((request("book", url=True),),)))
+        [item] = (await until(lambda: waiting(turn))).approvals
+        body = {"outcome": "respond", "digest": item.digest}
+        for content in ("no", "1", {"done": True}):
+            refused = await endpoint.decide(item.approval_id, {**body, "content": content})
+            assert _error(refused) == (409, "not_an_option")
+            assert "`done`; to give no answer, use `holdfast deny`" in refused.json()["error"]["message"]
+        assert (await endpoint.decide(item.approval_id, {**body, "content": "Done"})).status_code == 200
+        assert (await turn.result()).responses[0].text == "accept {}"
 
 
 async def test_S25_a_modified_call_is_asked_about_again_under_a_new_revision(

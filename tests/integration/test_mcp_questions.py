@@ -200,6 +200,40 @@ async def test_S39_an_address_is_shown_and_answered_and_never_opened(engine: Eng
         assert json.loads((await response_of(turn)).text) == [{"action": "accept"}]
 
 
+async def test_S39_only_done_is_consent_to_an_address_and_only_yes_to_a_form_without_fields(
+    engine: Engine, folder: Path
+) -> None:
+    address = {"mode": "url", "message": "Pay", "url": "https://example.org", "elicitationId": "1"}
+    use(engine, s=ours(str(folder), effects=READS))
+    async with engine.worker():
+        for params, word, said in ((address, "done", " DONE\n"), (form("Go on?", {}), "yes", "Yes")):
+            turn = await started(engine, "ask", params)
+            asked = await question(turn)
+            before = await engine.history(turn)
+            for other in ("no", "1", "not yet", f"{word}?", "{}"):
+                with pytest.raises(DecisionRefused, match=f"the only answer to this is `{word}`.*`holdfast deny`"):
+                    await answer(engine, asked, other)
+            assert await engine.history(turn) == before
+            body = {"approval_id": asked.approval_id, "digest": asked.digest, "outcome": "respond", "content": "no"}
+            await engine.client.get_workflow_handle(turn.id).signal("decide", body)
+            assert (await question(turn)).approval_id == asked.approval_id
+            await answer(engine, asked, said)
+            assert json.loads((await response_of(turn)).text)[0]["action"] == "accept"
+
+
+async def test_S39_a_field_that_an_answer_leaves_out_has_its_default_for_the_server(
+    engine: Engine, folder: Path
+) -> None:
+    fields: Any = {**NAME, "seats": {"type": "integer", "default": 2}, "meal": {"type": "string", "default": "egg"}}
+    use(engine, s=ours(str(folder), effects=READS))
+    async with engine.worker():
+        turn = await started(engine, "ask", form("Who?", fields, "name"))
+        asked = await question(turn)
+        assert (asked.fields, asked.server, asked.tool) == (3, "s", ACT)
+        await answer(engine, asked, {"name": "Ana", "meal": None})
+        assert heard_content(await response_of(turn)) == {"name": "Ana", "seats": 2}
+
+
 async def test_S39_addresses_to_open_first_are_questions_before_the_call_is_made_again(
     engine: Engine, folder: Path
 ) -> None:
@@ -537,6 +571,8 @@ async def test_S39_everything_asks_and_is_answered(engine: Engine, transport: st
         first, second = sorted((await until(lambda: waiting(turn, 2))).approvals, key=lambda one: one.approval_id)
         with pytest.raises(DecisionRefused, match="at most 100"):
             await answer(engine, first, {"name": "Ana", "integer": 101})
+        with pytest.raises(DecisionRefused, match=r"'email' must be a mail address, .* 'birthdate' must be a date"):
+            await answer(engine, first, {"name": "Ana", "email": "ana", "birthdate": "May"})
         chosen = {"untitledMultipleSelectEnum": ["Piano", "Bass"], "titledSingleSelectEnum": "hero-3"}
         await answer(engine, first, {"name": "Ana", "check": True, "integer": 100, **chosen})
         await engine.holdfast.deny(second.approval_id, digest=second.digest)
@@ -545,6 +581,7 @@ async def test_S39_everything_asks_and_is_answered(engine: Engine, transport: st
             accepted, declined = declined, accepted
         assert "- Name: Ana\n- Agreed to terms: true\n- Favorite Integer: 100" in accepted.text
         assert '"Piano"' in accepted.text
+        assert '"legacyTitledEnum": "pet-1"' in accepted.text, "a default"
         assert "User declined" in declined.text
         turn = await engine.start(TurnInput(batches=((request(url, url="https://example.org/a", errorPath=True),),)))
         await answer(engine, await question(turn, "https://modelcontextprotocol.io"), "done")

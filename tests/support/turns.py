@@ -13,9 +13,11 @@ from typing import Any
 from temporalio.worker import Worker
 
 from holdfast import CallRequest, Effect, Mode, Run, Turn, TurnInput
+from holdfast.approvals import Confirmation
 from holdfast.content import TextPart
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
-from holdfast.tools import OutcomeUnknown
+from holdfast.tools import NeedsAnswer, OutcomeUnknown
+from holdfast.views import ApprovalView, TurnView
 from tests.support.engine import Engine
 from tests.support.waiting import asked, done, executing, waiting
 
@@ -51,6 +53,30 @@ async def _unsure(arguments: dict[str, Any], run: Run) -> str:
     return "done"
 
 
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "email": {"type": "string", "format": "email"},
+        "seats": {"type": "integer", "default": 2},
+    },
+    "required": ["email", "seats"],
+}
+
+
+async def _hold(arguments: dict[str, Any], run: Run) -> str:
+    """Asks where it runs."""
+    answer = await run.ask(Confirmation(kind="question", title="Who?", question="Who?", form=FORM))
+    return f"{answer.action} {answer.fields}"
+
+
+async def _leave(arguments: dict[str, Any], run: Run) -> str:
+    """Ends with a question that has one answer."""
+    if run.answer is None:
+        asked = Confirmation(kind="question", title="Open it", question="Open it", options=("done",), other=False)
+        raise NeedsAnswer(asked, {"step": 1})
+    return f"{run.answer.action} {run.answer.text}"
+
+
 ELSEWHERE = "holdfast-elsewhere"
 
 
@@ -69,6 +95,8 @@ TOOLS = [
     FakeTool("linger", _linger),
     FakeTool("long", _long, safe=True),
     FakeTool("unsure", _unsure, safe=True),
+    FakeTool("hold", _hold, questions=True),
+    FakeTool("leave", _leave, questions=True),
     _elsewhere(),
 ]
 
@@ -304,6 +332,27 @@ async def command_on_its_host(engine: Engine) -> Turn:
     return turn
 
 
+async def _question(turn: Turn, call: str) -> ApprovalView:
+    """What a call asks first, once it does."""
+    view: TurnView = await until(lambda: asked(turn, call, 1))
+    return next(one for one in view.approvals if f"/{call}/" in one.approval_id)
+
+
+async def questions_in_the_middle(engine: Engine) -> Turn:
+    """What tools ask where they run and at their end: answers that do not fit count for nothing, then one that does."""
+    turn = await engine.start(TurnInput(batches=((request("hold"), request("leave")),)))
+    for call, others, content in (
+        ("b1c1", ('{"email": "ana"}', "{}"), '{"email": "ana@example.org"}'),
+        ("b1c2", ("no", "1"), "Done"),
+    ):
+        item = await _question(turn, call)
+        body = {"approval_id": item.approval_id, "digest": item.digest, "outcome": "respond"}
+        for other in others:
+            await engine.client.get_workflow_handle(turn.id).signal("decide", {**body, "content": other})
+        await engine.holdfast.decide(item.approval_id, "respond", digest=item.digest, content=content)
+    return turn
+
+
 PLAYS: dict[str, Play] = {
     play.__name__: play
     for play in (
@@ -330,5 +379,6 @@ PLAYS: dict[str, Play] = {
         two_approvers,
         unknown_outcomes,
         command_on_its_host,
+        questions_in_the_middle,
     )
 }

@@ -79,7 +79,13 @@ def test_S39_a_field_that_an_answer_cannot_hold_is_not_asked_for(field: Any, fit
 def test_S39_a_form_without_fields_asks_whether_to_go_on() -> None:
     for schema in (None, {}, {"type": "object", "properties": {}}, {"properties": {"a": "b"}}):
         asked = question_of("s", {"message": "Go on?", "requestedSchema": schema})
-        assert (asked.question, asked.options, asked.form) == ("Go on?", ("yes",), None)
+        assert (asked.question, asked.form) == ("Go on?", None)
+        assert (asked.options, asked.other) == (("yes",), False), "nothing else is consent"
+
+
+def test_S39_an_address_is_agreed_to_in_one_word_and_no_other() -> None:
+    asked = question_of("s", URL)
+    assert (asked.urls, asked.options, asked.other) == (("https://example.org/",), ("done",), False)
 
 
 @pytest.mark.parametrize(

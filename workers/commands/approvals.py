@@ -76,7 +76,12 @@ def register(app: typer.Typer) -> None:
         cls=Several,
         epilog=example(f'holdfast deny {ID} --note "not on a Friday" --stop-turn', f"holdfast deny {ID} --remember"),
     )(deny)
-    app.command(epilog=example(f'holdfast respond {ID} --content "It is 21 degrees."'))(respond)
+    app.command(
+        epilog=example(
+            f'holdfast respond {ID} --content "It is 21 degrees."',
+            f"""holdfast respond {ID} --content '{{"name": "Ana", "seats": 2}}'""",
+        )
+    )(respond)
 
 
 def inbox(
@@ -169,20 +174,26 @@ def deny(
 
 def respond(
     approval: Annotated[str, typer.Argument(metavar="APPROVAL", help="Approval id, as the inbox lists it.")],
-    content: Annotated[str, typer.Option("--content", metavar="TEXT|-", help="The answer; - reads standard input.")],
+    content: Annotated[
+        str, typer.Option("--content", metavar="TEXT|-", help="The answer, of a form as JSON; - is stdin.")
+    ],
     note: Note = None,
     by: By = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Answer in the tool's place: the call does not run, and the model reads your text."""
+    """Answer a question, or in the tool's place.
+
+    A tool that asks in the middle of its run goes on with your answer; `holdfast deny` tells it that you would not say.
+    Any other call does not run, and the model reads your text instead of its result.
+    """
     from holdfast.errors import BadInput
     from holdfast.workers.reading import read_text
 
     answer = read_text(content)
     if not answer.strip():
-        raise BadInput("--content is empty: what is the model to read?")
+        raise BadInput("--content is empty: what is the answer?")
     send([approval], None, "respond", json, address, data, {"note": note, "by": by, "content": answer})
 
 

@@ -129,7 +129,7 @@ def show(
             shown, body = standing.turn(view), view.model_dump(mode="json")
         else:
             whole = await found.call(call)
-            shown, body = render.call(whole), whole.model_dump(mode="json")
+            shown, body = standing.call(turn, whole), whole.model_dump(mode="json")
         if json:
             emit(body)
         else:

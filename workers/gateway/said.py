@@ -9,7 +9,7 @@ import json
 import math
 from typing import Any, NoReturn
 
-from pydantic import AwareDatetime, Field, JsonValue, ValidationError
+from pydantic import AwareDatetime, Field, JsonValue, ValidationError, field_validator
 from starlette.requests import ClientDisconnect, Request
 
 from holdfast.content import plain, shorten
@@ -35,6 +35,12 @@ class Said(Message):
     uses: int | None = Field(default=None, ge=1, le=1_000_000)
     lasting: Lasting = "session"
     expires: AwareDatetime | None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _as_text(cls, value: object) -> object:
+        """The answer to a form may be given as the object that it is."""
+        return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
 
     @property
     def further(self) -> dict[str, Any]:

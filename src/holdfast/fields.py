@@ -1,0 +1,224 @@
+"""One field of a form: what may stand there, what stands there unless somebody says otherwise, and what they typed.
+
+A field is a JSON schema as MCP's elicitation has it: a text, a number, yes or no, or a choice of one or several texts.
+It comes from a stranger, so nothing in it is taken to be as it should. What it says beyond that is not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue
+
+from holdfast.formats import FORMATS, Format
+
+Field = Mapping[str, Any]
+NUMBER_LIMIT = 1e300
+"""More is no number to most programs."""
+KINDS = ("string", "integer", "number", "boolean", "array")
+_SPOKEN = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
+
+
+class Choice(NamedTuple):
+    """One of the texts that may be chosen, and what it is called."""
+
+    value: str
+    title: str | None = None
+
+
+class Limits(NamedTuple):
+    """From where to where; either may be open."""
+
+    least: float | None
+    most: float | None
+
+
+def kind_of(field: Field) -> str | None:
+    """One of KINDS; None for a field that takes anything."""
+    kind = field.get("type")
+    if kind is None and _choices(field):
+        return "string"
+    return kind if isinstance(kind, str) and kind in KINDS else None
+
+
+def choices_of(field: Field) -> tuple[Choice, ...]:
+    """What may be chosen, once or several times."""
+    items = field.get("items")
+    return _choices(items) if kind_of(field) == "array" and isinstance(items, Mapping) else _choices(field)
+
+
+def limits_of(field: Field) -> Limits:
+    """Of a number its size, of a text its length, of several choices their number."""
+    names = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}
+    least, most = names.get(kind_of(field) or "", ("minimum", "maximum"))
+    return Limits(_limit(field, least), _limit(field, most))
+
+
+def format_of(field: Field) -> Format | None:
+    """What a text is to be, if it is to be something that we know."""
+    named = field.get("format")
+    return FORMATS.get(named) if isinstance(named, str) and kind_of(field) == "string" else None
+
+
+def default_of(field: Field) -> JsonValue:
+    """What stands there unless somebody says otherwise; None when there is nothing, or nothing that fits."""
+    value: JsonValue = field.get("default")
+    return None if value is None or misfit(field, value) else exact(field, value)
+
+
+def exact(field: Field, value: JsonValue) -> JsonValue:
+    """A value that fits as the field has it: 7.0 is the whole number 7."""
+    if kind_of(field) == "integer" and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def typed(field: Field, text: str) -> JsonValue:
+    """What somebody means who typed this: a choice by its value, number or title, the rest as JSON or as it is."""
+    kind, choices = kind_of(field), choices_of(field)
+    if kind == "array":
+        return _several(choices, text)
+    if kind == "string":
+        found = _chosen(choices, text)
+        return found if found is not None else text.strip() if format_of(field) else text
+    if kind == "boolean" and text.strip().casefold() in _SPOKEN:
+        return _SPOKEN[text.strip().casefold()]
+    return read_json(text)
+
+
+def misfit(field: Field, value: JsonValue, *, strict: bool = True) -> str | None:
+    """Why a value cannot stand there, to be read after the field's name; None when it can.
+
+    Not strict is how the first turns that had forms looked at answers.
+    """
+    kind = kind_of(field) if strict else field.get("type")
+    match kind:
+        case "string":
+            return _misfit_text(field, value, format_of(field) if strict else None)
+        case "boolean":
+            return None if isinstance(value, bool) else "must be true or false"
+        case "integer" | "number":
+            return _misfit_number(field, value, whole=kind == "integer")
+        case "array":
+            return _misfit_choices(field, value)
+    return None
+
+
+def read_json(text: str) -> JsonValue:
+    """The JSON that a text is, or the text."""
+    try:
+        found: JsonValue = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return text
+    return found
+
+
+def number(value: float) -> str:
+    """A number as people write it."""
+    return f"{int(value):,}" if value == int(value) and abs(value) < 1e15 else f"{value:g}"
+
+
+def named(choice: Choice) -> str:
+    """A choice with what it is called."""
+    return f"{choice.value!r} ({choice.title})" if choice.title else repr(choice.value)
+
+
+def _several(choices: tuple[Choice, ...], text: str) -> JsonValue:
+    if (whole := _chosen(choices, text)) is not None:
+        return [whole]
+    if isinstance(found := read_json(text), list):
+        return found
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    chosen = ((part, _chosen(choices, part)) for part in parts)
+    return list(dict.fromkeys(part if one is None else one for part, one in chosen))
+
+
+def _chosen(choices: tuple[Choice, ...], text: str) -> str | None:
+    """The choice that is meant. A number that is itself a value is that value."""
+    words = text.strip()
+    for value, _ in choices:
+        if value in (text, words):
+            return value
+    if words.isascii() and words.isdigit() and len(words) < 6 and 0 < int(words) <= len(choices):
+        return choices[int(words) - 1].value
+    meant = [one.value for one in choices if words.casefold() in (one.value.casefold(), (one.title or "").casefold())]
+    return meant[0] if len(meant) == 1 and words else None
+
+
+def _misfit_text(field: Field, value: JsonValue, wanted: Format | None) -> str | None:
+    if not isinstance(value, str):
+        return "must be text"
+    choices = choices_of(field)
+    if choices and value not in {one.value for one in choices}:
+        return f"must be one of {', '.join(map(named, choices))}"
+    least, most = limits_of(field)
+    if least is not None and len(value) < least:
+        return f"must have at least {_characters(least)}"
+    if most is not None and len(value) > most:
+        return f"must have at most {_characters(most)}"
+    return f"must be {wanted.words}" if wanted and not wanted.fits(value) else None
+
+
+def _misfit_number(field: Field, value: JsonValue, *, whole: bool) -> str | None:
+    wanted = "must be a whole number" if whole else "must be a number"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return wanted
+    if not abs(value) <= NUMBER_LIMIT:
+        return "is too large a number"
+    if whole and value != int(value):
+        return wanted
+    least, most = limits_of(field)
+    if least is not None and value < least:
+        return f"must be at least {number(least)}"
+    if most is not None and value > most:
+        return f"must be at most {number(most)}"
+    return None
+
+
+def _misfit_choices(field: Field, value: JsonValue) -> str | None:
+    choices = choices_of(field)
+    known = {one.value for one in choices}
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        return "must be a list of texts"
+    if choices and (others := [one for one in value if one not in known]):
+        return f"must hold only {', '.join(map(named, choices))}, and not {others[0]!r}"
+    least, most = limits_of(field)
+    if least is not None and len(value) < least:
+        return f"must hold at least {number(least)}"
+    if most is not None and len(value) > most:
+        return f"must hold at most {number(most)}"
+    return None
+
+
+def _choices(field: Field) -> tuple[Choice, ...]:
+    """Plain ones, those with titles beside them, and those that have a title each."""
+    plain, titled = field.get("enum"), field.get("oneOf") or field.get("anyOf")
+    if isinstance(plain, list):
+        titles = field.get("enumNames")
+        pairs = zip_longest(plain, titles[: len(plain)] if isinstance(titles, list) else ())
+        return tuple(Choice(value, _title(title, value)) for value, title in pairs if isinstance(value, str))
+    if isinstance(titled, list):
+        found = ((one.get("const"), one.get("title")) for one in titled if isinstance(one, Mapping))
+        return tuple(Choice(value, _title(title, value)) for value, title in found if isinstance(value, str))
+    return ()
+
+
+def _title(title: object, value: object) -> str | None:
+    return title if isinstance(title, str) and title and title != value else None
+
+
+def _limit(field: Field, name: str) -> float | None:
+    value = field.get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= NUMBER_LIMIT
+    return float(value) if is_number and value is not None else None
+
+
+def _characters(count: float) -> str:
+    return f"{number(count)} character{'' if count == 1 else 's'}"
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
