@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -328,8 +328,16 @@ async def test_S39_answers_go_to_the_questions_they_are_for_where_calls_run_side
         turn = await engine.start(TurnInput(batches=(calls,)))
         view = await until(lambda: waiting(turn, 2))
         assert {one.question for one in view.approvals} == {"Question 1?", "Question 2?"}
-        for asked in view.approvals:
-            await answer(engine, asked, f"to {asked.question}")
+
+        async def answered() -> bool:
+            """All that is asked; once more where it was shown on a call that ended with the answer to another."""
+            now = await turn.view(live=False)
+            for asked in now.approvals:
+                with suppress(DecisionRefused):
+                    await answer(engine, asked, f"to {asked.question}")
+            return now.state == "ended"
+
+        await until(answered, 30)
         first, second = (await turn.result()).responses
     assert heard_content(first) == {"name": "to Question 1?"}
     assert heard_content(second) == {"name": "to Question 2?"}
