@@ -61,7 +61,7 @@ def over(data: bytes, limit: int = VALUES_LIMIT) -> bool:
     if _opened(data) <= limit:
         return False
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if bare.count(b'"') > 4 * limit:  # a name and a text for each value
+    if bare.count(b'"') > 4 * (limit + 1):  # a name and a text for each value
         return True
     return _opened(b"".join(bare.split(b'"')[::2])) > limit
 
