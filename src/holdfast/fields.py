@@ -7,9 +7,10 @@ It comes from a stranger, so nothing in it is taken to be as it should. What it 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from pydantic import JsonValue
 
@@ -66,7 +67,18 @@ def format_of(field: Field) -> Format | None:
 def default_of(field: Field) -> JsonValue:
     """What stands there unless somebody says otherwise; None when there is nothing, or nothing that fits."""
     value: JsonValue = field.get("default")
-    return None if value is None or misfit(field, value) else exact(field, value)
+    if value is None or misfit(field, value) or not _sayable(value):
+        return None
+    return exact(field, value)
+
+
+def _sayable(value: JsonValue) -> bool:
+    """Can JSON say it?"""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def exact(field: Field, value: JsonValue) -> JsonValue:
@@ -110,7 +122,7 @@ def misfit(field: Field, value: JsonValue, *, strict: bool = True) -> str | None
 def read_json(text: str) -> JsonValue:
     """The JSON that a text is, or the text."""
     try:
-        found: JsonValue = json.loads(text, parse_constant=_no_constant)
+        found: JsonValue = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError):
         return text
     return found
@@ -220,5 +232,11 @@ def _characters(count: float) -> str:
     return f"{number(count)} character{'' if count == 1 else 's'}"
 
 
-def _no_constant(name: str) -> None:
+def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    """A number that can be written again: `1e999` cannot."""
+    value = float(text)
+    return value if math.isfinite(value) else _no_constant(text)

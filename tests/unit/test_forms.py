@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.fields import default_of, misfit, typed
@@ -239,6 +240,8 @@ SCHEMAS = st.dictionaries(
 )  # fmt: skip
 
 
+@example(field={"default": math.inf}, text="1e999")
+@example(field={"type": "number", "default": math.nan}, text="-1e999")
 @given(field=SCHEMAS, text=st.text(max_size=8))
 def test_no_field_breaks_what_is_said_of_it_or_typed_for_it(field: dict[str, Any], text: str) -> None:
     form: dict[str, Any] = {"properties": {"x": field}}
