@@ -5,6 +5,7 @@ Each message travels with the context of whoever passed it on: over HTTP that is
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from types import TracebackType
@@ -17,9 +18,9 @@ from mcp.shared.message import SessionMessage
 Envelope: TypeAlias = tuple[Context, SessionMessage]
 
 
-class _End:
-    async def aclose(self) -> None:
-        raise NotImplementedError
+class _End(ABC):
+    @abstractmethod
+    async def aclose(self) -> None: ...
 
     async def __aenter__(self) -> Self:
         return self

@@ -7,12 +7,10 @@ what was refused before it broke stays refused: a slip of the keyboard lets noth
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -28,8 +26,9 @@ from holdfast.activities.policy.writing import toml_of
 from holdfast.approvals import canonical_digest
 from holdfast.content import shorten, visible
 from holdfast.documents import LIMIT, Content, Problem, complaint, read
-from holdfast.errors import BadInput
+from holdfast.errors import BadInput, HoldfastError
 from holdfast.grants import Grant
+from holdfast.locks import locked
 
 FILE = "granted.toml"
 """In the data folder."""
@@ -225,28 +224,17 @@ def _conditions(rule: Rule) -> object:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """One process at a time. The lock is a file beside it, since the file itself is replaced."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise BadInput(f"{visible(str(file))} cannot be written: {error.strerror or error}") from None
-    try:
-        _wait(lambda: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB), file)
-        yield
-    finally:
-        os.close(lock)
-
-
-def _wait(attempt: Callable[[], None], file: Path) -> None:
-    until = time.monotonic() + PATIENCE
-    while True:
+    """One process at a time."""
+    name = visible(str(file))
+    with ExitStack() as stack:
         try:
-            return attempt()
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise BadInput(f"{visible(str(file))} is being changed by another process: try again") from None
-            time.sleep(0.01)
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            stack.enter_context(locked(file, PATIENCE, f"{name} is being changed by another process: try again"))
+        except OSError as error:
+            raise BadInput(f"{name} cannot be written: {error.strerror or error}") from None
+        except HoldfastError as error:
+            raise BadInput(str(error)) from None
+        yield
 
 
 def _replace(file: Path, text: str) -> None:

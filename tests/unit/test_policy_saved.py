@@ -162,7 +162,7 @@ def test_a_broken_file_allows_nothing_and_is_never_overwritten(name: str, file: 
         with pytest.raises(BadInput):
             change()
     assert file.read_bytes() == broken
-    assert sorted(os.listdir(file.parent)) == ["granted.toml", "granted.toml.lock"]
+    assert sorted(os.listdir(file.parent)) == ["granted.lock", "granted.toml"]
 
 
 def test_a_file_that_is_broken_from_the_start_is_uncertain_until_it_is_mended(file: Path) -> None:
