@@ -95,7 +95,7 @@ async def test_S31_nothing_is_lost_or_doubled_or_hangs_while_workers_and_server_
 async def test_what_is_spoiled_is_found(tmp_path: Path) -> None:
     """Effects that are made twice, not at all, or never end, with nobody killed."""
     spoiled = [word for how in ("doubled", "lost", "hung") for word in ("--sabotage", how)]
-    async with harness(tmp_path, "--seed", "3", "--calls", "24", "--kills", "0", "--quiet", "12", *spoiled) as running:
+    async with harness(tmp_path, "--seed", "3", "--calls", "24", "--kills", "0", "--quiet", "30", *spoiled) as running:
         report = await running.report()
         assert running.process.returncode == 1
         assert running.left() == []
