@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from holdfast.activities.gate import Gate
 from holdfast.activities.ruling import Circumstances
-from holdfast.turns import CallToJudge
 from holdfast.verdicts import Allow, Ask, Verdict
+from holdfast.work import CallToJudge
 
 
 async def judge_all(gate: Gate, calls: Collection[CallToJudge], of: Circumstances) -> dict[str, Verdict]:

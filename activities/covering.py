@@ -19,8 +19,8 @@ from holdfast.errors import BadInput, DecisionRefused
 from holdfast.grants import Grant
 from holdfast.outcomes import PROCEEDS
 from holdfast.signing import check_signed
-from holdfast.turns import ExecuteInput
 from holdfast.verdicts import Ask, Bound
+from holdfast.work import ExecuteInput
 
 Changed = Callable[[dict[str, JsonValue], Decision], dict[str, JsonValue]]
 """The arguments that a decision makes of those that were shown, checked; ValueError when they do not fit."""
@@ -103,7 +103,13 @@ def _names(decision: Decision, input: ExecuteInput, verdict: Ask, changed: Chang
 
 def _digest_of(verdict: Ask, arguments: dict[str, JsonValue]) -> str:
     tool = verdict.bound.tool
-    return call_digest(tool=tool.name, server=tool.server, definition=tool.definition, arguments=arguments)
+    return call_digest(
+        tool=tool.name,
+        server=tool.server,
+        definition=tool.definition,
+        arguments=arguments,
+        context=verdict.bound.context,
+    )
 
 
 def as_shown(approved: Bound, now: Bound, wrote: Mapping[str, str]) -> bool:

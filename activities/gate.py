@@ -32,6 +32,7 @@ from holdfast.approvals import Decision
 from holdfast.approvers import Approver
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, said, shorten
+from holdfast.contexts import Context
 from holdfast.decisions import Standing
 from holdfast.errors import BadInput
 from holdfast.grants import Grant
@@ -39,8 +40,8 @@ from holdfast.modes import PERMITTED, Mode
 from holdfast.outcomes import Outcome
 from holdfast.suggestions import did_you_mean
 from holdfast.tools import Declaration, Effect, Invocation
-from holdfast.turns import ExecuteInput
 from holdfast.verdicts import Ask, Deny, Reject, Verdict
+from holdfast.work import ExecuteInput
 
 T = TypeVar("T")
 
@@ -108,6 +109,8 @@ class Gate:
         if entry is None:
             return Judgement(Reject(error=self._unknown(request.tool)))
         given = of or Circumstances()
+        if not given.context.offers(request.tool):
+            return Judgement(Reject(error=self._not_offered(request.tool, given.context)))
         return await self._judge(entry, request.arguments, replace(given, mode=self.permitted(given.mode)), change)
 
     async def _judge(self, entry: Entry, arguments: JsonValue, of: Circumstances, change: Decision | None) -> Judgement:
@@ -180,7 +183,7 @@ class Gate:
     ) -> Judgement:
         rewritten = heard.arguments if heard else arguments
         _check_size(entry, rewritten)
-        prepared = await prepare(entry, rewritten, self.workspace)
+        prepared = await prepare(entry, rewritten, self.workspace, of.context)
         if self._stays(entry.declaration):
             prepared = prepared._replace(bound=prepared.bound.model_copy(update={"host": self.host}))
         if heard and heard.rewritten_by:
@@ -198,6 +201,13 @@ class Gate:
         """Do its calls live on this host?"""
         kept = self._keeps_once and tool.effect is Effect.ONCE and tool.traits.task_queue is None
         return kept or tool.traits.on_host
+
+    def _not_offered(self, name: str, context: Context) -> CallError:
+        known = [tool for tool in context.tools or () if self._registry.get(tool)]
+        there = f"There are {', '.join(map(repr, known[:10]))}" if known else "There is none"
+        more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+        message = f"{shorten(name, 100)!r} cannot be used at this point of the turn. {there}{more}."
+        return CallError(type="tool_not_available", message=shorten(message, 2_000))
 
     def _unknown(self, name: str) -> CallError:
         if known := self._registry.missing(name):

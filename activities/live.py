@@ -19,7 +19,7 @@ from temporalio import activity
 from holdfast.approvals import Answer, Confirmation
 from holdfast.calls import Pause
 from holdfast.content import Part, TextPart, encodable, plain
-from holdfast.turns import LiveOutput, RunningCall
+from holdfast.work import LiveOutput, RunningCall
 
 Asker = Callable[[Confirmation], Awaitable[Answer]]
 

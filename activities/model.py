@@ -10,8 +10,12 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
+from holdfast.activities.running import beating
+from holdfast.activities.scripted import scripted
+from holdfast.activities.streaming import CallStream
+from holdfast.conversations import Conversation, ModelReply
 from holdfast.queries import ask
-from holdfast.turns import AssistantMessage, Conversation, ModelReply, ModelStepInput
+from holdfast.work import ModelStepInput
 
 
 class ModelActivities:
@@ -29,29 +33,16 @@ class ModelActivities:
         conversation = await ask(
             self._client, info.workflow_id, "conversation", result_type=Conversation, run_id=info.workflow_run_id
         )
-        return reply_to(conversation)
+        stream = CallStream(self._client, info.workflow_id, info.workflow_run_id, input)
+        return await beating(reply_to(conversation, stream, max(input.attempt, info.attempt)))
 
 
-def reply_to(conversation: Conversation) -> ModelReply:
-    """The reply of the model the conversation names."""
+async def reply_to(conversation: Conversation, stream: CallStream, attempt: int) -> ModelReply:
+    """The reply of the model the conversation names, its calls streamed as they come."""
     if conversation.model.name != "scripted":
         raise ApplicationError(
             f"no model is called {conversation.model.name!r}; this version knows 'scripted'",
             type="unknown_model",
             non_retryable=True,
         )
-    return _scripted(conversation)
-
-
-def _scripted(conversation: Conversation) -> ModelReply:
-    """The reply that comes after those already given."""
-    given = sum(isinstance(message, AssistantMessage) for message in conversation.messages)
-    script = conversation.model.script
-    if given >= len(script):
-        raise ApplicationError(
-            f"the script has {len(script)} replies and no reply for step {given + 1}: end it with a reply that has "
-            "text and no calls",
-            type="script_ended",
-            non_retryable=True,
-        )
-    return script[given]
+    return await scripted(conversation, stream, attempt)

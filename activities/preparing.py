@@ -18,6 +18,7 @@ from holdfast.activities.policy.rules import Answer
 from holdfast.activities.policy.subjects import BUILT_IN, Subject, subject_of
 from holdfast.approvals import Confirmation, call_digest
 from holdfast.content import encodable, shorten
+from holdfast.contexts import Context, of_use
 from holdfast.outcomes import Deadline, Needs
 from holdfast.tools import Invocation
 from holdfast.verdicts import Allow, Ask, Bound, Deny, Verdict
@@ -42,11 +43,12 @@ class Prepared(NamedTuple):
         return self._replace(bound=self.bound.model_copy(update=record))
 
 
-async def prepare(entry: Entry, arguments: JsonValue, workspace: Path) -> Prepared:
+async def prepare(entry: Entry, arguments: JsonValue, workspace: Path, context: Context) -> Prepared:
     """Check the arguments, build the invocation, and hear what it says of itself. ValueError when they do not fit."""
     tool, declaration = entry.tool, entry.declaration
     written, given = await checked(entry.schema, arguments)
-    invocation = tool.build(given, workspace)
+    invocation = tool.build_in(given, workspace, context)
+    within = of_use(context, declaration.traits.depends_on)
     if not isinstance(invocation, Invocation):
         raise TypeError(f"its build gave {invocation!r}, and no Invocation")
     basis = await asyncio.to_thread(invocation.basis)
@@ -56,13 +58,18 @@ async def prepare(entry: Entry, arguments: JsonValue, workspace: Path) -> Prepar
         title=shorten(invocation.describe(), 500),
         arguments=written,
         digest=call_digest(
-            tool=declaration.name, server=declaration.server, definition=declaration.digest, arguments=written
+            tool=declaration.name,
+            server=declaration.server,
+            definition=declaration.digest,
+            arguments=written,
+            context=within,
         ),
         concurrency_safe=_safe(invocation),
         timeout_seconds=tool.timeout_seconds,
         heartbeat_seconds=tool.heartbeat_seconds,
         basis={encodable(path): digest for path, digest in basis.items()},
         leaves={encodable(path): digest for path, digest in leaves.items()},
+        context=within,
     )
     asked = await invocation.should_confirm()
     if asked:

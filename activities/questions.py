@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.activities.live import Asker
 from holdfast.approvals import Answer, Confirmation
 from holdfast.forms import CHECKS
-from holdfast.turns import ExecuteInput, Question
+from holdfast.work import ExecuteInput, Question
 
 RETRY_SECONDS = 1.0
 GONE = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED)

@@ -32,6 +32,7 @@ from holdfast.activities.preparing import (
 )
 from holdfast.approvers import Approver
 from holdfast.content import shorten
+from holdfast.contexts import Context
 from holdfast.decisions import Standing
 from holdfast.grants import Grant
 from holdfast.modes import Mode
@@ -57,6 +58,7 @@ class Circumstances:
     approval_seconds: float | None = None
     turn_id: str = ""
     call_id: str = ""
+    context: Context = field(default_factory=Context)
     phase: Phase = "validate"
 
 
@@ -84,7 +86,7 @@ class Rulings:
         prepared = with_reach(prepared, subject)
         ruling = self.policy.rule_on(subject, of.mode)
         if ruling and ruling.decision is Answer.ALLOW and not ruling.anything:
-            plain = await self._as_understood(entry, prepared, subject)
+            plain = await self._as_understood(entry, prepared, subject, of)
             ruling, prepared = (ruling, plain) if plain else (None, prepared)
         verdict = verdict_of(prepared, ruling, subject)
         if self._saved and self._saved.uncertain:
@@ -114,7 +116,9 @@ class Rulings:
             update={"confirmation": verdict.confirmation.model_copy(update={"deadline": deadline})}
         )
 
-    async def _as_understood(self, entry: Entry, prepared: Prepared, subject: Subject) -> Prepared | None:
+    async def _as_understood(
+        self, entry: Entry, prepared: Prepared, subject: Subject, of: Circumstances
+    ) -> Prepared | None:
         """What runs unasked runs as it was understood (S30). None for a command that is more than a plain chain."""
         if subject.command is None:
             return prepared
@@ -123,7 +127,8 @@ class Rulings:
             return prepared
         if understood is None or entry.source != BUILT_IN:
             return None  # only our own shell is known to run what it is given
-        plain = await prepare(entry, {**prepared.bound.arguments, "command": understood}, self._workspace)
+        arguments = {**prepared.bound.arguments, "command": understood}
+        plain = await prepare(entry, arguments, self._workspace, of.context)
         return with_reach(plain.rewritten_as(prepared.bound), subject)
 
     async def _answered(
@@ -139,7 +144,7 @@ class Rulings:
         if not answer.allows:
             return Deny(rule=answer.rule, message=answer.message, actor=answer.actor), prepared
         anybodys = shown.needs == Needs() or answer.actor.kind == "person"
-        plain = prepared if answer.exact else await self._as_understood(entry, prepared, subject)
+        plain = prepared if answer.exact else await self._as_understood(entry, prepared, subject, of)
         if isinstance(verdict, Allow) or not may or not anybodys or plain is None:
             return verdict, prepared
         return Allow(rule=answer.rule, bound=plain.bound, actor=answer.actor, grant=answer.grant), plain

@@ -20,8 +20,8 @@ from holdfast.activities.outputs import OutputStore
 from holdfast.content import CallError, Part, said, shorten
 from holdfast.forms import CHECKS
 from holdfast.tools import Invocation, NeedsAnswer, OutcomeUnknown, ToolFailure
-from holdfast.turns import QUESTION_LIMIT
 from holdfast.verdicts import UNFINISHED, Asks, CallOutcome, Failed, Finished, Lost, Stopped
+from holdfast.work import QUESTION_LIMIT
 
 T = TypeVar("T")
 

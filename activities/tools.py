@@ -29,8 +29,9 @@ from holdfast.activities.running import beating, begin_tool, run_tool
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, Result, TextPart
 from holdfast.tools import Effect
-from holdfast.turns import WORKFLOW, ExecuteInput, LiveOutput, ValidateInput, ValidateResult
+from holdfast.turns import WORKFLOW
 from holdfast.verdicts import Allow, Ask, Asks, CallOutcome, Failed, Finished, Lost, Reconsider, Stopped
+from holdfast.work import ExecuteInput, LiveOutput, ValidateInput, ValidateResult
 
 
 class ToolActivities:
@@ -58,6 +59,7 @@ class ToolActivities:
             requester=input.requester,
             approval_seconds=input.approval_seconds,
             turn_id=activity.info().workflow_id or "",
+            context=input.context,
         )
         return ValidateResult(
             verdicts=await beating(judge_all(self._gate, input.calls, of)),
@@ -95,6 +97,7 @@ class ToolActivities:
             requester=input.requester,
             turn_id=info.workflow_id,
             call_id=input.call_id,
+            context=input.context,
             phase="execute",
         )
         try:
@@ -149,7 +152,8 @@ class ToolActivities:
         if entry is None:
             return Stopped(reason="It had not begun")
         request = CallRequest(tool=input.bound.tool.name, arguments=dict(input.bound.arguments))
-        _, invocation = await beating(self._gate.judge(request, Circumstances(turn_id=key.turn)))
+        of = Circumstances(turn_id=key.turn, context=input.context)
+        _, invocation = await beating(self._gate.judge(request, of))
         with self._live.running(key.turn, key.call, workspace=self._gate.workspace, effect_key=key.id) as run:
             if run.tool:
                 run.tool.cancel()

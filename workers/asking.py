@@ -17,7 +17,7 @@ from holdfast.client import Holdfast, Turn
 from holdfast.content import named, plain
 from holdfast.errors import HoldfastError
 from holdfast.events import Event
-from holdfast.turns import Acknowledged
+from holdfast.requests import Acknowledged
 from holdfast.views import ApprovalView
 from holdfast.workers import questions, render
 from holdfast.workers.answering import LATER, NO, STOP, Drafts, how_to_answer, typed_answer

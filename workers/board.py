@@ -10,7 +10,7 @@ from datetime import datetime
 
 from holdfast.calls import TERMINAL
 from holdfast.events import Event
-from holdfast.turns import LiveOutput
+from holdfast.work import LiveOutput
 
 STOPPING = "stopping: "
 """How the note of a call begins that was told to stop."""

@@ -19,7 +19,7 @@ from holdfast.calls import Call
 from holdfast.client import Holdfast, Turn
 from holdfast.content import plain, shorten
 from holdfast.errors import BadInput, DecisionRefused, HoldfastError
-from holdfast.turns import Acknowledged
+from holdfast.requests import Acknowledged
 from holdfast.views import ApprovalView
 from holdfast.workers.asked import Asked
 from holdfast.workers.editor import draft, edit, editor

@@ -18,7 +18,7 @@ from holdfast.client import Holdfast
 from holdfast.content import plain
 from holdfast.errors import HoldfastError, NoWorker, Refused, TurnNotFound
 from holdfast.outcomes import Offer, Outcome
-from holdfast.turns import Acknowledged
+from holdfast.requests import Acknowledged
 from holdfast.workers.answers import Wish, will_cover
 from holdfast.workers.asked import asked
 from holdfast.workers.changes import is_new

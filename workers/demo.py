@@ -25,11 +25,13 @@ from temporalio.client import Client
 
 from holdfast.activities.supervision.trees import descendants, supervises
 from holdfast.client import Holdfast, Turn
+from holdfast.conversations import ModelChoice
 from holdfast.errors import HoldfastError
 from holdfast.events import Event
 from holdfast.plugin import HoldfastPlugin
 from holdfast.settings import Settings
-from holdfast.turns import LiveOutput, ModelChoice, TurnInput
+from holdfast.turns import TurnInput
+from holdfast.work import LiveOutput
 from holdfast.workers import questions, render
 from holdfast.workers.board import Board, Row
 from holdfast.workers.children import adopt_orphans, end_orphans

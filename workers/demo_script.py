@@ -14,8 +14,9 @@ from pydantic import BaseModel
 
 from holdfast.calls import CallRequest
 from holdfast.content import Result
+from holdfast.conversations import ScriptedReply
 from holdfast.tools import Effect, Invocation, Run, Tool
-from holdfast.turns import ModelReply, TurnResult
+from holdfast.turns import TurnResult
 
 PROMPT = "Prepare release 1.1.0: set the version, run the checks, publish it."
 FILES = {
@@ -32,7 +33,7 @@ SURVEY, PUBLISH = "b2c1", "b2c3"
 
 _LOG = 'echo "released $(cat VERSION)" >> release.log && cat release.log'
 SCRIPT = (
-    ModelReply(
+    ScriptedReply(
         text="I look around, set the version and log the release.",
         calls=(
             CallRequest(tool="list_directory", arguments={"path": "."}),
@@ -41,7 +42,7 @@ SCRIPT = (
             CallRequest(tool="shell", arguments={"command": _LOG}),
         ),
     ),
-    ModelReply(
+    ScriptedReply(
         text="Now the checks, then publishing.",
         calls=(
             CallRequest(tool="survey", arguments={}),
@@ -49,14 +50,14 @@ SCRIPT = (
             CallRequest(tool="shell", arguments={"command": "bash publish.sh"}),
         ),
     ),
-    ModelReply(
+    ScriptedReply(
         text="I look at what was published.",
         calls=(
             CallRequest(tool="list_directory", arguments={"path": "."}),
             CallRequest(tool="read_file", arguments={"path": "publish.log"}),
         ),
     ),
-    ModelReply(text="That was my part. What was done is in VERSION, release.log and publish.log."),
+    ScriptedReply(text="That was my part. What was done is in VERSION, release.log and publish.log."),
 )
 
 

@@ -19,7 +19,8 @@ from holdfast.client import Holdfast, Turn
 from holdfast.content import plain
 from holdfast.errors import ServerUnavailable
 from holdfast.events import Event
-from holdfast.turns import WORKFLOW, LiveOutput, TurnResult
+from holdfast.turns import WORKFLOW, TurnResult
+from holdfast.work import LiveOutput
 from holdfast.workers import render
 from holdfast.workers.commands.options import emit, note
 from holdfast.workers.questions import how_to_decide

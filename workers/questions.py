@@ -17,9 +17,9 @@ from holdfast.content import first_line, named, plain, visible
 from holdfast.durations import told
 from holdfast.forms import fields_of, option_of, required_of
 from holdfast.outcomes import Needs
-from holdfast.turns import QUESTION_LIMIT
 from holdfast.views import ApprovalView, approval_view
 from holdfast.wording import described
+from holdfast.work import QUESTION_LIMIT
 from holdfast.workers.answers import numbered
 from holdfast.workers.cutting import LINE_LIMIT, cut_lines
 from holdfast.workers.render import ago, definition, diff, line, prose, quoted

@@ -18,8 +18,8 @@ from pydantic import BaseModel, ValidationError
 
 from holdfast.calls import CallRequest
 from holdfast.content import plain, shorten
+from holdfast.conversations import ScriptedReply
 from holdfast.errors import BadInput
-from holdfast.turns import ModelReply
 
 LIMIT = 64 * 1024 * 1024
 """Bytes of a file."""
@@ -46,13 +46,13 @@ def read_calls(source: str) -> tuple[CallRequest, ...]:
     return tuple(_element(CallRequest, item, f"call {place}", name) for place, item in enumerate(items, start=1))
 
 
-def read_script(source: str) -> tuple[ModelReply, ...]:
+def read_script(source: str) -> tuple[ScriptedReply, ...]:
     """The replies of a scripted model."""
     name = _name(source)
     value = _json(_text(source), name)
     single = "calls" if isinstance(value, dict) and "calls" in value else "text"
     items = _items(value, "script", name, single=single)
-    return tuple(_element(ModelReply, item, f"reply {place}", name) for place, item in enumerate(items, start=1))
+    return tuple(_element(ScriptedReply, item, f"reply {place}", name) for place, item in enumerate(items, start=1))
 
 
 def read_text(value: str) -> str:

@@ -23,11 +23,14 @@ from holdfast.activities.policy.subjects import Subject, subject_of
 from holdfast.approvals import Confirmation
 from holdfast.calls import CallRequest
 from holdfast.content import shorten
+from holdfast.conversations import ModelReply
 from holdfast.errors import BadInput
 from holdfast.modes import PERMITTED, Mode
+from holdfast.requests import ModeChange, SubmitBatch, Submitted
 from holdfast.tools import ToolRef
-from holdfast.turns import ModeChange, ModelReply, SubmitBatch, Submitted, TurnInput, ValidateResult
+from holdfast.turns import TurnInput
 from holdfast.verdicts import Allow, Ask, Bound, CallOutcome, Deny, Failed, Finished, Reconsider, Verdict
+from holdfast.work import ValidateResult
 
 FILE_LIMIT = 256 * 1024 * 1024
 """Bytes of an exported history."""

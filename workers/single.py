@@ -7,7 +7,7 @@ import sys
 
 from holdfast.client import Holdfast, Turn
 from holdfast.content import Response, plain
-from holdfast.turns import LiveOutput
+from holdfast.work import LiveOutput
 from holdfast.workers import render
 from holdfast.workers.commands.codes import FAILED, INTERRUPTED
 from holdfast.workers.commands.options import emit, interactive, note

@@ -15,8 +15,8 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.content import shorten
     from holdfast.deciding import as_bound
     from holdfast.state import TurnState
-    from holdfast.turns import CallToJudge, ExecuteInput
     from holdfast.verdicts import Allow, Ask, CallOutcome, Lost, Reconsider, Stopped
+    from holdfast.work import CallToJudge, ExecuteInput
     from holdfast.workflows.failures import begun_before, last_output, not_taken, outcome_of, untaken
     from holdfast.workflows.validation import validate
 
@@ -125,6 +125,7 @@ def _begin(
             expired=call.expired,
             tainted=bool(state.tainted),
             requester=state.input.requester,
+            context=state.context,
         ),
         activity_id=f"{_name(call)}-stop" if stop else _name(call),
         task_queue=queue,

@@ -19,8 +19,8 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.batches import may_repeat
     from holdfast.calls import Call
     from holdfast.content import CallError, TextPart, shorten
-    from holdfast.turns import LiveOutput
     from holdfast.verdicts import UNFINISHED, CallOutcome, Failed, Lost, Stopped
+    from holdfast.work import LiveOutput
 
 
 def outcome_of(error: ActivityError, call: Call) -> CallOutcome:

@@ -18,29 +18,30 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.approvals import Answer, Decision
     from holdfast.calls import Call
     from holdfast.content import shorten
+    from holdfast.conversations import Conversation
     from holdfast.errors import DecisionRefused, Refused, RequestRefused
     from holdfast.events import EventPage
     from holdfast.grants import Grant
     from holdfast.model import problems
     from holdfast.outcomes import Outcome
-    from holdfast.state import TurnState
-    from holdfast.turns import (
+    from holdfast.requests import (
         Acknowledged,
+        AddCalls,
+        Added,
         BatchAddress,
-        BatchResult,
         CallAddress,
-        Conversation,
         EditingNotice,
         GrantAddress,
+        Interruption,
         ModeChange,
         ModeTaken,
-        Question,
         SubmitBatch,
         Submitted,
-        check_batch,
-        check_waiting,
     )
+    from holdfast.state import TurnState
+    from holdfast.turns import BatchResult, check_batch, check_waiting
     from holdfast.views import TurnView, view_of
+    from holdfast.work import Question
     from holdfast.workflows.inbox import Inbox
 
 
@@ -73,13 +74,9 @@ class TurnMessages:
     @workflow.signal(name="decide")
     def decide_by_signal(self, *bodies: Any) -> None:
         """Take a decision that nobody waits for; what does not count is only logged."""
-        try:
+        with _unheard("A decision was not counted"):
             decision = Decision.model_validate(bodies[0] if len(bodies) == 1 else None)
             self._state.decide(_as_understood_then(decision))
-        except DecisionRefused as refusal:
-            workflow.logger.warning("A decision was not counted: %s", shorten(str(refusal), 500))
-        except ValidationError as error:
-            workflow.logger.warning("A decision was not counted: %s", shorten(problems(error, "decision"), 500))
 
     @workflow.update(name="set_mode")
     async def set_mode(self, body: ModeChange) -> ModeTaken:
@@ -142,6 +139,33 @@ class TurnMessages:
             self._state.check_open()
             check_batch(body.calls, queued=len(self._state.queue))
             check_waiting(len(body.calls) + sum(map(len, self._state.queue)))
+
+    # A model step adds its calls by signal, one event each; a caller by update, to hear what became of it.
+    @workflow.update(name="add_calls")
+    def add_calls(self, body: AddCalls) -> Added:
+        """Take further calls of a stream: a reply that is still being written."""
+        with _refusals_as_failures():
+            batch = self._state.add_calls(body)
+        return Added(batch=batch.id, calls=len(batch.calls))
+
+    @add_calls.validator
+    def validate_add_calls(self, body: AddCalls) -> None:
+        """Refuse what belongs to no stream, to one that has ended, or to an attempt that was discarded."""
+        with _refusals_as_failures():
+            self._state.check_open()
+            self._state.check_calls(body)
+
+    @workflow.signal(name="add_calls")
+    def add_calls_by_signal(self, *bodies: Any) -> None:
+        """The same from the model step at work; what does not count is only logged."""
+        with _unheard("Calls were not added"):
+            self._state.add_calls(AddCalls.model_validate(bodies[0] if len(bodies) == 1 else None))
+
+    @workflow.signal(name="interrupt")
+    def interrupt(self, *bodies: Any) -> None:
+        """Take a user's new message: what may be interrupted stops, and the turn goes on with it."""
+        with _unheard("A message was not heard"):
+            self._state.hear(Interruption.model_validate(bodies[0] if len(bodies) == 1 else None))
 
     @workflow.update(name="withdraw")
     def withdraw(self, body: BatchAddress) -> BatchResult:
@@ -228,6 +252,17 @@ def _as_understood_then(decision: Decision) -> Decision:
     if decision.outcome is not Outcome.PROCEED_ONCE or decision.arguments is not None:
         raise DecisionRefused("unknown_outcome", "this turn knew of no such decision")
     return decision.model_copy(update={"content": None})
+
+
+@contextmanager
+def _unheard(what: str) -> Iterator[None]:
+    """A signal that does not count changes nothing, and is only logged."""
+    try:
+        yield
+    except Refused as refusal:
+        workflow.logger.warning("%s: %s", what, shorten(str(refusal), 500))
+    except ValidationError as error:
+        workflow.logger.warning("%s: %s", what, shorten(problems(error, "body"), 500))
 
 
 @contextmanager

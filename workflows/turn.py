@@ -8,37 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
 from temporalio import workflow
-from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.activities.model import ModelActivities
-    from holdfast.batches import begun, startable
+    from holdfast.batches import begun
     from holdfast.calls import Call
     from holdfast.content import shorten
     from holdfast.deciding import as_bound
     from holdfast.errors import RequestRefused
     from holdfast.model import problems
+    from holdfast.starting import startable
     from holdfast.state import TurnState
-    from holdfast.turns import (
-        WORKFLOW,
-        CallToJudge,
-        ModelStepInput,
-        TurnInput,
-        TurnResult,
-        check_input,
-    )
+    from holdfast.turns import WORKFLOW, TurnInput, TurnResult, check_input
     from holdfast.verdicts import Lost
+    from holdfast.work import CallToJudge
     from holdfast.workflows.deadlines import Deadlines
     from holdfast.workflows.execution import execute
-    from holdfast.workflows.failures import reason_of
     from holdfast.workflows.inbox import Inbox
     from holdfast.workflows.messages import TurnMessages
+    from holdfast.workflows.modelling import take_step
     from holdfast.workflows.validation import validate
 
 
@@ -81,27 +73,31 @@ class TurnWorkflow(TurnMessages):
 
     async def _take_steps(self) -> None:
         """Work off the queue; with a model, ask it for the next batch; end when there is nothing more to do."""
-        state = self._state
+        state, thinking = self._state, None
         while not state.stop:
             if state.queue:
                 await self._run_batch()
+            elif thinking and not thinking.done():
+                await self._next_change()
             elif state.input.model and state.text is None:
-                await self._ask_model()
+                thinking = self._spawn(take_step(state))
             elif state.input.keep_open and not state.finishing:
                 await self._next_change()
             else:
                 break
+        if thinking:
+            await thinking
         state.conclude()
 
     async def _run_batch(self) -> None:
         """One batch from validation to its last response."""
         self._state.activate()
-        judging = self._spawn(self._validate())
+        judging = self._judge()
         # Not before validation has answered, even when a stop has answered everything: a turn that ends with a local
         # activity under way is refused by the server when it is replayed from the start.
-        while not (self._state.work.done and judging.done()):
-            if judging.done():
-                judging = self._judge_again() or judging
+        while not (self._state.work.done and (judging is None or judging.done())):
+            if judging is None or judging.done():
+                judging = self._judge()
             self._deadlines.keep()
             self._start_what_may()
             self._stop_what_should()
@@ -111,19 +107,23 @@ class TurnWorkflow(TurnMessages):
         self._inbox.publish()
         self._state.retire()
 
-    async def _validate(self) -> None:
-        batch, self._state.stale = self._state.work, False
-        calls = tuple(CallToJudge(id=call.id, request=call.request) for call in batch.calls)
-        self._state.take_verdicts(batch.id, await validate(self._state.to_validate(calls)))
-
-    def _judge_again(self) -> asyncio.Task[None] | None:
-        """Validate what a person has changed; else, when a grant or the mode has, everything that it may decide."""
+    def _judge(self) -> asyncio.Task[None] | None:
+        """Validate what has come; else what a person has changed; else, when a grant, the mode or the context has
+        changed, everything that this may decide."""
+        if self._state.work.unjudged:
+            return self._spawn(self._validate())
         if changing := next((call for call in self._state.work.waiting if call.changing), None):
             return self._spawn(self._validate_change(changing))
         if self._state.stale:
             self._state.stale = False
             return self._spawn(self._reconsider())
         return None
+
+    async def _validate(self) -> None:
+        batch, unjudged = self._state.work, self._state.work.unjudged
+        self._state.stale = self._state.stale and len(unjudged) < len(batch)
+        calls = tuple(CallToJudge(id=call.id, request=call.request) for call in unjudged)
+        self._state.take_verdicts(batch.id, await validate(self._state.to_validate(calls)))
 
     async def _validate_change(self, call: Call) -> None:
         change = CallToJudge(id=call.id, request=as_bound(call), change=call.changing)
@@ -135,7 +135,7 @@ class TurnWorkflow(TurnMessages):
             self._state.reconsider(before, await validate(self._state.to_validate(calls)))
 
     def _start_what_may(self) -> None:
-        calls = startable(self._state.work)
+        calls = startable(self._state.work, self._state.input.plan)
         if calls:
             self._state.change(begun(self._state.work, {call.id for call in calls}, workflow.now()))
         for call in calls:
@@ -151,26 +151,6 @@ class TurnWorkflow(TurnMessages):
         outcome = await execute(self._state, self._running, call)
         unknown = isinstance(outcome, Lost) and not outcome.repeatable
         self._state.end_call(call.id, outcome, ask=unknown and workflow.patched("ask-unknown"))
-
-    async def _ask_model(self) -> None:
-        step = self._state.think()
-        handle = workflow.start_activity_method(
-            ModelActivities.step,
-            ModelStepInput(step=step),
-            activity_id=f"model-{step}",
-            summary=f"Model step {step}",
-            start_to_close_timeout=timedelta(minutes=30),
-            heartbeat_timeout=timedelta(seconds=30),
-            retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=30), maximum_attempts=8),
-        )
-        await workflow.wait_condition(lambda: handle.done() or self._state.stop is not None)
-        if not handle.done():
-            handle.cancel()
-            return
-        try:
-            self._state.take_reply(handle.result())
-        except ActivityError as error:
-            self._state.stop_turn("failed", f"The model did not answer: {reason_of(error)}")
 
     async def _next_change(self) -> None:
         self._state.changed = False

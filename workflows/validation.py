@@ -11,8 +11,8 @@ from temporalio.exceptions import FailureError
 with workflow.unsafe.imports_passed_through():
     from holdfast.activities.tools import ToolActivities
     from holdfast.content import CallError
-    from holdfast.turns import ValidateInput, ValidateResult
     from holdfast.verdicts import Reject
+    from holdfast.work import ValidateInput, ValidateResult
     from holdfast.workflows.failures import reason_of
 
 LOCAL_LIMIT = timedelta(seconds=4)

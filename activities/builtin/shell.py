@@ -39,7 +39,7 @@ class Shell(Tool):
         "outlives it."
     )
     effect = Effect.ONCE
-    aborts_siblings = True
+    aborts_siblings = "streaming"
     live_output = True
     timeout_seconds = 3_600
     heartbeat_seconds = 5

@@ -18,7 +18,7 @@ from holdfast.content import plain, shorten
 from holdfast.forms import fields_of
 from holdfast.model import Data
 from holdfast.tools import NeedsAnswer, ToolFailure
-from holdfast.turns import QUESTION_LIMIT
+from holdfast.work import QUESTION_LIMIT
 
 ELICITATION = "elicitation/create"
 DONE = "done"

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from holdfast.calls import Call, CallRequest, Status
     from holdfast.client import Holdfast, Turn
     from holdfast.content import BlobPart, CallError, DataPart, Response, Result, TextPart
+    from holdfast.contexts import Context, ContextChange
+    from holdfast.conversations import ModelChoice, ModelReply, ScriptedReply
     from holdfast.errors import (
         BadInput,
         DecisionRefused,
@@ -31,10 +33,12 @@ if TYPE_CHECKING:
     from holdfast.outcomes import Offer, Outcome, Scope
     from holdfast.plugin import HoldfastPlugin
     from holdfast.responses import FunctionResponse, function_response
+    from holdfast.schedules import Schedule
     from holdfast.settings import Settings
     from holdfast.tools import Declaration, Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
-    from holdfast.turns import LiveOutput, ModelChoice, ModelReply, TurnInput, TurnResult
+    from holdfast.turns import TurnInput, TurnResult
     from holdfast.views import ApprovalView, TurnView
+    from holdfast.work import LiveOutput
 
 __version__ = "0.1.0"
 
@@ -44,6 +48,8 @@ _HOMES = {
     "calls": ("Call", "CallRequest", "Status"),
     "client": ("Holdfast", "Turn"),
     "content": ("BlobPart", "CallError", "DataPart", "Response", "Result", "TextPart"),
+    "contexts": ("Context", "ContextChange"),
+    "conversations": ("ModelChoice", "ModelReply", "ScriptedReply"),
     "errors": (
         "BadInput",
         "DecisionRefused",
@@ -60,10 +66,12 @@ _HOMES = {
     "outcomes": ("Offer", "Outcome", "Scope"),
     "plugin": ("HoldfastPlugin",),
     "responses": ("FunctionResponse", "function_response"),
+    "schedules": ("Schedule",),
     "settings": ("Settings",),
     "tools": ("Declaration", "Effect", "Interrupt", "Invocation", "Run", "Strict", "Tool", "ToolFailure"),
-    "turns": ("LiveOutput", "ModelChoice", "ModelReply", "TurnInput", "TurnResult"),
+    "turns": ("TurnInput", "TurnResult"),
     "views": ("ApprovalView", "TurnView"),
+    "work": ("LiveOutput",),
 }
 
 __all__ = [
@@ -79,6 +87,8 @@ __all__ = [
     "CallError",
     "CallRequest",
     "Confirmation",
+    "Context",
+    "ContextChange",
     "DataPart",
     "Decision",
     "DecisionRefused",
@@ -104,7 +114,9 @@ __all__ = [
     "Response",
     "Result",
     "Run",
+    "Schedule",
     "Scope",
+    "ScriptedReply",
     "ServerUnavailable",
     "Settings",
     "Status",

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import AwareDatetime, Field, JsonValue, field_validator, model_validator
@@ -194,6 +196,17 @@ def canonical_digest(value: Any) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def call_digest(*, tool: str, server: str | None, definition: str, arguments: dict[str, Any]) -> str:
-    """The digest an approval carries and the executing activity checks again (S22)."""
-    return canonical_digest({"tool": tool, "server": server, "definition": definition, "arguments": arguments})
+def call_digest(
+    *,
+    tool: str,
+    server: str | None,
+    definition: str,
+    arguments: dict[str, Any],
+    context: Mapping[str, object] = MappingProxyType({}),
+) -> str:
+    """The digest an approval carries and the executing activity checks again (S22).
+
+    `context` is what the call goes by of that of its turn, as far as there is any.
+    """
+    said = {"tool": tool, "server": server, "definition": definition, "arguments": arguments}
+    return canonical_digest({**said, "context": dict(context)} if context else said)

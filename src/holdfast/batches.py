@@ -1,6 +1,6 @@
 """A batch of calls and everything that can happen to it, as pure functions.
 
-    ready?   startable?   judged   decided   changed   reconsidered   expired   begun   ended   stopped
+    ready?   grown   judged   decided   changed   reconsidered   expired   begun   ended   stopped   interrupted
 
 Each takes a batch and returns a new one; none knows of Temporal, time or I/O (`now` is handed in). What is
 terminal stays as it is, so duplicates and late arrivals change nothing (S1). Order is the order of the request.
@@ -10,17 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from holdfast.approvals import Confirmation, Decision
 from holdfast.calls import Call, CallRequest, Editing, Status
 from holdfast.content import Response
 from holdfast.model import Data
-from holdfast.moves import expire, hold, reconsider, stop, take_change, take_decision, take_outcome, take_verdict
-from holdfast.tools import Effect
-from holdfast.verdicts import CallOutcome, Verdict
-
-MAX_EXECUTING = 50
-"""Calls of one batch that run at once: bounds what one workflow task schedules."""
+from holdfast.moves import (
+    cancel,
+    expire,
+    hold,
+    reconsider,
+    stop,
+    take_change,
+    take_decision,
+    take_outcome,
+    take_verdict,
+)
+from holdfast.tools import Effect, Interrupt
+from holdfast.verdicts import Asks, CallOutcome, Finished, Reconsider, Verdict
 
 
 class Batch(Data):
@@ -29,6 +37,16 @@ class Batch(Data):
     id: str
     calls: tuple[Call, ...] = ()
     withdrawn: bool = False
+    stream: str | None = None
+    """What its calls come from one by one: a model step that still writes, or a caller."""
+    attempt: int = 1
+    """Which attempt of that: another one discards what came from this one (S12)."""
+    complete: bool = True
+    """Will no further call come?"""
+    halted: str | None = None
+    """Why nothing of it begins any more, what is yet to come included."""
+    discarded: bool = False
+    """Its attempt failed: none of it reaches the conversation."""
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -39,15 +57,14 @@ class Batch(Data):
 
     @property
     def done(self) -> bool:
-        """Has every call ended?"""
-        return all(call.terminal for call in self.calls)
+        """Has every call ended, and comes no other?"""
+        return self.complete and all(call.terminal for call in self.calls)
 
     @property
     def ready(self) -> bool:
-        """May execution begin? All calls are scheduled or ended, or some have already begun (S9)."""
-        return any(call.started_at for call in self.calls) or all(
-            call.terminal or call.status is Status.SCHEDULED for call in self.calls
-        )
+        """May execution begin? All calls are there and scheduled or ended, or some have already begun (S9)."""
+        settled = all(call.terminal or call.status is Status.SCHEDULED for call in self.calls)
+        return any(call.started_at for call in self.calls) or (self.complete and settled)
 
     @property
     def waiting(self) -> tuple[Call, ...]:
@@ -55,45 +72,44 @@ class Batch(Data):
         return tuple(call for call in self.calls if call.status is Status.AWAITING_APPROVAL)
 
     @property
+    def unjudged(self) -> tuple[Call, ...]:
+        """The calls that validation has not answered."""
+        return tuple(call for call in self.calls if call.status is Status.VALIDATING)
+
+    @property
+    def deliverable(self) -> tuple[Call, ...]:
+        """The calls whose answers are final and have nothing before them that is not, in order (S13).
+
+        A model's reply that is not complete may yet be discarded, with all of them.
+        """
+        if self.discarded or not (self.complete or self.stream is None):
+            return ()
+        return tuple(takewhile(lambda call: call.terminal, self.calls))
+
+    @property
     def responses(self) -> tuple[Response, ...]:
-        """The answers there are so far, in the order of the request (S3, S13)."""
+        """The answers there are so far, in the order of the request (S3)."""
         return tuple(call.response for call in self.calls if call.response)
 
 
 def new_batch(batch_id: str, requests: Collection[CallRequest], now: datetime) -> Batch:
     """A batch whose calls all are `validating`. Ids are the engine's own: `b2c3` is call 3 of batch 2 (S4)."""
-    return Batch(
-        id=batch_id,
-        calls=tuple(
-            Call(id=f"{batch_id}c{place}", request=request, created_at=now)
-            for place, request in enumerate(requests, start=1)
-        ),
+    return grown(Batch(id=batch_id), requests, now)
+
+
+def grown(batch: Batch, requests: Collection[CallRequest], now: datetime) -> Batch:
+    """The batch with further calls. Where nothing begins any more they are cancelled with the same reason."""
+    fresh = (
+        Call(id=f"{batch.id}c{place}", request=request, attempt=batch.attempt, created_at=now)
+        for place, request in enumerate(requests, start=len(batch.calls) + 1)
     )
+    came = tuple(stop(call, batch.halted, now) if batch.halted else call for call in fresh)
+    return batch.model_copy(update={"calls": (*batch.calls, *came)})
 
 
-def startable(batch: Batch, limit: int = MAX_EXECUTING) -> tuple[Call, ...]:
-    """Which scheduled calls may begin now, in order (S9, S10).
-
-    A call may begin when nothing executes, or when it and everything executing is concurrency-safe. One that may not
-    begin yet and is not safe holds back the ones behind it. One that has asked is as if executing, and goes on at once
-    when it is answered.
-    """
-    if not batch.ready:
-        return ()
-    at_work = [call for call in batch.calls if not call.terminal and (call.pause or call.status is Status.EXECUTING)]
-    taken: list[Call] = []
-    for call in batch.calls:
-        if call.terminal or call.pause or call.status is Status.EXECUTING:
-            continue
-        beside = [*at_work, *taken]
-        safe = _safe(call)
-        if len(beside) >= limit:
-            break
-        if call.status is Status.SCHEDULED and (not beside or (safe and all(map(_safe, beside)))):
-            taken.append(call)
-        elif not safe:
-            break
-    return (*(call for call in at_work if call.status is Status.SCHEDULED), *taken)
+def completed(batch: Batch) -> Batch:
+    """The batch to which no further call comes."""
+    return batch.model_copy(update={"complete": True})
 
 
 def judged(batch: Batch, verdicts: Mapping[str, Verdict], now: datetime) -> Batch:
@@ -198,23 +214,50 @@ def ended(batch: Batch, call_id: str, outcome: CallOutcome, now: datetime, *, as
             return call
         if call.status is Status.SCHEDULED:  # it was answered, and ended in the same moment
             call = call.to(Status.EXECUTING)
+        if batch.discarded and isinstance(outcome, Finished):
+            return cancel(call, "discarded", f"{batch.halted}; it had finished", now, outcome.result.parts)
+        if batch.halted and isinstance(outcome, Asks | Reconsider):  # nobody is asked for it any more
+            call = call if call.stopping else call.model_copy(update={"stopping": batch.halted})
         return take_outcome(call, outcome, now, ask=ask)
 
     return _each(batch, end)
 
 
 def stopped(batch: Batch, reason: str, now: datetime, *, only: Collection[str] | None = None) -> Batch:
-    """The batch after a stop of all its calls, or of `only` these."""
-    return _each(batch, lambda call: stop(call, reason, now) if only is None or call.id in only else call)
+    """The batch after a stop of all its calls, those that are yet to come included, or of `only` these."""
+    if only is not None:
+        return _each(batch, lambda call: stop(call, reason, now) if call.id in only else call)
+    return _halted(_each(batch, lambda call: stop(call, reason, now)), reason)
+
+
+def discarded(batch: Batch, reason: str, now: datetime) -> Batch:
+    """The batch after the attempt that it came from failed: nothing of it begins, what runs is stopped (S12)."""
+    gone = _halted(_each(batch, lambda call: stop(call, reason, now, kind="discarded")), reason)
+    return gone.model_copy(update={"discarded": True, "complete": True})
+
+
+def interrupted(batch: Batch, reason: str, now: datetime) -> Batch:
+    """The batch after a user's new message: what runs and may not be interrupted finishes, the rest stops (S18)."""
+
+    def interrupt(call: Call) -> Call:
+        finishes = call.at_work and not call.asking and not interruptible(call)
+        return call if finishes else stop(call, reason, now)
+
+    return _halted(_each(batch, interrupt), reason)
+
+
+def interruptible(call: Call) -> bool:
+    """Does a user's new message stop this call?"""
+    return call.bound is None or call.bound.tool.traits.interrupt is Interrupt.CANCEL
+
+
+def _halted(batch: Batch, reason: str) -> Batch:
+    return batch if batch.halted else batch.model_copy(update={"halted": reason})
 
 
 def withdrawn(batch: Batch, now: datetime) -> Batch:
     """A queued batch taken back: it never starts, and its calls say so (S14)."""
     return stopped(batch, "The batch was withdrawn before it started", now).model_copy(update={"withdrawn": True})
-
-
-def _safe(call: Call) -> bool:
-    return call.bound is not None and call.bound.concurrency_safe
 
 
 def _each(batch: Batch, change: Callable[[Call], Call]) -> Batch:

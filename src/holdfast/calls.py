@@ -86,6 +86,8 @@ class Call(Data):
 
     id: str
     request: CallRequest
+    attempt: int = 1
+    """Of the model step that it came from."""
     status: Status = Status.VALIDATING
     bound: Bound | None = None
     rule: str | None = None

@@ -23,12 +23,14 @@ from holdfast.approvals import ApprovalId, Decision
 from holdfast.content import shorten
 from holdfast.errors import BadInput
 from holdfast.identity import whoami
+from holdfast.looking import summary_of
 from holdfast.model import problems
 from holdfast.outcomes import ALIASES, ALWAYS, Lasting, Outcome, Scope
 from holdfast.queries import ask
+from holdfast.requests import Acknowledged
 from holdfast.translating import translated
-from holdfast.turn import UPDATE_SECONDS, Turn, summary_of
-from holdfast.turns import TASK_QUEUE, WORKFLOW, Acknowledged, TurnInput, check_input, check_size
+from holdfast.turn import UPDATE_SECONDS, Turn
+from holdfast.turns import TASK_QUEUE, WORKFLOW, TurnInput, check_input, check_size
 from holdfast.views import ApprovalView, TurnView, as_of, urgency
 from holdfast.watching import Feeds
 from holdfast.workflows.attributes import STATE

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
+from holdfast.contexts import ContextChange
 from holdfast.model import Data
 
 OUTPUT_LIMIT = 40_000
@@ -107,6 +108,8 @@ class Result(Data):
     """What a person is shown, on its way to become the `display`: bytes among it are kept first. Never in a history."""
     seen: dict[str, str] = Field(default_factory=dict)
     """Files of the workspace that the tool read or wrote whole: the digest of each as it was then."""
+    context: ContextChange | None = None
+    """What it leaves for the calls after it, if it ran alone (S47)."""
 
     @classmethod
     def of(cls, text: str, *, display: str | None = None) -> Result:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
-from holdfast.approvals import Answer, ApprovalId, Confirmation, Decision
+from holdfast.approvals import ApprovalId, Confirmation, Decision
 from holdfast.approvers import Approver
 from holdfast.batches import (
     Batch,
     changed,
     decided,
     edited,
-    ended,
     expired,
-    held,
     judged,
-    moved,
     moved_on,
     reconsidered,
     warned,
@@ -26,36 +22,24 @@ from holdfast.calls import Call, CallRequest, Editing, Status
 from holdfast.decisions import Standing, check_decision, offered
 from holdfast.errors import DecisionRefused, RequestRefused
 from holdfast.events import line
+from holdfast.executing import Executing
 from holdfast.grants import Grant, Grants
 from holdfast.modes import Mode
-from holdfast.moves import QUESTIONS_LIMIT
-from holdfast.queueing import Queueing
-from holdfast.tools import Effect
-from holdfast.turns import Acknowledged, CallToJudge, EditingNotice, Question, TurnInput, ValidateInput, ValidateResult
-from holdfast.verdicts import CallOutcome, Deny, Failed, Finished, Reconsider, Verdict
+from holdfast.requests import Acknowledged, EditingNotice
+from holdfast.verdicts import Verdict
+from holdfast.work import CallToJudge, ValidateInput, ValidateResult
 
 
-class Deciding(Queueing):
+class Deciding(Executing):
     """Batches that are judged, asked about and decided on."""
 
     def __init__(self, turn_id: str, clock: Callable[[], datetime]) -> None:
         super().__init__(turn_id, clock)
-        self.input = TurnInput()
         self.mode = Mode.DEFAULT
         self.grants = Grants()
         self.approvers: tuple[Approver, ...] = ()
-        self.seen: dict[str, str] = {}
-        """Files as the turn last read or wrote them, by their digests."""
-        self.wrote: dict[str, str] = {}
-        """The same of those that it wrote."""
         self.permitted: Mode | None = None
         """The mode that counts, as far as a worker has said so."""
-        self.tainted: list[str] = []
-        """What took in content from outside, in order."""
-        self.outside: Counter[str] = Counter()
-        """By which tools, and how often."""
-        self.stale = False
-        """A grant or the mode has changed since the waiting calls were judged."""
         self._counted: set[str] = set()
 
     def to_validate(self, calls: tuple[CallToJudge, ...]) -> ValidateInput:
@@ -69,6 +53,7 @@ class Deciding(Queueing):
             tainted=bool(self.tainted),
             requester=self.input.requester,
             approval_seconds=self.input.approval_seconds,
+            context=self.context,
         )
 
     def _holding(self, calls: tuple[CallToJudge, ...]) -> list[str]:
@@ -142,68 +127,6 @@ class Deciding(Queueing):
         fresh = (new for old, new in pairs if (old.status, old.grant) != (new.status, new.grant))
         self.grants.use(call.grant for call in fresh if call.status is Status.SCHEDULED)
         self._obey(verdicts)
-
-    def end_call(self, call_id: str, outcome: CallOutcome, *, ask: bool = False) -> None:
-        """Take what became of a running call. What it saw of files counts for the calls after it.
-
-        `ask`: where nobody knows, somebody is asked, if that can be.
-        """
-        call = self.work.get(call_id)
-        bound = call.bound if call else None
-        if isinstance(outcome, Finished):
-            self.seen |= outcome.result.seen
-            if bound and bound.tool.effect is not Effect.READ:
-                self.wrote |= outcome.result.seen
-        if bound and bound.takes_in and not isinstance(outcome, Reconsider):
-            self.tainted.append(line(bound.title))
-            self.outside[bound.tool.name] += 1
-        ask = ask and self.input.interactive and not self.stop
-        self.change(ended(self.work, call_id, outcome, self._clock(), ask=ask))
-        self._obey({call_id: outcome.verdict if isinstance(outcome, Reconsider) else outcome})
-
-    def check_question(self, question: Question) -> None:
-        """RequestRefused for what no tool at work could ask."""
-        call = self.active.get(question.call) if self.active else None
-        if call is None or not call.at_work or call.run != question.run or call.stopping:
-            raise RequestRefused("not_executing", f"call {question.call!r} is not at work, and asks nothing")
-        if not self.input.interactive:
-            raise RequestRefused("not_interactive", "nobody is there to be asked in this turn")
-
-    def check_patience(self, question: Question) -> None:
-        """RequestRefused for a tool that asks without end. Not for a question that was taken before this was asked."""
-        call = self.active.get(question.call) if self.active else None
-        if call and call.pause and call.pause.times >= QUESTIONS_LIMIT:
-            raise RequestRefused("asks_too_much", f"call {call.id!r} has asked {QUESTIONS_LIMIT} times")
-
-    def hold(self, question: Question) -> int:
-        """Ask what a tool at work asks; which revision of its call that is."""
-        self.check_question(question)
-        self.change(held(self.work, question.call, question.question))
-        call = self.work.get(question.call)
-        assert call, "it was just there"
-        return call.revision
-
-    def answer(self, call_id: str, revision: int) -> Answer | None:
-        """What was answered to that; `cancel` when nobody will any more."""
-        call = self.active.get(call_id) if self.active else None
-        if call is None or call.terminal or call.revision != revision or call.pause is None:
-            return Answer(action="cancel")
-        return call.pause.answer
-
-    def move(self, call_id: str, host: str | None) -> Call:
-        """A running call that nobody has begun, bound to another host."""
-        self.change(moved(self.work, call_id, host))
-        call = self.work.get(call_id)
-        assert call, "it was just there"
-        return call
-
-    def seen_of(self, call: Call) -> dict[str, str]:
-        """Of the files a call touches, what the turn last saw."""
-        return _of(self.seen, call)
-
-    def wrote_of(self, call: Call) -> dict[str, str]:
-        """Of the files a call touches, what the turn last wrote."""
-        return _of(self.wrote, call)
 
     def expire(self) -> None:
         """Take the default wherever a deadline has passed; tell where one is near."""
@@ -279,19 +202,8 @@ class Deciding(Queueing):
         self._emit(kind="turn", after=after, note=line(f"grant {grant.id}: {grant.covers}"), by=_name(grant.by))
         return grant.id
 
-    def _obey(self, said: Mapping[str, Verdict | CallOutcome]) -> None:
-        """End the turn when a hook wants that."""
-        wishes = (one.stop_turn for one in said.values() if isinstance(one, Deny | Finished | Failed))
-        if reason := next(filter(None, wishes), None):
-            self.stop_turn("stopped", reason)
-
     def _address(self, call: Call) -> str:
         return str(ApprovalId(self.turn_id, call.id, call.revision))
-
-
-def _of(known: Mapping[str, str], call: Call) -> dict[str, str]:
-    touched = call.bound.basis if call.bound else {}
-    return {path: known[path] for path in touched if path in known}
 
 
 def _unjudged(batch: Batch | None) -> bool:

@@ -19,11 +19,14 @@ from holdfast.model import Data
 
 SUMMARY_LIMIT = 300
 
-EventKind = Literal["call", "batch", "model", "turn"]
+EventKind = Literal["call", "result", "batch", "model", "turn"]
 
 
 class Event(Data):
-    """One change. For a call: which, its place in its batch, the state before and after."""
+    """One change. For a call: which, its place in its batch, the state before and after.
+
+    A `result` says that a call's answer is delivered: in the order of the request, each once (S13).
+    """
 
     seq: int
     at: datetime
@@ -69,6 +72,22 @@ def call_changes(turn_id: str, before: Batch | None, after: Batch) -> Iterator[d
                 "of": len(after.calls),
                 **_describe(turn_id, old, call),
             }
+
+
+def deliveries(before: Batch | None, after: Batch) -> Iterator[dict[str, object]]:
+    """The fields of one event for each call whose answer has become deliverable."""
+    known = len(before.deliverable) if before and before.id == after.id else 0
+    for place, call in enumerate(after.deliverable[known:], start=known + 1):
+        yield {
+            "kind": "result",
+            "batch": after.id,
+            "call": call.id,
+            "place": place,
+            "of": len(after.calls),
+            "tool": named(call.tool),
+            "title": line(call.bound.title) if call.bound else None,
+            "after": call.status.value,
+        }
 
 
 def _differs(old: Call, new: Call) -> bool:

@@ -33,7 +33,7 @@ from holdfast.content import BlobPart, DataPart, Part, Result, TextPart, shorten
 from holdfast.errors import BadInput
 from holdfast.signatures import Function, signature_of
 from holdfast.suggestions import did_you_mean
-from holdfast.tools import Effect, Interrupt, Invocation, Run, Tool
+from holdfast.tools import Aborts, Effect, Interrupt, Invocation, Run, Tool
 
 _PARTS = (TextPart, DataPart, BlobPart)
 _TRAITS = {
@@ -69,7 +69,7 @@ def tool(
     confirm: Confirm | None = None,
     concurrency_safe: Safe | None = None,
     interrupt: Interrupt = Interrupt.BLOCK,
-    aborts_siblings: bool = False,
+    aborts_siblings: Aborts = False,
     live_output: bool = False,
     markdown: bool = False,
     task_queue: str | None = None,

@@ -175,13 +175,14 @@ def take_outcome(call: Call, outcome: CallOutcome, now: datetime, *, ask: bool =
     assert_never(outcome)
 
 
-def stop(call: Call, reason: str, now: datetime) -> Call:
+def stop(call: Call, reason: str, now: datetime, *, kind: str = "cancelled") -> Call:
     """After a stop: what has not begun is cancelled at once; what runs is marked, and ends by itself."""
     if call.terminal:
         return call
     if call.at_work:
         return call if call.stopping else call.model_copy(update={"stopping": reason})
-    return cancel(call, "cancelled", reason, now)
+    begun = ". It had begun, and waited for a person" if call.started_at else ""
+    return cancel(call, kind, reason + begun, now)
 
 
 def end(

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from holdfast.batches import Batch, new_batch, stopped, withdrawn
+from holdfast.batches import Batch, completed, new_batch, stopped, withdrawn
 from holdfast.calls import Call, CallRequest
 from holdfast.errors import RequestRefused
-from holdfast.events import Event, EventPage, call_changes
+from holdfast.events import Event, EventPage, call_changes, deliveries
 from holdfast.turns import BatchResult, TurnStatus, batch_result
 
 EVENTS_PER_PAGE = 500
@@ -30,6 +30,8 @@ class Queueing:
         self.stop: tuple[TurnStatus, str] | None = None
         self.over = False
         self.changed = False
+        self.writing: str | None = None
+        """The stream that a model step of ours is writing."""
         self._clock = clock
         self._batches = 0
 
@@ -83,14 +85,15 @@ class Queueing:
         self.change(stopped(self.work, reason or "The call was cancelled", self._clock(), only={call_id}))
 
     def stop_batch(self, reason: str | None) -> None:
-        """Stop every call of the batch at work; the turn goes on."""
-        self.change(stopped(self.work, reason or "The batch was cancelled", self._clock()))
+        """Stop every call of the batch at work, and what would still come to it; the turn goes on."""
+        after = stopped(self.work, reason or "The batch was cancelled", self._clock())
+        self.change(after if after.stream and after.stream == self.writing else completed(after))
 
     def stop_turn(self, status: TurnStatus, reason: str) -> None:
         """Stop everything. The first reason stands."""
         self.stop = self.stop or (status, reason)
         if self.active:
-            self.change(stopped(self.active, self.stop[1], self._clock()))
+            self.change(completed(stopped(self.active, self.stop[1], self._clock())))
         self.changed = True
 
     def page(self, after: int) -> EventPage:
@@ -102,8 +105,8 @@ class Queueing:
 
     def find_call(self, call_id: str) -> Call | None:
         """The whole record of one call, wherever it is."""
-        batches = [*self.done, *([self.active] if self.active else []), *self.queue]
-        return next((call for batch in batches if (call := batch.get(call_id))), None)
+        batch = self._found(call_id.partition("c")[0])
+        return batch.get(call_id) if batch else None
 
     def results(self) -> tuple[BatchResult, ...]:
         """Every batch with the responses it has, in order of submission."""
@@ -112,17 +115,24 @@ class Queueing:
         known += [batch_result(batch, "queued") for batch in self.queue]
         return tuple(sorted(known, key=lambda result: int(result.id.removeprefix("b"))))
 
+    def _found(self, batch_id: str) -> Batch | None:
+        """The batch with this id, wherever it is."""
+        batches = (*([self.active] if self.active else []), *self.queue, *reversed(self.done))
+        return next((batch for batch in batches if batch.id == batch_id), None)
+
     def _close_unstarted(self, before: Batch, after: Batch) -> None:
         self._write_changes(before, after)
         self._close(after)
 
     def _close(self, batch: Batch) -> None:
         self.done.append(batch)
-        after = "withdrawn" if batch.withdrawn else "done"
+        after = batch_result(batch, "done").status
         self._emit(kind="batch", batch=batch.id, of=len(batch.calls), after=after)
 
     def _write_changes(self, before: Batch | None, after: Batch) -> None:
         for change in call_changes(self.turn_id, before, after):
+            self._emit(**change)
+        for change in deliveries(before, after):
             self._emit(**change)
 
     def _emit(self, **fields: Any) -> None:

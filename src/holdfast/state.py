@@ -9,31 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from holdfast.batches import Batch, stopped
-from holdfast.deciding import Deciding
+from holdfast.batches import completed, stopped
+from holdfast.conversations import UserMessage
+from holdfast.conversing import Conversing
 from holdfast.errors import RequestRefused
 from holdfast.events import line
-from holdfast.turns import (
-    AssistantMessage,
-    Conversation,
-    ConversationMessage,
-    ModelReply,
-    ToolMessage,
-    TurnInput,
-    TurnResult,
-    UserMessage,
-    check_batch,
-)
+from holdfast.turns import TurnInput, TurnResult
 
 
-class TurnState(Deciding):
+class TurnState(Conversing):
     """Everything a turn knows."""
 
     def __init__(self, turn_id: str, clock: Callable[[], datetime]) -> None:
         super().__init__(turn_id, clock)
-        self.messages: list[ConversationMessage] = []
-        self.steps = 0
-        self.text: str | None = None
         self.finishing = False
 
     def begin(self, input: TurnInput) -> None:
@@ -45,29 +33,6 @@ class TurnState(Deciding):
         for calls in input.batches:
             self.enqueue(calls)
 
-    def think(self) -> int:
-        """Begin a model step; its number."""
-        self.steps += 1
-        self._emit(kind="model", after="thinking", note=f"step {self.steps}")
-        return self.steps
-
-    def take_reply(self, reply: ModelReply) -> None:
-        """A model's reply: its calls become a batch; without calls, its text is the turn's answer."""
-        if not reply.calls:
-            self.messages.append(AssistantMessage(text=reply.text))
-            self.text = reply.text
-            self._emit(kind="model", after="answered", note=line(reply.text))
-            return
-        try:
-            check_batch(reply.calls)
-        except RequestRefused as refusal:
-            self.stop_turn("failed", f"The model asked for a batch that cannot run: {refusal}")
-            return
-        self._emit(kind="model", after="asked", note=line(reply.text) if reply.text else None)
-        batch = self.enqueue(reply.calls)
-        ids = tuple(call.id for call in batch.calls)
-        self.messages.append(AssistantMessage(text=reply.text, calls=reply.calls, call_ids=ids))
-
     def check_open(self) -> None:
         """RequestRefused when this turn takes no batches from outside."""
         if self.input.model is not None:
@@ -76,8 +41,11 @@ class TurnState(Deciding):
             raise RequestRefused("not_open", "this turn is ending and takes nothing more")
 
     def finish(self) -> None:
-        """End a turn that was kept open, once its queue is empty."""
+        """End a turn that was kept open, once its queue is empty. Streams that still grow are complete as they are."""
         self.finishing = True
+        for batch in [*([self.active] if self.active else []), *self.queue]:
+            if not batch.complete:
+                self._put(batch, completed(batch))
         self.changed = True
 
     def conclude(self) -> None:
@@ -85,23 +53,11 @@ class TurnState(Deciding):
         reason = self.stop[1] if self.stop else "The turn ended"
         while self.queue:
             batch = self.queue.pop(0)
-            self._close_unstarted(batch, stopped(batch, reason, self._clock()))
+            self._close_unstarted(batch, completed(stopped(batch, reason, self._clock())))
         self.over = True
         self._emit(kind="turn", after=self.result().status, note=line(self.stop[1]) if self.stop else None)
-
-    def conversation(self) -> Conversation | None:
-        """What a model step reads; None without a model."""
-        if self.input.model is None:
-            return None
-        return Conversation(model=self.input.model, messages=tuple(self.messages))
 
     def result(self) -> TurnResult:
         """How the turn ended."""
         status, reason = self.stop or ("completed", None)
         return TurnResult(status=status, reason=reason, text=self.text, batches=self.results())
-
-    def _close(self, batch: Batch) -> None:
-        """A model will read the responses."""
-        super()._close(batch)
-        if self.input.model:
-            self.messages.append(ToolMessage(responses=batch.responses))

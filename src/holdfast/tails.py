@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from temporalio.client import Client, ClientConfig
 
-from holdfast.turns import LiveOutput, RunningCall
+from holdfast.work import LiveOutput, RunningCall
 
 ASK_SECONDS = timedelta(seconds=5)
 

@@ -17,10 +17,10 @@ from holdfast.approvals import Answer, Confirmation
 from holdfast.calls import CallRequest
 from holdfast.client import Holdfast, Turn
 from holdfast.content import Result
+from holdfast.conversations import ModelChoice, ScriptedReply
 from holdfast.events import Event
 from holdfast.outcomes import Outcome
 from holdfast.tools import Effect, Invocation, Run, Tool
-from holdfast.turns import ModelChoice, ModelReply
 from holdfast.views import ApprovalView
 
 Body = Callable[[dict[str, Any], Run], Awaitable[str | Result]]
@@ -121,7 +121,8 @@ def scripted(*replies: str | list[CallRequest]) -> ModelChoice:
     """A model that gives these replies in order: text, or calls."""
     return ModelChoice(
         script=tuple(
-            ModelReply(text=reply) if isinstance(reply, str) else ModelReply(calls=tuple(reply)) for reply in replies
+            ScriptedReply(text=reply) if isinstance(reply, str) else ScriptedReply(calls=tuple(reply))
+            for reply in replies
         )
     )
 

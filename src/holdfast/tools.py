@@ -22,12 +22,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from holdfast.approvals import About, Answer, Confirmation, canonical_digest
 from holdfast.content import Part, Result
+from holdfast.contexts import Context, Dependence
 from holdfast.model import Data
 
 
@@ -51,12 +52,15 @@ class Interrupt(StrEnum):
     """It finishes first."""
 
 
+Aborts = bool | Literal["streaming"]
+
+
 class Traits(Data):
     """How a tool's calls are to be treated. Not part of what a person approves."""
 
     interrupt: Interrupt = Interrupt.BLOCK
-    aborts_siblings: bool = False
-    """Its error cancels the calls beside it (S15)."""
+    aborts_siblings: Aborts = False
+    """Its error cancels the calls beside it (S15): always, or where calls begin while the model still writes."""
     live_output: bool = False
     """It writes while it runs."""
     markdown: bool = False
@@ -69,6 +73,8 @@ class Traits(Data):
     """It may ask a person in the middle of its run."""
     open_world: bool = False
     """It speaks with the world outside: what it gives back is not to be trusted, and what it is given leaves."""
+    depends_on: tuple[Dependence, ...] = ()
+    """What of its turn's context its calls go by (S47)."""
 
 
 _DEFINITION = {"name", "description", "parameters", "effect", "server"}
@@ -286,13 +292,14 @@ class Tool(ABC):
     description: str
     effect: Effect = Effect.ONCE
     interrupt: Interrupt = Interrupt.BLOCK
-    aborts_siblings: bool = False
+    aborts_siblings: Aborts = False
     live_output: bool = False
     markdown: bool = False
     task_queue: str | None = None
     on_host: bool = False
     asks: bool = False
     open_world: bool = False
+    depends_on: tuple[Dependence, ...] = ()
     edits: str | None = None
     """The argument whose text a person may change in an editor before the call runs."""
     timeout_seconds: float = 600
@@ -319,6 +326,7 @@ class Tool(ABC):
                 on_host=self.on_host,
                 asks=self.asks,
                 open_world=self.open_world,
+                depends_on=tuple(self.depends_on),
             ),
         )
 
@@ -329,3 +337,7 @@ class Tool(ABC):
     @abstractmethod
     def build(self, arguments: Any, workspace: Path) -> Invocation:
         """Bind checked arguments. Raise ValueError for what the schema cannot say."""
+
+    def build_in(self, arguments: Any, workspace: Path, context: Context) -> Invocation:
+        """The same within the context of a turn: for a tool that says what of it its calls depend on."""
+        return self.build(arguments, workspace)

@@ -41,6 +41,8 @@ class Bound(Data):
     """It brings content from outside into the turn."""
     sends: bool = False
     """It can carry data out."""
+    context: dict[str, JsonValue] = Field(default_factory=dict)
+    """What it goes by of the context of its turn, as far as that is not what every turn begins with."""
     given: dict[str, JsonValue] | None = None
     """The arguments as they were before hooks rewrote them."""
     rewritten_by: tuple[str, ...] = ()

@@ -15,13 +15,15 @@ from pydantic import Field, JsonValue
 
 from holdfast.actors import ActorKind
 from holdfast.approvals import About, ApprovalId, Confirmation
-from holdfast.batches import Batch
+from holdfast.batches import Batch, interruptible
 from holdfast.calls import Call, Status
 from holdfast.content import Response, TextPart, ends, first_line, named, plain, shorten, visible
+from holdfast.contexts import Context
 from holdfast.forms import fields_of
 from holdfast.model import Data
 from holdfast.modes import Mode
 from holdfast.outcomes import Needs, Offer
+from holdfast.schedules import Schedule
 from holdfast.state import TurnState
 from holdfast.turns import TurnResult
 
@@ -140,6 +142,11 @@ class TurnView(Data):
     state: ViewState
     prompt: str | None = None
     step: int = 0
+    schedule: Schedule = Schedule.ALL_READY
+    interruptible: bool = True
+    """Would a user's new message stop everything that runs now?"""
+    context: Context = Context()
+    """What the next call runs within."""
     mode: Mode = Mode.DEFAULT
     grants: int = 0
     tainted: tuple[str, ...] = ()
@@ -302,6 +309,9 @@ def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
         state=_state_of(state, bool(waiting)),
         prompt=_cut(state.input.prompt, DETAIL_LIMIT),
         step=state.steps,
+        schedule=state.input.schedule,
+        interruptible=all(interruptible(call) for call in shown.calls if call.at_work) if shown else True,
+        context=_context(state.context),
         mode=state.permitted or state.mode,
         grants=len(state.grants.all),
         tainted=tuple(dict.fromkeys(state.tainted))[:10],
@@ -315,6 +325,15 @@ def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
         counts=dict(Counter(call.status.value for call in every)),
         text=_cut(state.text, DETAIL_LIMIT),
         last_event=len(state.events),
+    )
+
+
+def _context(context: Context) -> Context:
+    """Bounded: names of tools and variables are not what one looks at first."""
+    return Context(
+        folder=_line(context.folder, 300),
+        environment=dict(list(context.environment.items())[:SOURCES]),
+        tools=None if context.tools is None else tuple(map(named, context.tools[:SOURCES])),
     )
 
 

@@ -17,7 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.errors import NoWorker, TurnNotFound
 from holdfast.events import Event, EventPage
 from holdfast.queries import ask
-from holdfast.turns import LiveOutput
+from holdfast.work import LiveOutput
 
 WatchItem = Event | LiveOutput
 

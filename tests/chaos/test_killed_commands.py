@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Turn, TurnInput
 from holdfast.testing import request, until
-from holdfast.turns import LiveOutput
+from holdfast.work import LiveOutput
 from tests.support import marks
 from tests.support.commands import Unlike, answer, approve, begin, kind_of, left, supervisors, text_of
 from tests.support.engine import Engine, new_engine

@@ -9,8 +9,8 @@ from temporalio.api.enums.v1 import EventType
 
 from holdfast import Decision, Event, LiveOutput, Run, TurnInput
 from holdfast.testing import FakeTool, request, until
-from holdfast.turns import ValidateResult
 from holdfast.verdicts import Allow, Ask
+from holdfast.work import ValidateResult
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 

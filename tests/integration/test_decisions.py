@@ -17,7 +17,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast import Decision, DecisionRefused, Outcome, Run, Turn, TurnInput, TurnNotFound, TurnView
 from holdfast.testing import FakeTool, request, until
-from holdfast.turns import ExecuteInput
+from holdfast.work import ExecuteInput
 from tests.support.engine import Engine, new_engine
 from tests.support.server import start_server, temporal_command
 from tests.support.waiting import waiting

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from holdfast import CallRequest, ModelChoice, ModelReply, RequestRefused, Run, TurnInput, TurnResult
+from holdfast import CallRequest, ModelChoice, RequestRefused, Run, ScriptedReply, TurnInput, TurnResult
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
 from tests.support.engine import Engine
 from tests.support.waiting import done, executing, waiting
@@ -215,7 +215,7 @@ async def test_a_model_that_stops_answering_ends_the_turn_and_keeps_everything_b
 
 
 async def test_a_model_that_asks_for_too_much_ends_the_turn_with_the_reason(engine: Engine) -> None:
-    model = ModelChoice(script=(ModelReply(calls=tuple(request("echo") for _ in range(1001))),))
+    model = ModelChoice(script=(ScriptedReply(calls=tuple(request("echo") for _ in range(1001))),))
     async with engine.worker(ECHO):
         result = await (await engine.start(TurnInput(prompt="Do it", model=model))).result()
     assert result.status == "failed"

@@ -20,8 +20,9 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
 from holdfast import Holdfast, HoldfastPlugin, Settings, Tool, Turn, TurnInput
-from holdfast.turns import WORKFLOW, ExecuteInput
+from holdfast.turns import WORKFLOW
 from holdfast.verdicts import CallOutcome
+from holdfast.work import ExecuteInput
 
 
 class Engine:

@@ -17,8 +17,8 @@ from holdfast.approvals import Decision
 from holdfast.calls import CallRequest
 from holdfast.grants import Grant
 from holdfast.outcomes import Scope
-from holdfast.turns import CallToJudge
 from holdfast.verdicts import Allow, Ask, Verdict
+from holdfast.work import CallToJudge
 
 
 def grant(name: str, uses: int | None, scope: dict[str, object], used: int = 0) -> Grant:

@@ -16,7 +16,6 @@ from holdfast.batches import (
     judged,
     may_repeat,
     new_batch,
-    startable,
     stopped,
     withdrawn,
 )
@@ -24,6 +23,8 @@ from holdfast.calls import Call, CallRequest, Status
 from holdfast.content import CallError, Result, TextPart
 from holdfast.decisions import Standing, check_decision
 from holdfast.errors import DecisionRefused, InvalidTransition
+from holdfast.schedules import Plan
+from holdfast.starting import startable
 from holdfast.tools import Effect, ToolRef
 from holdfast.verdicts import (
     Allow,
@@ -212,9 +213,9 @@ def test_S10_calls_start_in_order_and_unsafe_ones_alone(states: str, starting: l
 
 
 def test_no_more_than_the_limit_execute_at_once() -> None:
-    assert len(startable(in_states(*"s" * 9), limit=4)) == 4
-    assert len(startable(in_states(*"xxx" + "s" * 9), limit=4)) == 1
-    assert startable(in_states(*"xxxx" + "s" * 9), limit=4) == ()
+    assert len(startable(in_states(*"s" * 9), Plan(parallel=4))) == 4
+    assert len(startable(in_states(*"xxx" + "s" * 9), Plan(parallel=4))) == 1
+    assert startable(in_states(*"xxxx" + "s" * 9), Plan(parallel=4)) == ()
     assert len(startable(in_states(*"s" * 1_000))) == 50
 
 

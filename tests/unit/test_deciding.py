@@ -15,10 +15,12 @@ from holdfast.content import CallError
 from holdfast.errors import RequestRefused
 from holdfast.moves import QUESTIONS_LIMIT
 from holdfast.outcomes import Deadline
+from holdfast.requests import EditingNotice
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
-from holdfast.turns import EditingNotice, Question, TurnInput, ValidateResult
+from holdfast.turns import TurnInput
 from holdfast.verdicts import Allow, Ask, Bound, Reject, Verdict
+from holdfast.work import Question, ValidateResult
 
 ANA = Approver(name="ana")
 

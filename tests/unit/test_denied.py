@@ -31,8 +31,9 @@ from holdfast.grants import Grant
 from holdfast.modes import Mode
 from holdfast.outcomes import Scope
 from holdfast.tools import Run, Tool
-from holdfast.turns import WORKFLOW, ExecuteInput
+from holdfast.turns import WORKFLOW
 from holdfast.verdicts import Allow, Ask, Deny
+from holdfast.work import ExecuteInput
 from tests.support.policies import load
 
 TURN = "turn"

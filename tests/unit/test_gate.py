@@ -19,8 +19,8 @@ from holdfast.content import CallError, Result
 from holdfast.decisions import Standing
 from holdfast.errors import BadInput
 from holdfast.tools import Effect, Invocation, Run, Tool
-from holdfast.turns import ExecuteInput
 from holdfast.verdicts import Allow, Ask, Bound, Deny, Reject, Verdict
+from holdfast.work import ExecuteInput
 
 
 class Fake(Invocation):

@@ -12,7 +12,7 @@ from temporalio.testing import ActivityEnvironment
 
 from holdfast.activities.live import LiveRun, LiveRuns, Tail
 from holdfast.content import TextPart, encodable, plain
-from holdfast.turns import LiveOutput, RunningCall
+from holdfast.work import LiveOutput, RunningCall
 
 HOST = "holdfast-host-" + "x" * 50
 BEAT_LIMIT = 8_192

@@ -19,7 +19,7 @@ from holdfast.activities.mcp.questions import Carried, carried, question_of, rep
 from holdfast.activities.mcp.secrets import Secret, Secrets
 from holdfast.approvals import Answer, Confirmation
 from holdfast.tools import NeedsAnswer, ToolFailure
-from holdfast.turns import QUESTION_LIMIT
+from holdfast.work import QUESTION_LIMIT
 
 NONE = Secrets()
 URL: Any = {"mode": "url", "message": "Pay", "url": "https://example.org/"}

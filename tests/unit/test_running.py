@@ -16,8 +16,8 @@ from holdfast.activities.outputs import OutputStore
 from holdfast.activities.running import run_tool
 from holdfast.content import Result, TextPart
 from holdfast.tools import Invocation, Run, ToolFailure
-from holdfast.turns import LiveOutput
 from holdfast.verdicts import CallOutcome, Failed, Finished, Stopped
+from holdfast.work import LiveOutput
 
 Work = Callable[[Run], Awaitable[Result]]
 

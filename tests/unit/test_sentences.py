@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.turns import Acknowledged
+from holdfast.requests import Acknowledged
 from holdfast.workers.asking import waited_for
 from holdfast.workers.board import Row
 from holdfast.workers.deciding import sentence

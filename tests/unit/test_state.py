@@ -12,22 +12,12 @@ from holdfast.approvals import Confirmation, Decision
 from holdfast.batches import begun, ended, judged
 from holdfast.calls import CallRequest
 from holdfast.content import Result
+from holdfast.conversations import AssistantMessage, ModelChoice, ModelReply, ToolMessage, UserMessage
 from holdfast.errors import RequestRefused
 from holdfast.queueing import EVENTS_PER_PAGE
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
-from holdfast.turns import (
-    MAX_CALLS,
-    MAX_QUEUED,
-    AssistantMessage,
-    ModelChoice,
-    ModelReply,
-    ToolMessage,
-    TurnInput,
-    UserMessage,
-    check_batch,
-    check_input,
-)
+from holdfast.turns import MAX_CALLS, MAX_QUEUED, TurnInput, check_batch, check_input
 from holdfast.verdicts import Allow, Ask, Bound, Finished
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,15 +18,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from holdfast.actors import Actor
 from holdfast.approvals import Answer, Confirmation, Decision
-from holdfast.batches import Batch, begun, ended, judged, startable
+from holdfast.batches import Batch, begun, ended, judged
 from holdfast.calls import Call, CallRequest
 from holdfast.content import CallError, Result, TextPart
 from holdfast.errors import DecisionRefused, Refused, RequestRefused
 from holdfast.modes import Mode
 from holdfast.outcomes import Deadline, Needs, Offer, Outcome, Scope
+from holdfast.requests import EditingNotice
+from holdfast.starting import startable
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
-from holdfast.turns import EditingNotice, Question, TurnInput, ValidateResult
+from holdfast.turns import TurnInput
 from holdfast.verdicts import (
     Allow,
     Ask,
@@ -42,6 +44,7 @@ from holdfast.verdicts import (
     Stopped,
     Verdict,
 )
+from holdfast.work import Question, ValidateResult
 
 TURN = "team/turn-1"
 ENDS = {"success", "error", "cancelled"}

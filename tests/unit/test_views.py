@@ -15,9 +15,10 @@ from holdfast.approvals import Confirmation, Decision
 from holdfast.batches import Batch, judged, new_batch
 from holdfast.calls import Call, CallRequest, Status
 from holdfast.content import CallError, Response, TextPart
+from holdfast.conversations import ModelChoice
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
-from holdfast.turns import ModelChoice, TurnInput
+from holdfast.turns import TurnInput
 from holdfast.verdicts import Ask, Bound
 from holdfast.views import INBOX_ITEMS, approval_view, batch_view, call_view, inbox_summary, view_of
 

@@ -211,8 +211,9 @@ def list_turns(
 
 
 def _read_input(calls: str | None, script: str | None, prompt: str | None, keep_open: bool) -> TurnInput:
+    from holdfast.conversations import ModelChoice
     from holdfast.errors import BadInput
-    from holdfast.turns import ModelChoice, TurnInput
+    from holdfast.turns import TurnInput
     from holdfast.workers.reading import read_calls, read_script
 
     if calls and script:

@@ -1,0 +1,72 @@
+"""Speaking with one turn: updates, queries and calls, and their errors in our own words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, TypeVar, cast
+
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.errors import NoWorker, RequestRefused
+from holdfast.queries import SECONDS, ask
+from holdfast.translating import no_worker, refusal, translated
+from holdfast.turns import TurnResult
+from holdfast.watching import Feeds
+
+T = TypeVar("T")
+
+
+class Contact:
+    """One turn, and the line to it."""
+
+    def __init__(self, client: Client, turn_id: str, feeds: Feeds) -> None:
+        self.id = turn_id
+        self._client = client
+        self._feeds = feeds
+        self._handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(turn_id, result_type=TurnResult)
+
+    async def _update(self, name: str, body: Any, result_type: type[T] | None, update_id: str | None = None) -> T:
+        args = [] if body is None else [body]
+        try:
+            async with asyncio.timeout(SECONDS):
+                return cast(
+                    T, await self._handle.execute_update(name, args=args, result_type=result_type, id=update_id)
+                )
+        except WorkflowUpdateFailedError as error:
+            raise refusal(error, RequestRefused) from None
+        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            raise NoWorker(
+                f"no worker answered for turn {self.id!r}; one that comes may still do it: look before you repeat it"
+            ) from error
+        except Exception as error:
+            raise translated(error, self.id) from error
+
+    async def _query(self, name: str, result_type: type[T], *args: Any) -> T:
+        try:
+            return await ask(self._client, self.id, name, *args, result_type=result_type)
+        except RPCError as error:
+            if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:  # a task waits for a worker all the time
+                raise no_worker(self.id) from error
+            raise translated(error, self.id) from error
+        except Exception as error:
+            raise translated(error, self.id) from error
+
+    async def _call(self, awaitable: Awaitable[T]) -> T:
+        try:
+            return await awaitable
+        except Exception as error:
+            raise translated(error, self.id) from error
+
+    async def _running(self) -> None:
+        """RequestRefused when it has ended."""
+        description = await self._call(self._handle.describe())
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            raise RequestRefused("ended", f"turn {self.id!r} has ended")

@@ -1,0 +1,77 @@
+"""What calls of a turn run within, and what may change it for the calls after (S47). Data of the turn, nothing more."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, StringConstraints, field_validator
+
+from holdfast.model import Data
+
+Dependence = Literal["folder", "environment"]
+"""What of the context a tool's calls go by."""
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,200}$")]
+Folder = Annotated[str, StringConstraints(min_length=1, max_length=4_096)]
+ToolName = Annotated[str, StringConstraints(max_length=300)]
+
+HOME = "."
+
+
+class Context(Data):
+    """What the next call runs within."""
+
+    folder: str = HOME
+    """Where commands run, in the workspace."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Variables of commands, each by the name of the variable of the worker that has its value."""
+    tools: tuple[str, ...] | None = None
+    """The tools there are, if not all."""
+
+    def offers(self, tool: str) -> bool:
+        """Is this tool among those there are?"""
+        return self.tools is None or tool in self.tools
+
+
+class ContextChange(Data):
+    """What a call that ran alone leaves for the calls after it. What is left out stays as it was."""
+
+    folder: Folder | None = None
+    environment: dict[Variable, Variable | None] = Field(default_factory=dict, max_length=100)
+    """Variables by reference; None takes one away."""
+    tools: tuple[ToolName, ...] | Literal["all"] | None = None
+
+    @field_validator("tools")
+    @classmethod
+    def _few(cls, value: tuple[str, ...] | str | None) -> tuple[str, ...] | str | None:
+        if isinstance(value, tuple) and len(value) > 1_000:
+            raise ValueError("at most 1,000 tools can be named")
+        return value
+
+
+def changed(context: Context, change: ContextChange) -> Context:
+    """The context after a change."""
+    environment = {**context.environment, **change.environment}
+    return Context(
+        folder=change.folder or context.folder,
+        environment={name: source for name, source in environment.items() if source is not None},
+        tools=context.tools if change.tools is None else None if change.tools == "all" else change.tools,
+    )
+
+
+def told(before: Context, after: Context) -> str:
+    """What changed, in a line."""
+    said = [f"folder {after.folder}"] if after.folder != before.folder else []
+    names = {name for name, _ in before.environment.items() ^ after.environment.items()}
+    said += [f"environment {', '.join(sorted(names))}"] if names else []
+    said += [f"tools {'all' if after.tools is None else len(after.tools)}"] if after.tools != before.tools else []
+    return ", ".join(said)
+
+
+def of_use(context: Context, depends_on: tuple[Dependence, ...]) -> dict[str, JsonValue]:
+    """What of the context a tool's call goes by, as far as it is not what every turn begins with: for its digest."""
+    parts: dict[str, JsonValue] = {}
+    if "folder" in depends_on and context.folder != HOME:
+        parts["folder"] = context.folder
+    if "environment" in depends_on and context.environment:
+        parts["environment"] = dict(context.environment)
+    return parts

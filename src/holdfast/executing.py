@@ -1,0 +1,146 @@
+"""Calls at work as a turn has them: what they leave for the calls after them, what they ask, what they bring down."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from holdfast.approvals import Answer
+from holdfast.batches import Batch, completed, ended, held, interrupted, moved, stopped
+from holdfast.calls import Call
+from holdfast.contexts import Context, told
+from holdfast.contexts import changed as changed_context
+from holdfast.errors import RequestRefused
+from holdfast.events import line
+from holdfast.moves import QUESTIONS_LIMIT
+from holdfast.siblings import abort_reason, aborts
+from holdfast.streaming import Streaming
+from holdfast.tools import Effect
+from holdfast.turns import TurnInput
+from holdfast.verdicts import CallOutcome, Deny, Failed, Finished, Reconsider, Verdict
+from holdfast.work import Question
+
+
+class Executing(Streaming):
+    """Batches whose calls run."""
+
+    def __init__(self, turn_id: str, clock: Callable[[], datetime]) -> None:
+        super().__init__(turn_id, clock)
+        self.input = TurnInput()
+        self.seen: dict[str, str] = {}
+        """Files as the turn last read or wrote them, by their digests."""
+        self.wrote: dict[str, str] = {}
+        """The same of those that it wrote."""
+        self.context = Context()
+        """What the next call runs within."""
+        self._before = (dict(self.seen), dict(self.wrote), self.context)
+        """What of that held when the batch at work began: so it is again when that is discarded."""
+        self.tainted: list[str] = []
+        """What took in content from outside, in order."""
+        self.outside: Counter[str] = Counter()
+        """By which tools, and how often."""
+        self.stale = False
+        """A grant, the mode or the context has changed since the waiting calls were judged."""
+
+    def activate(self) -> Batch:
+        """Take the next batch of the queue to work."""
+        self._before = (dict(self.seen), dict(self.wrote), self.context)
+        return super().activate()
+
+    def discard(self, stream: str, reason: str) -> None:
+        """Nothing that an attempt saw or changed counts for what comes after it; what it took in from outside does."""
+        super().discard(stream, reason)
+        if self.active and self.active.discarded:
+            self.seen, self.wrote, self.context = self._before
+
+    def end_call(self, call_id: str, outcome: CallOutcome, *, ask: bool = False) -> None:
+        """Take what became of a running call. What it saw of files, and leaves, counts for the calls after it.
+
+        `ask`: where nobody knows, somebody is asked, if that can be.
+        """
+        call = self.work.get(call_id)
+        bound = call.bound if call else None
+        if isinstance(outcome, Finished) and not self.work.discarded:
+            self.seen |= outcome.result.seen
+            if bound and bound.tool.effect is not Effect.READ:
+                self.wrote |= outcome.result.seen
+            if outcome.result.context and bound and not bound.concurrency_safe:
+                self._go_on_within(changed_context(self.context, outcome.result.context))
+        if bound and bound.takes_in and not isinstance(outcome, Reconsider):
+            self.tainted.append(line(bound.title))
+            self.outside[bound.tool.name] += 1
+        ask = ask and self.input.interactive and not self.stop
+        self.change(ended(self.work, call_id, outcome, self._clock(), ask=ask))
+        over = self.work.get(call_id)
+        if over and over != call and aborts(over, self.input.plan):
+            self.change(stopped(self.work, abort_reason(over), self._clock()))
+        self._obey({call_id: outcome.verdict if isinstance(outcome, Reconsider) else outcome})
+
+    def _go_on_within(self, context: Context) -> None:
+        """The context of the calls after this one. What people are asked about is asked within it."""
+        if context == self.context:
+            return
+        before, self.context = self.context, context
+        self._emit(kind="turn", after="context", note=line(told(before, context)))
+        self.stale = self.stale or any(call.bound and call.bound.tool.traits.depends_on for call in self.work.waiting)
+
+    def interrupt(self, reason: str) -> None:
+        """Stop what may be interrupted of the batch at work, and begin nothing more of it (S18)."""
+        if self.active:
+            self.change(completed(interrupted(self.active, reason, self._clock())))
+
+    def check_question(self, question: Question) -> None:
+        """RequestRefused for what no tool at work could ask."""
+        call = self.active.get(question.call) if self.active and not self.active.halted else None
+        if call is None or not call.at_work or call.run != question.run or call.stopping:
+            raise RequestRefused("not_executing", f"call {question.call!r} is not at work, and asks nothing")
+        if not self.input.interactive:
+            raise RequestRefused("not_interactive", "nobody is there to be asked in this turn")
+
+    def check_patience(self, question: Question) -> None:
+        """RequestRefused for a tool that asks without end. Not for a question that was taken before this was asked."""
+        call = self.active.get(question.call) if self.active else None
+        if call and call.pause and call.pause.times >= QUESTIONS_LIMIT:
+            raise RequestRefused("asks_too_much", f"call {call.id!r} has asked {QUESTIONS_LIMIT} times")
+
+    def hold(self, question: Question) -> int:
+        """Ask what a tool at work asks; which revision of its call that is."""
+        self.check_question(question)
+        self.change(held(self.work, question.call, question.question))
+        call = self.work.get(question.call)
+        assert call, "it was just there"
+        return call.revision
+
+    def answer(self, call_id: str, revision: int) -> Answer | None:
+        """What was answered to that; `cancel` when nobody will any more."""
+        call = self.active.get(call_id) if self.active else None
+        if call is None or call.terminal or call.revision != revision or call.pause is None:
+            return Answer(action="cancel")
+        return call.pause.answer
+
+    def move(self, call_id: str, host: str | None) -> Call:
+        """A running call that nobody has begun, bound to another host."""
+        self.change(moved(self.work, call_id, host))
+        call = self.work.get(call_id)
+        assert call, "it was just there"
+        return call
+
+    def seen_of(self, call: Call) -> dict[str, str]:
+        """Of the files a call touches, what the turn last saw."""
+        return _of(self.seen, call)
+
+    def wrote_of(self, call: Call) -> dict[str, str]:
+        """Of the files a call touches, what the turn last wrote."""
+        return _of(self.wrote, call)
+
+    def _obey(self, said: Mapping[str, Verdict | CallOutcome]) -> None:
+        """End the turn when a hook wants that."""
+        wishes = (one.stop_turn for one in said.values() if isinstance(one, Deny | Finished | Failed))
+        if reason := next(filter(None, wishes), None):
+            self.stop_turn("stopped", reason)
+
+
+def _of(known: Mapping[str, str], call: Call) -> dict[str, str]:
+    touched = call.bound.basis if call.bound else {}
+    return {path: known[path] for path in touched if path in known}

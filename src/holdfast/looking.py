@@ -1,0 +1,149 @@
+"""Looking at one turn from outside: how it stands, what happens, what was answered. Nothing here changes it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import cast
+
+from temporalio.client import (
+    WorkflowExecution,
+    WorkflowExecutionStatus,
+)
+
+from holdfast.approvals import ApprovalId
+from holdfast.calls import Call
+from holdfast.contact import Contact
+from holdfast.content import Response
+from holdfast.errors import BadInput, DecisionRefused, HoldfastError, NoWorker
+from holdfast.events import Event, EventPage
+from holdfast.grants import Grant
+from holdfast.outcomes import Outcome, Scope
+from holdfast.tails import ask_output
+from holdfast.translating import translated
+from holdfast.turns import BatchResult, TurnResult
+from holdfast.views import InboxSummary, TurnView, as_of, brief_result
+from holdfast.watching import WatchItem, live_outputs
+from holdfast.work import LiveOutput, RunningCall
+from holdfast.workflows.attributes import MEMO_KEY
+
+
+class Looking(Contact):
+    """One turn, looked at."""
+
+    async def result(self) -> TurnResult:
+        """Wait for the end."""
+        try:
+            return cast(TurnResult, await self._handle.result())
+        except Exception as error:
+            raise translated(error, self.id) from error
+
+    async def view(self, *, live: bool = True) -> TurnView:
+        """How it stands: bounded, with live output while something runs, with the result once it has ended."""
+        description = await self._call(self._handle.describe())
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            return await self._ended_view(description.status)
+        view = await self._query("view", TurnView)
+        view = view.model_copy(update={"approvals": as_of(datetime.now(UTC), view.approvals)})
+        if not live or view.batch is None:
+            return view
+        outputs = {item.call_id: item for item in await live_outputs(self._client, description)}
+        calls = tuple(
+            call.model_copy(update={"live_output": found.tail, "pid": found.pid})
+            if (found := outputs.get(call.id)) and call.status == "executing"
+            else call
+            for call in view.batch.calls
+        )
+        return view.model_copy(update={"batch": view.batch.model_copy(update={"calls": calls})})
+
+    async def _ended_view(self, status: WorkflowExecutionStatus | None) -> TurnView:
+        """An ended turn's result needs no worker; its last view does, and is left out when none answers."""
+        result = await self.result() if status is WorkflowExecutionStatus.COMPLETED else None
+        try:
+            view = await self._query("view", TurnView)
+        except (NoWorker, HoldfastError):
+            view = TurnView(id=self.id, state="ended")
+        if result is None:
+            result = TurnResult(status="failed", reason=await self._failure(status))
+        return view.model_copy(update={"state": "ended", "result": brief_result(result)})
+
+    async def _failure(self, status: WorkflowExecutionStatus | None) -> str:
+        try:
+            await self.result()
+        except HoldfastError as error:
+            return str(error)
+        return f"the workflow is {status.name if status else 'gone'}"
+
+    async def events(self, after: int = 0) -> EventPage:
+        """The events after a sequence number."""
+        return await self._query("events", EventPage, after)
+
+    async def call(self, call_id: str) -> Call:
+        """The whole record of one call."""
+        call = await self._query("call", cast("type[Call | None]", Call | None), call_id)
+        if call is None:
+            raise BadInput(f"turn {self.id!r} has no call {call_id!r}")
+        return call
+
+    async def output(self, call_id: str) -> LiveOutput | None:
+        """The last 100,000 characters a running call has put out; None when it does not run."""
+        description = await self._call(self._handle.describe())
+        running = {item.call_id: item for item in await live_outputs(self._client, description)}
+        shown = running.get(call_id)
+        if shown is None or shown.host is None or shown.total <= len(shown.tail):
+            return shown
+        return await ask_output(self._client, shown.host, RunningCall(turn=self.id, call=call_id)) or shown
+
+    async def batch(self, batch_id: str) -> BatchResult:
+        """One batch and the responses it has."""
+        batch = await self._query("batch", cast("type[BatchResult | None]", BatchResult | None), batch_id)
+        if batch is None:
+            raise BadInput(f"turn {self.id!r} has no batch {batch_id!r}")
+        return batch
+
+    def watch(self, after: int = 0) -> AsyncIterator[WatchItem]:
+        """Events and live output as they happen, until the turn ends."""
+        return self._feeds.watch(self.id, after)
+
+    async def responses(self) -> AsyncIterator[Response]:
+        """The answers to its calls, in order and each once, as they become final; until the turn ends (S13)."""
+        async with aclosing(self._feeds.watch(self.id)) as items:  # type: ignore[type-var]
+            async for item in items:
+                if isinstance(item, Event) and item.kind == "result" and item.call:
+                    answered = (await self.call(item.call)).response
+                    assert answered, "what is delivered was answered"
+                    yield answered
+
+    async def grants(self) -> tuple[Grant, ...]:
+        """The standing answers of this turn."""
+        return await self._query("grants", tuple[Grant, ...])
+
+    async def digest_of(self, address: ApprovalId) -> str:
+        """The digest of what an approval shows: from the memo, or from the turn itself."""
+        description = await self._call(self._handle.describe())
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            raise DecisionRefused("not_waiting", f"turn {self.id!r} has ended: nothing in it waits for a decision")
+        memo = await summary_of(description)
+        known = [item.digest for item in memo.approvals if item.approval_id == str(address)]
+        if known:
+            return known[0]
+        call = await self._query("call", cast("type[Call | None]", Call | None), address.call)
+        if call is None or call.bound is None:
+            raise DecisionRefused("unknown_approval", f"nothing waits under {str(address)!r}: see `holdfast inbox`")
+        return call.bound.digest
+
+    async def scope_of(self, address: ApprovalId, outcome: Outcome) -> Scope | None:
+        """The first scope that an approval offers for an outcome, the narrowest of all for a refusal."""
+        shown = (await self.call(address.call)).confirmation
+        offers = shown.offers if shown else ()
+        fitting = (offer.scope for offer in offers if outcome in (offer.outcome, Outcome.CANCEL))
+        return next(fitting, None)
+
+
+async def summary_of(found: WorkflowExecution) -> InboxSummary:
+    """What a turn's memo says waits, as far as it can be read."""
+    try:
+        return InboxSummary.model_validate(await found.memo_value(MEMO_KEY, {}))
+    except Exception:
+        return InboxSummary(total=1)  # something waits: the turn itself knows what

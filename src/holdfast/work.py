@@ -1,0 +1,142 @@
+"""What goes to the activities and what comes back: validation, execution, the model step, live output.
+
+These are in histories for ever. New fields get defaults.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field, JsonValue, field_validator
+
+from holdfast.approvals import Confirmation, Decision
+from holdfast.approvers import Approver
+from holdfast.calls import CallRequest, Pause
+from holdfast.contexts import Context
+from holdfast.grants import Grant
+from holdfast.model import Data, Message
+from holdfast.modes import Mode
+from holdfast.verdicts import Bound, Verdict
+
+QUESTION_LIMIT = 50_000
+"""Characters of what a tool asks in the middle of its run, with its form."""
+
+
+class CallToJudge(Data):
+    """One call on its way to validation."""
+
+    id: str
+    request: CallRequest
+    change: Decision | None = None
+    """A person's change of the request's arguments, to be judged in their place."""
+    known: str | None = None
+    """The digest under which it is asked about: no verdict is needed that would ask the same."""
+
+
+class ValidateInput(Data):
+    """Input of the activity `holdfast.validate`: the calls of a batch."""
+
+    calls: tuple[CallToJudge, ...]
+    seen: dict[str, str] = Field(default_factory=dict)
+    """Files as the turn last read or wrote them, by their digests."""
+    mode: Mode = Mode.DEFAULT
+    interactive: bool = True
+    grants: tuple[Grant, ...] = ()
+    tainted: bool = False
+    """The turn has taken in content from outside."""
+    requester: str | None = None
+    approval_seconds: float | None = None
+    context: Context = Context()
+    """What the calls would run within."""
+
+
+class ValidateResult(Data):
+    """Its answer: one verdict per call, by call id."""
+
+    verdicts: dict[str, Verdict]
+    catalogue: str = ""
+    """The digest of all the tools the judging worker had."""
+    policy: str = ""
+    """The digest of the rules it judged by."""
+    hooks: str = ""
+    """The digest of its hooks' configuration."""
+    approvers: tuple[Approver, ...] | None = ()
+    """Whose word counts: the handlers of decisions go by these. None when validation broke, and nobody knows."""
+    mode: Mode | None = None
+    """The mode that the worker permitted, and judged by."""
+
+
+class ExecuteInput(Data):
+    """Input of the activity `holdfast.execute`: one call, and what allows it."""
+
+    call_id: str
+    bound: Bound
+    run: int = 1
+    """Raised when a person says that it is to run again, though it may have run, and with every answer."""
+    pause: Pause | None = None
+    """Where it goes on, and with which answer, when it has asked in the middle of its run."""
+    begun: bool = False
+    """It was offered before, and somebody had taken it up."""
+    stop: bool = False
+    """Do not begin it: stop what an earlier attempt left at work, and say what became of it."""
+    decision: Decision | None = None
+    seen: dict[str, str] = Field(default_factory=dict)
+    """Of the files the call would change: their digests as the turn last read or wrote them."""
+    mode: Mode = Mode.DEFAULT
+    interactive: bool = True
+    approvals: tuple[Decision, ...] = ()
+    """The decisions that let it proceed."""
+    shown: dict[str, JsonValue] | None = None
+    """The arguments that the decision was about, when it changed them in the same step."""
+    grants: tuple[Grant, ...] = ()
+    """The grant that let it proceed, and every refusal that stands."""
+    wrote: dict[str, str] = Field(default_factory=dict)
+    """Of the files the call would change: their digests as the turn last wrote them."""
+    expired: bool = False
+    """Its deadline passed, and the default was to let it run."""
+    tainted: bool = False
+    requester: str | None = None
+    context: Context = Context()
+    """What the call runs within."""
+
+
+class Question(Message):
+    """What a running tool asks a person: the body of the `ask` update, which only the call's own activity sends."""
+
+    call: str = Field(max_length=200)
+    run: int = 1
+    question: Confirmation
+
+    @field_validator("question")
+    @classmethod
+    def _is_one(cls, value: Confirmation) -> Confirmation:
+        if value.kind != "question" or len(value.model_dump_json(exclude={"checks"})) > QUESTION_LIMIT:
+            raise ValueError(f"must be of kind `question`, and under {QUESTION_LIMIT:,} characters")
+        return value
+
+
+class ModelStepInput(Data):
+    """Input of the activity `holdfast.model`. The conversation is fetched by query."""
+
+    step: int
+    attempt: int = 1
+    """Of the step, where the turn itself tries again."""
+    stream: str | None = None
+    """What the calls of the reply are added to the turn under, as they come; None when the reply is enough."""
+
+
+class LiveOutput(Data):
+    """What a heartbeat carries: the tail of the output, and the process that makes it."""
+
+    call_id: str
+    tail: str = ""
+    total: int = 0
+    """Characters put out so far."""
+    pid: int | None = None
+    host: str | None = None
+    """The task queue at which its worker is asked for more of the tail."""
+
+
+class RunningCall(Data):
+    """Input of the activity `holdfast.output`: a call that may run on the worker that is asked."""
+
+    turn: str
+    call: str
