@@ -30,17 +30,15 @@ async def take_step(state: TurnState) -> None:
     while True:
         handle = _begin(state, step)
         await _until_done(handle, state)
-        if not handle.done():
+        if _beside_the_point(state):
             handle.cancel()
             return
         try:
-            state.take_reply(handle.result())
-            return
+            return state.take_reply(handle.result())
         except ActivityError as error:
             for_good = error.retry_state is RetryState.NON_RETRYABLE_FAILURE
             if state.writing is None or for_good or state.attempt >= ATTEMPTS:
-                state.stop_turn("failed", f"The model did not answer: {reason_of(error)}")
-                return
+                return state.give_up(reason_of(error))
             state.think_again(reason_of(error))
         await _pause(state)
         if _beside_the_point(state):

@@ -20,7 +20,7 @@ from holdfast.errors import RequestRefused
 from holdfast.events import line
 from holdfast.requests import AddCalls, Interruption
 from holdfast.schedules import Schedule
-from holdfast.turns import check_batch
+from holdfast.turns import TurnStatus, check_batch
 
 INTERRUPTED = "The user interrupted with a new message"
 
@@ -105,11 +105,26 @@ class Conversing(Deciding):
         self._said.append(UserMessage(text=said.message))
         self._tell()
 
-    def interrupt(self, reason: str) -> None:
-        """Also a reply that is half written ends where it is: what it asked for by then is answered."""
+    def give_up(self, reason: str) -> None:
+        """The model failed for good: what its last attempt streamed is discarded, and the turn ends."""
+        if self.writing:
+            self.discard(self.writing, f"The model's reply broke off: {reason}")
+        self.stop_turn("failed", f"The model did not answer: {reason}")
+
+    def stop_turn(self, status: TurnStatus, reason: str) -> None:
+        """Stop everything. The first reason stands."""
+        self._cut_short()
+        super().stop_turn(status, reason)
+
+    def _cut_short(self) -> None:
+        """A reply that is half written ends where it is: what it asked for by then is answered."""
         if batch := self.growing(self.writing):
             self._ask_for(self._put(batch, completed(batch)), "")
         self.writing = None
+
+    def interrupt(self, reason: str) -> None:
+        """Stop what may be interrupted, and begin nothing more of what the model has asked for (S18)."""
+        self._cut_short()
         for batch in list(self.queue) if self.input.model else ():
             self._put(batch, interrupted(batch, reason, self._clock()))
         super().interrupt(reason)

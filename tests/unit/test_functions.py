@@ -202,6 +202,7 @@ def test_options_are_the_traits_of_the_tool() -> None:
         "on_host": True,
         "asks": True,
         "open_world": True,
+        "depends_on": (),
     }
     assert (named.timeout_seconds, named.heartbeat_seconds) == (5, 2)
 

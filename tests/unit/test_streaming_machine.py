@@ -1,0 +1,348 @@
+"""Any interleaving of a model that writes, breaks off and begins anew, of tools that run, fail and stop, and of a user
+who interrupts keeps the promises of S3, S9–S13, S15, S16 and S18, under both schedules.
+
+The rules are written out here again, in their own words; nothing is asked of the code under test but what became of the
+calls and of the conversation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from holdfast.batches import Batch, judged
+from holdfast.calls import Call
+from holdfast.conversations import AssistantMessage, ModelReply, ToolMessage
+from holdfast.requests import Interruption
+from holdfast.schedules import Schedule
+from holdfast.verdicts import Asks, CallOutcome, Deny, Failed, Finished, Lost, Stopped
+from tests.unit.test_batches import ask
+from tests.unit.test_streaming import BROKEN, DONE, NOW, Turn, request, talking, written
+
+ENDS = {"success", "error", "cancelled"}
+TOOLS = ("r", "r!", "r?", "i", "x", "x!", "x?", "x??")
+NAMES = st.lists(st.sampled_from(TOOLS), min_size=1, max_size=3)
+OUTCOMES: list[CallOutcome] = [
+    DONE,
+    DONE,
+    BROKEN,
+    Stopped(),
+    Lost(message="Gone"),
+    Asks(question=ask().confirmation.model_copy(update={"kind": "question"})),
+]
+PLACES = st.integers(0, 7)
+RARELY = st.sampled_from([False, False, False, True])
+
+
+def is_safe(call: Call) -> bool:
+    return call.tool[0] in "ri"
+
+
+def brings_down(call: Call, turn: Turn) -> bool:
+    """S15, by its words."""
+    if turn.input.on_error:
+        return turn.input.on_error == "abort"
+    return call.tool.endswith("??") or (call.tool.endswith("?") and turn.input.schedule is Schedule.STREAMING)
+
+
+class StreamingMachine(RuleBasedStateMachine):
+    """One turn with a model, as its workflow drives it."""
+
+    turn: Turn
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: dict[str, Call] = {}
+        self.began: set[str] = set()
+        self.gone: set[str] = set()
+        """Batches whose attempt failed."""
+        self.halted: set[str] = set()
+        """Batches of which nothing begins any more."""
+
+    @initialize(
+        schedule=st.sampled_from(Schedule),
+        early=st.booleans(),
+        parallel=st.sampled_from([1, 2, 50]),
+        on_error=st.sampled_from([None, None, "isolate", "abort"]),
+    )
+    def begin(self, **input: Any) -> None:
+        self.turn = talking(**input)
+
+    # The model
+
+    @precondition(lambda self: self.turn.writing)
+    @rule(names=NAMES)
+    def write(self, names: list[str]) -> None:
+        """It has written further calls."""
+        batch = written(self.turn, *names)
+        if batch in self.halted:
+            assert all(call.terminal for call in self.batch(batch).calls if call.id not in self.began)
+
+    @precondition(lambda self: self.thinking())
+    @rule(names=NAMES)
+    def ask(self, names: list[str]) -> None:
+        """Its reply is complete, with calls of which some came before."""
+        batch = self.turn.growing(self.turn.writing)
+        came = tuple(call.request for call in batch.calls) if batch else ()
+        self.turn.take_reply(ModelReply(text="So", calls=(*came, *map(request, names))))
+        self.step_is_over()
+
+    @precondition(lambda self: self.thinking() and not self.turn.growing(self.turn.writing))
+    @rule(luck=RARELY)
+    def answer(self, luck: bool) -> None:
+        if luck:
+            self.turn.take_reply(ModelReply(text="Done"))
+            self.step_is_over()
+
+    @precondition(lambda self: self.turn.writing)
+    @rule()
+    def break_off(self) -> None:
+        """S12: the attempt fails, and another begins."""
+        if batch := self.turn.growing(self.turn.writing):
+            self.gone.add(batch.id)
+            self.halted.add(batch.id)
+        before, messages = self.turn.attempt, list(self.turn.messages)
+        assert self.turn.think_again("the line broke") == before + 1
+        assert self.turn.messages == messages
+
+    @precondition(lambda self: self.thinking())
+    @rule(luck=RARELY)
+    def give_up(self, luck: bool) -> None:
+        if luck:
+            if batch := self.turn.growing(self.turn.writing):
+                self.gone.add(batch.id)
+            self.turn.give_up("no credit")
+            self.step_is_over()
+
+    # The user
+
+    @precondition(lambda self: not self.turn.stop)
+    @rule(luck=RARELY)
+    def interrupt(self, luck: bool) -> None:
+        """S18."""
+        if not luck:
+            return
+        before = {call.id: call for call in self.calls()}
+        self.turn.hear(Interruption(message="Wait"))
+        self.halted |= {batch.id for batch in self.open_batches()}
+        for call in self.calls():
+            old = before.get(call.id, call)
+            blocks = old.at_work and not old.asking and not call.tool.endswith("!")
+            assert call.terminal or call.stopping or blocks
+            assert not (blocks and call.stopping and not old.stopping), "it was to finish"
+        self.step_is_over()
+
+    @precondition(lambda self: self.turn.active and self.turn.work.calls)
+    @rule(place=PLACES)
+    def stop_call(self, place: int) -> None:
+        call = self.turn.work.calls[place % len(self.turn.work.calls)]
+        self.turn.stop_call(call.id, None)
+
+    @precondition(lambda self: self.turn.active)
+    @rule(luck=RARELY)
+    def stop_batch(self, luck: bool) -> None:
+        if luck:
+            self.turn.stop_batch("Enough")
+            self.halted.add(self.turn.work.id)
+
+    @rule(luck=st.sampled_from([False] * 9 + [True]))
+    def stop_turn(self, luck: bool) -> None:
+        """S16: everything is answered, and nothing new comes."""
+        if luck:
+            self.turn.stop_turn("cancelled", "Enough")
+            assert not self.turn.active or self.turn.work.complete
+            self.step_is_over()
+
+    # The engine
+
+    @precondition(lambda self: self.turn.active)
+    @rule(asked=st.booleans(), denied=RARELY)
+    def judge(self, asked: bool, denied: bool) -> None:
+        """Validation answers on what has come; sometimes somebody is to be asked."""
+        if denied:
+            verdicts = {call.id: Deny(rule="no", message="No") for call in self.turn.work.unjudged[:1]}
+            self.turn.change(judged(self.turn.work, verdicts, NOW))
+        if asked:
+            verdicts_ = {call.id: ask() for call in self.turn.work.unjudged[:1]}
+            self.turn.change(judged(self.turn.work, verdicts_, NOW))
+
+    @precondition(lambda self: self.turn.active)
+    @rule()
+    def start(self) -> None:
+        before = self.turn.work
+        begun = self.turn.go()
+        self.check_start(before, begun)
+        self.began |= set(begun)
+
+    @precondition(lambda self: self.turn.active and any(call.at_work for call in self.turn.work.calls))
+    @rule(place=PLACES, outcome=st.sampled_from(OUTCOMES))
+    def finish(self, place: int, outcome: CallOutcome) -> None:
+        running = [call for call in self.turn.work.calls if call.at_work]
+        call = running[place % len(running)]
+        self.turn.end_call(call.id, outcome)
+        after = self.turn.of(call.id)
+        if self.turn.work.discarded:
+            assert after.status != "success", "S12"
+        elif isinstance(outcome, Finished):
+            assert after.status == "success", "S7: what finished keeps its result, whatever it was told"
+        if call.stopping:
+            assert after.terminal
+        if isinstance(outcome, Failed | Lost) and not call.stopping and brings_down(call, self.turn):
+            self.halted.add(self.turn.work.id)
+            beside = [other for other in self.turn.work.calls if other.id != call.id]
+            assert all(other.terminal or other.stopping for other in beside), "S15"
+
+    @precondition(lambda self: self.turn.active and self.turn.work.done)
+    @rule()
+    def retire(self) -> None:
+        self.turn.retire()
+        self.go_on()
+
+    @precondition(lambda self: self.turn.active is None and self.turn.queue and not self.turn.stop)
+    @rule()
+    def activate(self) -> None:
+        self.turn.activate()
+
+    # What always holds
+
+    @invariant()
+    def S1_what_has_ended_never_changes(self) -> None:
+        for call in self.calls():
+            if call.terminal:
+                assert self.ended.setdefault(call.id, call) == call
+            else:
+                assert call.id not in self.ended
+
+    @invariant()
+    def S3_every_request_of_the_conversation_is_answered_once_and_in_order(self) -> None:
+        if not hasattr(self, "turn"):
+            return
+        open_calls: tuple[str, ...] = ()
+        for message in self.turn.messages:
+            if isinstance(message, ToolMessage):
+                assert tuple(answer.call_id for answer in message.responses) == open_calls
+                open_calls = ()
+                continue
+            assert not open_calls, "somebody speaks while a call has no response"
+            if isinstance(message, AssistantMessage):
+                assert len(message.calls) == len(message.call_ids)
+                open_calls = message.call_ids
+                assert not any(call.partition("c")[0] in self.gone for call in open_calls), "S12"
+        if open_calls:
+            assert any(batch.get(open_calls[0]) for batch in self.open_batches())
+
+    @invariant()
+    def S10_unsafe_calls_execute_alone_and_no_more_than_may(self) -> None:
+        if hasattr(self, "turn") and self.turn.active:
+            executing = [call for call in self.turn.work.calls if call.status == "executing"]
+            assert len(executing) <= self.turn.input.parallel
+            assert len(executing) <= 1 or all(map(is_safe, executing))
+
+    @invariant()
+    def S13_answers_are_delivered_in_order_each_once_and_nothing_that_was_discarded(self) -> None:
+        if not hasattr(self, "turn"):
+            return
+        told = [event for event in self.turn.events if event.kind == "result"]
+        for batch in self.batches():
+            places = [event.place for event in told if event.batch == batch.id]
+            assert places == list(range(1, len(places) + 1))
+            assert not places or batch.id not in self.gone
+            if batch.done and batch.id not in self.gone:
+                assert len(places) == len(batch)
+
+    def check_start(self, before: Batch, begun: list[str]) -> None:
+        """S9, S10 and S11 on what has just begun, by their words."""
+        turn, calls = self.turn, self.turn.work.calls
+        assert not begun or turn.work.id not in self.halted
+        beside = [call for call in calls if call.status == "executing" or (call.pause and not call.terminal)]
+        assert len(beside) <= 1 or all(map(is_safe, beside))
+        open_already = any(call.started_at for call in before.calls)
+        if begun and turn.input.schedule is Schedule.ALL_READY and not open_already:
+            assert turn.work.complete
+            assert all(call.status in {"scheduled", "executing", *ENDS} for call in calls), "S9"
+        for place, call in enumerate(calls):
+            if call.id not in begun:
+                continue
+            assert turn.work.complete or turn.input.early or call.tool[0] == "r", "S11"
+            held = [one for one in calls[:place] if one.status not in {*ENDS, "executing"} and not one.pause]
+            assert all(map(is_safe, held)), "S10: an unsafe call was overtaken"
+
+    def teardown(self) -> None:
+        """S3: driven to its end, every call is answered, and the conversation is whole."""
+        if not hasattr(self, "turn"):
+            return
+        turn = self.turn
+        for _ in range(1_000):
+            if turn.active is None and (turn.stop or (not turn.queue and not self.thinking())):
+                break
+            self.drive()
+        turn.conclude()
+        self.S1_what_has_ended_never_changes()
+        self.S3_every_request_of_the_conversation_is_answered_once_and_in_order()
+        self.S13_answers_are_delivered_in_order_each_once_and_nothing_that_was_discarded()
+        for batch in self.batches():
+            assert batch.done
+            assert all(call.response for call in batch.calls)
+        last = turn.messages[-1]
+        assert not (isinstance(last, AssistantMessage) and last.calls), "a call is left without its response"
+        answered = {answer.call_id for answer in turn.result().responses}
+        assert answered == {call.id for batch in self.batches() if batch.id not in self.gone for call in batch.calls}
+
+    def drive(self) -> None:
+        turn = self.turn
+        if turn.active is None and turn.queue:
+            turn.activate()
+        elif turn.active is None or (not turn.work.complete and all(call.terminal for call in turn.work.calls)):
+            if self.thinking():
+                self.ask(["r"]) if turn.growing(turn.writing) else turn.take_reply(ModelReply(text="Done"))
+        elif turn.work.done:
+            turn.retire()
+            self.go_on()
+        elif not turn.work.complete:
+            self.ask(["r"])
+        else:
+            for call in turn.work.waiting:
+                turn.stop_call(call.id, "Nobody answered")
+            turn.go()
+            for call in turn.work.calls:
+                if call.at_work:
+                    turn.end_call(call.id, Stopped() if call.stopping else DONE)
+
+    # Help
+
+    def thinking(self) -> bool:
+        """Is a model step at work? As in the workflow: there is none while calls wait for one that is complete."""
+        turn = self.turn
+        if turn.stop or turn.text is not None or turn.spoken_to:
+            return False
+        if turn.writing:
+            return True
+        return turn.active is None and not turn.queue
+
+    def step_is_over(self) -> None:
+        self.go_on()
+
+    def go_on(self) -> None:
+        """As the workflow does: ask the model again when nothing else is to be done."""
+        turn = self.turn
+        if turn.stop is None and turn.active is None and not turn.queue and turn.text is None and not turn.writing:
+            turn.think()
+
+    def calls(self) -> list[Call]:
+        return [call for batch in self.batches() for call in batch.calls]
+
+    def batch(self, batch_id: str) -> Batch:
+        return next(batch for batch in self.batches() if batch.id == batch_id)
+
+    def batches(self) -> list[Batch]:
+        return [*self.turn.done, *self.open_batches()] if hasattr(self, "turn") else []
+
+    def open_batches(self) -> list[Batch]:
+        return [*([self.turn.active] if self.turn.active else []), *self.turn.queue]
+
+
+TestStreaming = StreamingMachine.TestCase
+TestStreaming.settings = settings(max_examples=250, stateful_step_count=50)
