@@ -34,7 +34,9 @@ OUTCOMES: list[CallOutcome] = [
     Asks(question=ask().confirmation.model_copy(update={"kind": "question"})),
 ]
 PLACES = st.integers(0, 7)
-RARELY = st.sampled_from([False, False, False, True])
+SELDOM = st.integers(0, 5).map(lambda number: number == 3)
+RARELY = st.integers(0, 30).map(lambda number: number == 17)
+"""What ends much happens seldom, so that something is left to end."""
 
 
 def is_safe(call: Call) -> bool:
@@ -67,40 +69,52 @@ class StreamingMachine(RuleBasedStateMachine):
         early=st.booleans(),
         parallel=st.sampled_from([1, 2, 50]),
         on_error=st.sampled_from([None, None, "isolate", "abort"]),
+        names=NAMES,
     )
-    def begin(self, **input: Any) -> None:
+    def begin(self, names: list[str], **input: Any) -> None:
         self.turn = talking(**input)
+        if self.turn.writing:
+            self.write(names, at_once=True)
+        else:
+            self.ask(names)
 
     # The model
 
     @precondition(lambda self: self.turn.writing)
-    @rule(names=NAMES)
-    def write(self, names: list[str]) -> None:
-        """It has written further calls."""
+    @rule(names=NAMES, at_once=st.booleans())
+    def write(self, names: list[str], at_once: bool) -> None:
+        """It has written further calls, which validation may have seen at once."""
         batch = written(self.turn, *names)
+        self.go_on()
+        if at_once and self.turn.active:
+            self.start()
         if batch in self.halted:
             assert all(call.terminal for call in self.batch(batch).calls if call.id not in self.began)
 
     @precondition(lambda self: self.thinking())
-    @rule(names=NAMES)
-    def ask(self, names: list[str]) -> None:
+    @rule(names=NAMES, at_once=st.booleans())
+    def ask(self, names: list[str], at_once: bool = True) -> None:
         """Its reply is complete, with calls of which some came before."""
         batch = self.turn.growing(self.turn.writing)
         came = tuple(call.request for call in batch.calls) if batch else ()
         self.turn.take_reply(ModelReply(text="So", calls=(*came, *map(request, names))))
-        self.step_is_over()
+        self.go_on()
+        if at_once and self.turn.active:
+            self.start()
 
     @precondition(lambda self: self.thinking() and not self.turn.growing(self.turn.writing))
     @rule(luck=RARELY)
     def answer(self, luck: bool) -> None:
         if luck:
             self.turn.take_reply(ModelReply(text="Done"))
-            self.step_is_over()
+            self.go_on()
 
     @precondition(lambda self: self.turn.writing)
-    @rule()
-    def break_off(self) -> None:
+    @rule(luck=SELDOM)
+    def break_off(self, luck: bool) -> None:
         """S12: the attempt fails, and another begins."""
+        if not luck:
+            return
         if batch := self.turn.growing(self.turn.writing):
             self.gone.add(batch.id)
             self.halted.add(batch.id)
@@ -115,7 +129,7 @@ class StreamingMachine(RuleBasedStateMachine):
             if batch := self.turn.growing(self.turn.writing):
                 self.gone.add(batch.id)
             self.turn.give_up("no credit")
-            self.step_is_over()
+            self.go_on()
 
     # The user
 
@@ -133,11 +147,13 @@ class StreamingMachine(RuleBasedStateMachine):
             blocks = old.at_work and not old.asking and not call.tool.endswith("!")
             assert call.terminal or call.stopping or blocks
             assert not (blocks and call.stopping and not old.stopping), "it was to finish"
-        self.step_is_over()
+        self.go_on()
 
     @precondition(lambda self: self.turn.active and self.turn.work.calls)
-    @rule(place=PLACES)
-    def stop_call(self, place: int) -> None:
+    @rule(place=PLACES, luck=SELDOM)
+    def stop_call(self, place: int, luck: bool) -> None:
+        if not luck:
+            return
         call = self.turn.work.calls[place % len(self.turn.work.calls)]
         self.turn.stop_call(call.id, None)
 
@@ -148,18 +164,18 @@ class StreamingMachine(RuleBasedStateMachine):
             self.turn.stop_batch("Enough")
             self.halted.add(self.turn.work.id)
 
-    @rule(luck=st.sampled_from([False] * 9 + [True]))
+    @rule(luck=RARELY)
     def stop_turn(self, luck: bool) -> None:
         """S16: everything is answered, and nothing new comes."""
         if luck:
             self.turn.stop_turn("cancelled", "Enough")
             assert not self.turn.active or self.turn.work.complete
-            self.step_is_over()
+            self.go_on()
 
     # The engine
 
     @precondition(lambda self: self.turn.active)
-    @rule(asked=st.booleans(), denied=RARELY)
+    @rule(asked=RARELY, denied=RARELY)
     def judge(self, asked: bool, denied: bool) -> None:
         """Validation answers on what has come; sometimes somebody is to be asked."""
         if denied:
@@ -200,11 +216,6 @@ class StreamingMachine(RuleBasedStateMachine):
     def retire(self) -> None:
         self.turn.retire()
         self.go_on()
-
-    @precondition(lambda self: self.turn.active is None and self.turn.queue and not self.turn.stop)
-    @rule()
-    def activate(self) -> None:
-        self.turn.activate()
 
     # What always holds
 
@@ -322,12 +333,11 @@ class StreamingMachine(RuleBasedStateMachine):
             return True
         return turn.active is None and not turn.queue
 
-    def step_is_over(self) -> None:
-        self.go_on()
-
     def go_on(self) -> None:
-        """As the workflow does: ask the model again when nothing else is to be done."""
+        """As the workflow does: take the next batch, and ask the model again when nothing else is to be done."""
         turn = self.turn
+        if turn.stop is None and turn.active is None and turn.queue:
+            turn.activate()
         if turn.stop is None and turn.active is None and not turn.queue and turn.text is None and not turn.writing:
             turn.think()
 
