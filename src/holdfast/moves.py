@@ -181,8 +181,14 @@ def stop(call: Call, reason: str, now: datetime, *, kind: str = "cancelled") -> 
         return call
     if call.at_work:
         return call if call.stopping else call.model_copy(update={"stopping": reason})
-    begun = ". It had begun, and waited for a person" if call.started_at else ""
-    return cancel(call, kind, reason + begun, now)
+    return cancel(call, kind, reason + _left_behind(call), now)
+
+
+def _left_behind(call: Call) -> str:
+    """What must be known of a call that had begun and waited for a person."""
+    if call.confirmation and call.confirmation.kind == UNKNOWN:
+        return ". It may have taken effect: nobody had said yet what became of it"
+    return ". It had begun, and waited for a person" if call.started_at else ""
 
 
 def end(

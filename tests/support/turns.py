@@ -12,7 +12,20 @@ from typing import Any
 
 from temporalio.worker import Worker
 
-from holdfast import CallRequest, Effect, Mode, Run, Turn, TurnInput
+from holdfast import (
+    CallRequest,
+    ContextChange,
+    Effect,
+    Interrupt,
+    Mode,
+    ModelChoice,
+    Result,
+    Run,
+    Schedule,
+    ScriptedReply,
+    Turn,
+    TurnInput,
+)
 from holdfast.approvals import Confirmation
 from holdfast.content import TextPart
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
@@ -353,6 +366,82 @@ async def questions_in_the_middle(engine: Engine) -> Turn:
     return turn
 
 
+async def _move(arguments: dict[str, Any], run: Run) -> Result:
+    """Leaves another context for what comes after it."""
+    change = ContextChange(folder="sub", environment={"STAGE": "HOME"}, tools=("echo", "move"))
+    return Result(parts=(TextPart(text="moved"),), context=change)
+
+
+def _with_traits(tool: FakeTool, **traits: Any) -> FakeTool:
+    for name, value in traits.items():
+        setattr(tool, name, value)
+    return tool
+
+
+TOOLS += [
+    FakeTool("move", _move),
+    _with_traits(FakeTool("wait", _linger, safe=True, effect=Effect.READ), interrupt=Interrupt.CANCEL),
+    _with_traits(FakeTool("brittle", _fail, safe=True, effect=Effect.READ), aborts_siblings="streaming"),
+]
+
+
+async def streamed_by_a_model(engine: Engine) -> Turn:
+    """Calls that begin while the model writes, one attempt that is discarded with a call at work, then the answer."""
+    model = ModelChoice(
+        script=(
+            ScriptedReply(calls=(request("wait"), request("echo", say=2)), breaks=(1,), seconds=0.3),
+            ScriptedReply(text="All done."),
+        )
+    )
+    turn = await engine.start(TurnInput(prompt="Do it", model=model, schedule=Schedule.STREAMING, parallel=3))
+    await until(lambda: executing(turn, "b2c1"))
+    await turn.cancel_call("b2c1")
+    return turn
+
+
+async def streamed_by_a_caller(engine: Engine) -> Turn:
+    """Calls added twice, in the wrong place, in a second attempt, and to a batch that was cancelled."""
+    turn = await engine.start(TurnInput(keep_open=True, schedule=Schedule.STREAMING, early=True))
+    await turn.add_calls("reply", [request("echo", say=1), request("wait")])
+    await turn.add_calls("reply", [request("echo", say=1)])
+    await until(lambda: executing(turn, "b1c2"))
+    await turn.add_calls("reply", [request("wait")], attempt=2)
+    handle = engine.client.get_workflow_handle(turn.id)
+    await handle.signal("add_calls", {"stream": "reply", "attempt": 2, "at": 9, "calls": [{"tool": "echo"}]})
+    await handle.signal("add_calls", {"stream": "reply", "attempt": 2, "at": 1, "calls": [{"tool": "echo"}]})
+    await until(lambda: executing(turn, "b2c1"))
+    await turn.cancel_batch("b2")
+    await turn.finish()
+    return turn
+
+
+async def siblings_brought_down(engine: Engine) -> Turn:
+    """A failure that cancels what runs and what waits beside it."""
+    calls = (request("wait"), request("brittle"), request("echo", say=3), request("ask", say=4))
+    return await engine.start(TurnInput(batches=(calls,), schedule=Schedule.STREAMING))
+
+
+async def interrupted_turn(engine: Engine) -> Turn:
+    """A user who speaks while the model thinks, and again while calls are at work."""
+    model = ModelChoice(
+        script=(
+            ScriptedReply(calls=(request("wait"), request("ask", say=2)), seconds=0.5),
+            ScriptedReply(text="As you like."),
+        )
+    )
+    turn = await engine.start(TurnInput(prompt="Do it", model=model, schedule=Schedule.STREAMING))
+    await turn.interrupt("First this", by="recorder")
+    await until(lambda: executing(turn, "b1c1"))
+    await turn.interrupt("Then that", by="recorder")
+    return turn
+
+
+async def context_changed(engine: Engine) -> Turn:
+    """A call that ran alone changes what the calls after it run within: one of them is not there any more."""
+    calls = (request("move"), request("echo", say=1), request("fail"))
+    return await engine.start(TurnInput(batches=(calls, (request("fail"), request("echo", say=2)))))
+
+
 PLAYS: dict[str, Play] = {
     play.__name__: play
     for play in (
@@ -380,5 +469,10 @@ PLAYS: dict[str, Play] = {
         unknown_outcomes,
         command_on_its_host,
         questions_in_the_middle,
+        streamed_by_a_model,
+        streamed_by_a_caller,
+        siblings_brought_down,
+        interrupted_turn,
+        context_changed,
     )
 }
