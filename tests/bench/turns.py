@@ -20,7 +20,7 @@ from uuid import uuid4
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from holdfast import Effect, Run, TurnInput
+from holdfast import Effect, ModelChoice, Run, Schedule, ScriptedReply, TurnInput
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
 from tests.bench.hand_written import HandWritten, model, tool
 from tests.support.engine import Engine, new_engine
@@ -28,17 +28,12 @@ from tests.support.server import start_server
 from tests.support.waiting import waiting
 
 ROUNDS = 20
+WORK_SECONDS = 0.2
+"""Of a slow tool, and of a slow model for each call."""
 
 
 async def _nothing(arguments: dict[str, Any], run: Run) -> str:
     return "done"
-
-
-TOOLS = (
-    FakeTool("nothing", _nothing, safe=True, effect=Effect.READ),
-    FakeTool("once", _nothing, safe=True, effect=Effect.ONCE),
-    FakeTool("ask", _nothing, asks=True, safe=True),
-)
 
 
 async def _hand_written(engine: Engine) -> int:
@@ -72,11 +67,33 @@ def _batch(tool: str, count: int) -> TurnInput:
     return TurnInput(batches=(tuple(request(tool) for _ in range(count)),))
 
 
+async def _slow(arguments: dict[str, Any], run: Run) -> str:
+    await asyncio.sleep(WORK_SECONDS)
+    return "done"
+
+
+def _streamed(schedule: Schedule, tool: str, seconds: float = 0) -> TurnInput:
+    """A model that writes three calls, each taking it so long."""
+    script = (ScriptedReply(calls=tuple(request(tool) for _ in range(3)), seconds=seconds), ScriptedReply(text="done"))
+    return TurnInput(prompt="go", model=ModelChoice(script=script), schedule=schedule)
+
+
+TOOLS = (
+    FakeTool("nothing", _nothing, safe=True, effect=Effect.READ),
+    FakeTool("once", _nothing, safe=True, effect=Effect.ONCE),
+    FakeTool("slow", _slow, safe=True, effect=Effect.READ),
+    FakeTool("ask", _nothing, asks=True, safe=True),
+)
+
+
 MODEL_TURN = TurnInput(prompt="go", model=scripted([request("nothing") for _ in range(3)], "done"))
 COMMAND = TurnInput(batches=((request("shell", command="true"),),))
 CASES: dict[str, Callable[[Engine], Awaitable[int]]] = {
     "hand-written: model, 3 tools, model": _hand_written,
     "turn: model, 3 calls, model": _turn(MODEL_TURN),
+    "turn: model, 3 calls, model, streaming": _turn(_streamed(Schedule.STREAMING, "nothing")),
+    "slow model and tools, all_ready": _turn(_streamed(Schedule.ALL_READY, "slow", WORK_SECONDS)),
+    "slow model and tools, streaming": _turn(_streamed(Schedule.STREAMING, "slow", WORK_SECONDS)),
     "turn: 1 call": _turn(_batch("nothing", 1)),
     "turn: 10 calls": _turn(_batch("nothing", 10)),
     "turn: 1 call that must run once": _turn(_batch("once", 1)),
