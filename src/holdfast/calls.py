@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field, JsonValue
 
@@ -17,7 +17,7 @@ from holdfast.actors import Actor
 from holdfast.approvals import Answer, Confirmation, Decision
 from holdfast.content import CallError, Response
 from holdfast.errors import InvalidTransition
-from holdfast.model import Data, Message
+from holdfast.model import Data, Message, few
 from holdfast.verdicts import Bound
 
 
@@ -60,6 +60,10 @@ class CallRequest(Message):
     arguments: JsonValue = Field(default={}, validation_alias=AliasChoices("arguments", "args"))
     id: str | None = None
     """The model's own id for the call, echoed in the response; need not be unique (S4)."""
+
+
+Calls = Annotated[tuple[CallRequest, ...], few(10_000)]
+"""Calls from outside. How many may be in a batch is said elsewhere, in better words; here it is how many are read."""
 
 
 class Editing(Data):

@@ -6,16 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt
 
-from holdfast.calls import CallRequest
+from holdfast.calls import CallRequest, Calls
 from holdfast.content import Response
-from holdfast.model import Data, Message
+from holdfast.model import Data, Message, few
 
 
 class ModelReply(Message):
     """One reply of a model: text, calls, or both. Without calls it ends the turn."""
 
     text: str = ""
-    calls: tuple[CallRequest, ...] = ()
+    calls: Calls = ()
 
 
 class ScriptedReply(ModelReply):
@@ -23,7 +23,7 @@ class ScriptedReply(ModelReply):
 
     seconds: float = Field(default=0, ge=0, le=3_600, allow_inf_nan=False)
     """What passes before each call is written, and before the end."""
-    breaks: tuple[NonNegativeInt, ...] = ()
+    breaks: Annotated[tuple[NonNegativeInt, ...], few(1_000)] = ()
     """After how many calls the first attempts at it break off; the one after them does not."""
 
 
@@ -31,7 +31,7 @@ class ModelChoice(Message):
     """Which model answers. `scripted` gives the replies of `script` in order, one per step."""
 
     name: str = "scripted"
-    script: tuple[ScriptedReply, ...] = ()
+    script: Annotated[tuple[ScriptedReply, ...], few(10_000)] = ()
 
 
 class UserMessage(Data):

@@ -22,6 +22,7 @@ from temporalio.converter import (
     StorageDriver,
 )
 
+from holdfast.content import said
 from holdfast.payloads import MISSING, THRESHOLD, FileStorage, Nowhere
 
 
@@ -58,7 +59,7 @@ class HoldfastPayloadConverter(CompositePayloadConverter):
         except Exception as error:
             if hint not in (None, Any) or payload.metadata.get("encoding") == MISSING:
                 raise
-            return Unreadable(str(error))
+            return Unreadable(said(error, 500))
 
 
 class TolerantStorage(ExternalStorage):

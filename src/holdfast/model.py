@@ -7,7 +7,12 @@ errors, so that a misspelt one is not silently dropped).
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+
+FIELDS_LIMIT = 1_000
+"""Fields of one message. Each that is wrong costs time to say so, and a workflow task has little."""
 
 
 class Data(BaseModel):
@@ -21,13 +26,40 @@ class Message(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_fields(cls, value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > FIELDS_LIMIT:
+            raise ValueError(f"it has {len(value):,} fields, and takes {FIELDS_LIMIT:,} at most")
+        return value
+
+
+def few(most: int) -> BeforeValidator:
+    """For a list from outside: one that is too long is refused before each of its items is looked at."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, list | tuple) and len(value) > most:
+            raise ValueError(f"it has {len(value):,} items, and takes {most:,} at most")
+        return value
+
+    return BeforeValidator(check)
+
 
 def problems(error: ValidationError, whole: str = "value", most: int = 8) -> str:
     """What is wrong with some data (called `whole`), in one line that a person or a model can act on."""
     found = []
     for item in error.errors(include_url=False, include_context=False)[:most]:
         where = ".".join(str(step) for step in item["loc"]) or whole
-        given = repr(item["input"])
+        given = _brief(item["input"])
         got = "" if item["type"] == "missing" else f", got {given[:80]}{'…' if len(given) > 80 else ''}"
         found.append(f"{where}: {item['msg']}{got}")
     return "; ".join(found)
+
+
+def _brief(value: object) -> str:
+    """A value's words, without making all of them where it is large."""
+    if isinstance(value, str):
+        return repr(value[:100])
+    if isinstance(value, list | tuple | dict) and len(value) > 100:
+        return f"{type(value).__name__} of {len(value):,}"
+    return repr(value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from holdfast.calls import CallRequest
+from holdfast.calls import Calls
 from holdfast.model import Data, Message
 from holdfast.modes import Mode
 
@@ -15,7 +15,7 @@ from holdfast.modes import Mode
 class SubmitBatch(Message):
     """Body of the update `submit`."""
 
-    calls: tuple[CallRequest, ...]
+    calls: Calls
 
 
 class Submitted(Data):
@@ -33,7 +33,7 @@ class AddCalls(Message):
     """Another attempt at the same reply discards what came from the one before."""
     at: int = Field(default=0, ge=0)
     """The place of the first of these calls in the reply. What is sent twice counts once."""
-    calls: tuple[CallRequest, ...] = ()
+    calls: Calls = ()
     complete: bool = False
     """These were the last."""
     reason: str | None = Field(default=None, max_length=2_000)

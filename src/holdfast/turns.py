@@ -5,16 +5,16 @@ The field names are in histories for ever. New fields get defaults.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from holdfast.batches import Batch
-from holdfast.calls import CallRequest
+from holdfast.calls import CallRequest, Calls
 from holdfast.content import Response
 from holdfast.conversations import ModelChoice
 from holdfast.errors import RequestRefused
-from holdfast.model import Data, Message
+from holdfast.model import Data, Message, few
 from holdfast.modes import Mode
 from holdfast.schedules import MAX_EXECUTING, OnError, Plan, Schedule
 
@@ -35,7 +35,7 @@ class TurnInput(Message):
 
     prompt: str | None = None
     model: ModelChoice | None = None
-    batches: tuple[tuple[CallRequest, ...], ...] = ()
+    batches: Annotated[tuple[Calls, ...], few(10_000)] = ()
     keep_open: bool = False
     """Without a model: stay when the queue is empty, until `finish`."""
     mode: Mode = Mode.DEFAULT

@@ -14,7 +14,9 @@ from holdfast.calls import CallRequest
 from holdfast.content import Result
 from holdfast.conversations import AssistantMessage, ModelChoice, ModelReply, ToolMessage, UserMessage
 from holdfast.errors import RequestRefused
+from holdfast.model import Message, problems
 from holdfast.queueing import EVENTS_PER_PAGE
+from holdfast.requests import AddCalls, SubmitBatch
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
 from holdfast.turns import MAX_CALLS, MAX_QUEUED, TurnInput, check_batch, check_input
@@ -279,3 +281,23 @@ def test_queue_is_bounded() -> None:
 def test_garbage_is_no_input(body: object) -> None:
     with pytest.raises(ValidationError):
         TurnInput.model_validate(body)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (TurnInput, {"batches": [[{}] * 100_000]}),
+        (TurnInput, {"batches": [[]] * 100_000}),
+        (TurnInput, {f"field {number}": number for number in range(100_000)}),
+        (TurnInput, {"prompt": "Go", "model": {"script": [{}] * 100_000}}),
+        (AddCalls, {"stream": "s", "calls": [{"tool": 1}] * 100_000}),
+        (SubmitBatch, {"calls": [{"tool": "t", **{f"x{number}": 1 for number in range(100_000)}}]}),
+    ],
+)
+def test_a_giant_is_refused_before_its_parts_are_looked_at(kind: type[Message], body: dict[str, Any]) -> None:
+    """Saying what is wrong with each of them takes longer than a workflow task has, and would be retried for ever."""
+    with pytest.raises(ValidationError) as refusal:
+        kind.model_validate(body)
+    assert refusal.value.error_count() == 1
+    assert "100,0" in problems(refusal.value)
+    assert len(problems(refusal.value)) < 300
