@@ -148,10 +148,16 @@ def event(
         return Columns([Line(cells)], cuts=True)
     text = Text(f"{indent}{clock}  ")
     subject = {"batch": f"batch {line(item.batch, 20)}", "model": "model", "turn": "turn"}[item.kind]
-    text.append(f"{subject} {item.after}", STYLES.get(item.after, "bold"))
+    calls = f" {count(item.of or 0)}" if item.after == "discarding" else ""
+    text.append(f"{subject} {item.after}{calls}", STYLES.get(item.after, "bold"))
     if item.note:
         text.append(f": {line(item.note)}")
     return text.append_text(by)
+
+
+def count(calls: int) -> str:
+    """So many calls."""
+    return "1 call" if calls == 1 else f"{calls:,} calls"
 
 
 def call(whole: Call) -> Group:

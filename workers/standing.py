@@ -19,7 +19,7 @@ from holdfast.workers import render
 from holdfast.workers.board import Row
 from holdfast.workers.columns import Columns, Line
 from holdfast.workers.questions import QUESTION, label, question, see_all, standing_answers, whole_approval
-from holdfast.workers.render import WORDS_LIMIT, line, prose, quoted, rows, state, who
+from holdfast.workers.render import WORDS_LIMIT, count, line, prose, quoted, rows, state, who
 from holdfast.workers.telling import FINISHED
 
 _SAID = {
@@ -134,10 +134,10 @@ def result(ended: TurnResult, decisions: Mapping[str, str] | None = None) -> lis
 
 
 def _of_discarded(batch: BatchResult) -> str:
-    """Nobody is told of its calls: how many there were, and why they do not count."""
-    calls = "1 call" if len(batch.responses) == 1 else f"{len(batch.responses)} calls"
-    reasons = (found.error.message.removesuffix(FINISHED) for found in batch.responses if found.error)
-    return f"batch {batch.id}: discarded, {calls}: {line(next(reasons, 'no reason is known'), 500)}"
+    """Nobody is told of its calls: how many there were, and why they do not count, where one of them says so."""
+    reasons = (found.error.message for found in batch.responses if found.error and found.error.type == "discarded")
+    why = next((f": {line(reason.removesuffix(FINISHED), 500)}" for reason in reasons), "")
+    return f"batch {batch.id}: discarded, {count(len(batch.responses))}{why}"
 
 
 def _row(view: CallView) -> Row:
