@@ -50,12 +50,22 @@ def turn(view: TurnView) -> Group:
         parts += result(view.result, {call.id: decided(call) for call in calls})
         return Group(*parts)
     if view.batch:
-        parts += [Text(f"batch {view.batch.id}", "dim"), rows(map(_row, view.batch.calls))]
+        parts += [Text(f"batch {view.batch.id}", "dim"), rows(map(_row, view.batch.calls)), *_awaits_calls(view)]
     if view.queued:
         parts.append(Text(f"queued: {', '.join(view.queued)}", "dim"))
     for item in view.approvals:
         parts += [Text(""), label(item), question(item, more=see_all(item)), *standing_answers(item)]
     return Group(*parts)
+
+
+def _awaits_calls(view: TurnView) -> Iterator[RenderableType]:
+    """A batch whose calls have all ended and that is still at work waits for further ones."""
+    if view.state != "running" or not view.batch or any(not call.ended_at for call in view.batch.calls):
+        return
+    if view.prompt is not None:
+        yield Text("  the model still writes", "dim")
+    else:
+        yield prose(f"  more may come; if not: holdfast turn add {quoted(view.id)} STREAM --complete")
 
 
 def call(turn_id: str, whole: Call) -> Group:

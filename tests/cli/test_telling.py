@@ -175,6 +175,16 @@ def test_S18_a_turn_says_whether_what_runs_is_interruptible() -> None:
     assert idle == ["turn t: idle"]
 
 
+def test_S11_a_batch_that_waits_for_further_calls_says_so() -> None:
+    call = a_view().batch.calls[0].model_copy(update={"status": Status.SUCCESS, "ended_at": BEGAN})  # type: ignore[union-attr]
+    view = TurnView(id="it's", state="running", batch=BatchView(id="b1", calls=(call,)))
+    said = """  more may come; if not: holdfast turn add 'it'"'"'s' STREAM --complete"""
+    assert printed(standing.turn(view), WIDE)[-1] == said
+    writing = view.model_copy(update={"prompt": "Go"})
+    assert printed(standing.turn(writing), WIDE)[-1] == "  the model still writes"
+    assert "more" not in printed(standing.turn(a_view()), WIDE)[-1]
+
+
 def test_S47_schedule_and_context_are_told_where_they_are_not_the_usual_ones() -> None:
     within = Context(folder="src/\x1bdeep", environment={"TOKEN": "HOLDFAST_TOKEN"}, tools=("shell",))
     shown = printed(standing.turn(a_view(schedule=Schedule.STREAMING, context=within)), WIDE)

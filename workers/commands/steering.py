@@ -52,7 +52,7 @@ def cancel(
         raise BadInput("give --call or --batch, not both: a call is part of its batch")
     if reason is not None and call is None and batch is None:
         raise BadInput("--reason is for calls: give --call or --batch with it; a turn says that it was cancelled")
-    within(reason)
+    check_words(call=call, batch=batch, reason=reason)
 
     async def work() -> None:
         found = (await open_holdfast(data, address)).turn(turn)
@@ -137,11 +137,14 @@ def finish(turn: TurnId, json: Json = False, address: Address = None, data: Data
     run(work())
 
 
-def within(reason: str | None) -> None:
-    """BadInput for a reason that no turn takes."""
+def check_words(**given: str | None) -> None:
+    """BadInput for options that no turn takes: bytes that are no text, or too long a reason."""
     from holdfast.errors import BadInput
 
-    if len(reason or "") > REASON_LIMIT:
+    for name, value in given.items():
+        if any("\ud800" <= character <= "\udfff" for character in value or ""):
+            raise BadInput(f"--{name} is not UTF-8 text")
+    if len(given.get("reason") or "") > REASON_LIMIT:
         raise BadInput(f"--reason has at most {REASON_LIMIT:,} characters")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.workers.commands.options import Address, Data, Json, TurnId, answer, example, open_holdfast, run
-from holdfast.workers.commands.steering import within
+from holdfast.workers.commands.steering import check_words
 
 if TYPE_CHECKING:
     from holdfast.calls import CallRequest
@@ -77,9 +77,9 @@ def add(
         raise BadInput("nothing to add: give --calls FILE, or --complete when the reply is written")
     if reason is not None and attempt == 1:
         raise BadInput("--reason says why the attempt before broke off: give --attempt 2, or later, with it")
-    if not stream.strip() or len(stream) > STREAM_LIMIT:
-        raise BadInput(f"STREAM is a name of 1 to {STREAM_LIMIT} characters")
-    within(reason)
+    if not stream.strip() or len(stream) > STREAM_LIMIT or not stream.isprintable():
+        raise BadInput(f"STREAM is a name of 1 to {STREAM_LIMIT} characters that can be printed")
+    check_words(reason=reason)
     requests = read_calls(calls) if calls is not None else ()
 
     async def work() -> None:
