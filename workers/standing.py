@@ -145,7 +145,9 @@ def result(ended: TurnResult, decisions: Mapping[str, str] | None = None) -> lis
 
 def _of_discarded(batch: BatchResult) -> str:
     """Nobody is told of its calls: how many there were, and why they do not count, where one of them says so."""
-    reasons = (found.error.message for found in batch.responses if found.error and found.error.type == "discarded")
+    errors = [found.error for found in batch.responses if found.error]
+    # One that ran when its attempt was discarded was stopped like any other, and only its reason tells.
+    reasons = (error.message for kind in ("discarded", "cancelled") for error in errors if error.type == kind)
     why = next((f": {line(reason.removesuffix(FINISHED), 500)}" for reason in reasons), "")
     return f"batch {batch.id}: discarded, {count(len(batch.responses))}{why}"
 

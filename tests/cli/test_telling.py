@@ -202,12 +202,15 @@ def test_S12_a_discarded_batch_is_one_line_of_the_result() -> None:
     error = CallError(type="discarded", message="The line broke; it had finished")
     gone = Response(call_id="b1c2", tool="look", status="cancelled", error=error)
     ended = Response(call_id="b1c1", tool="look", status="success")
+    stopped = gone.model_copy(update={"error": CallError(type="cancelled", message="The line broke")})
     batches = (
         BatchResult(id="b1", status="discarded", responses=(ended, gone)),
         BatchResult(id="b2", status="discarded", responses=(ended,)),
+        BatchResult(id="b3", status="discarded", responses=(ended, stopped)),
     )
     parts = standing.result(TurnResult(status="completed", batches=batches))
     assert [line for part in parts for line in printed(part, WIDE)] == [
         "batch b1: discarded, 2 calls: The line broke",
         "batch b2: discarded, 1 call",
+        "batch b3: discarded, 2 calls: The line broke",
     ]
