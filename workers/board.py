@@ -41,6 +41,9 @@ class Row:
     ended: datetime | None = None
     tail: str = ""
     pid: int | None = None
+    growing: bool = False
+    """May further calls still come to its batch?"""
+    delivered: bool = False
 
     @property
     def terminal(self) -> bool:
@@ -56,6 +59,10 @@ class Board:
     events: list[Event] = field(default_factory=list)
     active: str | None = None
     thinking: bool = False
+    growing: set[str] = field(default_factory=set)
+    """The batches to which calls come one by one, as far as nothing says that the last has come."""
+    discarded: set[str] = field(default_factory=set)
+    """The batches whose attempt failed: another one took its place."""
 
     def take(self, item: Event | LiveOutput) -> None:
         """Fold one item in."""
@@ -67,11 +74,43 @@ class Board:
         self.events.append(item)
         if item.kind == "call" and item.call:
             self._take_call(item)
-        elif item.kind == "batch":
-            self.thinking = False
-            self.active = item.batch if item.after == "active" else self.active
-        elif item.kind == "model":
-            self.thinking = item.after == "thinking"
+        elif item.kind == "result" and item.call:
+            self._take_result(item.call)
+        elif item.kind == "batch" and item.batch:
+            self._take_batch(item.batch, item)
+        elif item.kind in ("model", "turn"):
+            self._take_step(item)
+
+    def _take_batch(self, batch: str, event: Event) -> None:
+        if event.after == "active":
+            self.active = batch
+        elif event.after == "queued":
+            self.growing |= set() if event.of else {batch}
+        else:  # done, withdrawn, discarding, discarded
+            self._complete(batch)
+        if event.after.startswith("discard"):
+            self.discarded.add(batch)
+
+    def _take_step(self, event: Event) -> None:
+        """A reply is complete when it is there, when it breaks off, and when the user interrupts."""
+        if event.kind == "turn" and event.after != "interrupted":
+            return
+        for batch in list(self.growing):
+            if self.thinking or batch == self.active:
+                self._complete(batch)
+        self.thinking = event.after == "thinking"
+
+    def _take_result(self, call: str) -> None:
+        if row := self.rows.get(call):
+            row.delivered = True
+            self._complete(row.batch)
+
+    def _complete(self, batch: str) -> None:
+        """Nothing more comes to a batch."""
+        if batch in self.growing:
+            self.growing.discard(batch)
+            for row in self.of_batch(batch):
+                row.growing = False
 
     def _take_call(self, event: Event) -> None:
         assert event.call, "a call's event names it"
@@ -79,6 +118,7 @@ class Board:
         if row is None:
             row = Row(event.call, event.batch or "", event.place or 0, event.of or 0, event.tool or "", event.after, "")
             self.rows[event.call] = row
+            self._grow(row)
         row.status = event.after
         row.title = event.title or row.title
         row.approval_id, row.digest, row.asks = event.approval_id, event.digest, event.asks
@@ -90,6 +130,12 @@ class Board:
         if row.terminal:
             row.ended = event.at
 
+    def _grow(self, fresh: Row) -> None:
+        """A batch that takes calls one by one has so many now, and may have more."""
+        if fresh.batch in self.growing:
+            for row in self.of_batch(fresh.batch):
+                row.of, row.growing = fresh.of, True
+
     def of_batch(self, batch: str | None) -> list[Row]:
         """The calls of a batch, in order."""
         return sorted((row for row in self.rows.values() if row.batch == batch), key=lambda row: row.place)
@@ -98,6 +144,16 @@ class Board:
     def waiting(self) -> list[Row]:
         """The calls that wait for a person, in order."""
         return [row for row in self.of_batch(self.active) if row.status == "awaiting_approval" and row.approval_id]
+
+    def held_back(self, batch: str | None) -> dict[str, str]:
+        """Of the calls whose answers are there and not yet delivered: what they wait for (S13)."""
+        found: dict[str, str] = {}
+        first: Row | None = None
+        for row in self.of_batch(batch) if batch not in self.discarded else ():
+            first = first or (None if row.terminal else row)
+            if row.terminal and not row.delivered and (first or row.growing):
+                found[row.call] = f"after {first.call}" if first else "when the reply is complete"
+        return found
 
     def counts(self) -> dict[str, int]:
         """How many calls are in which state."""

@@ -285,7 +285,7 @@ def _decided(row: Row) -> bool:
 
 
 def _telling(event: Event) -> bool:
-    return event.after not in ("validating", "queued")
+    return event.kind != "result" and event.after not in ("validating", "queued")
 
 
 async def _attempts(client: Client, turn_id: str) -> dict[str, int]:

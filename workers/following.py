@@ -24,6 +24,7 @@ from holdfast.work import LiveOutput
 from holdfast.workers import render
 from holdfast.workers.commands.options import emit, note
 from holdfast.workers.questions import how_to_decide
+from holdfast.workers.telling import Telling
 from holdfast.workflows.attributes import STATE
 
 QUIET_SECONDS = 6.0
@@ -38,6 +39,7 @@ async def follow_lines(turn: Turn) -> bool:
     console = render.console()
     seen: dict[str, int] = {}
     asked: set[str] = set()
+    telling = Telling()
 
     async def work() -> None:
         async for item in turn.watch():
@@ -46,7 +48,8 @@ async def follow_lines(turn: Turn) -> bool:
                 for row in _fresh(item, seen):
                     console.print(f"          {item.call_id:6} │ {row}", soft_wrap=True)
                 continue
-            render.print_line(console, render.event(item))
+            if line := telling.line(item):
+                render.print_line(console, line)
             if item.approval_id and item.approval_id not in asked:
                 asked.add(item.approval_id)
                 console.print(f"          waits: {how_to_decide(item.approval_id, item.asks)}", soft_wrap=True)

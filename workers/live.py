@@ -41,6 +41,7 @@ class Screen:
         self._turn = turn
         self._console = console
         self._board = Board()
+        self._held_back: dict[str, str] = {}
         self._away = False
         self._unsaid: list[RenderableType] = []
         self._began = asyncio.get_running_loop().time()
@@ -81,6 +82,7 @@ class Screen:
         board = self._board
         parts: list[RenderableType] = []
         if board.active:
+            self._held_back = board.held_back(board.active)
             every = board.of_batch(board.active)
             shown = self._fitting(every)
             if len(shown) < len(every):
@@ -105,7 +107,7 @@ class Screen:
         return len(self._console.render_lines(self._rows(rows), pad=False))
 
     def _rows(self, rows: list[Row]) -> RenderableType:
-        return render.rows(rows, datetime.now(UTC), asked=self.asker.call)
+        return render.rows(rows, datetime.now(UTC), asked=self.asker.call, held_back=self._held_back)
 
     def _footer(self) -> Text:
         board = self._board
@@ -119,7 +121,9 @@ class Screen:
             quiet = asyncio.get_running_loop().time() - self._began > QUIET_SECONDS
             hint = ": does a worker run? Start one with `holdfast worker` or `holdfast up`" if quiet else ""
             return Text(f"waiting for a worker{hint}", "dim")
-        return Text("the model thinks …" if board.thinking else "Ctrl-C leaves; the turn goes on", "dim")
+        if board.thinking:
+            return Text("the model still writes …" if board.active in board.growing else "the model thinks …", "dim")
+        return Text("Ctrl-C leaves; the turn goes on", "dim")
 
     @contextmanager
     def aside(self, keyboard: Keyboard) -> Iterator[None]:

@@ -10,8 +10,14 @@ OF_TURN = frozenset({"mode", "granted", "refused", "revoked"})
 
 
 def news(event: Event, me: str) -> str | None:
-    """What somebody else has just done that decides nothing yet; None when nobody has."""
+    """What has just happened that no row of the board shows, and decides nothing yet; None when nothing has."""
     note = event.note or ""
+    if event.kind == "turn" and event.after == "interrupted":  # also by oneself: it is said in another terminal
+        return f"{line(event.by, 80) or 'somebody'} interrupts: {note}"
+    if event.kind == "turn" and event.after == "context":
+        return f"the calls after this one run with {note}"
+    if event.kind == "batch" and event.after == "discarding":
+        return f"batch {event.batch} is discarded: {note}"
     if event.kind == "turn" and event.after in OF_TURN and event.by != me:
         return f"{note} (by {line(event.by, 80)})"
     own = (f"{me} is editing", f"changed by {me}", "nobody is editing")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,6 +38,11 @@ STYLES = {
     "completed": "bold green",
     "stopped": "magenta",
     "failed": "bold red",
+    "delivered": "green",
+    "discarding": "dim",
+    "discarded": "dim",
+    "interrupted": "bold yellow",
+    "context": "cyan",
 }
 
 
@@ -81,42 +86,78 @@ def quoted(text: str) -> str:
     return shlex.quote(plain(text))
 
 
-def rows(shown: Iterable[Row], now: datetime | None = None, *, asked: str | None = None) -> Columns:
-    """Calls with their states, and the end of the output of those that run; `asked` is marked."""
-    return Columns([_line(row, now, row.call == asked) for row in shown], cuts=True, right=frozenset({2}))
+def rows(
+    shown: Iterable[Row],
+    now: datetime | None = None,
+    *,
+    asked: str | None = None,
+    held_back: Mapping[str, str] | None = None,
+) -> Columns:
+    """Calls with their states, and the end of the output of those that run.
+
+    `asked` is marked. Those whose answer is `held_back` say until when.
+    """
+    waits = held_back or {}
+    lines = [_line(row, now, row.call == asked, waits.get(row.call)) for row in shown]
+    return Columns(lines, cuts=True, right=frozenset({2}))
 
 
-def _line(row: Row, now: datetime | None, asked: bool) -> Line:
+def _line(row: Row, now: datetime | None, asked: bool, held_back: str | None) -> Line:
     status = Text("stopping", "magenta") if row.stopping else state(row.status)
     tails = plain(row.tail).rstrip().splitlines()[-3:] if not row.terminal else ()
     said = [f"│ {line(words, 400)}" for words in (row.decided, *tails) if words]
+    waits = (f"delivered {held_back}: ", "dim") if held_back else ""
     return Line(
         (
             _place(row, asked),
             status,
             Text(took(row.started, row.ended, now)),
             Text(named(row.tool)),
-            Text(line(row.error or row.title, WORDS_LIMIT)),
+            Text.assemble(waits, line(row.error or row.title, WORDS_LIMIT)),
         ),
         tuple(Text(words, "dim") for words in said),
     )
 
 
-def event(item: Event, *, since: datetime | None = None, indent: str = "") -> RenderableType:
-    """One event as a line; with `since`, its time is relative."""
+def event(
+    item: Event,
+    *,
+    since: datetime | None = None,
+    indent: str = "",
+    growing: bool = False,
+    said: str | None = None,
+    dim: bool = False,
+) -> RenderableType:
+    """One event as a line; with `since`, its time is relative.
+
+    Of a call: whether its batch is `growing`, and what is `said` of it, where that is not what the event itself says.
+    """
     clock = f"{(item.at - since).total_seconds():7.2f} s" if since else item.at.astimezone().strftime("%H:%M:%S")
     by = Text(f"  (by {who(item.actor, item.by)})" if item.by else "", "dim")
-    if item.kind == "call":
-        which = Text(f"{line(item.call, 20):6} {item.place}/{item.of}")
-        after = Text(f"{item.after.replace('_', ' '):<17}", STYLES.get(item.after, ""))
-        what = Text(line(item.error or item.note or item.title, WORDS_LIMIT)).append_text(by)
-        return Columns([Line((Text(indent + clock), which, after, Text(named(item.tool or "")), what))], cuts=True)
+    if item.kind in ("call", "result"):
+        after = "delivered" if item.kind == "result" else item.after
+        cells = (
+            Text(indent + clock),
+            Text(f"{line(item.call, 20):6} {item.place}/{item.of}{'+' if growing else ''}"),
+            Text(f"{after.replace('_', ' '):<17}", STYLES.get(after, "") if not dim else ""),
+            Text(named(item.tool or "")),
+            Text(line(said or item.error or item.note or item.title, WORDS_LIMIT)).append_text(by),
+        )
+        for cell in cells if dim else ():
+            cell.stylize("dim")
+        return Columns([Line(cells)], cuts=True)
     text = Text(f"{indent}{clock}  ")
     subject = {"batch": f"batch {line(item.batch, 20)}", "model": "model", "turn": "turn"}[item.kind]
-    text.append(f"{subject} {item.after}", STYLES.get(item.after, "bold"))
+    calls = f" {count(item.of or 0)}" if item.after == "discarding" else ""
+    text.append(f"{subject} {item.after}{calls}", STYLES.get(item.after, "bold"))
     if item.note:
         text.append(f": {line(item.note)}")
     return text.append_text(by)
+
+
+def count(calls: int) -> str:
+    """So many calls."""
+    return "1 call" if calls == 1 else f"{calls:,} calls"
 
 
 def call(whole: Call) -> Group:
@@ -229,4 +270,5 @@ def _json(value: Any) -> Text:
 
 def _place(row: Row, asked: bool) -> Text:
     mark = "▸" if asked else " "
-    return Text(f"{mark} {line(row.call, 20)} {row.place}/{row.of}", "bold yellow" if asked else "dim")
+    which = f"{mark} {line(row.call, 20)} {row.place}/{row.of}{'+' if row.growing else ''}"
+    return Text(which, "bold yellow" if asked else "dim")

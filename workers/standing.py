@@ -10,14 +10,17 @@ from rich.text import Text
 
 from holdfast.calls import Call, Status
 from holdfast.content import Response, named, plain
+from holdfast.contexts import HOME, Context
 from holdfast.modes import Mode
-from holdfast.turns import TurnResult
+from holdfast.schedules import Schedule
+from holdfast.turns import BatchResult, TurnResult
 from holdfast.views import CallView, TurnView
 from holdfast.workers import render
 from holdfast.workers.board import Row
 from holdfast.workers.columns import Columns, Line
 from holdfast.workers.questions import QUESTION, label, question, see_all, standing_answers, whole_approval
-from holdfast.workers.render import WORDS_LIMIT, line, prose, quoted, rows, state, who
+from holdfast.workers.render import WORDS_LIMIT, count, line, prose, quoted, rows, state, who
+from holdfast.workers.telling import FINISHED
 
 _SAID = {
     "proceed_once": "approved",
@@ -28,6 +31,8 @@ _SAID = {
     "cancel": "refused",
 }
 """What a person said, in words."""
+INTERRUPTIBLE = "interruptible: a new message stops what runs"
+BLOCKING = "not interruptible: a new message is heard when what runs has finished"
 
 
 def turn(view: TurnView) -> Group:
@@ -45,12 +50,22 @@ def turn(view: TurnView) -> Group:
         parts += result(view.result, {call.id: decided(call) for call in calls})
         return Group(*parts)
     if view.batch:
-        parts += [Text(f"batch {view.batch.id}", "dim"), rows(map(_row, view.batch.calls))]
+        parts += [Text(f"batch {view.batch.id}", "dim"), rows(map(_row, view.batch.calls)), *_awaits_calls(view)]
     if view.queued:
         parts.append(Text(f"queued: {', '.join(view.queued)}", "dim"))
     for item in view.approvals:
         parts += [Text(""), label(item), question(item, more=see_all(item)), *standing_answers(item)]
     return Group(*parts)
+
+
+def _awaits_calls(view: TurnView) -> Iterator[RenderableType]:
+    """A batch whose calls have all ended and that is still at work waits for further ones."""
+    if view.state != "running" or not view.batch or any(not call.ended_at for call in view.batch.calls):
+        return
+    if view.prompt is not None:
+        yield Text("  the model still writes", "dim")
+    else:
+        yield prose(f"  more may come; if not: holdfast turn add {quoted(view.id)} STREAM --complete")
 
 
 def call(turn_id: str, whole: Call) -> Group:
@@ -66,6 +81,11 @@ def _circumstances(view: TurnView) -> Iterator[RenderableType]:
     """What of a turn bears on what is asked."""
     if view.mode is not Mode.DEFAULT:
         yield Text(f"  mode {view.mode.value}", "yellow")
+    if view.schedule is not Schedule.ALL_READY:
+        yield Text(f"  schedule {view.schedule.value}", "dim")
+    yield from _context(view.context)
+    if not view.result and view.batch and any(call.status is Status.EXECUTING for call in view.batch.calls):
+        yield Text(f"  {INTERRUPTIBLE if view.interruptible else BLOCKING}", "dim")
     if sources := view.outside or dict.fromkeys(view.tainted, 1):
         yield Text("  has taken in content from outside, by")
         yield from (
@@ -74,6 +94,16 @@ def _circumstances(view: TurnView) -> Iterator[RenderableType]:
     if view.grants and not view.result:
         stand = "1 answer stands" if view.grants == 1 else f"{view.grants} answers stand"
         yield Text(f"  {stand}: holdfast grants --turn {quoted(view.id)}", "dim")
+
+
+def _context(context: Context) -> Iterator[RenderableType]:
+    """What the next call runs within, as far as a call has changed it."""
+    if context.folder != HOME:
+        yield Text(f"  commands run in {line(context.folder, 300)}")
+    if context.environment:
+        yield Text(f"  commands get {line(', '.join(sorted(context.environment)), 500)}")
+    if context.tools is not None:
+        yield Text(f"  only these tools: {line(', '.join(context.tools) or 'none', 2_000)}")
 
 
 def decided(call: CallView) -> str:
@@ -101,6 +131,9 @@ def result(ended: TurnResult, decisions: Mapping[str, str] | None = None) -> lis
     if ended.reason:
         parts.append(prose(f"  {line(ended.reason, 1_000)}"))
     for batch in ended.batches:
+        if batch.status == "discarded":
+            parts.append(Text(_of_discarded(batch), "dim"))
+            continue
         parts.append(Text(f"batch {batch.id}: {batch.status}", "dim"))
         parts.append(
             Columns([_line(found, (decisions or {}).get(found.call_id)) for found in batch.responses], cuts=True)
@@ -108,6 +141,15 @@ def result(ended: TurnResult, decisions: Mapping[str, str] | None = None) -> lis
     if ended.text is not None:
         parts += [Text(""), prose(ended.text)]
     return parts
+
+
+def _of_discarded(batch: BatchResult) -> str:
+    """Nobody is told of its calls: how many there were, and why they do not count, where one of them says so."""
+    errors = [found.error for found in batch.responses if found.error]
+    # One that ran when its attempt was discarded was stopped like any other, and only its reason tells.
+    reasons = (error.message for kind in ("discarded", "cancelled") for error in errors if error.type == kind)
+    why = next((f": {line(reason.removesuffix(FINISHED), 500)}" for reason in reasons), "")
+    return f"batch {batch.id}: discarded, {count(len(batch.responses))}{why}"
 
 
 def _row(view: CallView) -> Row:

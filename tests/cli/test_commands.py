@@ -172,6 +172,8 @@ def test_help_is_quick_and_every_command_has_an_example(empty: Home) -> None:
         ["tokens"],
         ["tools"],
         ["turn"],
+        ["turn", "add"],
+        ["turn", "interrupt"],
         ["turn", "mode"],
         ["turn", "start"],
         ["turn", "watch"],

@@ -9,10 +9,18 @@ import typer
 from holdfast.modes import Mode
 from holdfast.workers.commands.options import Address, Data, Json, TurnId, answer, example, open_holdfast, run
 
+REASON_LIMIT = 2_000
+
 
 def register(turns: typer.Typer) -> None:
     """Add the commands."""
-    turns.command(epilog=example("holdfast turn cancel hello", "holdfast turn cancel hello --call b1c1"))(cancel)
+    turns.command(
+        epilog=example(
+            "holdfast turn cancel hello",
+            "holdfast turn cancel hello --batch b2",
+            "holdfast turn cancel hello --call b1c1 --reason 'Takes too long'",
+        )
+    )(cancel)
     turns.command(epilog=example("holdfast turn mode hello auto_edit"))(mode)
     turns.command(epilog=example("holdfast turn submit hello --calls more.json"))(submit)
     turns.command(epilog=example("holdfast turn withdraw hello b2"))(withdraw)
@@ -22,22 +30,39 @@ def register(turns: typer.Typer) -> None:
 def cancel(
     turn: TurnId,
     call: Annotated[
-        str | None, typer.Option("--call", metavar="CALL", help="Only this call; the rest goes on.")
+        str | None, typer.Option("--call", metavar="CALL", help="Only this call, as b1c2; the rest goes on.")
     ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="With --call: why; the model reads it.")] = None,
+    batch: Annotated[
+        str | None, typer.Option("--batch", metavar="BATCH", help="Only the batch at work, as b1; the turn goes on.")
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="With --call or --batch: why; the model reads it.")
+    ] = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Stop a turn, or one of its calls. Every call is still answered."""
+    """Stop a turn, its batch at work, or one call. Every call is still answered.
+
+    A batch that is queued is taken back with `holdfast turn withdraw`.
+    """
+    from holdfast.errors import BadInput
+
+    if call is not None and batch is not None:
+        raise BadInput("give --call or --batch, not both: a call is part of its batch")
+    if reason is not None and call is None and batch is None:
+        raise BadInput("--reason is for calls: give --call or --batch with it; a turn says that it was cancelled")
+    check_words(call=call, batch=batch, reason=reason)
 
     async def work() -> None:
         found = (await open_holdfast(data, address)).turn(turn)
-        if call is None:
-            await found.cancel()
-        else:
+        if call is not None:
             await found.cancel_call(call, reason)
-        answer(json, f"Told {_what(turn, call)} to stop.", turn=turn, call=call)
+        elif batch is not None:
+            await found.cancel_batch(batch, reason)
+        else:
+            await found.cancel()
+        answer(json, f"Told {_what(turn, call, batch)} to stop.", turn=turn, call=call, batch=batch)
 
     run(work())
 
@@ -112,5 +137,17 @@ def finish(turn: TurnId, json: Json = False, address: Address = None, data: Data
     run(work())
 
 
-def _what(turn: str, call: str | None) -> str:
-    return f"call {call} of turn {turn}" if call else f"turn {turn}"
+def check_words(**given: str | None) -> None:
+    """BadInput for options that no turn takes: bytes that are no text, or too long a reason."""
+    from holdfast.errors import BadInput
+
+    for name, value in given.items():
+        if any("\ud800" <= character <= "\udfff" for character in value or ""):
+            raise BadInput(f"--{name} is not UTF-8 text")
+    if len(given.get("reason") or "") > REASON_LIMIT:
+        raise BadInput(f"--reason has at most {REASON_LIMIT:,} characters")
+
+
+def _what(turn: str, call: str | None, batch: str | None) -> str:
+    part = f"call {call} of " if call else f"batch {batch} of " if batch else ""
+    return f"{part}turn {turn}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from holdfast.modes import Mode
-from holdfast.workers.commands import steering
+from holdfast.workers.commands import steering, streams
 from holdfast.workers.commands.codes import FAILED, INTERRUPTED
 from holdfast.workers.commands.options import (
     Address,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.views import TurnView
 
 turns = typer.Typer(
-    help="Turns: start, watch, show, output, cancel; change the mode; submit further batches.",
+    help="Turns: start, watch, show, output, cancel, interrupt; change the mode; submit batches, add calls.",
     epilog=example(
         """echo '[{"tool": "shell", "arguments": {"command": "date"}}]' | holdfast turn start --calls - --id hello""",
         "holdfast turn watch hello",
@@ -43,6 +43,7 @@ turns = typer.Typer(
 )
 
 NAME_LIMIT = 500
+PARALLEL_LIMIT = 50
 CallsFile = Annotated[
     str | None, typer.Option("--calls", metavar="FILE|-", help='JSON: [{"tool": …, "arguments": {…}}]; - is stdin.')
 ]
@@ -50,10 +51,31 @@ ScriptFile = Annotated[
     str | None, typer.Option("--script", metavar="FILE|-", help='Scripted model, JSON: [{"text": …, "calls": […]}].')
 ]
 
+Parallel = Annotated[
+    int | None,
+    typer.Option("--parallel", metavar="N", min=1, max=PARALLEL_LIMIT, help="How many calls run at once; else 50."),
+]
+When = Annotated[
+    Literal["all_ready", "streaming"],
+    typer.Option(
+        "--schedule",
+        help="When calls begin: when all of a batch are ready, or each as soon as it is, while the model writes.",
+    ),
+]
+Early = Annotated[
+    bool,
+    typer.Option("--early", help="With streaming: also what does more than read begins before the reply is complete."),
+]
+OnError = Annotated[
+    Literal["isolate", "abort"] | None,
+    typer.Option("--on-error", help="A call's failure is its own, or cancels those beside it; else its tool says."),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     steering.register(turns)
+    streams.register(turns)
     app.add_typer(turns, name="turn")
 
 
@@ -61,6 +83,8 @@ def register(app: typer.Typer) -> None:
     epilog=example(
         """echo '[{"tool": "shell", "arguments": {"command": "date"}}]' | holdfast turn start --calls - --id hello""",
         'holdfast turn start --script replies.json --prompt "Tidy up" --wait',
+        'holdfast turn start --script replies.json --prompt "Tidy up" --schedule streaming --early --wait',
+        "holdfast turn start --calls calls.json --parallel 4 --on-error abort",
     )
 )
 def start(
@@ -77,6 +101,10 @@ def start(
     ] = Mode.DEFAULT,
     nobody: Annotated[bool, typer.Option("--non-interactive", help="Never wait: what would ask is denied.")] = False,
     deadline: ApprovalDeadline = None,
+    schedule: When = "all_ready",
+    early: Early = False,
+    parallel: Parallel = None,
+    on_error: OnError = None,
     requester: Annotated[
         str | None, typer.Option("--requester", metavar="NAME", help="Who asks for it; else you at this host.")
     ] = None,
@@ -90,9 +118,10 @@ def start(
     """
     if len(requester or "") > NAME_LIMIT:
         raise typer.BadParameter(f"--requester: a name has at most {NAME_LIMIT} characters")
+    _check_plan(schedule, early, grows=bool(script or keep_open))
     read = _read_input(calls, script, prompt, keep_open)
     wishes = {"mode": mode, "interactive": not nobody, "approval_seconds": deadline, "requester": requester}
-    input = read.model_copy(update=wishes)
+    input = read.model_copy(update={**wishes, **_plan(schedule, early, parallel, on_error)})
 
     async def work() -> int:
         holdfast = await open_holdfast(data, address)
@@ -208,6 +237,22 @@ def list_turns(
         render.console().print(render.table(("turn", "state", "started", "ended"), lines) if lines else "No turns yet.")
 
     run(work())
+
+
+def _check_plan(schedule: str, early: bool, *, grows: bool) -> None:
+    from holdfast.errors import BadInput
+
+    if early and schedule != "streaming":
+        raise BadInput("--early needs --schedule streaming: otherwise nothing begins before the reply is complete")
+    if early and not grows:
+        raise BadInput("--early is for replies that are still written: give --script, or --keep-open to add calls")
+
+
+def _plan(schedule: str, early: bool, parallel: int | None, on_error: str | None) -> dict[str, object]:
+    from holdfast.schedules import MAX_EXECUTING, Schedule
+
+    said = {"schedule": Schedule(schedule), "early": early, "on_error": on_error}
+    return {**said, "parallel": parallel or MAX_EXECUTING}
 
 
 def _read_input(calls: str | None, script: str | None, prompt: str | None, keep_open: bool) -> TurnInput:
