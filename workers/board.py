@@ -86,24 +86,18 @@ class Board:
             self.active = batch
         elif event.after == "queued":
             self.growing |= set() if event.of else {batch}
-        else:  # done, withdrawn, discarding, discarded
+        else:  # complete, done, withdrawn, discarding, discarded
             self._complete(batch)
         if event.after.startswith("discard"):
             self.discarded.add(batch)
 
     def _take_step(self, event: Event) -> None:
-        """A reply is complete when it is there, when it breaks off, and when the user interrupts."""
-        if event.kind == "turn" and event.after != "interrupted":
-            return
-        for batch in list(self.growing):
-            if self.thinking or batch == self.active:
-                self._complete(batch)
-        self.thinking = event.after == "thinking"
+        if event.kind == "model" or event.after == "interrupted":
+            self.thinking = event.after == "thinking"
 
     def _take_result(self, call: str) -> None:
         if row := self.rows.get(call):
             row.delivered = True
-            self._complete(row.batch)
 
     def _complete(self, batch: str) -> None:
         """Nothing more comes to a batch."""

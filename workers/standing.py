@@ -20,7 +20,6 @@ from holdfast.workers.board import Row
 from holdfast.workers.columns import Columns, Line
 from holdfast.workers.questions import QUESTION, label, question, see_all, standing_answers, whole_approval
 from holdfast.workers.render import WORDS_LIMIT, count, line, prose, quoted, rows, state, who
-from holdfast.workers.telling import FINISHED
 
 _SAID = {
     "proceed_once": "approved",
@@ -59,13 +58,15 @@ def turn(view: TurnView) -> Group:
 
 
 def _awaits_calls(view: TurnView) -> Iterator[RenderableType]:
-    """A batch whose calls have all ended and that is still at work waits for further ones."""
-    if view.state != "running" or not view.batch or any(not call.ended_at for call in view.batch.calls):
+    """A batch that is not complete waits for further calls."""
+    batch = view.batch
+    if batch is None or batch.complete:
         return
     if view.prompt is not None:
         yield Text("  the model still writes", "dim")
     else:
-        yield prose(f"  more may come; if not: holdfast turn add {quoted(view.id)} STREAM --complete")
+        which = quoted(batch.stream or "") + (f" --attempt {batch.attempt}" if batch.attempt > 1 else "")
+        yield prose(f"  more may come; if not: holdfast turn add {quoted(view.id)} {which} --complete")
 
 
 def call(turn_id: str, whole: Call) -> Group:
@@ -144,11 +145,8 @@ def result(ended: TurnResult, decisions: Mapping[str, str] | None = None) -> lis
 
 
 def _of_discarded(batch: BatchResult) -> str:
-    """Nobody is told of its calls: how many there were, and why they do not count, where one of them says so."""
-    errors = [found.error for found in batch.responses if found.error]
-    # One that ran when its attempt was discarded was stopped like any other, and only its reason tells.
-    reasons = (error.message for kind in ("discarded", "cancelled") for error in errors if error.type == kind)
-    why = next((f": {line(reason.removesuffix(FINISHED), 500)}" for reason in reasons), "")
+    """Nobody is told of its calls: how many there were, and why they do not count."""
+    why = f": {line(batch.reason, 500)}" if batch.reason else ""
     return f"batch {batch.id}: discarded, {count(len(batch.responses))}{why}"
 
 

@@ -24,6 +24,8 @@ class Telling:
     def line(self, event: Event) -> RenderableType | None:
         """The next event as a line; None when it is not worth one."""
         self._board.take(event)
+        if event.kind == "batch" and event.after == "complete":
+            return None  # its calls show it
         row = self._board.rows.get(event.call or "")
         if row is None or event.kind not in ("call", "result"):
             return render.event(event)

@@ -32,7 +32,7 @@ async def take_step(state: TurnState) -> None:
         await _until_done(handle, state)
         if _beside_the_point(state):
             handle.cancel()
-            return
+            return None
         try:
             return state.take_reply(handle.result())
         except ActivityError as error:
@@ -42,7 +42,7 @@ async def take_step(state: TurnState) -> None:
             state.think_again(reason_of(error))
         await _pause(state)
         if _beside_the_point(state):
-            return
+            return None
 
 
 async def _until_done(handle: workflow.ActivityHandle[ModelReply], state: TurnState) -> None:

@@ -17,7 +17,8 @@ from holdfast.calls import Call, CallRequest, Editing, Status
 from holdfast.content import Response
 from holdfast.model import Data
 from holdfast.moves import (
-    cancel,
+    DISCARDED,
+    discard,
     expire,
     hold,
     reconsider,
@@ -28,7 +29,7 @@ from holdfast.moves import (
     take_verdict,
 )
 from holdfast.tools import Effect, Interrupt
-from holdfast.verdicts import Asks, CallOutcome, Finished, Reconsider, Verdict
+from holdfast.verdicts import Asks, CallOutcome, Reconsider, Verdict
 
 
 class Batch(Data):
@@ -214,8 +215,8 @@ def ended(batch: Batch, call_id: str, outcome: CallOutcome, now: datetime, *, as
             return call
         if call.status is Status.SCHEDULED:  # it was answered, and ended in the same moment
             call = call.to(Status.EXECUTING)
-        if batch.discarded and isinstance(outcome, Finished):
-            return cancel(call, "discarded", f"{batch.halted}; it had finished", now, outcome.result.parts)
+        if batch.discarded:
+            return discard(call, outcome, str(batch.halted), now)
         if batch.halted and isinstance(outcome, Asks | Reconsider):  # nobody is asked for it any more
             call = call if call.stopping else call.model_copy(update={"stopping": batch.halted})
         return take_outcome(call, outcome, now, ask=ask)
@@ -232,7 +233,7 @@ def stopped(batch: Batch, reason: str, now: datetime, *, only: Collection[str] |
 
 def discarded(batch: Batch, reason: str, now: datetime) -> Batch:
     """The batch after the attempt that it came from failed: nothing of it begins, what runs is stopped (S12)."""
-    gone = _halted(_each(batch, lambda call: stop(call, reason, now, kind="discarded")), reason)
+    gone = _halted(_each(batch, lambda call: stop(call, reason, now, kind=DISCARDED)), reason)
     return gone.model_copy(update={"discarded": True, "complete": True})
 
 

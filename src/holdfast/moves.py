@@ -32,6 +32,7 @@ from holdfast.verdicts import (
 )
 
 UNKNOWN: Final = "outcome_unknown"
+DISCARDED = "discarded"
 QUESTIONS_LIMIT = 100
 """How often a call may ask."""
 RUNTIME = Actor(kind="runtime", name="deadline")
@@ -182,6 +183,20 @@ def stop(call: Call, reason: str, now: datetime, *, kind: str = "cancelled") -> 
     if call.at_work:
         return call if call.stopping else call.model_copy(update={"stopping": reason})
     return cancel(call, kind, reason + _left_behind(call), now)
+
+
+def discard(call: Call, outcome: CallOutcome, reason: str, now: datetime) -> Call:
+    """After the end of a call whose attempt was discarded while it ran: cancelled, whatever it made (S12)."""
+    match outcome:
+        case Finished():
+            return cancel(call, DISCARDED, f"{reason}; it had finished", now, outcome.result.parts)
+        case Lost(repeatable=False):
+            why = f"{reason}; its worker was lost before it answered, so it may have taken effect"
+            return cancel(call, DISCARDED, why, now, outcome.parts)
+        case Failed() | Stopped() | Lost():
+            return cancel(call, DISCARDED, reason, now, outcome.parts)
+        case _:
+            return cancel(call, DISCARDED, reason, now)
 
 
 def _left_behind(call: Call) -> str:

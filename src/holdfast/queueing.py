@@ -132,6 +132,8 @@ class Queueing:
     def _write_changes(self, before: Batch | None, after: Batch) -> None:
         for change in call_changes(self.turn_id, before, after):
             self._emit(**change)
+        if before and after.complete and not before.complete and not after.discarded:
+            self._emit(kind="batch", batch=after.id, of=len(after.calls), after="complete")
         for change in deliveries(before, after):
             self._emit(**change)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 from temporalio.client import (
@@ -19,7 +19,7 @@ from holdfast.errors import BadInput, DecisionRefused
 from holdfast.grants import Grant
 from holdfast.identity import whoami
 from holdfast.looking import Looking
-from holdfast.model import problems
+from holdfast.model import Message, problems
 from holdfast.modes import Mode
 from holdfast.requests import (
     Acknowledged,
@@ -37,6 +37,8 @@ from holdfast.requests import (
 )
 from holdfast.translating import refusal, translated
 from holdfast.turns import BatchResult, check_batch, check_size
+
+M = TypeVar("M", bound=Message)
 
 UPDATE_SECONDS = 5.0
 """How long an update may take before a decision goes by signal instead."""
@@ -101,24 +103,19 @@ class Turn(Looking):
         """
         calls = tuple(calls)
         check_size(sum(len(call.model_dump_json()) for call in calls))
-        try:
-            body = AddCalls(stream=stream, attempt=attempt, at=at, calls=calls, complete=complete, reason=reason)
-        except ValidationError as error:
-            raise BadInput(f"these calls cannot be added: {problems(error, 'calls')}") from error
+        place = {"stream": stream, "attempt": attempt, "at": at}
+        body = _said(AddCalls, **place, calls=calls, complete=complete, reason=reason)
         return await self._update("add_calls", body, Added)
 
     async def interrupt(self, message: str, *, by: str | None = None) -> None:
         """Say something meanwhile: tools that may be interrupted stop, and the turn goes on with the message (S18)."""
-        try:
-            body = Interruption(message=message, by=by or whoami())
-        except ValidationError as error:
-            raise BadInput(f"this cannot be said: {problems(error, 'message')}") from error
+        body = _said(Interruption, message=message, by=by or whoami())
         await self._running()
         await self._call(self._handle.signal("interrupt", body))
 
     async def withdraw(self, batch_id: str) -> BatchResult:
         """Take a queued batch back."""
-        return await self._update("withdraw", BatchAddress(batch=batch_id), BatchResult)
+        return await self._update("withdraw", _said(BatchAddress, batch=batch_id), BatchResult)
 
     async def set_mode(self, mode: Mode | str, by: str | None = None) -> Mode | None:
         """Change how much proceeds without asking; what waits is judged again.
@@ -127,23 +124,24 @@ class Turn(Looking):
         """
         if mode not in list(Mode):
             raise BadInput(f"{mode!r} is no mode: say {', '.join(list(Mode)[:-1])} or {list(Mode)[-1]}")
-        return (await self._update("set_mode", ModeChange(mode=Mode(mode), by=by or whoami()), ModeTaken)).counts
+        return (await self._update("set_mode", _said(ModeChange, mode=Mode(mode), by=by or whoami()), ModeTaken)).counts
 
     async def editing(self, approval_id: str, *, by: str | None = None, seconds: float = 900) -> None:
         """Tell others that somebody has an approval open in an editor; with 0 seconds, that they are done."""
-        await self._update("editing", EditingNotice(approval_id=approval_id, by=by or whoami(), seconds=seconds), None)
+        notice = _said(EditingNotice, approval_id=approval_id, by=by or whoami(), seconds=seconds)
+        await self._update("editing", notice, None)
 
     async def revoke(self, grant_id: str, by: str | None = None) -> Grant:
         """Take a standing answer back."""
-        return await self._update("revoke", GrantAddress(grant=grant_id, by=by or whoami()), Grant)
+        return await self._update("revoke", _said(GrantAddress, grant=grant_id, by=by or whoami()), Grant)
 
     async def cancel_call(self, call_id: str, reason: str | None = None) -> None:
         """Stop one call; its siblings go on."""
-        await self._update("cancel_call", CallAddress(call=call_id, reason=reason), None)
+        await self._update("cancel_call", _said(CallAddress, call=call_id, reason=reason), None)
 
     async def cancel_batch(self, batch_id: str, reason: str | None = None) -> None:
         """Stop the batch at work; the turn goes on."""
-        await self._update("cancel_batch", BatchAddress(batch=batch_id, reason=reason), None)
+        await self._update("cancel_batch", _said(BatchAddress, batch=batch_id, reason=reason), None)
 
     async def finish(self) -> None:
         """End a turn that was kept open, once its queue is empty."""
@@ -153,3 +151,11 @@ class Turn(Looking):
         """Stop everything; the turn ends as `cancelled`, with every call answered."""
         await self._running()
         await self._call(self._handle.cancel())
+
+
+def _said(kind: type[M], **fields: Any) -> M:
+    """The body of a message; BadInput when it cannot be said."""
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        raise BadInput(f"this cannot be said to a turn: {problems(error)}") from error

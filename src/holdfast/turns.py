@@ -70,6 +70,8 @@ class BatchResult(Data):
     id: str
     status: BatchStatus
     responses: tuple[Response, ...] = ()
+    reason: str | None = None
+    """Why it was discarded."""
 
 
 TurnStatus = Literal["completed", "cancelled", "stopped", "failed"]
@@ -135,4 +137,5 @@ def check_size(size: int) -> None:
 def batch_result(batch: Batch, status: BatchStatus) -> BatchResult:
     """What is known of a batch."""
     ending: BatchStatus = "withdrawn" if batch.withdrawn else "discarded" if batch.discarded else status
-    return BatchResult(id=batch.id, status=ending, responses=batch.responses)
+    reason = batch.halted if batch.discarded else None
+    return BatchResult(id=batch.id, status=ending, responses=batch.responses, reason=reason)

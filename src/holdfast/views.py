@@ -133,6 +133,12 @@ class BatchView(Data):
 
     id: str
     calls: tuple[CallView, ...]
+    stream: str | None = None
+    """What its calls come from one by one."""
+    attempt: int = 1
+    complete: bool = True
+    """Will no further call come?"""
+    discarded: bool = False
 
 
 class TurnView(Data):
@@ -294,7 +300,12 @@ def batch_view(batch: Batch) -> BatchView:
     """One batch, bounded."""
     of = len(batch.calls)
     return BatchView(
-        id=batch.id, calls=tuple(call_view(call, place, of) for place, call in enumerate(batch.calls, start=1))
+        id=batch.id,
+        calls=tuple(call_view(call, place, of) for place, call in enumerate(batch.calls, start=1)),
+        stream=_cut(batch.stream, 200),
+        attempt=batch.attempt,
+        complete=batch.complete,
+        discarded=batch.discarded,
     )
 
 

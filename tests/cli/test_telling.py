@@ -43,6 +43,9 @@ class Story:
     def came(self, seconds: float, place: int, of: int, *, batch: str = "b1") -> Story:
         return self.call(seconds, place, of, "validating", batch=batch, before=None, title=None)
 
+    def complete(self, seconds: float) -> Story:
+        return self.add(seconds, "batch", "complete", batch="b1", of=2)
+
     def result(self, seconds: float, place: int, of: int) -> Story:
         fields = {"batch": "b1", "call": f"b1c{place}", "place": place, "of": of, "tool": "look"}
         return self.add(seconds, "result", "success", **fields)
@@ -84,7 +87,7 @@ def test_S11_calls_that_come_while_the_model_writes_say_so_and_that_more_may_com
     lines = story.lines()
     assert lines[2] == "b1c1   1/1+  validating         look  while the model still writes"
     assert lines[-1] == "b1c2   2/2+  success            look  Look"
-    story.call(4, 1, 2, "success").result(5, 1, 2).result(5, 2, 2).add(5, "model", "asked")
+    story.call(4, 1, 2, "success").complete(5).result(5, 1, 2).result(5, 2, 2).add(5, "model", "asked")
     assert story.lines()[-3:] == [
         "b1c1   1/2  delivered          look  1.0 s after its end, when the reply was complete",
         "b1c2   2/2  delivered          look  2.0 s after its end, behind b1c1",
@@ -103,7 +106,7 @@ def test_S13_the_board_says_what_an_answer_that_is_there_waits_for() -> None:
 
     story.call(4, 1, 2, "success")
     assert set(story.board().held_back("b1").values()) == {"when the reply is complete"}
-    board = story.result(5, 1, 2).result(5, 2, 2).add(5, "model", "asked").board()
+    board = story.complete(5).result(5, 1, 2).result(5, 2, 2).add(5, "model", "asked").board()
     assert (board.held_back("b1"), board.thinking, board.growing) == ({}, False, set())
     assert printed(render.rows(board.of_batch("b1")), WIDE)[0].startswith("  b1c1 1/2  success")
 
@@ -141,7 +144,7 @@ def test_S12_what_is_discarded_is_dim_on_a_terminal_and_plain_elsewhere(coloured
 
 
 def test_S18_an_interruption_ends_the_reply_and_is_told_with_who_said_it() -> None:
-    story = streamed().add(4, "turn", "interrupted", note="No, \x1bwait", by="ana")
+    story = streamed().add(4, "turn", "interrupted", note="No, \x1bwait", by="ana").complete(4)
     assert story.lines()[-1] == "turn interrupted: No, ␛wait  (by ana)"
     assert (story.board().thinking, story.board().growing) == (False, set())
 
@@ -177,8 +180,8 @@ def test_S18_a_turn_says_whether_what_runs_is_interruptible() -> None:
 
 def test_S11_a_batch_that_waits_for_further_calls_says_so() -> None:
     call = a_view().batch.calls[0].model_copy(update={"status": Status.SUCCESS, "ended_at": BEGAN})  # type: ignore[union-attr]
-    view = TurnView(id="it's", state="running", batch=BatchView(id="b1", calls=(call,)))
-    said = """  more may come; if not: holdfast turn add 'it'"'"'s' STREAM --complete"""
+    view = TurnView(id="it's", state="running", batch=BatchView(id="b1", calls=(call,), stream="a b", complete=False))
+    said = """  more may come; if not: holdfast turn add 'it'"'"'s' 'a b' --complete"""
     assert printed(standing.turn(view), WIDE)[-1] == said
     writing = view.model_copy(update={"prompt": "Go"})
     assert printed(standing.turn(writing), WIDE)[-1] == "  the model still writes"
@@ -202,15 +205,12 @@ def test_S12_a_discarded_batch_is_one_line_of_the_result() -> None:
     error = CallError(type="discarded", message="The line broke; it had finished")
     gone = Response(call_id="b1c2", tool="look", status="cancelled", error=error)
     ended = Response(call_id="b1c1", tool="look", status="success")
-    stopped = gone.model_copy(update={"error": CallError(type="cancelled", message="The line broke")})
     batches = (
-        BatchResult(id="b1", status="discarded", responses=(ended, gone)),
+        BatchResult(id="b1", status="discarded", responses=(ended, gone), reason="The line broke"),
         BatchResult(id="b2", status="discarded", responses=(ended,)),
-        BatchResult(id="b3", status="discarded", responses=(ended, stopped)),
     )
     parts = standing.result(TurnResult(status="completed", batches=batches))
     assert [line for part in parts for line in printed(part, WIDE)] == [
         "batch b1: discarded, 2 calls: The line broke",
         "batch b2: discarded, 1 call",
-        "batch b3: discarded, 2 calls: The line broke",
     ]
