@@ -13,6 +13,7 @@ from holdfast.activities.supervision.ended import Ended
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
 from holdfast.content import Result, TextPart, plain
+from holdfast.contexts import ContextChange
 from holdfast.tools import OutcomeUnknown, Run, ToolFailure
 
 ERRORS_KEPT = 4_000
@@ -88,7 +89,7 @@ def _ended(ended: Ended, command: Command, spool: Spool) -> Result:
         )
     match ended.why:
         case "exited":
-            return _result(ended.code or 0, spool)
+            return _in_folder(_result(ended.code or 0, spool), ended.directory)
         case "lost":
             message = f"The command was begun, but {ended.error}. It may have taken effect, in whole or in part."
             raise OutcomeUnknown(message, _said(spool))
@@ -106,6 +107,11 @@ def _result(code: int, spool: Spool, complaints: Complaints | None = None) -> Re
     if code != 0:
         raise ToolFailure("command_failed", how_it_ended(code), _said(spool, complaints))
     return Result(parts=_said(spool) or (TextPart(text="(no output)"),))
+
+
+def _in_folder(result: Result, directory: str) -> Result:
+    """Where its shell ended, the calls after it go on, if that can be: see `context_changes`."""
+    return result.model_copy(update={"context": ContextChange(folder=directory)}) if directory else result
 
 
 def _too_long(command: Command) -> str:

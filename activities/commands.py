@@ -33,6 +33,8 @@ class Command:
     environment: Mapping[str, str] = field(default_factory=dict)
     """All of it: nothing else is inherited."""
     input: bytes = b""
+    follow: bool = False
+    """Its shell tells where it ended (`supervision.following`). Only a supervisor hears that."""
 
 
 def environment(added: Mapping[str, str], *, inherit: bool = True) -> dict[str, str]:

@@ -70,5 +70,5 @@ def _left(outcome: Ran, heard: After, outputs: OutputStore) -> CallOutcome:
     if isinstance(left, Failed):
         error = CallError(type=left.error.type, message=shorten(text, MESSAGE_LIMIT))
         return left.model_copy(update={"error": error, "parts": ()})
-    result = Result.of(text).model_copy(update={"seen": left.result.seen})
+    result = Result.of(text).model_copy(update={"seen": left.result.seen, "context": left.result.context})
     return left.model_copy(update={"result": outputs.bounded_result(result)})

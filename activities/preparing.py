@@ -15,7 +15,7 @@ from holdfast.activities.policy.deciding import Ruling
 from holdfast.activities.policy.granting import offers
 from holdfast.activities.policy.outside import sends, takes_in
 from holdfast.activities.policy.rules import Answer
-from holdfast.activities.policy.subjects import BUILT_IN, Subject, subject_of
+from holdfast.activities.policy.subjects import BUILT_IN, FOLDER, VARIABLES, Subject, subject_of
 from holdfast.approvals import Confirmation, call_digest
 from holdfast.content import encodable, shorten
 from holdfast.contexts import Context, of_use
@@ -90,8 +90,23 @@ def subject_in(workspace: Path, prepared: Prepared, *, tainted: bool = False) ->
         known["urls"] = asked.urls
     if paths := _paths(workspace, bound):
         known["paths"] = paths
-    subject = subject_of(bound.tool.name, bound.arguments, workspace=workspace, **known)
+    subject = subject_of(bound.tool.name, _arguments(bound), workspace=workspace, **known)
     return subject.model_copy(update={"sends": sends(subject, open_world=bound.tool.traits.open_world)})
+
+
+def _arguments(bound: Bound) -> dict[str, JsonValue]:
+    """As rules see them: with where it would run and what its turn adds to its environment, by the names of `shell`.
+
+    A variable that is added by reference is told as `$NAME`.
+    """
+    given, within = dict(bound.arguments), bound.context
+    if "folder" in within and given.get(FOLDER) is None:
+        given[FOLDER] = within["folder"]
+    if isinstance(added := within.get("environment"), dict):
+        own = given.get(VARIABLES)
+        referred: dict[str, JsonValue] = {name: f"${source}" for name, source in added.items()}
+        given[VARIABLES] = {**referred, **own} if isinstance(own, dict) else referred
+    return given
 
 
 def _paths(workspace: Path, bound: Bound) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.allotting import judge_all
+from holdfast.activities.context_changes import with_usable_change
 from holdfast.activities.covering import as_shown
 from holdfast.activities.gate import Gate
 from holdfast.activities.hooking import hear_after
@@ -76,11 +77,12 @@ class ToolActivities:
         info = activity.info()
         if info.workflow_type != WORKFLOW or info.workflow_id is None:
             raise ApplicationError("only a turn may execute calls", type="not_a_turn", non_retryable=True)
-        bound = input.bound
-        key = EffectKey(turn=info.workflow_id, call=input.call_id, digest=bound.digest, run=input.run)
-        if input.stop:
-            return await self._stop(key, input)
-        untouched = False
+        key = EffectKey(turn=info.workflow_id, call=input.call_id, digest=input.bound.digest, run=input.run)
+        outcome = await (self._stop(key, input) if input.stop else self._execute(key, input, info))
+        return with_usable_change(outcome, input.bound, input.context, self._gate.workspace)
+
+    async def _execute(self, key: EffectKey, input: ExecuteInput, info: activity.Info) -> CallOutcome:
+        bound, untouched = input.bound, False
         first = info.attempt == 1 and not input.begun
         if not first:
             known = await self._known(key, input)
@@ -92,10 +94,10 @@ class ToolActivities:
             seen=input.seen,
             mode=input.mode,
             interactive=input.interactive,
-            grants=self._gate.admitted(input.grants, info.workflow_id),
+            grants=self._gate.admitted(input.grants, key.turn),
             tainted=input.tainted,
             requester=input.requester,
-            turn_id=info.workflow_id,
+            turn_id=key.turn,
             call_id=input.call_id,
             context=input.context,
             phase="execute",
@@ -108,18 +110,18 @@ class ToolActivities:
             raise unfinished("the attempt ended before anything had begun") from None
         allowed = isinstance(verdict, Allow) or (
             isinstance(verdict, Ask)
-            and self._gate.approved(input, verdict, info.workflow_id)
+            and self._gate.approved(input, verdict, key.turn)
             and as_shown(bound, verdict.bound, input.wrote)
         )
         if not allowed or invocation is None or not isinstance(verdict, Allow | Ask):
             return Reconsider(verdict=verdict)
         with self._live.running(
-            info.workflow_id,
+            key.turn,
             input.call_id,
             workspace=self._gate.workspace,
             effect_key=key.id,
             pause=input.pause,
-            asker=self._questions.of(info.workflow_id, input) if self._questions else None,
+            asker=self._questions.of(key.turn, input) if self._questions else None,
         ) as run:
             once, seconds = verdict.bound.tool.effect is Effect.ONCE, verdict.bound.timeout_seconds
 

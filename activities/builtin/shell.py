@@ -1,13 +1,18 @@
 """`shell`: one command, in a process tree that ends with its call and outlives its worker.
 
 It runs under a supervisor (`activities.supervision`), where the system has what that needs: a worker that dies leaves
-it running, and the next one on the host finds it again. Elsewhere it ends with its worker, and cannot be closed in.
+it running, and the next one on the host finds it again. Elsewhere it ends with its worker, cannot be closed in, and is
+not followed where it goes.
+
+It runs where the last command left off, with the variables that its turn names (S47): by reference, so that their
+values are in the environment of the worker and of the command, and nowhere else.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -20,14 +25,19 @@ from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.commands import told_of
 from holdfast.activities.processes import to_the_end
+from holdfast.activities.supervision.following import moves, telling
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
 from holdfast.approvals import Confirmation
-from holdfast.content import Result
+from holdfast.content import Result, ends, shorten
+from holdfast.contexts import HOME, Context
 from holdfast.tools import Effect, Invocation, Run, Strict, Tool
 
 SECONDS = 600.0
 """How long a command may run that says nothing else."""
+COMMAND_SHOWN = 170
+FOLDER_SHOWN = 100
+"""Characters of a title."""
 
 
 class Shell(Tool):
@@ -36,7 +46,7 @@ class Shell(Tool):
     name = "shell"
     description = (
         "Run a command with bash in the workspace and return its output. It gets no input, and nothing it starts "
-        "outlives it."
+        "outlives it. The folder that it goes to with cd is the one that the next command runs in."
     )
     effect = Effect.ONCE
     aborts_siblings = "streaming"
@@ -45,12 +55,16 @@ class Shell(Tool):
     heartbeat_seconds = 5
     edits = "command"
     on_host = True
+    depends_on = ("folder", "environment")
 
     class Parameters(Strict):
         """Arguments."""
 
         command: str = Field(description="The command, as bash reads it", min_length=1)
-        directory: str = Field(default=".", description="Working directory, relative to the workspace")
+        directory: str | None = Field(
+            default=None,
+            description="Working directory, relative to the workspace; where the last command left off when left out",
+        )
         environment: dict[Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
             default_factory=dict, description="Environment variables to add", max_length=100
         )
@@ -75,35 +89,44 @@ class Shell(Tool):
         self._sandbox = sandbox
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a working directory inside the workspace."""
+        """Bind to a folder of the workspace: the one that is given, or all of it."""
+        return self.build_in(arguments, workspace, Context())
+
+    def build_in(self, arguments: Parameters, workspace: Path, context: Context) -> Invocation:
+        """Bind to the folder that is given or, without one, to that of the context; and to the context's variables."""
         if not arguments.command.strip():
             raise ValueError("the command is blank")
         _check_text(arguments.command, *arguments.environment, *arguments.environment.values())
-        if ours := [name for name in arguments.environment if name.upper().startswith(OURS)]:
-            raise ValueError(f"the variable {ours[0]!r} is not for commands")
-        directory = workspace.resolve() / Workspace(workspace).place(arguments.directory)
-        if not directory.is_dir():
-            raise ValueError(f"{arguments.directory!r} is not a folder of the workspace")
+        _check_names(arguments.environment)
+        folder = _folder(arguments.directory, workspace, context)
+        bash = shutil.which("bash")
+        follow = bool(bash and self._runs) and moves(arguments.command)
+        added = {**self._environment, **_referred(context.environment), **arguments.environment}
         command = Command(
-            words=(shutil.which("bash") or "/bin/sh", "-c", arguments.command),
-            directory=directory,
+            words=(bash or "/bin/sh", "-c", telling(arguments.command) if follow else arguments.command),
+            directory=workspace.resolve() / folder,
             seconds=arguments.timeout_seconds or self._seconds,
-            environment=environment({**self._environment, **arguments.environment}, inherit=self._inherit),
+            environment=environment(added, inherit=self._inherit),
+            follow=follow,
         )
         if self._runs is None:
-            return _Running(arguments, command, self._outputs)
+            return _Running(arguments, folder, command, self._outputs)
         sandbox = replace(self._sandbox, workspace=workspace) if self._sandbox else None
-        return _Supervised(arguments, command, self._outputs, self._runs, sandbox)
+        return _Supervised(arguments, folder, command, self._outputs, self._runs, sandbox)
 
 
 @dataclass
 class _Running(Invocation):
     _arguments: Shell.Parameters
+    _folder: str
     _command: Command
     _outputs: OutputStore
 
     def describe(self) -> str:
-        return f"Run {self._arguments.command}"
+        if self._folder == HOME:
+            return f"Run {self._arguments.command}"
+        # Short enough that where it runs is never what is cut.
+        return f"Run {shorten(self._arguments.command, COMMAND_SHOWN)} (in {ends(self._folder, FOLDER_SHOWN)})"
 
     async def should_confirm(self) -> Confirmation | None:
         command = self._arguments.command
@@ -142,6 +165,40 @@ class _Supervised(_Running):
 
     async def forget(self, run: Run) -> None:
         await self._runs.forget(run.effect_key)
+
+
+def _folder(directory: str | None, workspace: Path, context: Context) -> str:
+    """Where the command runs, as seen from the workspace, links followed."""
+    try:
+        return _placed(context.folder if directory is None else directory, workspace)
+    except ValueError as error:
+        if directory is not None or context.folder == HOME:
+            raise
+        advice = "the last command left off there: say in `directory` where this one is to run"
+        raise ValueError(f"{error}; {advice}") from error
+
+
+def _placed(folder: str, workspace: Path) -> str:
+    place = Workspace(workspace).place(folder)
+    if not (workspace / place).is_dir():
+        raise ValueError(f"{folder!r} is not a folder of the workspace")
+    return place
+
+
+def _referred(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables with the values that this worker has for them. What it has none for is an error, and never empty."""
+    _check_names(environment)
+    _check_names(environment.values())
+    if missing := [name for name, source in environment.items() if source not in os.environ]:
+        source = environment[missing[0]]
+        told = f"the variable {missing[0]!r} of this turn is to have the value that {source!r} has for the worker"
+        raise ValueError(f"{told}, and that is not set there: set it where the worker is started")
+    return {name: os.environ[source] for name, source in environment.items()}
+
+
+def _check_names(names: Iterable[str]) -> None:
+    if ours := [name for name in names if name.upper().startswith(OURS)]:
+        raise ValueError(f"the variable {ours[0]!r} is not for commands")
 
 
 def _check_text(*texts: str) -> None:

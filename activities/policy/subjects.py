@@ -68,7 +68,7 @@ class Subject(Data):
     @property
     def sets_variables(self) -> bool:
         """Does the call change the environment that its command runs in?"""
-        return self.command is not None and bool(self.arguments.get("environment"))
+        return self.command is not None and bool(self.arguments.get(VARIABLES))
 
 
 class _Known(NamedTuple):
@@ -92,6 +92,8 @@ BUILT_IN: Mapping[str, _Known] = {
     "fetch": _Known(Effect.READ, Kind.INFO, url="url"),
     "ask_user": _Known(Effect.READ, Kind.QUESTION),
 }
+FOLDER, VARIABLES = "directory", "environment"
+"""The arguments that say where a command runs, and what is added to its environment."""
 _HERE = "."
 """What a path that is left out means."""
 
@@ -106,8 +108,10 @@ def subject_of(
     if (server := known.get("server")) and "own_name" not in known:
         tool, known["own_name"] = _named(server, tool)
     what = BUILT_IN.get(tool, _Known(Effect.ONCE, Kind.MCP if known.get("server") else None))
+    if what.command:
+        arguments = {**arguments, FOLDER: arguments.get(FOLDER) or _HERE}
     paths = [_placed(arguments.get(what.path, _HERE), workspace)] if what.path else []
-    folder = [_placed(arguments.get("directory", _HERE), workspace)] if what.command else []
+    folder = [_placed(arguments[FOLDER], workspace)] if what.command else []
     found: dict[str, Any] = {
         "effect": what.effect,
         "kind": what.kind,

@@ -43,6 +43,8 @@ class Ended(Data):
     """How much of that, from its beginning, is on disk."""
     error: str = ""
     """What went wrong with starting it, ending it or keeping its output."""
+    directory: str = ""
+    """Where its shell ended, if it was followed."""
 
 
 class Look(NamedTuple):

@@ -68,7 +68,7 @@ def write_status(folder: str, status: dict[str, object]) -> None:
     """Write how it ended into the room that was taken for it."""
     data = json.dumps(status).encode()
     if len(data) > RESERVED_BYTES:
-        data = json.dumps({**status, "error": str(status.get("error"))[:500]}).encode()
+        data = json.dumps({**status, "error": str(status.get("error"))[:500], "directory": ""}).encode()
     file = os.open(os.path.join(folder, RESERVED), os.O_WRONLY)
     try:
         os.pwrite(file, data, 0)

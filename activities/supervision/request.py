@@ -22,6 +22,7 @@ class Request:
         grace_seconds: float,
         most_bytes: int,
         sandboxed: bool = False,
+        follow: bool = False,
         input: bytes = b"",
     ) -> None:
         self.key = key
@@ -34,6 +35,7 @@ class Request:
         self.grace_seconds = grace_seconds
         self.most_bytes = most_bytes
         self.sandboxed = sandboxed
+        self.follow = follow
         self.input = input
 
     def packed(self) -> bytes:

@@ -127,6 +127,7 @@ class Runs:
             grace_seconds=self._grace_seconds,
             most_bytes=self._most_bytes,
             sandboxed=sandbox is not None,
+            follow=command.follow,
             input=command.input,
         )
 

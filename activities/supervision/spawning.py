@@ -10,8 +10,10 @@ import ctypes
 import fcntl
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 
+from holdfast.activities.supervision.following import DESCRIPTOR, heard
 from holdfast.activities.supervision.request import Request
 
 PR_SET_PDEATHSIG = 1
@@ -35,19 +37,25 @@ class Child:
     def __init__(self, request: Request) -> None:
         self.output, sending = os.pipe()
         self.report, reporting = os.pipe()
+        self._place, placing = os.pipe()
         self._failure, failing = os.pipe()
         waiting, self._go = os.pipe()
         input = _input(request.input)
-        streams = (input, sending, sending, *([reporting] if request.sandboxed else []))
+        streams = {0: input, 1: sending, 2: sending}
+        if request.sandboxed:
+            streams[REPORT] = reporting
+        if request.follow:
+            streams[DESCRIPTOR] = placing
         ours = os.getpid()
         self.pid = os.fork()
         if not self.pid:
             os.close(self._go)
             _become(request, ours, waiting, streams, failing)
-        for descriptor in (sending, reporting, failing, waiting, input):
+        for descriptor in (sending, reporting, placing, failing, waiting, input):
             os.close(descriptor)
         os.set_blocking(self.output, False)
         os.set_blocking(self.report, False)
+        os.set_blocking(self._place, False)
 
     def release(self) -> str:
         """Let it begin; why it could not, or nothing."""
@@ -71,9 +79,13 @@ class Child:
             return os.read(self.report, 65_536)
         return b""
 
+    def ended_in(self) -> str:
+        """The folder that its shell ended in, if it said so."""
+        return heard(self._place)
 
-def _become(request: Request, parent: int, waiting: int, streams: tuple[int, ...], failing: int) -> None:
-    """Be the command, with these as its standard streams and the one after them. Never returns."""
+
+def _become(request: Request, parent: int, waiting: int, streams: Mapping[int, int], failing: int) -> None:
+    """Be the command, with these descriptors under these numbers. Never returns."""
     try:
         signal.set_wakeup_fd(-1)
         for number in _IGNORED:
@@ -85,7 +97,7 @@ def _become(request: Request, parent: int, waiting: int, streams: tuple[int, ...
         os.chdir(request.directory)
         # Out of the way first: one of them may have a number that is about to be given away.
         failing = _above(failing)
-        for place, stream in enumerate([_above(stream) for stream in streams]):
+        for place, stream in [(place, _above(stream)) for place, stream in streams.items()]:
             os.dup2(stream, place)
         os.execvpe(request.words[0], request.words, request.environment)
     except BaseException as error:

@@ -112,6 +112,7 @@ def _run(request: Request, child: Child, kept: Kept, lease: Lease, bell: Bell) -
         "bytes": kept.bytes,
         "kept": kept.kept,
         "error": error or kept.error,
+        "directory": child.ended_in() if request.follow else "",
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, StringConstraints, field_validator
+from pydantic import ConfigDict, Field, JsonValue, StringConstraints, field_validator
 
 from holdfast.model import Data
 
@@ -34,6 +34,9 @@ class Context(Data):
 
 class ContextChange(Data):
     """What a call that ran alone leaves for the calls after it. What is left out stays as it was."""
+
+    # A value that was given in place of a name must not get into an error, and by that into a history.
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     folder: Folder | None = None
     environment: dict[Variable, Variable | None] = Field(default_factory=dict, max_length=100)

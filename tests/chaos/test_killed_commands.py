@@ -135,6 +135,26 @@ async def _heard(turn: Turn) -> list[str]:
     return [item.tail async for item in turn.watch() if isinstance(item, LiveOutput)]
 
 
+async def test_S47_command_that_outlives_its_worker_is_followed_where_it_goes(engine: Engine, file: Path) -> None:
+    (engine.workspace / "sub").mkdir()
+    moving = request("shell", command="cd sub && echo up && while [ ! -e ../go ]; do sleep 0.05; done; echo done")
+    turn = await engine.start(TurnInput(batches=((moving,), (request("shell", command="pwd"),))))
+    async with hurried_worker(engine, file) as first:
+        await approve(engine, turn)
+        await until(lambda: speaking(turn, "up"))
+        await first.kill()
+    (engine.workspace / "go").touch()
+    async with hurried_worker(engine, file):
+        [item] = (await until(lambda: waiting(turn), 60)).approvals
+        assert item.title == "Run pwd (in sub)"
+        await engine.holdfast.approve(item.approval_id, digest=item.digest)
+        async with asyncio.timeout(60):
+            moved, next_one = (await turn.result()).responses
+    assert (moved.status, text_of(moved)) == ("success", "up\ndone\n")
+    assert text_of(next_one) == f"{engine.workspace}/sub\n"
+    assert left(engine.settings) == []
+
+
 # Workers that are replaced, or are not
 
 WAITING = "echo {name} >> {name}; echo up; while [ ! -e {name}.go ]; do sleep 0.02; done; echo done"

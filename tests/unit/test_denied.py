@@ -27,6 +27,7 @@ from holdfast.activities.ruling import Circumstances
 from holdfast.activities.tools import ToolActivities
 from holdfast.approvals import Decision
 from holdfast.calls import CallRequest
+from holdfast.contexts import Context
 from holdfast.grants import Grant
 from holdfast.modes import Mode
 from holdfast.outcomes import Scope
@@ -72,10 +73,10 @@ class _Ran(Exception):
 
 def _spied(tool: Tool) -> Tool:
     """The real tool, whose invocations tell when they run."""
-    build = tool.build
+    build = tool.build_in
 
-    def spied(arguments: Any, workspace: Path) -> Any:
-        invocation = build(arguments, workspace)
+    def spied(arguments: Any, workspace: Path, context: Context) -> Any:
+        invocation = build(arguments, workspace, context)
 
         async def execute(run: Run) -> Any:
             raise _Ran
@@ -83,7 +84,7 @@ def _spied(tool: Tool) -> Tool:
         invocation.execute = execute  # type: ignore[method-assign]
         return invocation
 
-    tool.build = spied  # type: ignore[method-assign]
+    tool.build_in = spied  # type: ignore[method-assign]
     return tool
 
 
