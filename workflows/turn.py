@@ -133,9 +133,10 @@ class TurnWorkflow(TurnMessages):
         before, calls = self._state.work, self._state.unsettled()
         if calls:
             self._state.reconsider(before, await validate(self._state.to_validate(calls)))
+        self._state.moved = False
 
     def _start_what_may(self) -> None:
-        calls = startable(self._state.work, self._state.input.plan)
+        calls = () if self._state.moved else startable(self._state.work, self._state.input.plan)
         if calls:
             self._state.change(begun(self._state.work, {call.id for call in calls}, workflow.now()))
         for call in calls:

@@ -30,7 +30,7 @@ from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
 from holdfast.approvals import Confirmation
 from holdfast.content import Result, ends, shorten
-from holdfast.contexts import HOME, Context
+from holdfast.contexts import HOME, Context, Dependence
 from holdfast.tools import Effect, Invocation, Run, Strict, Tool
 
 SECONDS = 600.0
@@ -127,6 +127,9 @@ class _Running(Invocation):
             return f"Run {self._arguments.command}"
         # Short enough that where it runs is never what is cut.
         return f"Run {shorten(self._arguments.command, COMMAND_SHOWN)} (in {ends(self._folder, FOLDER_SHOWN)})"
+
+    def goes_by(self) -> tuple[Dependence, ...]:
+        return ("environment",) if self._arguments.directory is not None else ("folder", "environment")
 
     async def should_confirm(self) -> Confirmation | None:
         command = self._arguments.command

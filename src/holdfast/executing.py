@@ -8,7 +8,7 @@ from datetime import datetime
 
 from holdfast.approvals import Answer
 from holdfast.batches import Batch, completed, ended, held, interrupted, moved, stopped
-from holdfast.calls import Call
+from holdfast.calls import Call, Status
 from holdfast.contexts import Context, told
 from holdfast.contexts import changed as changed_context
 from holdfast.errors import RequestRefused
@@ -40,11 +40,14 @@ class Executing(Streaming):
         """What took in content from outside, in order."""
         self.outside: Counter[str] = Counter()
         """By which tools, and how often."""
+        self.moved = False
+        """The context has changed, and calls that go by it have not been judged within it yet: none begins before."""
         self.stale = False
         """A grant, the mode or the context has changed since the waiting calls were judged."""
 
     def activate(self) -> Batch:
         """Take the next batch of the queue to work."""
+        self.moved = False
         self._before = (dict(self.seen), dict(self.wrote), self.context)
         return super().activate()
 
@@ -83,7 +86,9 @@ class Executing(Streaming):
             return
         before, self.context = self.context, context
         self._emit(kind="turn", after="context", note=line(told(before, context)))
-        self.stale = self.stale or any(call.bound and call.bound.tool.traits.depends_on for call in self.work.waiting)
+        ahead = (call for call in self.work.calls if call.status in (Status.AWAITING_APPROVAL, Status.SCHEDULED))
+        self.moved = any(call.bound and call.bound.tool.traits.depends_on for call in ahead)
+        self.stale = self.stale or self.moved
 
     def interrupt(self, reason: str) -> None:
         """Stop what may be interrupted of the batch at work, and begin nothing more of it (S18)."""

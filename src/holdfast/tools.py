@@ -234,6 +234,10 @@ class Invocation(ABC):
         """May this call run beside others that say the same?"""
         return False
 
+    def goes_by(self) -> tuple[Dependence, ...] | None:
+        """What of its turn's context this very call goes by; None for all that its tool says."""
+        return None
+
     def basis(self) -> Mapping[str, str]:
         """The files this call would change, by their path in the workspace, each with its digest as it is now.
 

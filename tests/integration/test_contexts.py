@@ -64,9 +64,11 @@ async def test_S47_commands_go_on_where_the_last_one_left_off_in_their_batch_and
     async with engine.worker():
         batches = ((_shell("cd sub"), _shell("pwd")), (_shell("pwd"), _shell("pwd", directory="."), _shell("cd ..")))
         turn, answers = await responses(engine, *batches, (_shell("pwd"),))
-    here, there = f"{engine.workspace}\n", f"{engine.workspace}/sub\n"
-    assert texts(answers) == ["(no output)", there, there, here, "(no output)", here]
-    assert (await turn.view()).context.folder == "."
+        here, there = f"{engine.workspace}\n", f"{engine.workspace}/sub\n"
+        assert texts(answers) == ["(no output)", there, there, here, "(no output)", here]
+        calls = [await turn.call(call) for call in ("b1c1", "b1c2", "b2c2")]
+        assert [call.bound.title for call in calls if call.bound] == ["Run cd sub", "Run pwd (in sub)", "Run pwd"]
+        assert (await turn.view()).context.folder == "."
 
 
 async def test_S47_folder_outside_the_workspace_is_not_followed_and_the_model_is_told(engine: Engine) -> None:
@@ -152,6 +154,16 @@ async def test_S22_command_that_was_approved_for_one_folder_is_asked_about_again
         assert [answer.status for answer in (await turn.result()).responses] == ["success", "success"]
     assert (engine.workspace / "sub" / "made").exists()
     assert not (engine.workspace / "made").exists()
+
+
+async def test_S22_command_that_says_itself_where_it_runs_is_not_asked_about_again(engine: Engine) -> None:
+    async with engine.worker():
+        calls = (_shell("cd sub"), _shell("touch made", directory="."))
+        turn = await engine.start(TurnInput(batches=(calls,)))
+        for item in (await until(lambda: waiting(turn, 2))).approvals:
+            await engine.holdfast.approve(item.approval_id, digest=item.digest)
+        assert [answer.status for answer in (await turn.result()).responses] == ["success", "success"]
+    assert (engine.workspace / "made").exists()
 
 
 async def test_S22_command_that_waits_while_another_moves_is_asked_about_where_it_would_run(engine: Engine) -> None:
