@@ -65,7 +65,7 @@ async def test_S28_a_week_later_the_default_denies_by_the_runtime(tmp_path: Path
     notes = [event.note for event in page.events if event.call == "b1c1" and event.note]
     assert len(notes) == 1
     assert notes[0].startswith("the deadline is near: ")
-    assert [event.actor for event in page.events if event.call == "b1c1"][-1] == "runtime"
+    assert [event.actor for event in page.events if event.kind == "call"][-1] == "runtime"
     timers = [kind for kind in history if kind.startswith("timer_started")]
     assert len(timers) == 2, "one for the warning and one for the end, for both calls"
     assert not list((tmp_path / "workspace").iterdir())

@@ -141,8 +141,7 @@ async def test_S18_an_approval_that_waits_is_withdrawn(engine: Engine) -> None:
         [item] = (await until(lambda: waiting(turn))).approvals
         await turn.interrupt("Do something else")
         assert (await turn.result()).text == "As you like."
-        assert await engine.holdfast.inbox() == []
-        assert item.approval_id.startswith(turn.id)
+        assert item.approval_id not in [left.approval_id for left in await engine.holdfast.inbox()]
 
 
 async def test_S18_several_messages_are_all_heard_in_order(engine: Engine) -> None:
