@@ -91,14 +91,14 @@ def subject_in(workspace: Path, prepared: Prepared, *, tainted: bool = False) ->
         known["urls"] = asked.urls
     if paths := _paths(workspace, bound):
         known["paths"] = paths
-    subject = subject_of(bound.tool.name, _arguments(bound), workspace=workspace, **known)
+    subject = subject_of(bound.tool.name, as_ruled(bound), workspace=workspace, **known)
     return subject.model_copy(update={"sends": sends(subject, open_world=bound.tool.traits.open_world)})
 
 
-def _arguments(bound: Bound) -> dict[str, JsonValue]:
-    """As rules see them: with where it would run and what its turn adds to its environment, by the names of `shell`.
+def as_ruled(bound: Bound) -> dict[str, JsonValue]:
+    """A call's arguments as rules see them: with where it would run and what its turn adds to its environment.
 
-    A variable that is added by reference is told as `$NAME`.
+    By the names of `shell`; a variable that is added by reference is told as `$NAME`.
     """
     given, within = dict(bound.arguments), bound.context
     if "folder" in within and given.get(FOLDER) is None:

@@ -20,13 +20,14 @@ from temporalio.converter import DataConverter
 from holdfast.activities.policy.comparing import Recorded
 from holdfast.activities.policy.outside import sends, takes_in
 from holdfast.activities.policy.subjects import Subject, subject_of
+from holdfast.activities.preparing import as_ruled
 from holdfast.approvals import Confirmation
 from holdfast.calls import CallRequest
 from holdfast.content import shorten
 from holdfast.conversations import ModelReply
 from holdfast.errors import BadInput
 from holdfast.modes import PERMITTED, Mode
-from holdfast.requests import ModeChange, SubmitBatch, Submitted
+from holdfast.requests import AddCalls, ModeChange, SubmitBatch, Submitted
 from holdfast.tools import ToolRef
 from holdfast.turns import TurnInput
 from holdfast.verdicts import Allow, Ask, Bound, CallOutcome, Deny, Failed, Finished, Reconsider, Verdict
@@ -100,7 +101,10 @@ class _Reading:
         self._scheduled: dict[int, tuple[str, str]] = {}
         self._submitted: dict[int, SubmitBatch] = {}
         self._batches: dict[str, tuple[CallRequest, ...]] = {}
-        self._replies: list[tuple[CallRequest, ...]] = []
+        self._replies: list[list[CallRequest]] = []
+        """Of models and callers, in the order in which their first calls came."""
+        self._streams: dict[tuple[str, int], list[CallRequest]] = {}
+        """Those of them that came call by call, by name and attempt."""
         self._judged: list[_Judged] = []
 
     async def take(self, event: HistoryEvent) -> None:
@@ -139,7 +143,7 @@ class _Reading:
         return RecordedTurn(turn_id, tuple(found.values()), self._unreadable)
 
     def _requests(self) -> dict[str, CallRequest]:
-        """By call id. Replies of a model got the numbers that no other batch has."""
+        """By call id. Replies got the numbers that no other batch has, one for each attempt that called."""
         numbers = (number for number in range(1, BATCHES) if f"b{number}" not in self._batches)
         replies = {f"b{number}": calls for number, calls in zip(numbers, self._replies, strict=False)}
         batches = {**self._batches, **replies}
@@ -173,7 +177,7 @@ class _Reading:
             for call, verdict in result.verdicts.items():
                 self._judge(call, verdict)
         elif name == _MODEL and (reply := await self._read(payloads, ModelReply)) and reply.calls:
-            self._replies.append(reply.calls)
+            self._reply(activity_id, reply.calls)
         elif name == _EXECUTE and (outcome := await self._read(payloads, cast(type[CallOutcome], CallOutcome))):
             if isinstance(outcome, Reconsider):
                 self._judge(activity_id, outcome.verdict)
@@ -184,6 +188,24 @@ class _Reading:
             self._mode = change.mode
         elif name == "submit" and (batch := await self._read(payloads, SubmitBatch)):
             self._submitted[event_id] = batch
+        elif name == "add_calls" and (body := await self._read(payloads, AddCalls)) and body.calls:
+            calls = self._stream(body.stream, body.attempt)
+            calls += body.calls[len(calls) - body.at :] if body.at <= len(calls) else ()  # or it was refused
+
+    def _reply(self, activity_id: str, calls: tuple[CallRequest, ...]) -> None:
+        """A whole reply; some or all of it may have come before, call by call."""
+        step, _, attempt = activity_id.removeprefix("model-").partition("-")
+        came = self._streams.get((f"step-{step}", int(attempt) if attempt.isdecimal() else 1))
+        if came is None:
+            self._replies.append(list(calls))
+        else:
+            came += calls[len(came) :]
+
+    def _stream(self, name: str, attempt: int) -> list[CallRequest]:
+        if (name, attempt) not in self._streams:
+            self._streams[name, attempt] = []
+            self._replies.append(self._streams[name, attempt])
+        return self._streams[name, attempt]
 
     async def _queued(self, accepted: int, payloads: Iterable[Payload]) -> None:
         batch = self._submitted.pop(accepted, None)
@@ -225,7 +247,7 @@ class _Call:
         if isinstance(verdict, Allow | Ask):
             bound = verdict.bound
             asked = verdict.confirmation if isinstance(verdict, Ask) else None
-            return cls(bound.tool.name, bound.title, bound.arguments, bound.tool, bound, asked)
+            return cls(bound.tool.name, bound.title, as_ruled(bound), bound.tool, bound, asked)
         if not isinstance(verdict, Deny) or request is None or not isinstance(request.arguments, dict):
             return None
         title = shorten(f"{request.tool} {json.dumps(request.arguments)}", 500)

@@ -159,6 +159,8 @@ class TurnMessages:
     def add_calls_by_signal(self, *bodies: Any) -> None:
         """The same from the model step at work; what does not count is only logged."""
         with _unheard("Calls were not added"):
+            if self._state.input.model is None:
+                self._state.check_open()
             self._state.add_calls(AddCalls.model_validate(bodies[0] if len(bodies) == 1 else None))
 
     @workflow.signal(name="interrupt")

@@ -326,6 +326,20 @@ async def test_a_turn_with_a_model_takes_calls_from_nobody_else(engine: Engine) 
     assert (result.status, len(result.responses)) == ("completed", 1)
 
 
+async def test_a_turn_that_is_finishing_takes_no_calls_by_signal_either(engine: Engine) -> None:
+    """Else it would wait for ever for the rest of them."""
+    stage = Stage()
+    async with engine.worker(*stage.tools):
+        turn = await _open(engine)
+        await turn.add_calls("reply", [call("read", "a")])
+        await stage.began("a")
+        await turn.finish()
+        handle = engine.client.get_workflow_handle(turn.id)
+        await handle.signal("add_calls", {"stream": "late", "calls": [{"tool": "read"}]})
+        stage.go("a")
+        assert await _statuses(turn) == ["success"]
+
+
 # Delivering
 
 

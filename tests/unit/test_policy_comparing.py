@@ -59,7 +59,7 @@ async def test_payloads_that_are_gone_are_counted_and_the_rest_is_told(tmp_path:
 
 async def test_batches_get_the_requests_that_came_from_outside_and_from_the_model() -> None:
     """A denial says nothing of its call: the request must be the right one, wherever it came from."""
-    for name in ("queue_of_batches", "model_turn"):
+    for name in ("queue_of_batches", "model_turn", "streamed_by_a_model", "streamed_by_a_caller"):
         stored = json.loads((HISTORIES / f"{name}.json").read_text())
         before = await recorded(name)
         for event in stored["events"]:
