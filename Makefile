@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-JOBS ?= 2
+JOBS ?= 3
 READY := .venv/.ready
 
 .PHONY: setup demo test lint types lock histories bench chaos clean
