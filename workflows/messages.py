@@ -176,8 +176,9 @@ class TurnMessages:
 
     @withdraw.validator
     def validate_withdraw(self, body: BatchAddress) -> None:
-        """Only what has not started can be withdrawn."""
+        """Only what has not started can be withdrawn, and only by whoever submits batches."""
         with _refusals_as_failures():
+            self._state.check_without_model()
             self._state.queued(body.batch)
 
     @workflow.update(name="cancel_call")

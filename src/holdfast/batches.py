@@ -257,8 +257,9 @@ def _halted(batch: Batch, reason: str) -> Batch:
 
 
 def withdrawn(batch: Batch, now: datetime) -> Batch:
-    """A queued batch taken back: it never starts, and its calls say so (S14)."""
-    return stopped(batch, "The batch was withdrawn before it started", now).model_copy(update={"withdrawn": True})
+    """A queued batch taken back: it never starts, nothing more comes to it, and its calls say so (S14)."""
+    gone = stopped(batch, "The batch was withdrawn before it started", now)
+    return gone.model_copy(update={"withdrawn": True, "complete": True})
 
 
 def _each(batch: Batch, change: Callable[[Call], Call]) -> Batch:

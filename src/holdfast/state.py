@@ -35,10 +35,14 @@ class TurnState(Conversing):
 
     def check_open(self) -> None:
         """RequestRefused when this turn takes no batches from outside."""
-        if self.input.model is not None:
-            raise RequestRefused("has_model", "this turn has a model: it decides which calls there are")
+        self.check_without_model()
         if self.finishing or self.stop or self.over:
             raise RequestRefused("not_open", "this turn is ending and takes nothing more")
+
+    def check_without_model(self) -> None:
+        """RequestRefused when its model decides which calls there are."""
+        if self.input.model is not None:
+            raise RequestRefused("has_model", "this turn has a model: it decides which calls there are")
 
     def finish(self) -> None:
         """End a turn that was kept open, once its queue is empty. Streams that still grow are complete as they are."""

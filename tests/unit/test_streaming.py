@@ -209,6 +209,17 @@ def test_S14_a_stream_waits_in_the_queue_and_grows_there() -> None:
     assert turn.go() == ["b2c1", "b2c2"]
 
 
+def test_S14_a_stream_that_was_withdrawn_takes_nothing_more() -> None:
+    turn = Turn(batches=((request("x1"),),))
+    turn.go()
+    turn.add("r1")
+    assert [answer.status for answer in turn.withdraw("b2").responses] == ["cancelled"]
+    with pytest.raises(RequestRefused, match="complete"):
+        turn.add("r2", at=1)
+    with pytest.raises(RequestRefused, match="complete"):
+        turn.add("r2", at=0, attempt=2)
+
+
 def test_a_turn_that_finishes_waits_for_no_further_calls() -> None:
     turn = Turn()
     turn.add("r1")
