@@ -48,10 +48,10 @@ async def prepare(entry: Entry, arguments: JsonValue, workspace: Path, context: 
     tool, declaration = entry.tool, entry.declaration
     written, given = await checked(entry.schema, arguments)
     invocation = tool.build_in(given, workspace, context)
-    goes_by = invocation.goes_by()
-    within = of_use(context, declaration.traits.depends_on if goes_by is None else goes_by)
     if not isinstance(invocation, Invocation):
         raise TypeError(f"its build gave {invocation!r}, and no Invocation")
+    goes_by = invocation.goes_by()
+    within = of_use(context, declaration.traits.depends_on if goes_by is None else goes_by)
     basis = await asyncio.to_thread(invocation.basis)
     leaves = await asyncio.to_thread(invocation.leaves)
     bound = Bound(

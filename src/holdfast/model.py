@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
-
-FIELDS_LIMIT = 1_000
-"""Fields of one message. Each that is wrong costs time to say so, and a workflow task has little."""
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 
 class Data(BaseModel):
@@ -26,16 +23,12 @@ class Message(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _has_few_fields(cls, value: Any) -> Any:
-        if isinstance(value, dict) and len(value) > FIELDS_LIMIT:
-            raise ValueError(f"it has {len(value):,} fields, and takes {FIELDS_LIMIT:,} at most")
-        return value
-
 
 def few(most: int) -> BeforeValidator:
-    """For a list from outside: one that is too long is refused before each of its items is looked at."""
+    """For a list from outside: one that is too long is refused before each of its items is looked at.
+
+    Each that is wrong costs time to say so, and a workflow task has little.
+    """
 
     def check(value: Any) -> Any:
         if isinstance(value, list | tuple) and len(value) > most:

@@ -288,10 +288,9 @@ def test_garbage_is_no_input(body: object) -> None:
     [
         (TurnInput, {"batches": [[{}] * 100_000]}),
         (TurnInput, {"batches": [[]] * 100_000}),
-        (TurnInput, {f"field {number}": number for number in range(100_000)}),
         (TurnInput, {"prompt": "Go", "model": {"script": [{}] * 100_000}}),
         (AddCalls, {"stream": "s", "calls": [{"tool": 1}] * 100_000}),
-        (SubmitBatch, {"calls": [{"tool": "t", **{f"x{number}": 1 for number in range(100_000)}}]}),
+        (SubmitBatch, {"calls": [{}] * 100_000}),
     ],
 )
 def test_a_giant_is_refused_before_its_parts_are_looked_at(kind: type[Message], body: dict[str, Any]) -> None:
