@@ -55,7 +55,10 @@ async def execute(state: TurnState, running: Running, call: Call) -> CallOutcome
             running.pop(call.id, None)
         again = workflow.patched("offer-again")
         if again and _stopping(state, call):
-            return not_taken(call, begun=True, tail=tail) if begun else Stopped(reason="No worker had taken it up")
+            if not begun:
+                return Stopped(reason="No worker had taken it up")
+            lost = not_taken(call, begun=True, tail=tail)
+            return await _stopped_there(state, call, lost) if workflow.patched("stop-untaken") else lost
         if again and limit == FIRST_LIMIT:
             limit = SECOND_LIMIT
         elif again and not begun and call.bound and call.bound.host:
