@@ -37,8 +37,8 @@ TELL_SECONDS = 0.5
 """How long its exit code is waited for once it is silent."""
 LOOK_SECONDS = 0.2
 """How often is looked whether it lives. Its silence does not tell: what it started may hold its streams."""
-LAST_SECONDS = 0.5
-"""How long is read on what it said before it ended."""
+LAST_SECONDS = 2.0
+"""How long is read on what it said before it ended, unless its streams end before."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -56,9 +56,9 @@ async def child(
     assert process.stdout, "it has pipes"
     assert process.stderr, "it has pipes"
     reading = asyncio.create_task(_read(process.stdout, traffic, heard))
-    telling = asyncio.create_task(_tell(process, reading, heard, gone))
-    writing = asyncio.create_task(_write(process, process.stdin, traffic))
-    tasks = [reading, telling, writing, asyncio.create_task(_hear(process.stderr, heard))]
+    hearing = asyncio.create_task(_hear(process.stderr, heard))
+    telling = asyncio.create_task(_tell(process, reading, hearing, heard, gone))
+    tasks = [reading, hearing, telling, asyncio.create_task(_write(process, process.stdin, traffic))]
     try:
         yield traffic.ends
     finally:
@@ -145,13 +145,17 @@ async def _hear(errors: asyncio.StreamReader, heard: Heard) -> None:
 
 
 async def _tell(
-    process: asyncio.subprocess.Process, reading: asyncio.Task[None], heard: Heard, gone: Callable[[str], None]
+    process: asyncio.subprocess.Process,
+    reading: asyncio.Task[None],
+    hearing: asyncio.Task[None],
+    heard: Heard,
+    gone: Callable[[str], None],
 ) -> None:
     """Say when and why it ended: it says nothing more, or its process is no more, whoever still holds its streams."""
     while process.returncode is None and not reading.done():
         await asyncio.wait({reading}, timeout=LOOK_SECONDS)
     await _exited(process, TELL_SECONDS)
-    await asyncio.wait({reading}, timeout=LAST_SECONDS)
+    await asyncio.wait({reading, hearing}, timeout=LAST_SECONDS)
     how = f"it {_how(process.returncode)}"
     heard.note(how)
     gone(f"{how}{heard.said()}")
