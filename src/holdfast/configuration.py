@@ -276,6 +276,26 @@ class McpSettings(Message):
         return value
 
 
+class ModelServerSettings(Message):
+    """A server of models at an address of yours, that speaks as a provider does."""
+
+    url: Annotated[str, AfterValidator(web_address)]
+    speaks: Literal["openai", "anthropic"] = "openai"
+    key: Annotated[Filled, AfterValidator(referring)] | None = None
+    """By reference to the worker's environment; without one nothing secret is sent."""
+    window: int | None = Field(default=None, ge=1_000, le=100_000_000)
+    """Tokens that its models can read at once."""
+
+
+class ModelsSettings(Message):
+    """Which models turns may ask, and servers beside those of the providers."""
+
+    default: Filled | None = None
+    """What `holdfast chat` and `holdfast run` ask when nothing else is said."""
+    allow: Annotated[tuple[Annotated[Filled, AfterValidator(glob)], ...], AfterValidator(some)] = ("*",)
+    servers: Mapping[Name, ModelServerSettings] = Field(default_factory=dict)
+
+
 class GatewaySettings(Message):
     """Where the HTTP endpoint listens, and the names it answers to beside that one."""
 
@@ -313,6 +333,7 @@ class Configuration(Message):
     tools: ToolSettings = ToolSettings()
     discovery: tuple[DiscoverySettings, ...] = ()
     mcp: McpSettings = McpSettings()
+    models: ModelsSettings = ModelsSettings()
     limits: LimitSettings = LimitSettings()
     gateway: GatewaySettings = GatewaySettings()
 

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, JsonValue, NonNegativeInt
 
 from holdfast.calls import CallRequest, Calls
 from holdfast.content import Response
 from holdfast.model import Data, Message, few
+
+
+class Usage(Data):
+    """What a model read and wrote."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens, output_tokens=self.output_tokens + other.output_tokens
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Both."""
+        return self.input_tokens + self.output_tokens
 
 
 class ModelReply(Message):
@@ -16,6 +33,11 @@ class ModelReply(Message):
 
     text: str = ""
     calls: Calls = ()
+    said: JsonValue = None
+    """What its provider wants to be given back with it: thinking that it signed."""
+    usage: Usage = Usage()
+    model: str | None = None
+    """Who answered, as the provider says."""
 
 
 class ScriptedReply(ModelReply):
@@ -27,11 +49,31 @@ class ScriptedReply(ModelReply):
     """After how many calls the first attempts at it break off; the one after them does not."""
 
 
-class ModelChoice(Message):
-    """Which model answers. `scripted` gives the replies of `script` in order, one per step."""
+class ModelSettings(Message):
+    """What a provider is told beside the conversation; left out, it decides itself."""
 
-    name: str = "scripted"
+    max_tokens: int | None = Field(default=None, ge=1, le=10_000_000)
+    """Of one reply."""
+    temperature: float | None = Field(default=None, ge=0, le=10, allow_inf_nan=False)
+    seconds: float = Field(default=600, ge=1, le=1_700, allow_inf_nan=False)
+    """How long one request may take."""
+
+
+class ModelChoice(Message):
+    """Which model answers: `provider:model`, or `scripted`, which gives the replies of `script` in order."""
+
+    name: str = Field(default="scripted", min_length=1, max_length=300)
     script: Annotated[tuple[ScriptedReply, ...], few(10_000)] = ()
+    fallbacks: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=300)], ...], few(20)] = ()
+    """Asked in this order when the one before fails for good."""
+    instructions: str | None = Field(default=None, max_length=1_000_000)
+    """What the model is told before everything else."""
+    settings: ModelSettings = ModelSettings()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, in order."""
+        return (self.name, *self.fallbacks)
 
 
 class UserMessage(Data):
@@ -48,6 +90,8 @@ class AssistantMessage(Data):
     text: str
     calls: tuple[CallRequest, ...] = ()
     call_ids: tuple[str, ...] = ()
+    said: JsonValue = None
+    """What its provider is given back with it."""
 
 
 class ToolMessage(Data):

@@ -24,6 +24,7 @@ from holdfast.configuration import (
     HookSettings,
     LimitSettings,
     McpSettings,
+    ModelsSettings,
     ToolSettings,
     configuration_of,
 )
@@ -56,6 +57,7 @@ class Settings:
     tools: ToolSettings = field(default_factory=ToolSettings)
     discovery: tuple[DiscoverySettings, ...] = ()
     mcp: McpSettings = field(default_factory=McpSettings)
+    models: ModelsSettings = field(default_factory=ModelsSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     policy: tuple[Path, ...] = ()
@@ -162,6 +164,7 @@ def combined(document: Document[Configuration]) -> Settings:
         tools=found.tools,
         discovery=found.discovery,
         mcp=found.mcp,
+        models=found.models,
         limits=found.limits,
         gateway=found.gateway,
         policy=found.policy,

@@ -16,6 +16,8 @@ from holdfast.configuration import (
     Configuration,
     DiscoverySettings,
     HookSettings,
+    ModelServerSettings,
+    ModelsSettings,
     ShellSettings,
     ToolSettings,
     configuration_of,
@@ -23,6 +25,7 @@ from holdfast.configuration import (
 from holdfast.content import visible
 from holdfast.documents import Content, Problem, complaint, read
 from holdfast.errors import BadInput
+from holdfast.model import Message
 from holdfast.settings import Settings, load_settings
 from holdfast.tools import Effect
 
@@ -64,7 +67,9 @@ def test_the_example_of_the_docs_is_read_and_holds_every_key() -> None:
     [approver] = configuration.approvers
     assert (source.discovery_command, source.call_command) == (("./tools.py", "list"), ("./tools.py", "call"))
     assert source.folder == configuration.workspace == FILE.parent
-    tables = [configuration, configuration.tools, configuration.tools.shell, configuration.tools.fetch]
+    tables: list[Message] = [configuration, configuration.tools, configuration.tools.shell, configuration.tools.fetch]
+    [server] = configuration.models.servers.values()
+    tables += [configuration.models, server]
     for table in (*tables, configuration.limits, configuration.gateway, configuration.mcp, approver, source):
         written = {name for name, field in type(table).model_fields.items() if not field.exclude}
         assert table.model_fields_set == written, "the example leaves out a key"
@@ -93,6 +98,9 @@ def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
         default = field.get_default(call_default_factory=True)
         shown = "required" if field.is_required() else str(default).lower().replace("('*',)", '["*"]')
         assert field.exclude or told[f"hooks.{name}"] == shown, name
+    keys = {f"models.{name}" for name in ModelsSettings.model_fields if name != "servers"}
+    keys |= {f"models.servers.NAME.{name}" for name in ModelServerSettings.model_fields}
+    assert keys <= set(told)
     keys = {f"discovery.{name}" for name, field in DiscoverySettings.model_fields.items() if not field.exclude}
     assert keys <= set(told)
     assert set(Configuration.model_fields) - {
@@ -101,6 +109,7 @@ def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
         "hooks",
         "approvers",
         "mcp",
+        "models",
         "limits",
         "gateway",
     } <= set(told)

@@ -1,0 +1,59 @@
+"""How a model failed, for Temporal and for the turn: may the same request be tried again, and when?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelContextWindowExceededError,
+    ModelNotFoundError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestRejectedError,
+    UnexpectedModelBehavior,
+    UserError,
+)
+from temporalio.exceptions import ApplicationError
+
+from holdfast.content import said, shorten
+
+CONTEXT_WINDOW = "context_window"
+"""The conversation is longer than the model can read."""
+LONGEST_WAIT = 3_600.0
+"""Seconds that a provider may ask us to wait."""
+_FOR_GOOD: tuple[tuple[type[Exception], str], ...] = (
+    (ModelContextWindowExceededError, CONTEXT_WINDOW),
+    (ModelAuthenticationError, "model_unauthorized"),
+    (ModelNotFoundError, "unknown_model"),
+    (ModelQuotaExceededError, "model_quota"),
+    (ModelRequestRejectedError, "model_rejected"),
+    (ContentFilterError, "model_filtered"),
+    (UserError, "bad_model"),
+    (ImportError, "model_not_installed"),
+)
+
+
+def failure_of(error: Exception, name: str, secrets: Iterable[str] = ()) -> ApplicationError:
+    """The failure of the activity. No secret is in its words."""
+    words = hidden(f"{name}: {said(error, 4_000)}", secrets)
+    for kind, type in _FOR_GOOD:
+        if isinstance(error, kind):
+            return ApplicationError(shorten(words, 2_000), type=type, non_retryable=True)
+    limited = isinstance(error, ModelRateLimitError)
+    broke = isinstance(error, UnexpectedModelBehavior)
+    type = "rate_limited" if limited else "model_broke_off" if broke else "model_unavailable"
+    wait = error.retry_after if isinstance(error, ModelAPIError) else None
+    delay = timedelta(seconds=min(wait, LONGEST_WAIT)) if wait is not None and wait > 0 else None
+    return ApplicationError(shorten(words, 2_000), type=type, next_retry_delay=delay)
+
+
+def hidden(text: str, secrets: Iterable[str]) -> str:
+    """A text without the keys that providers were given: some repeat them in their errors."""
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        if len(secret) >= 6:
+            text = text.replace(secret, "[hidden]")
+    return text

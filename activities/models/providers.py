@@ -1,0 +1,81 @@
+"""Models by name: of a provider that pydantic-ai knows, its key from the environment; of a server of yours, by url.
+
+Packages of providers are heavy and not all installed: each is loaded when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.models import Model, infer_model
+
+from holdfast.activities.policy.globs import Glob
+from holdfast.configuration import ModelServerSettings, ModelsSettings
+from holdfast.errors import BadInput
+
+NO_KEY = "none"
+"""For a server that wants no key, and a package that does."""
+_KEYS = ("_API_KEY", "_TOKEN", "_SECRET", "_ACCESS_KEY")
+
+
+class Models:
+    """The models of one worker."""
+
+    def __init__(self, settings: ModelsSettings, environment: Mapping[str, str] = os.environ) -> None:
+        self._settings = settings
+        self._environment = environment
+        self._allowed = [Glob(pattern) for pattern in settings.allow]
+        self._known: dict[str, Model] = {}
+        self._open = AsyncExitStack()
+
+    @property
+    def secrets(self) -> list[str]:
+        """What must not be in an error: the values of variables that look like keys."""
+        named = {server.key[2:-1] for server in self._settings.servers.values() if server.key}
+        return [value for name, value in self._environment.items() if value and (name in named or name.endswith(_KEYS))]
+
+    async def get(self, name: str) -> Model:
+        """The model with this name. BadInput, UserError or ImportError when it cannot be had, with what to do."""
+        if not any(glob.matches(name) for glob in self._allowed):
+            allowed = ", ".join(self._settings.allow)
+            raise BadInput(f"this worker asks no model called {name!r}: its settings allow {allowed}")
+        if name not in self._known:
+            self._known[name] = await self._open.enter_async_context(self._made(name))
+        return self._known[name]
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._known.clear()
+        await self._open.aclose()
+
+    def _made(self, name: str) -> Model:
+        provider, _, model = name.partition(":")
+        server = self._settings.servers.get(provider)
+        if server and model:
+            return _of_server(model, server, self._key(provider, server))
+        if not model and name != "test":
+            raise UserError(f"{name!r} is no model: say provider:model, as in anthropic:claude-sonnet-4-5, or scripted")
+        return infer_model(name)
+
+    def _key(self, name: str, server: ModelServerSettings) -> str:
+        if server.key is None:
+            return NO_KEY
+        variable = server.key[2:-1]
+        if not self._environment.get(variable):
+            raise BadInput(f"the model server {name!r} needs its key in {variable}, and that is not set for the worker")
+        return self._environment[variable]
+
+
+def _of_server(model: str, server: ModelServerSettings, key: str) -> Model:
+    if server.speaks == "anthropic":
+        from pydantic_ai.models.anthropic import AnthropicModel
+        from pydantic_ai.providers.anthropic import AnthropicProvider
+
+        return AnthropicModel(model, provider=AnthropicProvider(base_url=server.url, api_key=key))
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    return OpenAIChatModel(model, provider=OpenAIProvider(base_url=server.url, api_key=key))

@@ -1,0 +1,74 @@
+"""One request to a model, streamed: its text as it comes, its calls as soon as they are complete."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.exceptions import UnexpectedModelBehavior
+from pydantic_ai.messages import (
+    InstructionPart,
+    ModelMessage,
+    ModelResponse,
+    PartDeltaEvent,
+    PartEndEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ToolCallPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+_SILENT = ("test", "function")
+"""Models of pydantic-ai for tests, which do not say why they end."""
+
+Heard = Callable[[str], None]
+Called = Callable[[ToolCallPart], Awaitable[None]]
+
+
+async def request(
+    model: Model,
+    messages: Sequence[ModelMessage],
+    tools: Sequence[ToolDefinition],
+    *,
+    instructions: str | None,
+    settings: ModelSettings,
+    heard: Heard,
+    called: Called,
+) -> ModelResponse:
+    """The whole response. A stream that ends before the model did is a failure, however it ends.
+
+    `called` gets each call when the next part has begun: only then is it known to be complete.
+    """
+    parts = [InstructionPart(content=instructions)] if instructions else None
+    parameters = ModelRequestParameters(function_tools=list(tools), instruction_parts=parts)
+    once: ModelSettings = {**settings, "max_retries": 0}  # Temporal tries again, or the turn
+    async with model_request_stream(
+        model, messages, model_settings=once, model_request_parameters=parameters
+    ) as stream:
+        async for event in stream:
+            if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+                heard(event.part.content)
+            elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+                heard(event.delta.content_delta)
+            elif isinstance(event, PartEndEvent) and isinstance(event.part, ToolCallPart) and event.next_part_kind:
+                await called(event.part)
+        response = stream.get()
+    _check_end(model, response)
+    return response
+
+
+def _check_end(model: Model, response: ModelResponse) -> None:
+    """A stream that was closed early looks to some as if the model had stopped; only its own word tells."""
+    if model.system in _SILENT:
+        return
+    told = (response.provider_details or {}).get("finish_reason")
+    if told is None and (response.finish_reason is None or _speaks_openai(model)):
+        raise UnexpectedModelBehavior("the stream ended before the model did")
+
+
+def _speaks_openai(model: Model) -> bool:
+    """By the name of its class: the package may not be there."""
+    return any(base.__name__ == "OpenAIChatModel" for base in type(model).__mro__)

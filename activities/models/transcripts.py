@@ -1,0 +1,125 @@
+"""A conversation as pydantic-ai's messages, and a response as our reply.
+
+Calls go under the engine's own ids, which are unique where a model's need not be (S4): every provider sees each call
+once and its answer once. What it said beside text and calls (signed thinking) is kept as it was and given back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.tools import ToolDefinition
+
+from holdfast.activities.models.tool_names import ToolNames
+from holdfast.calls import CallRequest
+from holdfast.conversations import (
+    AssistantMessage,
+    ConversationMessage,
+    ModelReply,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from holdfast.responses import NOTHING
+from holdfast.tools import Declaration
+
+UNREAD = "unreadable_arguments"
+"""The one argument of a call whose arguments were no object, as a model is reminded of it."""
+_PARTS: TypeAdapter[Sequence[ModelResponsePart]] = TypeAdapter(Sequence[ModelResponsePart])
+
+
+def messages_of(conversation: Iterable[ConversationMessage], names: ToolNames) -> list[ModelMessage]:
+    """What a provider is sent."""
+    told: list[ModelMessage] = []
+    for message in conversation:
+        if isinstance(message, AssistantMessage):
+            if parts := list(_said(message, names)):
+                told.append(ModelResponse(parts=parts))
+            continue
+        parts_ = list(_asked(message, names))
+        if told and isinstance(told[-1], ModelRequest):  # what tools and the user say in a row is one request
+            told[-1] = ModelRequest(parts=[*told[-1].parts, *parts_])
+        else:
+            told.append(ModelRequest(parts=parts_))
+    return told
+
+
+def _asked(message: UserMessage | ToolMessage, names: ToolNames) -> Iterator[Any]:
+    if isinstance(message, UserMessage):
+        yield UserPromptPart(content=message.text)
+        return
+    for response in message.responses:
+        text = response.text or NOTHING
+        yield ToolReturnPart(tool_name=names.theirs(response.tool), content=text, tool_call_id=response.call_id)
+
+
+def _said(message: AssistantMessage, names: ToolNames) -> Iterator[ModelResponsePart]:
+    yield from _kept(message.said)
+    if message.text:
+        yield TextPart(content=message.text)
+    for call_id, call in zip(message.call_ids, message.calls, strict=True):
+        yield ToolCallPart(tool_name=names.theirs(call.tool), args=_object(call.arguments), tool_call_id=call_id)
+
+
+def _kept(said: JsonValue) -> Sequence[ModelResponsePart]:
+    """What another version of pydantic-ai wrote may not be readable: then the model goes on without it."""
+    if not said:
+        return ()
+    try:
+        return _PARTS.validate_python(said)
+    except ValidationError:
+        return ()
+
+
+def _object(arguments: JsonValue) -> dict[str, Any]:
+    """Some providers take nothing else, and would refuse the whole conversation."""
+    return arguments if isinstance(arguments, dict) else {UNREAD: arguments}
+
+
+def reply_of(response: ModelResponse, names: ToolNames) -> ModelReply:
+    """What a provider answered."""
+    calls = tuple(call_of(part, names) for part in response.parts if isinstance(part, ToolCallPart))
+    text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    thinking = [part for part in response.parts if isinstance(part, ThinkingPart)]
+    used = response.usage
+    return ModelReply(
+        text=text,
+        calls=calls,
+        said=_PARTS.dump_python(thinking, mode="json") if thinking and calls else None,
+        usage=Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens),
+        model=response.model_name,
+    )
+
+
+def call_of(part: ToolCallPart, names: ToolNames) -> CallRequest:
+    """A call that a model wrote. Arguments that are no JSON are passed on as they are: validation says so (S6)."""
+    arguments: JsonValue = part.args if part.args is not None else {}
+    if isinstance(arguments, str):
+        with suppress(ValueError, RecursionError):
+            arguments = json.loads(arguments) if arguments.strip() else {}
+    return CallRequest(tool=names.ours(part.tool_name), arguments=arguments, id=part.tool_call_id)
+
+
+def definitions_of(tools: Iterable[Declaration], names: ToolNames) -> list[ToolDefinition]:
+    """What a model is told of tools."""
+    return [
+        ToolDefinition(
+            name=names.theirs(tool.name), description=tool.description, parameters_json_schema=dict(tool.parameters)
+        )
+        for tool in tools
+    ]
