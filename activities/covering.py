@@ -16,6 +16,7 @@ from holdfast.approvals import ApprovalId, Confirmation, Decision, call_digest, 
 from holdfast.approvers import Approver
 from holdfast.decisions import Standing, check_needs, same_name
 from holdfast.errors import BadInput, DecisionRefused
+from holdfast.families import family
 from holdfast.grants import Grant
 from holdfast.outcomes import PROCEEDS
 from holdfast.signing import check_signed
@@ -39,9 +40,9 @@ def approved(input: ExecuteInput, verdict: Ask, of: Standing, now: datetime, cha
 
 
 def counts(grant: Grant, of: Standing, now: datetime) -> bool:
-    """Was this grant given in this turn, by somebody whose word counts here, for what it says?"""
+    """Was this grant given in this turn or its session, by somebody whose word counts here, for what it says?"""
     try:
-        elsewhere = ApprovalId.parse(grant.decision.approval_id).turn != of.turn_id
+        elsewhere = family(ApprovalId.parse(grant.decision.approval_id).turn) != family(of.turn_id)
         check_signed(grant.decision, of.approvers, now)
     except (BadInput, DecisionRefused):
         return False

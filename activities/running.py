@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -43,14 +43,14 @@ async def contained(work: Coroutine[Any, Any, T]) -> T:
         raise ToolFailure(name, f"The tool raised {name}: {said(error)}") from None
 
 
-async def beating(work: Coroutine[Any, Any, T]) -> T:
+async def beating(work: Coroutine[Any, Any, T], beat: Callable[[], object] | None = None) -> T:
     """`work`, while the activity's heart goes on beating: without that it would count as lost, and hear of no stop."""
     task = asyncio.create_task(work)
     try:
         while not task.done():
             await asyncio.wait({task}, timeout=BEAT_SECONDS)
             if not activity.info().is_local:
-                activity.heartbeat()
+                activity.heartbeat(*([beat()] if beat else []))
     finally:
         task.cancel()
     return task.result()

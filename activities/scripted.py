@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.streaming import CallStream
-from holdfast.conversations import AssistantMessage, Conversation, ModelReply
+from holdfast.conversations import Conversation, ConversationMessage, ModelReply, UserMessage
+
+PIECES = 10
+"""In which a slow reply's text is written."""
 
 
-async def scripted(conversation: Conversation, stream: CallStream, attempt: int) -> ModelReply:
+async def scripted(
+    conversation: Conversation, stream: CallStream, attempt: int, heard: Callable[[str], None]
+) -> ModelReply:
     """The reply that comes after those already given."""
-    given = sum(isinstance(message, AssistantMessage) for message in conversation.messages)
+    given = conversation.replies
     script = conversation.model.script
     if given >= len(script):
         raise ApplicationError(
@@ -28,7 +34,21 @@ async def scripted(conversation: Conversation, stream: CallStream, attempt: int)
             break
         await asyncio.sleep(reply.seconds)
         await stream.send(call)
-    await asyncio.sleep(reply.seconds)
+    for piece in _pieces(reply.text):
+        heard(piece)
+        await asyncio.sleep(reply.seconds / PIECES)
+    await asyncio.sleep(0 if reply.text else reply.seconds)
     if breaks is not None:
         raise ApplicationError(f"the script breaks attempt {attempt} off after {breaks} calls", type="script_breaks")
-    return ModelReply(text=reply.text, calls=reply.calls)
+    return ModelReply.model_validate(reply.model_dump(exclude={"seconds", "breaks"}))
+
+
+def scripted_summary(past: Sequence[ConversationMessage]) -> ModelReply:
+    """What it says of a conversation that is too long: what the user said in it."""
+    said = [message.text for message in past if isinstance(message, UserMessage)]
+    return ModelReply(text="The user said:\n" + "\n".join(f"- {text}" for text in said))
+
+
+def _pieces(text: str) -> list[str]:
+    size = max(1, -(-len(text) // PIECES))
+    return [text[start : start + size] for start in range(0, len(text), size)]

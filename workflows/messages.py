@@ -17,11 +17,12 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from holdfast.approvals import Answer, Decision
     from holdfast.calls import Call
-    from holdfast.content import shorten
-    from holdfast.conversations import Conversation
+    from holdfast.content import Response, shorten
+    from holdfast.conversations import Conversation, ConversationPage
     from holdfast.errors import DecisionRefused, Refused, RequestRefused
     from holdfast.events import EventPage
     from holdfast.grants import Grant
+    from holdfast.memory import EarlierRun
     from holdfast.model import problems
     from holdfast.outcomes import Outcome
     from holdfast.requests import (
@@ -169,6 +170,12 @@ class TurnMessages:
         with _unheard("A message was not heard"):
             self._state.hear(Interruption.model_validate(bodies[0] if len(bodies) == 1 else None))
 
+    @workflow.signal(name="append")
+    def append(self, *bodies: Any) -> None:
+        """Take a user's message that stops nothing: the model reads it after the batch at work."""
+        with _unheard("A message was not heard"):
+            self._state.append(Interruption.model_validate(bodies[0] if len(bodies) == 1 else None))
+
     @workflow.update(name="withdraw")
     def withdraw(self, body: BatchAddress) -> BatchResult:
         """Take a queued batch back; it never starts."""
@@ -237,6 +244,16 @@ class TurnMessages:
         """One batch and the responses it has."""
         return next((result for result in self._state.results() if result.id == batch_id), None)
 
+    @workflow.query(name="answers")
+    def answers(self, call_id: str) -> tuple[Response, ...]:
+        """The delivered answers from that of this call on: a page of them."""
+        return self._state.answers_from(call_id)
+
+    @workflow.query(name="runs")
+    def runs(self) -> tuple[EarlierRun, ...]:
+        """The runs of this turn before this one: what happened in them, they tell."""
+        return self._state.runs
+
     @workflow.query(name="grants")
     def grants(self) -> tuple[Grant, ...]:
         """The standing answers of this turn."""
@@ -244,8 +261,13 @@ class TurnMessages:
 
     @workflow.query(name="conversation")
     def conversation(self) -> Conversation | None:
-        """What a model step reads; None for a turn without a model."""
+        """What the turn's model is told; None for a turn without one."""
         return self._state.conversation()
+
+    @workflow.query(name="messages")
+    def messages(self, after: int = 0, epoch: int | None = None) -> ConversationPage:
+        """Of that, what a model step does not have yet."""
+        return self._state.messages_after(after, epoch)
 
 
 def _as_understood_then(decision: Decision) -> Decision:

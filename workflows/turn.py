@@ -28,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.work import CallToJudge
     from holdfast.workflows.deadlines import Deadlines
     from holdfast.workflows.execution import execute
+    from holdfast.workflows.histories import long_history
     from holdfast.workflows.inbox import Inbox
     from holdfast.workflows.messages import TurnMessages
     from holdfast.workflows.modelling import take_step
@@ -61,26 +62,39 @@ class TurnWorkflow(TurnMessages):
         """Take the turn to its end, however it ends, and answer with every response."""
         if self._bad_input:
             raise ApplicationError(self._bad_input, type="bad_input", non_retryable=True)
+        if self._state.time_left is not None:
+            self._spawn(self._keep_time())
         steps = asyncio.create_task(self._take_steps())
         while not steps.done():
             try:
                 await workflow.wait_condition(steps.done)
             except asyncio.CancelledError:
                 self._state.stop_turn("cancelled", "The turn was cancelled")
-        steps.result()
+        going_on = steps.result()
         await workflow.wait_condition(workflow.all_handlers_finished)
+        if going_on and not self._state.stop:
+            workflow.continue_as_new(self._next_input())
+        if going_on:
+            self._state.conclude()
         return self._state.result()
 
-    async def _take_steps(self) -> None:
-        """Work off the queue; with a model, ask it for the next batch; end when there is nothing more to do."""
+    async def _take_steps(self) -> bool:
+        """Work off the queue; with a model, ask it for the next batch; end when there is nothing more to do.
+
+        True when there is, and it is for another run of the turn.
+        """
         state, thinking = self._state, None
         while not state.stop:
+            resting = not (thinking and not thinking.done())
+            if resting and _long():
+                return True
             if state.queue:
                 await self._run_batch()
             elif thinking and not thinking.done():
                 await self._next_change()
             elif state.input.model and state.text is None:
-                thinking = self._spawn(take_step(state))
+                state.heed_limits(step=True)
+                thinking = None if state.stop else self._spawn(take_step(state))
             elif state.input.keep_open and not state.finishing:
                 await self._next_change()
             else:
@@ -88,6 +102,19 @@ class TurnWorkflow(TurnMessages):
         if thinking:
             await thinking
         state.conclude()
+        return False
+
+    def _next_input(self) -> TurnInput:
+        carried = self._state.carry(workflow.info().run_id)
+        return self._state.input.model_copy(update={"batches": (), "memory": None, "carried": carried})
+
+    async def _keep_time(self) -> None:
+        """End the turn when its time is up (S44)."""
+        left = self._state.time_left
+        assert left is not None, "only a turn with a limit has its time kept"
+        if left.total_seconds() > 0:
+            await workflow.sleep(left)
+        self._state.run_out()
 
     async def _run_batch(self) -> None:
         """One batch from validation to its last response."""
@@ -96,6 +123,7 @@ class TurnWorkflow(TurnMessages):
         # Not before validation has answered, even when a stop has answered everything: a turn that ends with a local
         # activity under way is refused by the server when it is replayed from the start.
         while not (self._state.work.done and (judging is None or judging.done())):
+            self._state.heed_limits()
             if judging is None or judging.done():
                 judging = self._judge()
             self._deadlines.keep()
@@ -173,7 +201,13 @@ class TurnWorkflow(TurnMessages):
             self._defect = self._defect or task.exception()
 
 
+def _long() -> bool:
+    """Has the history become so long that the turn is to go on in another run (S42)?"""
+    return long_history() and workflow.patched("continue-as-new")
+
+
 def _read_input(inputs: tuple[Any, ...]) -> TurnInput:
     input = TurnInput.model_validate(inputs[0] if len(inputs) == 1 else None)
-    check_input(input)
+    if input.carried is None:
+        check_input(input)
     return input

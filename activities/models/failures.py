@@ -20,9 +20,8 @@ from pydantic_ai.exceptions import (
 from temporalio.exceptions import ApplicationError
 
 from holdfast.content import said, shorten
+from holdfast.work import CONTEXT_WINDOW
 
-CONTEXT_WINDOW = "context_window"
-"""The conversation is longer than the model can read."""
 LONGEST_WAIT = 3_600.0
 """Seconds that a provider may ask us to wait."""
 _FOR_GOOD: tuple[tuple[type[Exception], str], ...] = (

@@ -46,6 +46,11 @@ class Models:
             self._known[name] = await self._open.enter_async_context(self._made(name))
         return self._known[name]
 
+    def window(self, name: str) -> int | None:
+        """How many tokens a model of a server of yours reads at once, if you said so."""
+        server = self._settings.servers.get(name.partition(":")[0])
+        return server.window if server else None
+
     async def close(self) -> None:
         """Close every connection."""
         self._known.clear()

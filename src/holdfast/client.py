@@ -22,6 +22,7 @@ from temporalio.service import RPCError
 from holdfast.approvals import ApprovalId, Decision
 from holdfast.content import shorten
 from holdfast.errors import BadInput
+from holdfast.families import MARK
 from holdfast.identity import whoami
 from holdfast.looking import summary_of
 from holdfast.model import problems
@@ -70,6 +71,8 @@ class Holdfast:
         input = input if input.requester else input.model_copy(update={"requester": self.me})
         if not turn_id.strip() or len(turn_id) > 500:
             raise BadInput("a turn's id has between 1 and 500 characters")
+        if MARK in turn_id:
+            raise BadInput(f"a turn's id has no {MARK}: that is for the turns of sessions")
         try:
             await self.client.start_workflow(
                 WORKFLOW,

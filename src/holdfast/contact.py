@@ -16,6 +16,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import NoWorker, RequestRefused
+from holdfast.memory import EarlierRun
 from holdfast.queries import SECONDS, ask
 from holdfast.translating import no_worker, refusal, translated
 from holdfast.turns import TurnResult
@@ -31,6 +32,8 @@ class Contact:
         self.id = turn_id
         self._client = client
         self._feeds = feeds
+        self._runs: tuple[EarlierRun, ...] = ()
+        """Those before its last one, as far as they were asked for."""
         self._handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(turn_id, result_type=TurnResult)
 
     async def _update(self, name: str, body: Any, result_type: type[T] | None, update_id: str | None = None) -> T:
@@ -49,9 +52,9 @@ class Contact:
         except Exception as error:
             raise translated(error, self.id) from error
 
-    async def _query(self, name: str, result_type: type[T], *args: Any) -> T:
+    async def _query(self, name: str, result_type: type[T], *args: Any, run_id: str | None = None) -> T:
         try:
-            return await ask(self._client, self.id, name, *args, result_type=result_type)
+            return await ask(self._client, self.id, name, *args, result_type=result_type, run_id=run_id)
         except RPCError as error:
             if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:  # a task waits for a worker all the time
                 raise no_worker(self.id) from error

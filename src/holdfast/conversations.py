@@ -38,6 +38,8 @@ class ModelReply(Message):
     usage: Usage = Usage()
     model: str | None = None
     """Who answered, as the provider says."""
+    window: int | None = None
+    """How many tokens it can read at once, if that is known."""
 
 
 class ScriptedReply(ModelReply):
@@ -57,6 +59,8 @@ class ModelSettings(Message):
     temperature: float | None = Field(default=None, ge=0, le=10, allow_inf_nan=False)
     seconds: float = Field(default=600, ge=1, le=1_700, allow_inf_nan=False)
     """How long one request may take."""
+    window: int | None = Field(default=None, ge=1_000, le=100_000_000)
+    """Tokens that the model can read at once, where its provider's package does not know."""
 
 
 class ModelChoice(Message):
@@ -104,8 +108,40 @@ class ToolMessage(Data):
 ConversationMessage = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="kind")]
 
 
+class Compaction(Data):
+    """What of a session's messages its turn no longer tells the model, and what it tells in their place."""
+
+    before: int = 0
+    """So many of them are in the summary."""
+    results_before: int = 0
+    """Of so many the results of tools are left out."""
+    summary: str | None = None
+
+
 class Conversation(Data):
-    """What a model step needs to know, fetched by query so that it is not in every activity's input."""
+    """What a model step needs to know, fetched by query so that it is in no activity's input."""
 
     model: ModelChoice
-    messages: tuple[ConversationMessage, ...]
+    replies: int = 0
+    """How many the model has given so far."""
+    session: str | None = None
+    """Whose messages come before the turn's own."""
+    compaction: Compaction = Compaction()
+    tools: tuple[str, ...] | None = None
+    """The tools there are, if not all."""
+    depth: int = 0
+    """How many turns have delegated to one another, down to this one."""
+    messages: tuple[ConversationMessage, ...] = ()
+
+
+class ConversationPage(Data):
+    """Messages of a turn or a session from some place on: what whoever asks does not have yet."""
+
+    epoch: int = 0
+    """Another one: what was said before is no longer told as it was, and is to be asked for again."""
+    start: int = 0
+    """The place of the first of them."""
+    messages: tuple[ConversationMessage, ...] = ()
+    more: bool = False
+    about: Conversation | None = None
+    """Of a turn: what its model step needs besides. Its script comes with the first page alone."""

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from pydantic import JsonValue
+
 from holdfast.batches import Batch, completed, grown, interrupted
 from holdfast.calls import CallRequest
+from holdfast.compaction import compacted, page_of
 from holdfast.conversations import (
     AssistantMessage,
+    Compaction,
     Conversation,
     ConversationMessage,
+    ConversationPage,
     ModelReply,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 from holdfast.deciding import Deciding
@@ -21,6 +27,7 @@ from holdfast.events import line
 from holdfast.requests import AddCalls, Interruption
 from holdfast.schedules import Schedule
 from holdfast.turns import TurnStatus, check_batch
+from holdfast.work import Compacted
 
 INTERRUPTED = "The user interrupted with a new message"
 
@@ -35,8 +42,24 @@ class Conversing(Deciding):
         self.attempt = 1
         """Of the model step."""
         self.text: str | None = None
+        self.thinking = False
+        """Is a model step at work?"""
         self.spoken_to = False
         """The user has said something that the model step at work does not know of."""
+        self.usage = Usage()
+        self.replies = 0
+        """That the model has given, in the turns before this one too."""
+        self.model = 0
+        """Which of its models answers."""
+        self.window: int | None = None
+        """How many tokens that one can read at once, if it is known."""
+        self.filled = 0
+        """How many tokens it was last told, and said."""
+        self.compaction = Compaction()
+        self.epoch = 0
+        """Of the messages: how often they were told anew."""
+        self.heard: list[str] = []
+        """The messages that were taken up, by their senders' ids."""
         self._said: list[UserMessage] = []
         """What the user said while calls were at work: told after their responses."""
 
@@ -44,7 +67,7 @@ class Conversing(Deciding):
         """Begin a model step; its number."""
         self.steps += 1
         self.attempt = 1
-        self.spoken_to = False
+        self.thinking, self.spoken_to = True, False
         self.writing = f"step-{self.steps}" if self.input.schedule is Schedule.STREAMING else None
         self._emit(kind="model", after="thinking", note=f"step {self.steps}")
         return self.steps
@@ -66,17 +89,20 @@ class Conversing(Deciding):
     def take_reply(self, reply: ModelReply) -> None:
         """A model's reply: its calls are a batch, whether they came early or not; without calls it is the answer."""
         batch = self.growing(self.writing)
-        self.writing = None
+        self.writing, self.thinking = None, False
+        self.usage += reply.usage
+        self.filled, self.window = reply.usage.tokens, reply.window
         try:
             if batch:
                 self._complete(batch, reply)
             elif reply.calls:
                 check_batch(reply.calls)
-                self._ask_for(self.enqueue(reply.calls), reply.text)
+                self._ask_for(self.enqueue(reply.calls), reply.text, reply.said)
             else:
-                self.messages.append(AssistantMessage(text=reply.text))
-                self.text = reply.text
+                self._replied(AssistantMessage(text=reply.text))
                 self._emit(kind="model", after="answered", note=line(reply.text))
+                self.text = None if self._said else reply.text
+                self._tell()
         except RequestRefused as refusal:
             self.stop_turn("failed", f"The model asked for a batch that cannot run: {refusal}")
 
@@ -84,26 +110,50 @@ class Conversing(Deciding):
         """What came early has begun, and counts; what did not comes now."""
         came = len(batch.calls)
         check_batch((*(call.request for call in batch.calls), *reply.calls[came:]))
-        self._ask_for(self._put(batch, completed(grown(batch, reply.calls[came:], self._clock()))), reply.text)
+        whole = self._put(batch, completed(grown(batch, reply.calls[came:], self._clock())))
+        self._ask_for(whole, reply.text, reply.said)
 
-    def _ask_for(self, batch: Batch, text: str) -> None:
+    def _replied(self, message: AssistantMessage) -> None:
+        self.messages.append(message)
+        self.replies += 1
+
+    def _ask_for(self, batch: Batch, text: str, said: JsonValue = None) -> None:
         self._emit(kind="model", after="asked", note=line(text) if text else None)
         requests: tuple[CallRequest, ...] = tuple(call.request for call in batch.calls)
         ids = tuple(call.id for call in batch.calls)
-        self.messages.append(AssistantMessage(text=text, calls=requests, call_ids=ids))
+        self._replied(AssistantMessage(text=text, calls=requests, call_ids=ids, said=said))
 
     def hear(self, said: Interruption) -> None:
         """The user says something meanwhile: what may be interrupted stops, and the model goes on with that (S18)."""
-        if self.stop or self.over:
-            raise RequestRefused("not_open", "this turn is ending and takes nothing more")
-        by = line(said.by, 100) if said.by else None
-        self._emit(kind="turn", after="interrupted", note=line(said.message), by=by)
+        if not self._listen(said, "interrupted"):
+            return
         self.interrupt(INTERRUPTED)
         if self.input.model is None:
             return
         self.text, self.spoken_to = None, True
         self._said.append(UserMessage(text=said.message))
         self._tell()
+
+    def append(self, said: Interruption) -> None:
+        """The user says something that stops nothing: the model hears it after the batch at work, or its reply."""
+        if self.input.model is None:
+            raise RequestRefused("no_model", "this turn has no model that would hear it")
+        if not self._listen(said, "appended"):
+            return
+        self.text = None
+        self._said.append(UserMessage(text=said.message))
+        self._tell()
+
+    def _listen(self, said: Interruption, how: str) -> bool:
+        """Is this heard for the first time? RequestRefused when nobody listens any more."""
+        if self.stop or self.over:
+            raise RequestRefused("not_open", "this turn is ending and takes nothing more")
+        if said.id is not None and said.id in self.heard:
+            return False
+        self.heard += [said.id] if said.id is not None else []
+        by = line(said.by, 100) if said.by else None
+        self._emit(kind="turn", after=how, note=line(said.message), by=by)
+        return True
 
     def give_up(self, reason: str) -> None:
         """The model failed for good: what its last attempt streamed is discarded, and the turn ends."""
@@ -130,10 +180,47 @@ class Conversing(Deciding):
         super().interrupt(reason)
 
     def conversation(self) -> Conversation | None:
-        """What a model step reads; None without a model."""
+        """What a model step reads beside the messages; None without a model."""
         if self.input.model is None:
             return None
-        return Conversation(model=self.input.model, messages=tuple(self.messages))
+        return Conversation(
+            model=self.input.model,
+            replies=self.replies,
+            session=self.input.session,
+            compaction=self.compaction,
+            tools=self.context.tools,
+            depth=self.input.depth,
+            messages=tuple(self.messages),
+        )
+
+    def messages_after(self, after: int, epoch: int | None) -> ConversationPage:
+        """The messages that a model step does not have yet, and what it needs besides."""
+        page, about = page_of(self.messages, after, self.epoch, epoch), self.conversation()
+        if about is None:
+            return page
+        model = about.model if page.start == 0 else about.model.model_copy(update={"script": ()})
+        return page.model_copy(update={"about": about.model_copy(update={"messages": (), "model": model})})
+
+    def compact(self, done: Compacted) -> None:
+        """Tell the model less from now on: what its window has no room for."""
+        self.messages, self.compaction = compacted(done.session, self.messages, self.compaction, done.cut, done.summary)
+        self.usage += done.usage
+        self.filled = 0
+        self.epoch += 1
+        what = "a summary of what was before" if done.summary else "fewer results of tools"
+        note = f"the conversation is told with {what}: about {done.tokens:,} tokens, {done.tokens_after:,} now"
+        self._emit(kind="model", after="compacted", note=note)
+
+    def fall_back(self, reason: str) -> None:
+        """The model failed for good: the next one of those that were named is asked."""
+        assert self.input.model, "only a turn with a model has others"
+        if self.writing:
+            self.discard(self.writing, f"The model's reply broke off, and another model is asked: {reason}")
+        self.model += 1
+        self.attempt += 1
+        self.window = None
+        name = self.input.model.names[self.model]
+        self._emit(kind="model", after="thinking", note=line(f"step {self.steps}: {name} is asked now: {reason}"))
 
     def _close(self, batch: Batch) -> None:
         """A model will read the responses, and then what the user said meanwhile."""
@@ -144,6 +231,6 @@ class Conversing(Deciding):
 
     def _tell(self) -> None:
         """What the user said joins the conversation when every call before it is answered."""
-        if self.active is None and not self.queue:
+        if self.active is None and not self.queue and (self.spoken_to or not self.thinking):
             self.messages += self._said
             self._said = []

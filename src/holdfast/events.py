@@ -57,6 +57,8 @@ class EventPage(Data):
     events: tuple[Event, ...] = ()
     more: bool = False
     finished: bool = False
+    earlier: str | None = None
+    """The run of the turn that has these events: it is to be asked."""
 
 
 def call_changes(turn_id: str, before: Batch | None, after: Batch) -> Iterator[dict[str, object]]:

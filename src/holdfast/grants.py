@@ -51,9 +51,15 @@ class Grant(Data):
 class Grants:
     """The grants of one turn."""
 
-    def __init__(self) -> None:
-        self._all: dict[str, Grant] = {}
-        self._given = 0
+    def __init__(self, grants: Iterable[Grant] = (), given: int = 0) -> None:
+        """`given`: how many there ever were."""
+        self._all: dict[str, Grant] = {grant.id: grant for grant in grants}
+        self._given = given
+
+    @property
+    def given(self) -> int:
+        """How many there ever were."""
+        return self._given
 
     @property
     def all(self) -> tuple[Grant, ...]:

@@ -16,9 +16,11 @@ from holdfast.approvals import ApprovalId
 from holdfast.calls import Call
 from holdfast.contact import Contact
 from holdfast.content import Response
+from holdfast.conversations import Conversation
 from holdfast.errors import BadInput, DecisionRefused, HoldfastError, NoWorker
 from holdfast.events import Event, EventPage
 from holdfast.grants import Grant
+from holdfast.memory import EarlierRun
 from holdfast.outcomes import Outcome, Scope
 from holdfast.tails import ask_output
 from holdfast.translating import translated
@@ -77,11 +79,18 @@ class Looking(Contact):
 
     async def events(self, after: int = 0) -> EventPage:
         """The events after a sequence number."""
-        return await self._query("events", EventPage, after)
+        page = await self._query("events", EventPage, after)
+        if page.earlier is None:
+            return page
+        earlier = await self._query("events", EventPage, after, run_id=page.earlier)
+        return earlier.model_copy(update={"more": True, "finished": False})
 
     async def call(self, call_id: str) -> Call:
         """The whole record of one call."""
-        call = await self._query("call", cast("type[Call | None]", Call | None), call_id)
+        kind = cast("type[Call | None]", Call | None)
+        call = await self._query("call", kind, call_id)
+        if call is None and (run_id := await self._run_of(call_id.partition("c")[0])):
+            call = await self._query("call", kind, call_id, run_id=run_id)
         if call is None:
             raise BadInput(f"turn {self.id!r} has no call {call_id!r}")
         return call
@@ -97,10 +106,26 @@ class Looking(Contact):
 
     async def batch(self, batch_id: str) -> BatchResult:
         """One batch and the responses it has."""
-        batch = await self._query("batch", cast("type[BatchResult | None]", BatchResult | None), batch_id)
+        kind = cast("type[BatchResult | None]", BatchResult | None)
+        batch = await self._query("batch", kind, batch_id)
+        if batch is None and (run_id := await self._run_of(batch_id)):
+            batch = await self._query("batch", kind, batch_id, run_id=run_id)
         if batch is None:
             raise BadInput(f"turn {self.id!r} has no batch {batch_id!r}")
         return batch
+
+    async def _run_of(self, batch_id: str) -> str | None:
+        """The earlier run of a turn that continued as new in which this batch was done, if it can have been."""
+        number = batch_id.removeprefix("b")
+        if not (number.isascii() and number.isdigit() and len(number) < 12):
+            return None
+        if not self._runs or int(number) > self._runs[-1].batches:  # one that continued meanwhile has another
+            self._runs = await self._query("runs", tuple[EarlierRun, ...])
+        return next((run.run_id for run in self._runs if int(number) <= run.batches), None)
+
+    async def conversation(self) -> Conversation | None:
+        """What its model was told and said, as far as it is still told; None without a model."""
+        return await self._query("conversation", cast("type[Conversation | None]", Conversation | None))
 
     def watch(self, after: int = 0) -> AsyncIterator[WatchItem]:
         """Events and live output as they happen, until the turn ends."""
@@ -108,12 +133,17 @@ class Looking(Contact):
 
     async def responses(self) -> AsyncIterator[Response]:
         """The answers to its calls, in order and each once, as they become final; until the turn ends (S13)."""
+        known: dict[str, Response] = {}
         async with aclosing(self._feeds.watch(self.id)) as items:  # type: ignore[type-var]
             async for item in items:
                 if isinstance(item, Event) and item.kind == "result" and item.call:
-                    answered = (await self.call(item.call)).response
-                    assert answered, "what is delivered was answered"
-                    yield answered
+                    if item.call not in known:
+                        known = {answer.call_id: answer for answer in await self._answers_from(item.call)}
+                    yield known.pop(item.call)
+
+    async def _answers_from(self, call_id: str) -> tuple[Response, ...]:
+        run_id = await self._run_of(call_id.partition("c")[0])
+        return await self._query("answers", tuple[Response, ...], call_id, run_id=run_id)
 
     async def grants(self) -> tuple[Grant, ...]:
         """The standing answers of this turn."""

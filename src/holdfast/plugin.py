@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from temporalio.client import Client
 from temporalio.plugin import SimplePlugin
@@ -46,6 +47,9 @@ from holdfast.hosts import Host, HostOptions, host_queue, process_queue
 from holdfast.settings import Settings
 from holdfast.tools import Tool
 from holdfast.workflows.turn import TurnWorkflow
+
+if TYPE_CHECKING:
+    from holdfast.activities.models.providers import Models
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -100,6 +104,13 @@ class HoldfastPlugin(SimplePlugin):
         return load_policy(sources_of(self.settings))
 
     @cached_property
+    def models(self) -> Models:
+        """The models that this process asks. Packages of providers are loaded with it, and take a second."""
+        from holdfast.activities.models.providers import Models
+
+        return Models(self.settings.models)
+
+    @cached_property
     def host_queue(self) -> str:
         """The task queue of this host."""
         return host_queue(self.settings.task_queue, self.settings.host_file)
@@ -139,7 +150,8 @@ class HoldfastPlugin(SimplePlugin):
         once = Once(self.ledger, beating)
         tools = ToolActivities(gate, self.outputs, self._live, once, Questions(client))
         self._execute = tools.execute
-        return [tools.validate, tools.execute, ModelActivities(client).step]
+        asking = ModelActivities(client, lambda: self.models, lambda: self.registry)
+        return [tools.validate, tools.execute, asking.step, asking.compact]
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Answer what this process is asked while it runs calls, and run those that live on this host."""
@@ -154,6 +166,9 @@ class HoldfastPlugin(SimplePlugin):
                 await super().run_worker(worker, next)
             finally:
                 sweeping.cancel()
+                if "models" in self.__dict__:
+                    await self.models.close()
+                    del self.models
 
     async def _ready_for_commands(self) -> None:
         """BadInput when they are to run in a sandbox that cannot be had. What threatens them is said."""

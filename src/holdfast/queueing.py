@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from itertools import dropwhile
 from typing import Any
 
 from holdfast.batches import Batch, completed, new_batch, stopped, withdrawn
 from holdfast.calls import Call, CallRequest
+from holdfast.content import Response
 from holdfast.errors import RequestRefused
 from holdfast.events import Event, EventPage, call_changes, deliveries
+from holdfast.memory import EarlierRun
 from holdfast.turns import BatchResult, TurnStatus, batch_result
 
 EVENTS_PER_PAGE = 500
+PAGE_CHARACTERS = 4_000_000
+"""Of answers that are asked for at once; more where one of them is longer."""
 
 
 class Queueing:
@@ -32,8 +37,14 @@ class Queueing:
         self.changed = False
         self.writing: str | None = None
         """The stream that a model step of ours is writing."""
+        self.runs: tuple[EarlierRun, ...] = ()
+        """Of this turn, before this one (S42)."""
         self._clock = clock
         self._batches = 0
+        self._events = 0
+        """Those that earlier runs tell."""
+        self._calls = 0
+        """Those of their batches."""
 
     @property
     def work(self) -> Batch:
@@ -96,9 +107,22 @@ class Queueing:
             self.change(completed(stopped(self.active, self.stop[1], self._clock())))
         self.changed = True
 
+    @property
+    def calls(self) -> int:
+        """How many there have been, and are."""
+        batches = (*self.done, *([self.active] if self.active else []), *self.queue)
+        return self._calls + sum(len(batch.calls) for batch in batches)
+
+    @property
+    def last_event(self) -> int:
+        """The number of the last event."""
+        return self._events + len(self.events)
+
     def page(self, after: int) -> EventPage:
-        """The events after a sequence number, oldest first."""
-        start = max(0, after)
+        """The events after a sequence number, oldest first; those of an earlier run, that one tells."""
+        if earlier := next((run for run in self.runs if after < run.events), None):
+            return EventPage(earlier=earlier.run_id, more=True)
+        start = max(0, after - self._events)
         found = self.events[start : start + EVENTS_PER_PAGE]
         more = start + len(found) < len(self.events)
         return EventPage(events=tuple(found), more=more, finished=self.over and not more)
@@ -108,12 +132,26 @@ class Queueing:
         batch = self._found(call_id.partition("c")[0])
         return batch.get(call_id) if batch else None
 
+    def answers_from(self, call_id: str) -> tuple[Response, ...]:
+        """The delivered answers from that of this call on, in order: a page of them (S13)."""
+        batches = sorted((*self.done, *([self.active] if self.active else [])), key=_number)
+        first = int(call_id.partition("c")[0].removeprefix("b"))
+        calls = [call for batch in batches if _number(batch) >= first for call in batch.deliverable]
+        found: list[Response] = []
+        room = PAGE_CHARACTERS
+        for call in dropwhile(lambda call: call.id != call_id, calls):
+            if room <= 0 or call.response is None:
+                break
+            found.append(call.response)
+            room -= len(call.response.text)
+        return tuple(found)
+
     def results(self) -> tuple[BatchResult, ...]:
         """Every batch with the responses it has, in order of submission."""
         known = [batch_result(batch, "done") for batch in self.done]
         known += [batch_result(self.active, "active")] if self.active else []
         known += [batch_result(batch, "queued") for batch in self.queue]
-        return tuple(sorted(known, key=lambda result: int(result.id.removeprefix("b"))))
+        return tuple(sorted(known, key=_number))
 
     def _found(self, batch_id: str) -> Batch | None:
         """The batch with this id, wherever it is."""
@@ -138,5 +176,10 @@ class Queueing:
             self._emit(**change)
 
     def _emit(self, **fields: Any) -> None:
-        self.events.append(Event(seq=len(self.events) + 1, at=self._clock(), **fields))
+        self.events.append(Event(seq=self.last_event + 1, at=self._clock(), **fields))
         self.changed = True
+
+
+def _number(batch: Batch | BatchResult) -> int:
+    """Its place in the order of submission."""
+    return int(batch.id.removeprefix("b"))

@@ -48,10 +48,12 @@ class Added(Data):
 
 
 class Interruption(Message):
-    """Body of the signal `interrupt`: what the user says meanwhile (S18)."""
+    """Body of the signals `interrupt` and `append`: what the user says meanwhile (S18)."""
 
     message: str = Field(min_length=1, max_length=1_000_000)
     by: str | None = Field(default=None, max_length=500)
+    id: str | None = Field(default=None, max_length=200)
+    """Of a message that its session must know to have been heard."""
 
 
 class BatchAddress(Message):

@@ -6,15 +6,19 @@ messages; tests hold one and add nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from holdfast.batches import completed, stopped
 from holdfast.conversations import UserMessage
 from holdfast.conversing import Conversing
 from holdfast.errors import RequestRefused
 from holdfast.events import line
-from holdfast.turns import TurnInput, TurnResult
+from holdfast.grants import Grants
+from holdfast.limits import no_step_left, reached, time_is_up
+from holdfast.memory import SOURCES_KEPT, STREAMS_KEPT, Carried, EarlierRun, Memory
+from holdfast.turns import Left, TurnInput, TurnResult
 
 
 class TurnState(Conversing):
@@ -23,11 +27,18 @@ class TurnState(Conversing):
     def __init__(self, turn_id: str, clock: Callable[[], datetime]) -> None:
         super().__init__(turn_id, clock)
         self.finishing = False
+        self.began_at = clock()
+        self._ended: Counter[str] = Counter()
 
     def begin(self, input: TurnInput) -> None:
         """Take the input: the prompt opens the conversation, the batches are queued."""
         self.input = input
         self.mode = input.mode
+        if input.memory:
+            self._recall(input.memory)
+        if input.carried:
+            self._resume(input.carried)
+            return
         if input.prompt is not None:
             self.messages.append(UserMessage(text=input.prompt))
         for calls in input.batches:
@@ -52,16 +63,115 @@ class TurnState(Conversing):
                 self._put(batch, completed(batch))
         self.changed = True
 
+    def heed_limits(self, *, step: bool = False) -> None:
+        """Stop the turn when it has used up what it may (S44). `step`: the model is about to be asked."""
+        if self.stop:
+            return
+        limits, seconds = self.input.limits, (self._clock() - self.began_at).total_seconds()
+        why = reached(limits, calls=self.calls, tokens=self.usage.tokens, seconds=seconds)
+        why = why or (no_step_left(limits, self.steps) if step else None)
+        if why:
+            self.stop_turn("stopped", why)
+
+    @property
+    def time_left(self) -> timedelta | None:
+        """Until its time is up; None where it was given none."""
+        seconds = self.input.limits.seconds
+        return None if seconds is None else self.began_at + timedelta(seconds=seconds) - self._clock()
+
+    def run_out(self) -> None:
+        """Its time is up."""
+        self.stop_turn("stopped", time_is_up(self.input.limits))
+
     def conclude(self) -> None:
         """Answer what never started, and close the turn."""
         reason = self.stop[1] if self.stop else "The turn ended"
         while self.queue:
             batch = self.queue.pop(0)
             self._close_unstarted(batch, completed(stopped(batch, reason, self._clock())))
+        self.messages += self._said
+        self._said = []
         self.over = True
         self._emit(kind="turn", after=self.result().status, note=line(self.stop[1]) if self.stop else None)
 
     def result(self) -> TurnResult:
         """How the turn ended."""
         status, reason = self.stop or ("completed", None)
-        return TurnResult(status=status, reason=reason, text=self.text, batches=self.results())
+        return TurnResult(
+            status=status,
+            reason=reason,
+            text=self.text,
+            batches=self.results(),
+            usage=self.usage,
+            steps=self.steps,
+            runs=self.runs,
+            left=self._left() if self.input.session or self.input.depth else None,
+        )
+
+    def _left(self) -> Left:
+        messages = tuple(self.messages) if self.input.session else ()
+        return Left(memory=self.memory(), messages=messages, compaction=self.compaction, heard=tuple(self.heard))
+
+    def memory(self) -> Memory:
+        """What holds for whatever comes after this turn."""
+        return Memory(
+            mode=self.mode,
+            grants=self.grants.all,
+            grants_given=self.grants.given,
+            seen=dict(self.seen),
+            wrote=dict(self.wrote),
+            context=self.context,
+            tainted=tuple(dict.fromkeys(self.tainted))[:SOURCES_KEPT],
+            outside=dict(self.outside),
+            replies=self.replies,
+        )
+
+    def _recall(self, memory: Memory) -> None:
+        self.mode = memory.mode
+        self.grants = Grants(memory.grants, memory.grants_given)
+        self.seen, self.wrote, self.context = dict(memory.seen), dict(memory.wrote), memory.context
+        self.tainted, self.outside = list(memory.tainted), Counter(memory.outside)
+        self.replies = memory.replies
+
+    def carry(self, run_id: str) -> Carried:
+        """What its next run goes on from."""
+        assert not self.active, "a turn continues between batches"
+        this = EarlierRun(run_id=run_id, events=self.last_event, batches=self._batches)
+        return Carried(
+            memory=self.memory(),
+            began_at=self.began_at,
+            messages=tuple(self.messages),
+            steps=self.steps,
+            batches=self._batches,
+            calls=self.calls - sum(map(len, self.queue)),
+            events=self.last_event,
+            usage=self.usage,
+            model=self.model,
+            window=self.window,
+            filled=self.filled,
+            compaction=self.compaction,
+            approvers=self.approvers,
+            heard=tuple(self.heard),
+            counts=dict(self.counts),
+            runs=(*self.runs, this),
+            queue=tuple(self.queue),
+            streams=dict(list(self._newest.items())[-STREAMS_KEPT:]),
+            finishing=self.finishing,
+        )
+
+    def _resume(self, carried: Carried) -> None:
+        self._recall(carried.memory)
+        self.began_at = carried.began_at
+        self.messages = list(carried.messages)
+        self.steps, self._batches, self._calls = carried.steps, carried.batches, carried.calls
+        self._events, self.usage = carried.events, carried.usage
+        self.model, self.window, self.filled = carried.model, carried.window, carried.filled
+        self.compaction, self.approvers = carried.compaction, carried.approvers
+        self.queue, self._newest, self.finishing = list(carried.queue), dict(carried.streams), carried.finishing
+        self.heard, self._ended, self.runs = list(carried.heard), Counter(carried.counts), carried.runs
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many calls are in which state."""
+        batches = (*self.done, *([self.active] if self.active else []))
+        return self._ended + Counter(call.status.value for batch in batches for call in batch.calls)

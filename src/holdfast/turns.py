@@ -12,8 +12,10 @@ from pydantic import Field
 from holdfast.batches import Batch
 from holdfast.calls import CallRequest, Calls
 from holdfast.content import Response
-from holdfast.conversations import ModelChoice
+from holdfast.conversations import Compaction, ConversationMessage, ModelChoice, Usage
 from holdfast.errors import RequestRefused
+from holdfast.limits import TurnLimits
+from holdfast.memory import Carried, EarlierRun, Memory
 from holdfast.model import Data, Message, few
 from holdfast.modes import Mode
 from holdfast.schedules import MAX_EXECUTING, OnError, Plan, Schedule
@@ -54,6 +56,16 @@ class TurnInput(Message):
     """How many calls run at once, of those that may run side by side."""
     on_error: OnError | None = None
     """What a tool's failure does to the calls beside it: left out, what the tool says."""
+    limits: TurnLimits = TurnLimits()
+    """What it may use up (S44)."""
+    session: str | None = Field(default=None, max_length=1_000)
+    """The session whose turn it is: its messages come before the turn's own."""
+    depth: int = Field(default=0, ge=0, le=10)
+    """How many turns have delegated to one another, down to this one."""
+    memory: Memory | None = None
+    """What it begins with of the turns before it; `mode` counts when there is none."""
+    carried: Carried | None = None
+    """What an earlier run of the same turn left; only a turn gives itself that."""
 
     @property
     def plan(self) -> Plan:
@@ -77,6 +89,16 @@ class BatchResult(Data):
 TurnStatus = Literal["completed", "cancelled", "stopped", "failed"]
 
 
+class Left(Data):
+    """What a turn leaves to whoever started it as part of something larger."""
+
+    memory: Memory
+    messages: tuple[ConversationMessage, ...] = ()
+    compaction: Compaction = Compaction()
+    heard: tuple[str, ...] = ()
+    """Which of the messages that were sent to it meanwhile it has taken up, by their ids."""
+
+
 class TurnResult(Data):
     """How a turn ended, and every response of every batch."""
 
@@ -85,6 +107,12 @@ class TurnResult(Data):
     text: str | None = None
     """The assistant's answer, when a model gave one."""
     batches: tuple[BatchResult, ...] = ()
+    """Of its last run, where it has continued as new: `Turn.responses` tells those of the earlier ones too."""
+    usage: Usage = Usage()
+    steps: int = 0
+    runs: tuple[EarlierRun, ...] = ()
+    left: Left | None = None
+    """For the session whose turn it was, or the turn whose call it was."""
 
     @property
     def responses(self) -> tuple[Response, ...]:

@@ -6,7 +6,6 @@ The whole of a call is had by asking for that call. A view never holds more than
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
@@ -19,7 +18,9 @@ from holdfast.batches import Batch, interruptible
 from holdfast.calls import Call, Status
 from holdfast.content import Response, TextPart, ends, first_line, named, plain, shorten, visible
 from holdfast.contexts import Context
+from holdfast.conversations import Usage
 from holdfast.forms import fields_of
+from holdfast.memory import EarlierRun
 from holdfast.model import Data
 from holdfast.modes import Mode
 from holdfast.outcomes import Needs, Offer
@@ -166,6 +167,10 @@ class TurnView(Data):
     counts: dict[str, int] = Field(default_factory=dict)
     text: str | None = None
     last_event: int = 0
+    usage: Usage = Usage()
+    session: str | None = None
+    runs: tuple[EarlierRun, ...] = ()
+    """Of this turn, before the one that answers."""
     result: TurnResult | None = None
     """Filled by the client once the turn has ended, with every response cut."""
 
@@ -314,7 +319,6 @@ def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
     shown = state.active or (state.done[-1] if state.done else None)
     waiting = state.active.waiting if state.active else ()
     detail = DETAIL_LIMIT if len(waiting) <= MANY else BRIEF_LIMIT
-    every = [call for batch in (*state.done, *([state.active] if state.active else [])) for call in batch.calls]
     return TurnView(
         id=state.turn_id,
         state=_state_of(state, bool(waiting)),
@@ -333,9 +337,12 @@ def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
         approvals=tuple(
             approval_view(state.turn_id, call, detail=detail, since=since.get(call.id)) for call in waiting
         ),
-        counts=dict(Counter(call.status.value for call in every)),
+        counts=dict(state.counts),
         text=_cut(state.text, DETAIL_LIMIT),
-        last_event=len(state.events),
+        last_event=state.last_event,
+        usage=state.usage,
+        session=state.input.session,
+        runs=state.runs,
     )
 
 
@@ -366,7 +373,7 @@ def brief_result(result: TurnResult) -> TurnResult:
         batch.model_copy(update={"responses": tuple(map(_brief, batch.responses))}) for batch in result.batches
     )
     text = shorten(result.text, DETAIL_LIMIT) if result.text else result.text
-    return result.model_copy(update={"batches": batches, "text": text})
+    return result.model_copy(update={"batches": batches, "text": text, "left": None})
 
 
 def _brief(response: Response) -> Response:

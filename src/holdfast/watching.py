@@ -17,7 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.errors import NoWorker, TurnNotFound
 from holdfast.events import Event, EventPage
 from holdfast.queries import ask
-from holdfast.work import LiveOutput
+from holdfast.work import LiveOutput, of_model
 
 WatchItem = Event | LiveOutput
 
@@ -91,6 +91,9 @@ class _Feed:
         self._news = asyncio.Event()
         self._ended = False
         self._executing: set[str] = set()
+        self._thinking = False
+        self._earlier: str | None = None
+        """The run of the turn, before its last one, whose events are being taken in."""
         self._tasks = [asyncio.create_task(self._poll()), asyncio.create_task(self._follow())]
 
     async def close(self) -> None:
@@ -126,18 +129,23 @@ class _Feed:
             if seen or ended:
                 self.finished = self.finished or ended
                 self._notify()
-            if self._executing and not self.finished:
+            if self._live and not self.finished:
                 await self._listen()
-            patience = LIVE_SECONDS if self._executing else None if seen else RETRY_SECONDS
+            patience = LIVE_SECONDS if self._live else None if seen else RETRY_SECONDS
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._news.wait()
+
+    @property
+    def _live(self) -> bool:
+        """Is there anything that may put out something meanwhile?"""
+        return self._thinking or bool(self._executing)
 
     async def _look(self) -> bool:
         """Take in the events since the last look; False when nobody can answer just now."""
         while True:
             try:
-                page = await ask(self._client, self._handle.id, "events", len(self.events), result_type=EventPage)
+                page = await self._page()
             except Exception:
                 return False
             for event in page.events:
@@ -146,8 +154,26 @@ class _Feed:
                 self.finished = page.finished
                 return True
 
+    async def _page(self) -> EventPage:
+        """The next events, from the run of the turn that has them."""
+        page = await self._ask_run(self._earlier)
+        if page.earlier:
+            self._earlier = page.earlier
+            page = await self._ask_run(self._earlier)
+        if self._earlier is None:
+            return page
+        self._earlier = self._earlier if page.more else None
+        return page.model_copy(update={"more": True, "finished": False})
+
+    async def _ask_run(self, run_id: str | None) -> EventPage:
+        after = len(self.events)
+        return await ask(self._client, self._handle.id, "events", after, result_type=EventPage, run_id=run_id)
+
     def _note(self, event: Event) -> None:
         self.events.append(event)
+        if event.kind == "model" or (event.kind == "turn" and event.after == "interrupted"):
+            self._thinking = event.after == "thinking"
+            self.outputs = {call: output for call, output in self.outputs.items() if not of_model(call)}
         if event.kind == "call" and event.call:
             if event.after == "executing":
                 self._executing.add(event.call)
@@ -163,7 +189,8 @@ class _Feed:
             return
         for output in await live_outputs(self._client, description):
             known = self.outputs.get(output.call_id)
-            if output.call_id in self._executing and (known is None or known.total != output.total):
+            at_work = output.call_id in self._executing or (self._thinking and of_model(output.call_id))
+            if at_work and (known is None or known.total != output.total):
                 self.outputs[output.call_id] = output
                 self._notify()
 

@@ -10,7 +10,9 @@ from pydantic import Field, JsonValue, field_validator
 from holdfast.approvals import Confirmation, Decision
 from holdfast.approvers import Approver
 from holdfast.calls import CallRequest, Pause
+from holdfast.compaction import Cut
 from holdfast.contexts import Context
+from holdfast.conversations import Usage
 from holdfast.grants import Grant
 from holdfast.model import Data, Message
 from holdfast.modes import Mode
@@ -121,6 +123,36 @@ class ModelStepInput(Data):
     """Of the step, where the turn itself tries again."""
     stream: str | None = None
     """What the calls of the reply are added to the turn under, as they come; None when the reply is enough."""
+    model: int = 0
+    """Which of the turn's models is asked."""
+
+
+CONTEXT_WINDOW = "context_window"
+"""The type of a model step's failure: the conversation is longer than the model can read."""
+
+
+class CompactInput(Data):
+    """Input of the activity `holdfast.compact`: the conversation is too long for its model."""
+
+    step: int
+    model: int = 0
+    times: int = 1
+    """How often it has been tried for this step: each time less is left."""
+    window: int | None = None
+
+
+class Compacted(Data):
+    """Its answer: what to leave out, and what to tell in its place."""
+
+    cut: Cut = Cut()
+    summary: str | None = None
+    session: int = 0
+    """How many messages the session had."""
+    tokens: int = 0
+    """About how many the model was told before,"""
+    tokens_after: int = 0
+    """and after."""
+    usage: Usage = Usage()
 
 
 class LiveOutput(Data):
@@ -133,6 +165,19 @@ class LiveOutput(Data):
     pid: int | None = None
     host: str | None = None
     """The task queue at which its worker is asked for more of the tail."""
+
+
+_MODEL = "model-"
+
+
+def model_call(step: int) -> str:
+    """What the live output of a model step goes under, where that of a call goes under the call's id."""
+    return f"{_MODEL}{step}"
+
+
+def of_model(call_id: str) -> bool:
+    """Is live output under this that of a model step?"""
+    return call_id.startswith(_MODEL)
 
 
 class RunningCall(Data):

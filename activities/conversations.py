@@ -1,0 +1,83 @@
+"""Conversations on their way from turns and sessions to the model: in pages, and only what is new since the last step.
+
+A worker keeps what it has fetched, so that a step asks for the few messages since the one before, and the whole comes
+again only where another worker took that (S42).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from temporalio.client import Client
+
+from holdfast.compaction import told
+from holdfast.conversations import Conversation, ConversationMessage, ConversationPage, ModelChoice
+from holdfast.queries import ask
+
+KEPT = 100
+"""Conversations that are kept, those last asked for."""
+SECONDS = 60.0
+"""How long one page may take: a session that is not in any worker's memory is replayed first."""
+
+
+@dataclass
+class _Known:
+    """What was fetched of a turn's or a session's messages."""
+
+    epoch: int | None = None
+    messages: list[ConversationMessage] = field(default_factory=list)
+    model: ModelChoice | None = None
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a model is told, and how much of it the session said."""
+
+    conversation: Conversation
+    session: int
+
+
+class Conversations:
+    """Those that this worker has fetched."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: OrderedDict[tuple[str, str | None], _Known] = OrderedDict()
+
+    async def fetch(self, turn_id: str, run_id: str | None) -> Fetched:
+        """What the model of a turn is told now."""
+        own, about = await self._fetch(turn_id, run_id)
+        assert about, "only a turn with a model takes a step"
+        session = (await self._fetch(about.session, None))[0] if about.session else []
+        messages = tuple(told(session, own, about.compaction))
+        return Fetched(about.model_copy(update={"messages": messages}), len(session))
+
+    async def _fetch(
+        self, workflow_id: str, run_id: str | None
+    ) -> tuple[list[ConversationMessage], Conversation | None]:
+        known = self._known.setdefault((workflow_id, run_id), _Known())
+        self._known.move_to_end((workflow_id, run_id))
+        while len(self._known) > KEPT:
+            self._known.popitem(last=False)
+        while True:
+            page = await ask(
+                self._client,
+                workflow_id,
+                "messages",
+                len(known.messages),
+                known.epoch,
+                result_type=ConversationPage,
+                run_id=run_id,
+                seconds=SECONDS,
+            )
+            known.messages = [*known.messages[: page.start], *page.messages]
+            known.epoch = page.epoch
+            if page.about and page.start == 0:
+                known.model = page.about.model
+            if not page.more:
+                break
+        about = page.about
+        if about and known.model:
+            about = about.model_copy(update={"model": known.model})
+        return list(known.messages), about

@@ -1,0 +1,100 @@
+"""Asking a model what a conversation needs: its next reply, or an answer to one question."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings as ProviderSettings
+from pydantic_ai.tools import ToolDefinition
+from temporalio.exceptions import ApplicationError
+
+from holdfast.activities.models.failures import failure_of
+from holdfast.activities.models.providers import Models
+from holdfast.activities.models.requesting import Called, Heard, request
+from holdfast.activities.models.tool_names import ToolNames
+from holdfast.activities.models.transcripts import call_of, definitions_of, messages_of, reply_of
+from holdfast.calls import CallRequest
+from holdfast.conversations import Conversation, ModelReply, ModelSettings, UserMessage
+from holdfast.errors import BadInput
+from holdfast.tools import Declaration
+
+
+async def reply_to(
+    models: Models,
+    name: str,
+    conversation: Conversation,
+    tools: Sequence[Declaration],
+    *,
+    heard: Heard,
+    called: Callable[[CallRequest], Awaitable[None]],
+) -> ModelReply:
+    """The next reply of the model with this name. ApplicationError when it fails, with what is to be done then."""
+    names = ToolNames(tool.name for tool in tools)
+
+    async def call(part: ToolCallPart) -> None:
+        await called(call_of(part, names))
+
+    said = _Said(
+        messages_of(conversation.messages, names), definitions_of(tools, names), conversation.model.instructions
+    )
+    model, response = await _ask(models, name, said, conversation.model.settings, heard, call)
+    window = conversation.model.settings.window or models.window(name) or model.context_window
+    return reply_of(response, names).model_copy(update={"window": window})
+
+
+async def answer_to(models: Models, name: str, question: str, instructions: str, settings: ModelSettings) -> ModelReply:
+    """What the model with this name answers to a question alone; it is offered no tools."""
+    names = ToolNames(())
+
+    async def call(part: ToolCallPart) -> None:
+        return
+
+    said = _Said(messages_of((UserMessage(text=question),), names), (), instructions)
+    _, response = await _ask(models, name, said, settings, lambda text: None, call)
+    reply = reply_of(response, names)
+    if not reply.text.strip():
+        raise ApplicationError(f"{name}: the model answered nothing", type="no_answer")
+    return reply
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What a provider is sent."""
+
+    messages: Sequence[ModelMessage]
+    tools: Sequence[ToolDefinition]
+    instructions: str | None
+
+
+async def _ask(
+    models: Models, name: str, said: _Said, wishes: ModelSettings, heard: Heard, called: Called
+) -> tuple[Model, ModelResponse]:
+    settings = ProviderSettings()
+    if wishes.max_tokens is not None:
+        settings["max_tokens"] = wishes.max_tokens
+    if wishes.temperature is not None:
+        settings["temperature"] = wishes.temperature
+    try:
+        model = await models.get(name)
+        async with asyncio.timeout(wishes.seconds):
+            response = await request(
+                model,
+                said.messages,
+                said.tools,
+                instructions=said.instructions,
+                settings=settings,
+                heard=heard,
+                called=called,
+            )
+    except TimeoutError:
+        words = f"{name}: no whole reply came within {wishes.seconds:g} seconds"
+        raise ApplicationError(words, type="model_slow") from None
+    except BadInput as error:
+        raise ApplicationError(str(error), type="bad_model", non_retryable=True) from None
+    except Exception as error:
+        raise failure_of(error, name, models.secrets) from None
+    return model, response

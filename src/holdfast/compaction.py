@@ -1,0 +1,171 @@
+"""A conversation that grows too long for its model: what is left out first, and what is summarised. Pure.
+
+Results of tools go first: they are the most, and what the model made of them stays. When that is not enough, everything
+but the last steps becomes a summary that the model writes. Calls and their responses always go together (S3). What was
+left out is in the history, for whoever audits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from holdfast.content import Response, TextPart, ends
+from holdfast.conversations import (
+    AssistantMessage,
+    Compaction,
+    ConversationMessage,
+    ConversationPage,
+    ToolMessage,
+    UserMessage,
+)
+from holdfast.model import Data
+
+NEAR = 0.8
+"""How full a model's window may become."""
+AIM = 0.5
+"""How full it is to be afterwards."""
+CHARACTERS_PER_TOKEN = 4
+"""Roughly, where nobody has counted."""
+STUB = 300
+"""Characters that stay of a result that is left out."""
+SHORTEST = 1_000
+"""Characters that stay at least of one of the last results."""
+PAGE_CHARACTERS = 1_000_000
+"""Of the messages that are asked for at once; more where one of them is longer."""
+SUMMARY = "[The conversation before this was summarised, since it had grown too long. The summary:]\n\n"
+
+
+class Cut(Data):
+    """What is to be left out of a conversation as the model would be told it now."""
+
+    results_before: int = 0
+    """Results in the messages before this one are left out."""
+    before: int = 0
+    """The messages before this one become a summary; 0 when none do."""
+    limit: int | None = None
+    """Characters that stay of every other result."""
+
+
+def page_of(messages: Sequence[ConversationMessage], after: int, epoch: int, known: int | None) -> ConversationPage:
+    """The messages after so many that somebody has of the epoch they know; all when that is another one."""
+    start = min(after, len(messages)) if known == epoch else 0
+    end = start
+    room = PAGE_CHARACTERS
+    while end < len(messages) and (room > 0 or end == start):
+        room -= _characters(messages[end])
+        end += 1
+    return ConversationPage(epoch=epoch, start=start, messages=tuple(messages[start:end]), more=end < len(messages))
+
+
+def near(window: int | None, tokens: int) -> bool:
+    """Is a conversation of so many tokens nearly too long?"""
+    return window is not None and tokens >= NEAR * window
+
+
+def size(messages: Sequence[ConversationMessage]) -> int:
+    """About how many tokens these are."""
+    return sum(map(_characters, messages)) // CHARACTERS_PER_TOKEN
+
+
+def cut_for(messages: Sequence[ConversationMessage], aim: int) -> Cut:
+    """What to leave out so that about `aim` tokens are left."""
+    keep = _kept_from(messages, aim // 2)
+    limit = _limit(messages[keep:], aim // 2)
+    shown = [*without_results(messages[:keep]), *shortened(messages[keep:], limit)]
+    if keep == 0 or size(shown) <= aim:
+        return Cut(results_before=keep, limit=limit)
+    return Cut(results_before=keep, before=keep, limit=limit)
+
+
+def told(
+    session: Sequence[ConversationMessage], own: Sequence[ConversationMessage], done: Compaction
+) -> list[ConversationMessage]:
+    """What the model is told: of a session's messages what is left, then the turn's own."""
+    rest = [*without_results(session[: done.results_before]), *session[done.results_before :]][done.before :]
+    return [*([UserMessage(text=SUMMARY + done.summary)] if done.summary else []), *rest, *own]
+
+
+def compacted(
+    session: int, own: Sequence[ConversationMessage], done: Compaction, cut: Cut, summary: str | None
+) -> tuple[list[ConversationMessage], Compaction]:
+    """A turn's own messages after a cut, and what it leaves out of its session's `session` messages.
+
+    The cut counts messages as they were told: a summary first, if there was one, then what was left of the session's.
+    """
+    first = 1 if done.summary else 0
+    of_session = session - done.before
+    results = max(0, cut.results_before - first)
+    replaced = max(0, cut.before - first)
+    rest = own[max(0, replaced - of_session) :]
+    left = max(0, results - max(of_session, replaced))
+    after = Compaction(
+        before=done.before + min(replaced, of_session),
+        results_before=max(done.results_before, done.before + min(results, of_session)),
+        summary=summary if cut.before else done.summary,
+    )
+    return [*without_results(rest[:left]), *shortened(rest[left:], cut.limit)], after
+
+
+def without_results(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+    """The same, with a stub in the place of every long result."""
+    return shortened(messages, STUB)
+
+
+def shortened(messages: Sequence[ConversationMessage], limit: int | None) -> list[ConversationMessage]:
+    """The same, with both ends of every result that is longer than that."""
+    if limit is None:
+        return list(messages)
+    return [_short(message, limit) if isinstance(message, ToolMessage) else message for message in messages]
+
+
+def as_text(messages: Sequence[ConversationMessage], tokens: int) -> str:
+    """A conversation to be summarised: as text, since no provider takes calls of tools that it is not offered."""
+    return ends("\n\n".join(map(_as_text, messages)), tokens * CHARACTERS_PER_TOKEN)
+
+
+def _as_text(message: ConversationMessage) -> str:
+    if isinstance(message, UserMessage):
+        return f"User: {message.text}"
+    if isinstance(message, ToolMessage):
+        return "\n".join(f"Result of {response.tool}: {response.text}" for response in message.responses)
+    calls = [f"[calls {call.tool} with {json.dumps(call.arguments, ensure_ascii=False)}]" for call in message.calls]
+    return "\n".join([f"Assistant: {message.text}", *calls])
+
+
+def _short(message: ToolMessage, limit: int) -> ToolMessage:
+    return ToolMessage(responses=tuple(_short_response(response, limit) for response in message.responses))
+
+
+def _short_response(response: Response, limit: int) -> Response:
+    text = "\n".join(part.text for part in response.parts)
+    if len(text) <= limit:
+        return response
+    return response.model_copy(update={"parts": (TextPart(text=ends(text, limit)),), "display": None})
+
+
+def _kept_from(messages: Sequence[ConversationMessage], tokens: int) -> int:
+    """Where the last messages begin that are kept: as many as there is room for, and always the last step."""
+    start = room = 0
+    for place in range(len(messages) - 1, -1, -1):
+        room += _characters(messages[place]) // CHARACTERS_PER_TOKEN
+        if start and room > tokens:
+            return start
+        if not isinstance(messages[place], ToolMessage):
+            start = place
+    return start
+
+
+def _limit(kept: Sequence[ConversationMessage], tokens: int) -> int | None:
+    """How long a result of the last steps may be, when even they are too long."""
+    responses = [response for message in kept if isinstance(message, ToolMessage) for response in message.responses]
+    if size(kept) <= tokens or not responses:
+        return None
+    return max(SHORTEST, tokens * CHARACTERS_PER_TOKEN // len(responses))
+
+
+def _characters(message: ConversationMessage) -> int:
+    if isinstance(message, ToolMessage):
+        return sum(len(response.text) + 20 for response in message.responses)
+    calls = message.calls if isinstance(message, AssistantMessage) else ()
+    return len(message.text) + sum(len(call.model_dump_json()) for call in calls)
