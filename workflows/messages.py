@@ -57,19 +57,19 @@ class TurnMessages:
     @workflow.update(name="decide")
     async def decide(self, decision: Decision) -> Acknowledged:
         """Take a decision; answers with the state its call went to, or why a change of it was not taken."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             decision = _as_understood_then(decision)
             taken = self._state.decide(decision)
         if not decision.changes:
             return taken
         await workflow.wait_condition(lambda: not self._state.is_changing(taken.call, decision))
-        with _refusals_as_failures():
+        with refusals_as_failures():
             return self._state.changed_by(taken.call)
 
     @decide.validator
     def validate_decide(self, decision: Decision) -> None:
         """Refuse what does not count, without a trace in the history."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             self._state.check_decision(decision)
 
     @workflow.signal(name="decide")
@@ -89,31 +89,31 @@ class TurnMessages:
     @workflow.update(name="editing")
     def editing(self, body: EditingNotice) -> None:
         """Tell others that somebody has an approval open in an editor."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             self._state.note_editing(body)
 
     @editing.validator
     def validate_editing(self, body: EditingNotice) -> None:
         """Only what waits can be edited."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             self._state.check_editing(body)
 
     @workflow.update(name="revoke")
     def revoke(self, body: GrantAddress) -> Grant:
         """Take a standing answer back."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             return self._state.revoke(body.grant, body.by)
 
     @revoke.validator
     def validate_revoke(self, body: GrantAddress) -> None:
         """Only what there is can be revoked."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             self._state.check_revoke(body.grant)
 
     @workflow.update(name="ask")
     async def ask(self, body: Question) -> Answer:
         """Ask a person what a tool at work asks; answers once they have, or once nobody will."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             revision = self._state.hold(body)
         await workflow.wait_condition(lambda: self._state.answer(body.call, revision) is not None)
         found = self._state.answer(body.call, revision)
@@ -123,7 +123,7 @@ class TurnMessages:
     @ask.validator
     def validate_ask(self, body: Question) -> None:
         """Only a call at work asks, and only where somebody is to be asked."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             self._state.check_question(body)
             self._state.check_patience(body)
 
@@ -136,7 +136,7 @@ class TurnMessages:
     @submit.validator
     def validate_submit(self, body: SubmitBatch) -> None:
         """Refuse an empty or oversized batch, and any batch to a turn that takes none."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             self._state.check_open()
             check_batch(body.calls, queued=len(self._state.queue))
             check_waiting(len(body.calls) + sum(map(len, self._state.queue)))
@@ -145,14 +145,14 @@ class TurnMessages:
     @workflow.update(name="add_calls")
     def add_calls(self, body: AddCalls) -> Added:
         """Take further calls of a stream: a reply that is still being written."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             batch = self._state.add_calls(body)
         return Added(batch=batch.id, calls=len(batch.calls))
 
     @add_calls.validator
     def validate_add_calls(self, body: AddCalls) -> None:
         """Refuse what belongs to no stream, to one that has ended, or to an attempt that was discarded."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             self._state.check_open()
             self._state.check_calls(body)
 
@@ -184,7 +184,7 @@ class TurnMessages:
     @withdraw.validator
     def validate_withdraw(self, body: BatchAddress) -> None:
         """Only what has not started can be withdrawn, and only by whoever submits batches."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             self._state.check_without_model()
             self._state.queued(body.batch)
 
@@ -197,7 +197,7 @@ class TurnMessages:
     def validate_cancel_call(self, body: CallAddress) -> None:
         """Only a call that has not ended can be stopped."""
         call = self._state.active.get(body.call) if self._state.active else None
-        with _refusals_as_failures():
+        with refusals_as_failures():
             if call is None or call.terminal:
                 raise RequestRefused("not_active", f"call {body.call!r} is not at work in this turn")
 
@@ -209,7 +209,7 @@ class TurnMessages:
     @cancel_batch.validator
     def validate_cancel_batch(self, body: BatchAddress) -> None:
         """Only the batch at work can be cancelled; a queued one is withdrawn."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             if self._state.active is None or self._state.active.id != body.batch:
                 raise RequestRefused("not_active", f"batch {body.batch!r} is not at work; withdraw a queued one")
 
@@ -221,7 +221,7 @@ class TurnMessages:
     @finish.validator
     def validate_finish(self) -> None:
         """Only a turn that was kept open has to be finished."""
-        with _refusals_as_failures():
+        with refusals_as_failures():
             self._state.check_open()
 
     @workflow.query(name="view")
@@ -291,7 +291,7 @@ def _unheard(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _refusals_as_failures() -> Iterator[None]:
+def refusals_as_failures() -> Iterator[None]:
     """Handlers may raise nothing but ApplicationError: anything else retries the workflow task for ever."""
     try:
         yield

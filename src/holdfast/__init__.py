@@ -29,11 +29,14 @@ if TYPE_CHECKING:
     )
     from holdfast.events import Event
     from holdfast.functions import FunctionTool, tool
+    from holdfast.limits import TurnLimits
     from holdfast.modes import Mode
     from holdfast.outcomes import Offer, Outcome, Scope
     from holdfast.plugin import HoldfastPlugin
     from holdfast.responses import FunctionResponse, function_response
     from holdfast.schedules import Schedule
+    from holdfast.session import Session
+    from holdfast.sessions import SessionInput, SessionView
     from holdfast.settings import Settings
     from holdfast.tools import Declaration, Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
     from holdfast.turns import TurnInput, TurnResult
@@ -69,6 +72,9 @@ _HOMES = {
     "schedules": ("Schedule",),
     "settings": ("Settings",),
     "tools": ("Declaration", "Effect", "Interrupt", "Invocation", "Run", "Strict", "Tool", "ToolFailure"),
+    "limits": ("TurnLimits",),
+    "session": ("Session",),
+    "sessions": ("SessionInput", "SessionView"),
     "turns": ("TurnInput", "TurnResult"),
     "views": ("ApprovalView", "TurnView"),
     "work": ("LiveOutput",),
@@ -118,6 +124,9 @@ __all__ = [
     "Scope",
     "ScriptedReply",
     "ServerUnavailable",
+    "Session",
+    "SessionInput",
+    "SessionView",
     "Settings",
     "Status",
     "Strict",
@@ -126,6 +135,7 @@ __all__ = [
     "ToolFailure",
     "Turn",
     "TurnInput",
+    "TurnLimits",
     "TurnNotFound",
     "TurnResult",
     "TurnView",

@@ -29,6 +29,7 @@ from holdfast.model import problems
 from holdfast.outcomes import ALIASES, ALWAYS, Lasting, Outcome, Scope
 from holdfast.queries import ask
 from holdfast.requests import Acknowledged
+from holdfast.session import Session
 from holdfast.translating import translated
 from holdfast.turn import UPDATE_SECONDS, Turn
 from holdfast.turns import TASK_QUEUE, WORKFLOW, TurnInput, check_input, check_size
@@ -39,7 +40,7 @@ from holdfast.workflows.attributes import STATE
 if TYPE_CHECKING:
     from holdfast.keys import Signer
 
-__all__ = ["Holdfast", "Turn"]
+__all__ = ["Holdfast", "Session", "Turn"]
 
 REST_SECONDS = 2.0
 """How long an inbox waits for a turn that has more to show than its memo holds."""
@@ -62,6 +63,13 @@ class Holdfast:
     def turn(self, turn_id: str) -> Turn:
         """A turn by its id; nothing is asked of the server yet."""
         return Turn(self.client, turn_id, self._feeds)
+
+    def session(self, session_id: str | None = None) -> Session:
+        """A session by its id, or a new one; nothing is asked of the server yet."""
+        session_id = session_id or f"session-{uuid4().hex[:12]}"
+        if not session_id.strip() or len(session_id) > 400 or MARK in session_id:
+            raise BadInput(f"a session's id has between 1 and 400 characters, and no {MARK}")
+        return Session(self.client, session_id, self._feeds, self.task_queue, self.me)
 
     async def start(self, input: TurnInput, *, turn_id: str | None = None) -> Turn:
         """Start a turn. An id that is in use, or was, is refused."""

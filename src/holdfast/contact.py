@@ -1,10 +1,10 @@
-"""Speaking with one turn: updates, queries and calls, and their errors in our own words."""
+"""Speaking with one turn or session: updates, queries and calls, and their errors in our own words."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from temporalio.client import (
     Client,
@@ -26,7 +26,10 @@ T = TypeVar("T")
 
 
 class Contact:
-    """One turn, and the line to it."""
+    """One turn or session, and the line to it."""
+
+    kind: ClassVar[str] = "turn"
+    _result_type: ClassVar[type] = TurnResult
 
     def __init__(self, client: Client, turn_id: str, feeds: Feeds) -> None:
         self.id = turn_id
@@ -34,7 +37,7 @@ class Contact:
         self._feeds = feeds
         self._runs: tuple[EarlierRun, ...] = ()
         """Those before its last one, as far as they were asked for."""
-        self._handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(turn_id, result_type=TurnResult)
+        self._handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(turn_id, result_type=self._result_type)
 
     async def _update(self, name: str, body: Any, result_type: type[T] | None, update_id: str | None = None) -> T:
         args = [] if body is None else [body]
@@ -47,29 +50,30 @@ class Contact:
             raise refusal(error, RequestRefused) from None
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
             raise NoWorker(
-                f"no worker answered for turn {self.id!r}; one that comes may still do it: look before you repeat it"
+                f"no worker answered for {self.kind} {self.id!r}; "
+                "one that comes may still do it: look before you repeat it"
             ) from error
         except Exception as error:
-            raise translated(error, self.id) from error
+            raise translated(error, self.id, self.kind) from error
 
     async def _query(self, name: str, result_type: type[T], *args: Any, run_id: str | None = None) -> T:
         try:
             return await ask(self._client, self.id, name, *args, result_type=result_type, run_id=run_id)
         except RPCError as error:
             if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:  # a task waits for a worker all the time
-                raise no_worker(self.id) from error
-            raise translated(error, self.id) from error
+                raise no_worker(self.id, self.kind) from error
+            raise translated(error, self.id, self.kind) from error
         except Exception as error:
-            raise translated(error, self.id) from error
+            raise translated(error, self.id, self.kind) from error
 
     async def _call(self, awaitable: Awaitable[T]) -> T:
         try:
             return await awaitable
         except Exception as error:
-            raise translated(error, self.id) from error
+            raise translated(error, self.id, self.kind) from error
 
     async def _running(self) -> None:
         """RequestRefused when it has ended."""
         description = await self._call(self._handle.describe())
         if description.status is not WorkflowExecutionStatus.RUNNING:
-            raise RequestRefused("ended", f"turn {self.id!r} has ended")
+            raise RequestRefused("ended", f"{self.kind} {self.id!r} has ended")

@@ -46,6 +46,7 @@ from holdfast.errors import BadInput, HoldfastError
 from holdfast.hosts import Host, HostOptions, host_queue, process_queue
 from holdfast.settings import Settings
 from holdfast.tools import Tool
+from holdfast.workflows.session import SessionWorkflow
 from holdfast.workflows.turn import TurnWorkflow
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class HoldfastPlugin(SimplePlugin):
         super().__init__(
             "holdfast.Plugin",
             data_converter=lambda existing: data_converter(existing, self.settings.payloads),
-            workflows=[TurnWorkflow],
+            workflows=[TurnWorkflow, SessionWorkflow],
             workflow_runner=_sandbox,
         )
 

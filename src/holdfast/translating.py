@@ -25,39 +25,39 @@ def refusal(error: WorkflowUpdateFailedError, kind: type[DecisionRefused] | type
     return kind("refused", str(cause or error))
 
 
-def translated(error: Exception, turn_id: str) -> HoldfastError:
-    """Temporal's exceptions in our words."""
+def translated(error: Exception, turn_id: str, kind: str = "turn") -> HoldfastError:
+    """Temporal's exceptions in our words; `kind` is what has this id."""
     if isinstance(error, HoldfastError):
         return error
     if isinstance(error, WorkflowFailureError):
         cause = error.cause
         words = cause.message if isinstance(cause, ApplicationError) else str(cause or error)
-        return HoldfastError(f"turn {turn_id!r} did not end by itself: {words}")
+        return HoldfastError(f"{kind} {turn_id!r} did not end by itself: {words}")
     if isinstance(error, WorkflowQueryFailedError | WorkflowQueryRejectedError):
-        return NoWorker(f"no worker could answer for turn {turn_id!r}: {error}")
+        return NoWorker(f"no worker could answer for {kind} {turn_id!r}: {error}")
     if isinstance(error, TimeoutError | WorkflowUpdateRPCTimeoutOrCancelledError):
-        return no_worker(turn_id)
+        return no_worker(turn_id, kind)
     if isinstance(error, RPCError):
-        return _translated_rpc(error, turn_id)
+        return _translated_rpc(error, turn_id, kind)
     name = type(error).__name__
     if name == "WorkflowAlreadyStartedError":
-        return RequestRefused("id_in_use", f"a turn called {turn_id!r} exists already: choose another id")
+        return RequestRefused("id_in_use", f"a {kind} called {turn_id!r} exists already: choose another id")
     return HoldfastError(f"{name}: {error}")
 
 
-def no_worker(turn_id: str) -> NoWorker:
+def no_worker(turn_id: str, kind: str = "turn") -> NoWorker:
     """What to do when nobody answers."""
-    return NoWorker(f"no worker answered for turn {turn_id!r}: start one with `holdfast worker` or `holdfast up`")
+    return NoWorker(f"no worker answered for {kind} {turn_id!r}: start one with `holdfast worker` or `holdfast up`")
 
 
-def _translated_rpc(error: RPCError, turn_id: str) -> HoldfastError:
+def _translated_rpc(error: RPCError, turn_id: str, kind: str) -> HoldfastError:
     if error.status is RPCStatusCode.NOT_FOUND:
         if "already completed" in error.message or "closing workflow" in error.message:
-            return RequestRefused("ended", f"turn {turn_id!r} has ended")
-        return TurnNotFound(f"no turn is called {turn_id!r}")
+            return RequestRefused("ended", f"{kind} {turn_id!r} has ended")
+        return TurnNotFound(f"no {kind} is called {turn_id!r}")
     nobody_polls = error.status is RPCStatusCode.FAILED_PRECONDITION and "no poller" in error.message
     if nobody_polls or error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
-        return no_worker(turn_id)
+        return no_worker(turn_id, kind)
     if "invalid search attribute" in error.message:
         return NoWorker("no worker of Holdfast has ever run on this server: start one with `holdfast worker`")
     if error.status is RPCStatusCode.UNAVAILABLE:

@@ -1,0 +1,201 @@
+"""One session, from outside: what is said to it, how it stands, what was said in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, ClassVar
+from uuid import uuid4
+
+from pydantic import ValidationError
+from temporalio.client import (
+    WithStartWorkflowOperation,
+    WorkflowExecutionStatus,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from holdfast.contact import Contact
+from holdfast.conversations import ConversationMessage, ConversationPage, ModelChoice
+from holdfast.errors import BadInput, HoldfastError, NoWorker, RequestRefused
+from holdfast.grants import Grant
+from holdfast.identity import whoami
+from holdfast.model import problems
+from holdfast.modes import Mode
+from holdfast.queries import SECONDS
+from holdfast.requests import GrantAddress
+from holdfast.sessions import (
+    SESSION,
+    Close,
+    Interrupt,
+    Say,
+    Sent,
+    SessionInput,
+    SessionResult,
+    SessionView,
+    Steering,
+    Wish,
+    check_session,
+)
+from holdfast.translating import no_worker, refusal, translated
+from holdfast.views import TurnView
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+
+    from holdfast.turn import Turn
+    from holdfast.watching import Feeds
+
+
+class Session(Contact):
+    """One session, from outside."""
+
+    kind: ClassVar[str] = "session"
+    _result_type: ClassVar[type] = SessionResult
+
+    def __init__(self, client: Client, session_id: str, feeds: Feeds, task_queue: str, me: str) -> None:
+        super().__init__(client, session_id, feeds)
+        self._task_queue = task_queue
+        self._me = me
+
+    async def send(
+        self,
+        message: str,
+        *,
+        start: SessionInput | None = None,
+        how: Steering = "queue",
+        by: str | None = None,
+        message_id: str | None = None,
+    ) -> Sent:
+        """Say something; which turn takes it up. With `start` the first message creates the session.
+
+        `how`: while a turn runs, a message waits for a turn of its own, or interrupts it, or is read after the batch
+        at work. With a `message_id` of yours, repeating it says nothing more.
+        """
+        try:
+            body = Say(message=message, how=how, by=by or self._me, id=message_id or uuid4().hex)
+        except ValidationError as error:
+            raise BadInput(f"this cannot be said: {problems(error, 'message')}") from error
+        if start is None:
+            return await self._update("send", body, Sent, f"say-{body.id}")
+        return await self._send_or_start(body, start)
+
+    async def _send_or_start(self, body: Say, start: SessionInput) -> Sent:
+        """One request that does both, so that no message is lost between them."""
+        check_session(start)
+        operation: WithStartWorkflowOperation[object, SessionResult] = WithStartWorkflowOperation(
+            SESSION,
+            start,
+            id=self.id,
+            task_queue=self._task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+        )
+        try:
+            async with asyncio.timeout(SECONDS):
+                sent: Sent = await self._client.execute_update_with_start_workflow(
+                    "send", body, start_workflow_operation=operation, id=f"say-{body.id}", result_type=Sent
+                )
+                return sent
+        except WorkflowUpdateFailedError as error:
+            raise refusal(error, RequestRefused) from None
+        except WorkflowAlreadyStartedError as error:
+            raise RequestRefused("closed", f"session {self.id!r} was closed: start another") from error
+        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            raise no_worker(self.id, self.kind) from error
+        except Exception as error:
+            raise translated(error, self.id, self.kind) from error
+
+    async def interrupt(self, *, by: str | None = None) -> None:
+        """Stop the turn that runs. Everything in it is answered, and the session goes on."""
+        await self._update("interrupt", Interrupt(by=by or self._me), None)
+
+    async def close(self, *, now: bool = False, by: str | None = None) -> None:
+        """Take nothing more, and end when what was said is done; `now`: stop the turn that runs."""
+        await self._update("close", Close(by=by or self._me, now=now), None)
+
+    async def configure(
+        self, *, model: ModelChoice | None = None, mode: Mode | None = None, by: str | None = None
+    ) -> None:
+        """Change how the next turns go; the mode of the turn that runs too."""
+        await self._update("configure", Wish(model=model, mode=mode, by=by or self._me), None)
+        if mode and (turn := await self.running()):
+            try:
+                await turn.set_mode(mode, by or self._me)
+            except RequestRefused:
+                return  # it has ended
+
+    async def result(self) -> SessionResult:
+        """Wait for the end."""
+        found: SessionResult = await self._call(self._handle.result())
+        return found
+
+    async def running(self) -> Turn | None:
+        """The turn that runs."""
+        turn_id = (await self._query("view", SessionView)).turn
+        return self.turn(turn_id) if turn_id else None
+
+    def turn(self, turn_id: str) -> Turn:
+        """A turn of this session."""
+        from holdfast.turn import Turn
+
+        return Turn(self._client, turn_id, self._feeds)
+
+    async def view(self) -> SessionView:
+        """How it stands, and what its turn does."""
+        description = await self._call(self._handle.describe())
+        view = await self._query("view", SessionView)
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            return view.model_copy(update={"status": "closed", "doing": "closed", "turn": None})
+        if view.turn is None:
+            return view.model_copy(update={"doing": view.status})
+        try:
+            return with_turn(view, await self.turn(view.turn).view(live=False))
+        except HoldfastError:  # it has just begun, or just ended
+            return view.model_copy(update={"status": "thinking", "doing": "thinking"})
+
+    async def messages(self) -> AsyncIterator[ConversationMessage]:
+        """What was said in it, as far as a model would still be told; without what the turn that runs has added."""
+        after, epoch = 0, None
+        while True:
+            page = await self._query("messages", ConversationPage, after, epoch)
+            for message in page.messages[max(0, after - page.start) :]:
+                yield message
+            after, epoch = page.start + len(page.messages), page.epoch
+            if not page.more:
+                return
+
+    async def grants(self) -> tuple[Grant, ...]:
+        """The standing answers: those of the turn that runs, if one does."""
+        if turn := await self.running():
+            try:
+                return await turn.grants()
+            except (NoWorker, HoldfastError):
+                pass
+        return await self._query("grants", tuple[Grant, ...])
+
+    async def revoke(self, grant_id: str, by: str | None = None) -> Grant:
+        """Take a standing answer back, wherever it is now."""
+        if turn := await self.running():
+            return await turn.revoke(grant_id, by)
+        return await self._update("revoke", GrantAddress(grant=grant_id, by=by or whoami()), Grant)
+
+
+def with_turn(view: SessionView, turn: TurnView) -> SessionView:
+    """A session's view with what its turn does."""
+    pending = tuple(item.approval_id for item in turn.approvals)
+    if turn.state == "ended":
+        return view.model_copy(update={"doing": "idle"})
+    if turn.state == "awaiting_approval":
+        more = {"status": "awaiting_approval", "doing": f"waiting for confirmation of {len(pending)}"}
+    elif turn.state == "running" and turn.batch:
+        ended = sum(call.status in ("success", "error", "cancelled") for call in turn.batch.calls)
+        more = {"status": "running", "doing": f"running tools {ended} of {len(turn.batch.calls)}"}
+    elif turn.state == "stopping":
+        more = {"status": "stopping", "doing": "stopping"}
+    else:
+        more = {"status": "thinking", "doing": "thinking"}
+    shown = {"grants": turn.grants, "mode": turn.mode, "usage": view.usage + turn.usage, "pending": pending}
+    return view.model_copy(update={**more, **shown})

@@ -1,0 +1,205 @@
+"""The state of one session: its messages, its memory, what waits, and the turn that runs. Pure."""
+
+from __future__ import annotations
+
+from holdfast.compaction import CHARACTERS_PER_TOKEN, page_of, size, told, without_results
+from holdfast.content import shorten
+from holdfast.conversations import Compaction, ConversationMessage, ConversationPage, Usage, UserMessage
+from holdfast.errors import RequestRefused
+from holdfast.families import turn_of_session
+from holdfast.grants import Grant
+from holdfast.memory import Memory
+from holdfast.requests import Interruption
+from holdfast.sessions import (
+    MAX_WAITING,
+    Close,
+    LastTurn,
+    Say,
+    Sent,
+    SessionCarried,
+    SessionInput,
+    SessionResult,
+    SessionView,
+    Wish,
+)
+from holdfast.turns import TurnInput, TurnResult
+
+KNOWN_KEPT = 1_000
+MESSAGES_LIMIT = 20_000_000
+"""Characters of the messages that a session takes along; older results of tools are left out beyond that."""
+NEWEST = 50
+"""Messages that are left whole then."""
+LINE = 200
+
+
+class SessionState:
+    """Everything a session knows."""
+
+    def __init__(self, session_id: str) -> None:
+        self.id = session_id
+        self.input = SessionInput(turn=TurnInput())
+        self.memory = Memory()
+        self.messages: list[ConversationMessage] = []
+        self.epoch = 0
+        self.turns = 0
+        self.usage = Usage()
+        self.waiting: list[Say] = []
+        self.turn: str | None = None
+        """The one that runs."""
+        self.last: LastTurn | None = None
+        self.closing: str | None = None
+        """Why it takes nothing more."""
+        self._told: list[Say] = []
+        """What was said to the turn that runs: it may end before it hears that."""
+        self._known: list[str] = []
+        self._prompt: Say | None = None
+
+    def begin(self, input: SessionInput) -> None:
+        """Take the input, or what an earlier run left."""
+        self.input = input
+        self.memory = Memory(mode=input.turn.mode)
+        if carried := input.carried:
+            self.memory, self.messages, self.epoch = carried.memory, list(carried.messages), carried.epoch
+            self.turns, self.usage, self.last = carried.turns, carried.usage, carried.last
+            self.waiting, self._known, self.closing = list(carried.waiting), list(carried.known), carried.closing
+
+    def carry(self) -> SessionInput:
+        """What its next run goes on from. No turn runs."""
+        carried = SessionCarried(
+            memory=self.memory,
+            messages=tuple(self.messages),
+            epoch=self.epoch,
+            turns=self.turns,
+            usage=self.usage,
+            waiting=tuple(self.waiting),
+            known=tuple(self._known),
+            last=self.last,
+            closing=self.closing,
+        )
+        return self.input.model_copy(update={"carried": carried})
+
+    def check_say(self, said: Say) -> None:
+        """RequestRefused when this cannot be said now."""
+        if said.id in self._known:
+            return
+        if self.closing:
+            raise RequestRefused("closed", f"session {self.id!r} is closed: start another")
+        if len(self.waiting) + len(self._told) >= MAX_WAITING:
+            raise RequestRefused("queue_full", f"{MAX_WAITING} messages already wait in this session")
+
+    def say(self, said: Say) -> tuple[Sent, Interruption | None]:
+        """Take a message: where it goes, and what the turn that runs is told of it."""
+        self.check_say(said)
+        if said.id in self._known:
+            return Sent(turn=self.turn or turn_of_session(self.id, self.turns)), None
+        self._known = [*self._known, said.id][-KNOWN_KEPT:]
+        if self.turn and said.how != "queue":
+            self._told.append(said)
+            return Sent(turn=self.turn), Interruption(message=said.message, by=said.by, id=said.id)
+        self.waiting.append(said)
+        return Sent(turn=self._turn_after(len(self.waiting)), ahead=len(self.waiting) - 1), None
+
+    def _turn_after(self, place: int) -> str:
+        return turn_of_session(self.id, self.turns + place)
+
+    def begin_turn(self) -> TurnInput:
+        """The next message has its turn."""
+        said = self._prompt = self.waiting.pop(0)
+        self.turns += 1
+        self.turn = turn_of_session(self.id, self.turns)
+        return self.input.turn.model_copy(
+            update={
+                "prompt": said.message,
+                "session": self.id,
+                "memory": self.memory,
+                "requester": said.by or self.input.turn.requester,
+            }
+        )
+
+    def end_turn(self, result: TurnResult) -> None:
+        """Take what a turn leaves."""
+        assert result.left, "a session's turn leaves something"
+        left = result.left
+        self.memory = left.memory
+        self.usage += result.usage
+        whole = left.compaction == Compaction()
+        self.messages = (
+            [*self.messages, *left.messages] if whole else told(self.messages, left.messages, left.compaction)
+        )
+        self.epoch += not whole
+        self._bound()
+        self._over(LastTurn(id=self.turn or "", status=result.status, reason=result.reason), left.heard)
+
+    def fail_turn(self, reason: str) -> None:
+        """A turn ended without a result: somebody terminated it. What the user said stays said."""
+        if self._prompt:
+            self.messages.append(UserMessage(text=self._prompt.message))
+        self._over(LastTurn(id=self.turn or "", status="failed", reason=reason), ())
+
+    def _over(self, last: LastTurn, heard: tuple[str, ...]) -> None:
+        """What was said to the turn and not heard by it has turns of its own, first."""
+        unheard = [said for said in self._told if said.id not in heard]
+        self.waiting, self._told = [*unheard, *self.waiting], []
+        self.turn, self.last, self._prompt = None, last, None
+
+    def _bound(self) -> None:
+        if size(self.messages) * CHARACTERS_PER_TOKEN > MESSAGES_LIMIT:
+            self.messages = [*without_results(self.messages[:-NEWEST]), *self.messages[-NEWEST:]]
+            self.epoch += 1
+
+    def close(self, body: Close) -> None:
+        """Take nothing more."""
+        self.closing = self.closing or f"{body.by or 'Somebody'} closed the session"
+        if body.now:
+            self.waiting = []
+
+    def configure(self, wish: Wish) -> None:
+        """How the next turns are to go."""
+        if wish.model:
+            self.input = self.input.model_copy(
+                update={"turn": self.input.turn.model_copy(update={"model": wish.model})}
+            )
+            self.memory = self.memory.model_copy(update={"replies": 0})
+        if wish.mode:
+            self.memory = self.memory.model_copy(update={"mode": wish.mode})
+
+    def check_revoke(self, grant_id: str) -> Grant:
+        """The grant with this id; RequestRefused when there is none here now."""
+        if self.turn:
+            raise RequestRefused("at_work", f"turn {self.turn!r} runs and has the grants: revoke it there")
+        found = [grant for grant in self.memory.grants if grant.id == grant_id]
+        if not found:
+            raise RequestRefused("no_grant", f"this session has no grant {grant_id!r}: it was revoked, or never was")
+        return found[0]
+
+    def revoke(self, grant_id: str) -> Grant:
+        """Take a standing answer back."""
+        grant = self.check_revoke(grant_id)
+        rest = tuple(one for one in self.memory.grants if one.id != grant_id)
+        self.memory = self.memory.model_copy(update={"grants": rest})
+        return grant
+
+    def page(self, after: int, epoch: int | None) -> ConversationPage:
+        """The messages that somebody does not have yet."""
+        return page_of(self.messages, after, self.epoch, epoch)
+
+    def view(self) -> SessionView:
+        """How it stands, as far as it knows itself: what its turn does, that one tells."""
+        model = self.input.turn.model
+        return SessionView(
+            id=self.id,
+            status="closed" if self.closing and not self.turn and not self.waiting else "idle",
+            model=model.name if model else "",
+            mode=self.memory.mode,
+            grants=len(self.memory.grants),
+            turn=self.turn,
+            turns=self.turns,
+            messages=len(self.messages),
+            usage=self.usage,
+            waiting=tuple(shorten(said.message, LINE) for said in (*self._told, *self.waiting)),
+            last=self.last,
+        )
+
+    def result(self) -> SessionResult:
+        """How it ended."""
+        return SessionResult(turns=self.turns, reason=self.closing, usage=self.usage)

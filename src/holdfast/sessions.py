@@ -1,0 +1,137 @@
+"""A session from the outside: what starts it, what is said to it, what it answers.
+
+The field names are in histories for ever. New fields get defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from holdfast.conversations import ConversationMessage, ModelChoice, Usage
+from holdfast.errors import RequestRefused
+from holdfast.memory import Memory
+from holdfast.model import Data, Message, few
+from holdfast.modes import Mode
+from holdfast.turns import TurnInput, TurnStatus, check_input
+
+SESSION = "holdfast.session"
+MAX_WAITING = 100
+"""Messages of the user that wait for their turns."""
+
+Steering = Literal["queue", "interrupt", "append"]
+"""What becomes of a message while a turn runs: it waits for a turn of its own; or stops what may be interrupted, and
+the turn goes on with it; or the turn's model reads it after the batch at work."""
+
+
+class Say(Message):
+    """Body of the update `send`: what the user says."""
+
+    message: str = Field(min_length=1, max_length=1_000_000)
+    how: Steering = "queue"
+    by: str | None = Field(default=None, max_length=500)
+    id: str = Field(min_length=1, max_length=200)
+    """The sender's own: what is sent twice counts once."""
+
+
+class Sent(Data):
+    """Answer of `send`: which turn takes it up, and how many messages come before it."""
+
+    turn: str
+    ahead: int = 0
+
+
+class Interrupt(Message):
+    """Body of the update `interrupt`: stop the turn that runs."""
+
+    by: str | None = Field(default=None, max_length=500)
+
+
+class Close(Message):
+    """Body of the update `close`: take nothing more, and end when what was said is done."""
+
+    by: str | None = Field(default=None, max_length=500)
+    now: bool = False
+    """Stop the turn that runs, and drop what waits."""
+
+
+class Wish(Message):
+    """Body of the update `configure`: how the next turns are to go. What is left out stays as it is."""
+
+    model: ModelChoice | None = None
+    mode: Mode | None = None
+    by: str | None = Field(default=None, max_length=500)
+
+
+class LastTurn(Data):
+    """How the turn before ended."""
+
+    id: str
+    status: TurnStatus
+    reason: str | None = None
+
+
+class SessionCarried(Data):
+    """What a session takes along when it continues as new: all of it."""
+
+    memory: Memory = Memory()
+    messages: tuple[ConversationMessage, ...] = ()
+    epoch: int = 0
+    turns: int = 0
+    usage: Usage = Usage()
+    waiting: tuple[Say, ...] = ()
+    known: tuple[str, ...] = ()
+    """Ids of messages that were taken, the newest."""
+    last: LastTurn | None = None
+    closing: str | None = None
+
+
+class SessionInput(Message):
+    """What starts a session: what each of its turns starts with, but for the prompt."""
+
+    turn: TurnInput
+    carried: SessionCarried | None = None
+    """What an earlier run of the same session left; only a session gives itself that."""
+
+
+SessionStatus = Literal["idle", "thinking", "awaiting_approval", "running", "stopping", "closed"]
+
+
+class SessionView(Data):
+    """How a session stands, bounded."""
+
+    id: str
+    status: SessionStatus = "idle"
+    doing: str = "idle"
+    """The same in words: how many of how many tools have ended, how many wait for somebody."""
+    model: str = ""
+    mode: Mode = Mode.DEFAULT
+    grants: int = 0
+    turn: str | None = None
+    """The one that runs."""
+    turns: int = 0
+    messages: int = 0
+    usage: Usage = Usage()
+    waiting: Annotated[tuple[str, ...], few(MAX_WAITING)] = ()
+    """What the user said that has not had its turn, each cut."""
+    last: LastTurn | None = None
+    pending: tuple[str, ...] = ()
+    """Approval ids of what waits for somebody."""
+
+
+class SessionResult(Data):
+    """How a session ended."""
+
+    turns: int
+    reason: str | None = None
+    usage: Usage = Usage()
+
+
+def check_session(input: SessionInput) -> None:
+    """RequestRefused for what no session can be made of."""
+    if input.turn.model is None:
+        raise RequestRefused("no_model", "a session needs a model that answers")
+    if input.turn.prompt is not None or input.turn.session or input.turn.carried:
+        raise RequestRefused("bad_turn", "a session gives its turns their prompts: leave out prompt, session, carried")
+    check_input(input.turn.model_copy(update={"prompt": ""}))

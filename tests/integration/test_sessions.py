@@ -1,0 +1,209 @@
+"""Sessions on the real server: messages, grants and what waits outlive each turn (S18, S24, S42)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    Effect,
+    ModelChoice,
+    RequestRefused,
+    Run,
+    ScriptedReply,
+    Session,
+    SessionInput,
+    TurnInput,
+)
+from holdfast.conversations import AssistantMessage, ConversationMessage, UserMessage
+from holdfast.sessions import SessionView
+from holdfast.testing import FakeTool, request, until
+from tests.support.engine import Engine
+from tests.support.stage import Stage, call
+
+
+async def _echo(arguments: dict[str, Any], run: Run) -> str:
+    return f"echo {arguments.get('say')}"
+
+
+ECHO = FakeTool("echo", _echo, safe=True, effect=Effect.READ)
+ASK = FakeTool("ask", _echo, asks=True)
+
+
+def session_of(*replies: ScriptedReply, **more: Any) -> SessionInput:
+    return SessionInput(turn=TurnInput(model=ModelChoice(script=replies), **more))
+
+
+def says(text: str) -> ScriptedReply:
+    return ScriptedReply(text=text)
+
+
+async def idle(session: Session) -> SessionView | None:
+    view = await session.view()
+    return view if view.turn is None and not view.waiting else None
+
+
+async def spoken(session: Session) -> list[str]:
+    """What was said, in short."""
+    return [line(message) async for message in session.messages()]
+
+
+def line(message: ConversationMessage) -> str:
+    if isinstance(message, UserMessage):
+        return f"user: {message.text}"
+    if isinstance(message, AssistantMessage):
+        return f"assistant: {message.text}{' ' + ','.join(one.tool for one in message.calls) if message.calls else ''}"
+    return f"tool: {'; '.join(response.text for response in message.responses)}"
+
+
+async def test_the_first_message_creates_the_session_and_the_next_turn_knows_it(both: Engine) -> None:
+    start = session_of(ScriptedReply(calls=(request("echo", say=1),)), says("One."), says("Two."))
+    session = both.holdfast.session()
+    async with both.worker(ECHO):
+        sent = await session.send("First", start=start)
+        assert sent.turn == f"{session.id}~1"
+        await session.turn(sent.turn).result()
+        again = await session.send("Second", start=start)
+        assert again.turn == f"{session.id}~2"
+        await session.turn(again.turn).result()
+        view = await until(lambda: idle(session))
+        assert (view.turns, view.messages) == (2, 6)
+        assert await spoken(session) == [
+            "user: First",
+            "assistant:  echo",
+            "tool: echo 1",
+            "assistant: One.",
+            "user: Second",
+            "assistant: Two.",
+        ]
+        await session.close()
+        assert (await session.result()).turns == 2
+        with pytest.raises(RequestRefused, match="was closed"):
+            await session.send("Third", start=start)
+
+
+async def test_S24_a_grant_of_one_turn_answers_in_the_next(engine: Engine) -> None:
+    asks = ScriptedReply(calls=(request("ask", say="a"),))
+    start = session_of(asks, says("Done."), asks, says("Done again."))
+    session = engine.holdfast.session()
+    async with engine.worker(ASK):
+        await session.send("Do it", start=start)
+        view = await until(lambda: _pending(session))
+        assert (view.status, view.doing) == ("awaiting_approval", "waiting for confirmation of 1")
+        await engine.holdfast.decide(view.pending[0], "proceed_always")
+        await until(lambda: idle(session))
+        assert [grant.id for grant in await session.grants()] == ["g1"]
+        await session.send("And again")
+        view = await until(lambda: idle(session))
+        assert view.turns == 2
+        assert (await spoken(session))[-2:] == ["tool: echo a", "assistant: Done again."]
+        await session.revoke("g1")
+        assert await session.grants() == ()
+
+
+async def _pending(session: Session) -> SessionView | None:
+    view = await session.view()
+    return view if view.pending else None
+
+
+async def test_S18_steering_queue_append_and_interrupt(engine: Engine) -> None:
+    stage = Stage()
+    start = session_of(
+        ScriptedReply(calls=(call("alter", "a"), call("look", "b"))),
+        ScriptedReply(calls=(call("look", "c"),)),
+        says("After the interruption."),
+        says("After the queue."),
+    )
+    session = engine.holdfast.session()
+    async with engine.worker(*stage.tools):
+        first = await session.send("Begin", start=start)
+        await stage.began("a")
+        queued = await session.send("Later")
+        appended = await session.send("By the way", how="append")
+        assert (appended.turn, queued.turn) == (first.turn, f"{session.id}~2")
+        assert (await session.view()).waiting == ("By the way", "Later")
+        stage.go("a", "b")
+        await stage.began("c")
+        await session.send("Stop that", how="interrupt")
+        view = await until(lambda: idle(session))
+        assert view.turns == 2
+        told = await spoken(session)
+    assert stage.timeline == ["+a", "-a", "+b", "-b", "+c", "!c"]
+    stopped = told.pop(5)
+    assert "interrupted" in stopped
+    assert told == [
+        "user: Begin",
+        "assistant:  alter,look",
+        "tool: a is done; b is done",
+        "user: By the way",
+        "assistant:  look",
+        "user: Stop that",
+        "assistant: After the interruption.",
+        "user: Later",
+        "assistant: After the queue.",
+    ]
+
+
+async def test_an_interrupted_turn_ends_and_the_session_goes_on(engine: Engine) -> None:
+    stage = Stage()
+    start = session_of(ScriptedReply(calls=(call("move", "a"), call("alter", "b"))), says("Still here."))
+    session = engine.holdfast.session()
+    async with engine.worker(*stage.tools):
+        sent = await session.send("Begin", start=start)
+        await stage.began("a")
+        await session.interrupt()
+        result = await session.turn(sent.turn).result()
+        assert result.status == "cancelled"
+        assert [response.status for response in result.responses] == ["cancelled", "cancelled"]
+        await until(lambda: idle(session))
+        with pytest.raises(RequestRefused, match="no turn runs"):
+            await session.interrupt()
+        await session.send("Are you there?")
+        await until(lambda: idle(session))
+        told = await spoken(session)
+    assert told[-2:] == ["user: Are you there?", "assistant: Still here."]
+    assert told[1] == "assistant:  move,alter"
+    assert told[2].startswith("tool: ")
+
+
+async def test_the_same_message_counts_once_and_too_many_are_refused(engine: Engine) -> None:
+    start = session_of(*(says(f"Answer {number}") for number in range(200)))
+    session = engine.holdfast.session()
+    async with engine.worker():
+        await asyncio.gather(*(session.send("Once", start=start, message_id="same") for _ in range(5)))
+        await until(lambda: idle(session))
+        await session.send("Once", start=start, message_id="same")
+        view = await until(lambda: idle(session))
+    assert view.turns == 1
+
+
+async def test_a_failed_turn_keeps_everything_before_it(engine: Engine) -> None:
+    start = session_of(ScriptedReply(calls=(request("echo", say=1),)))
+    session = engine.holdfast.session()
+    async with engine.worker(ECHO):
+        await session.send("Do it", start=start)
+        view = await until(lambda: idle(session))
+        assert view.last
+        assert view.last.status == "failed"
+        assert "no reply for step 2" in (view.last.reason or "")
+        await session.configure(model=ModelChoice(script=(says("Here I am."),)))
+        await session.send("Go on")
+        await until(lambda: idle(session))
+        assert await spoken(session) == [
+            "user: Do it",
+            "assistant:  echo",
+            "tool: echo 1",
+            "user: Go on",
+            "assistant: Here I am.",
+        ]
+
+
+async def test_what_is_no_session_input_ends_with_a_reason(engine: Engine) -> None:
+    async with engine.worker():
+        handle = await engine.client.start_workflow(
+            "holdfast.session", {"turn": {"prompt": "no model"}}, id="session-bad", task_queue=engine.queue
+        )
+        with pytest.raises(Exception, match="failed"):
+            await handle.result()

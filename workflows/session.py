@@ -1,0 +1,196 @@
+"""SessionWorkflow: a conversation that outlives its turns, as a thin shell around `SessionState`.
+
+Each message of the user has a turn, a child workflow. Between turns, when its history has become long, the session
+continues as new with all that it knows; messages that arrive meanwhile wait for the next run (S42).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, ChildWorkflowError, FailureError
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.content import shorten
+    from holdfast.conversations import ConversationPage
+    from holdfast.errors import RequestRefused
+    from holdfast.grants import Grant
+    from holdfast.model import problems
+    from holdfast.requests import GrantAddress, Interruption
+    from holdfast.session_state import SessionState
+    from holdfast.sessions import (
+        SESSION,
+        Close,
+        Interrupt,
+        Say,
+        Sent,
+        SessionInput,
+        SessionResult,
+        SessionView,
+        Wish,
+        check_session,
+    )
+    from holdfast.turns import WORKFLOW, TurnResult
+    from holdfast.workflows.failures import reason_of
+    from holdfast.workflows.histories import long_history
+    from holdfast.workflows.messages import refusals_as_failures
+
+Child = workflow.ChildWorkflowHandle[Any, TurnResult]
+
+
+@workflow.defn(name=SESSION)
+class SessionWorkflow:
+    """One conversation."""
+
+    # Read by hand, as a turn's input is: one that cannot be read ends the session with a reason.
+    @workflow.init
+    def __init__(self, *inputs: Any) -> None:
+        self._state = SessionState(workflow.info().workflow_id)
+        self._child: Child | None = None
+        self._bad_input: str | None = None
+        try:
+            input = SessionInput.model_validate(inputs[0] if len(inputs) == 1 else None)
+            check_session(input)
+            self._state.begin(input)
+        except RequestRefused as refusal:
+            self._bad_input = f"The session cannot start: {refusal}"
+        except ValidationError as error:
+            self._bad_input = f"The session cannot start: {shorten(problems(error, 'input'), 2_000)}"
+
+    @workflow.run
+    async def run(self, *inputs: Any) -> SessionResult:
+        """Take turns until it is closed."""
+        if self._bad_input:
+            raise ApplicationError(self._bad_input, type="bad_input", non_retryable=True)
+        turns = asyncio.create_task(self._take_turns())
+        while not turns.done():
+            try:
+                await workflow.wait_condition(turns.done)
+            except asyncio.CancelledError:
+                self._state.close(Close(by="Somebody who cancelled it", now=True))
+                self._stop_turn()
+        going_on = turns.result()
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if going_on:
+            workflow.continue_as_new(self._state.carry())
+        return self._state.result()
+
+    async def _take_turns(self) -> bool:
+        """True when the session is to go on in another run."""
+        state = self._state
+        while True:
+            if long_history():
+                return True
+            if state.waiting:
+                await self._take_turn()
+            elif state.closing:
+                return False
+            else:
+                await workflow.wait_condition(lambda: bool(state.waiting or state.closing))
+
+    async def _take_turn(self) -> None:
+        state, input = self._state, self._state.begin_turn()
+        assert state.turn, "it has just begun"
+        try:
+            self._child = await workflow.start_child_workflow(
+                WORKFLOW,
+                input,
+                id=state.turn,
+                result_type=TurnResult,
+                parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+                cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+                static_summary=shorten(input.prompt or "", 120),
+            )
+            state.end_turn(await self._child)
+        except ChildWorkflowError as error:
+            state.fail_turn(reason_of(error))
+        except FailureError as error:  # a workflow of that name runs already
+            state.fail_turn(f"The turn could not begin: {error}")
+        finally:
+            self._child = None
+
+    def _stop_turn(self) -> None:
+        if self._child:
+            self._child.cancel()
+
+    @workflow.update(name="send")
+    async def send(self, body: Say) -> Sent:
+        """Take what the user says: a turn of its own, or a word to the turn that runs."""
+        with refusals_as_failures():
+            sent, word = self._state.say(body)
+        if word:
+            await self._tell("interrupt" if body.how == "interrupt" else "append", word)
+        return sent
+
+    @send.validator
+    def validate_send(self, body: Say) -> None:
+        """Refuse what a closed session, or one with too much before it, would not take."""
+        with refusals_as_failures():
+            self._state.check_say(body)
+
+    async def _tell(self, signal: str, word: Interruption) -> None:
+        """Say something to the turn that runs. When it does not hear that any more, the session knows by its end."""
+        turn = self._state.turn
+        await workflow.wait_condition(lambda: self._child is not None or self._state.turn != turn)
+        if self._child and self._state.turn == turn:
+            try:
+                await self._child.signal(signal, word)
+            except FailureError as error:
+                workflow.logger.info("The turn did not hear: %s", error)
+
+    @workflow.update(name="interrupt")
+    async def interrupt(self, body: Interrupt) -> None:
+        """Stop the turn that runs; everything in it is answered, and the session goes on."""
+        turn = self._state.turn
+        await workflow.wait_condition(lambda: self._child is not None or self._state.turn != turn)
+        if self._state.turn == turn:
+            self._stop_turn()
+
+    @interrupt.validator
+    def validate_interrupt(self, body: Interrupt) -> None:
+        """Only a turn that runs can be stopped."""
+        with refusals_as_failures():
+            if self._state.turn is None:
+                raise RequestRefused("idle", "no turn runs in this session")
+
+    @workflow.update(name="close")
+    def close(self, body: Close) -> None:
+        """Take nothing more, and end when what was said is done; or now."""
+        self._state.close(body)
+        if body.now:
+            self._stop_turn()
+
+    @workflow.update(name="configure")
+    def configure(self, body: Wish) -> None:
+        """Change how the next turns go."""
+        self._state.configure(body)
+
+    @workflow.update(name="revoke")
+    def revoke(self, body: GrantAddress) -> Grant:
+        """Take a standing answer back, between turns."""
+        with refusals_as_failures():
+            return self._state.revoke(body.grant)
+
+    @revoke.validator
+    def validate_revoke(self, body: GrantAddress) -> None:
+        """Only what there is, and only while no turn has it."""
+        with refusals_as_failures():
+            self._state.check_revoke(body.grant)
+
+    @workflow.query(name="view")
+    def view(self) -> SessionView:
+        """How it stands, as far as it knows itself."""
+        return self._state.view()
+
+    @workflow.query(name="messages")
+    def messages(self, after: int = 0, epoch: int | None = None) -> ConversationPage:
+        """The messages that whoever asks does not have yet."""
+        return self._state.page(after, epoch)
+
+    @workflow.query(name="grants")
+    def grants(self) -> tuple[Grant, ...]:
+        """The standing answers, as they were when the turn that runs began."""
+        return self._state.memory.grants
