@@ -50,6 +50,8 @@ class SessionWorkflow:
     def __init__(self, *inputs: Any) -> None:
         self._state = SessionState(workflow.info().workflow_id)
         self._child: Child | None = None
+        self._leaving = False
+        """Nothing more begins in this run."""
         self._bad_input: str | None = None
         try:
             input = SessionInput.model_validate(inputs[0] if len(inputs) == 1 else None)
@@ -73,6 +75,7 @@ class SessionWorkflow:
                 self._state.close(Close(by="Somebody who cancelled it", now=True))
                 self._stop_turn()
         going_on = turns.result()
+        self._leaving = True
         await workflow.wait_condition(workflow.all_handlers_finished)
         if going_on:
             workflow.continue_as_new(self._state.carry())
@@ -119,10 +122,13 @@ class SessionWorkflow:
     @workflow.update(name="send")
     async def send(self, body: Say) -> Sent:
         """Take what the user says: a turn of its own, or a word to the turn that runs."""
+        idle = self._state.turn is None
         with refusals_as_failures():
             sent, word = self._state.say(body)
         if word:
             await self._tell("interrupt" if body.how == "interrupt" else "append", word)
+        elif idle and not sent.ahead:
+            await workflow.wait_condition(lambda: not self._about_to_begin(body, sent.turn))
         return sent
 
     @send.validator
@@ -130,6 +136,11 @@ class SessionWorkflow:
         """Refuse what a closed session, or one with too much before it, would not take."""
         with refusals_as_failures():
             self._state.check_say(body)
+
+    def _about_to_begin(self, said: Say, turn: str) -> bool:
+        """Is the turn of a message not yet there to be watched?"""
+        waits = said in self._state.waiting or (self._state.turn == turn and self._child is None)
+        return waits and not self._leaving
 
     async def _tell(self, signal: str, word: Interruption) -> None:
         """Say something to the turn that runs. When it does not hear that any more, the session knows by its end."""
