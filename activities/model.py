@@ -22,6 +22,7 @@ from holdfast.activities.scripted import scripted, scripted_summary
 from holdfast.activities.streaming import CallStream
 from holdfast.compaction import AIM, as_text, compacted, cut_for, size, told, without_results
 from holdfast.conversations import Compaction, Conversation, ConversationMessage, ModelReply
+from holdfast.delegating import DEEPEST
 from holdfast.tools import Declaration
 from holdfast.work import Compacted, CompactInput, ModelStepInput, model_call
 
@@ -106,7 +107,8 @@ class ModelActivities:
 
 def _offered(tool: Declaration, conversation: Conversation) -> bool:
     """Is the model told of this tool?"""
-    return conversation.tools is None or tool.name in conversation.tools
+    too_deep = tool.traits.delegates and conversation.depth >= DEEPEST
+    return not too_deep and (conversation.tools is None or tool.name in conversation.tools)
 
 
 def _turn() -> tuple[str, str | None]:

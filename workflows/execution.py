@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.state import TurnState
     from holdfast.verdicts import Allow, Ask, CallOutcome, Lost, Reconsider, Stopped
     from holdfast.work import CallToJudge, ExecuteInput
+    from holdfast.workflows.delegating import delegate
     from holdfast.workflows.failures import begun_before, last_output, not_taken, outcome_of, untaken
     from holdfast.workflows.validation import validate
 
@@ -33,7 +34,8 @@ STOP_LIMIT = timedelta(seconds=10)
 REPEATS = 100
 """Attempts of a call; each one more means a worker that died under it. What must not run twice is looked up first."""
 
-Running = dict[str, workflow.ActivityHandle[Any]]
+Running = dict[str, Any]
+"""Handles of activities and child workflows, by call."""
 
 
 async def execute(state: TurnState, running: Running, call: Call) -> CallOutcome:
@@ -42,6 +44,8 @@ async def execute(state: TurnState, running: Running, call: Call) -> CallOutcome
     Where nobody takes it up it is offered twice. When then it may have begun nobody knows what became of it; one that
     lives on a host and has not begun goes to another.
     """
+    if call.bound and call.bound.tool.traits.delegates:
+        return await delegate(state, running, call)
     begun, tail, limit = False, "", FIRST_LIMIT
     while True:
         running[call.id] = handle = _begin(state, call, limit, begun=begun)

@@ -46,7 +46,7 @@ class TurnWorkflow(TurnMessages):
         self._state = TurnState(workflow.info().workflow_id, workflow.now)
         self._inbox = Inbox(self._state)
         self._deadlines = Deadlines(self._state)
-        self._running: dict[str, workflow.ActivityHandle[Any]] = {}
+        self._running: dict[str, Any] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._defect: BaseException | None = None
         self._bad_input: str | None = None

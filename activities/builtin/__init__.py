@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.activities.builtin.asking import AskUser
+from holdfast.activities.builtin.delegating import Delegate
 from holdfast.activities.builtin.editing import Edit
 from holdfast.activities.builtin.fetching import Fetch
 from holdfast.activities.builtin.finding import Glob
@@ -31,4 +32,5 @@ def builtin_tools(
         sandbox=sandbox,
     )
     fetch = Fetch(AddressRules(allow=settings.fetch.allow), settings.fetch.max_bytes)
-    return [ReadFile(outputs), ListDirectory(), WriteFile(), Edit(), Glob(), Grep(), AskUser(), shell, fetch]
+    asking, finding = [AskUser(), Delegate()], [Glob(), Grep(), ListDirectory()]
+    return [ReadFile(outputs), WriteFile(), Edit(), *finding, *asking, shell, fetch]

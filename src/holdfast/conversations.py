@@ -68,6 +68,8 @@ class ModelChoice(Message):
 
     name: str = Field(default="scripted", min_length=1, max_length=300)
     script: Annotated[tuple[ScriptedReply, ...], few(10_000)] = ()
+    delegated: dict[str, Annotated[tuple[ScriptedReply, ...], few(10_000)]] = Field(default_factory=dict)
+    """Scripts of the turns that a scripted model delegates, by their prompts."""
     fallbacks: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=300)], ...], few(20)] = ()
     """Asked in this order when the one before fails for good."""
     instructions: str | None = Field(default=None, max_length=1_000_000)

@@ -126,6 +126,15 @@ class TurnState(Conversing):
             replies=self.replies,
         )
 
+    def adopt(self, result: TurnResult) -> None:
+        """Take what a turn leaves that a call has run: what it used, what it took in, what was allowed in it."""
+        self.usage += result.usage
+        if result.left:
+            memory = result.left.memory
+            self.tainted += [source for source in memory.tainted if source not in self.tainted]
+            self.outside |= Counter(memory.outside)
+            self.grants.adopt(memory.grants)
+
     def _recall(self, memory: Memory) -> None:
         self.mode = memory.mode
         self.grants = Grants(memory.grants, memory.grants_given)

@@ -75,6 +75,8 @@ class Traits(Data):
     """It speaks with the world outside: what it gives back is not to be trusted, and what it is given leaves."""
     depends_on: tuple[Dependence, ...] = ()
     """What of its turn's context its calls go by (S47)."""
+    delegates: bool = False
+    """Its calls are turns of their own, with the arguments of `delegate`."""
 
 
 _DEFINITION = {"name", "description", "parameters", "effect", "server"}
@@ -304,6 +306,7 @@ class Tool(ABC):
     asks: bool = False
     open_world: bool = False
     depends_on: tuple[Dependence, ...] = ()
+    delegates: bool = False
     edits: str | None = None
     """The argument whose text a person may change in an editor before the call runs."""
     timeout_seconds: float = 600
@@ -331,6 +334,7 @@ class Tool(ABC):
                 asks=self.asks,
                 open_world=self.open_world,
                 depends_on=tuple(self.depends_on),
+                delegates=self.delegates,
             ),
         )
 

@@ -1,0 +1,43 @@
+"""`delegate`: another assistant does a task, in a turn of its own. The turn runs it as a child; nothing runs here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.content import Result, shorten
+from holdfast.delegating import DELEGATE, Delegation
+from holdfast.tools import Effect, Interrupt, Invocation, Run, Tool, ToolFailure
+
+
+class Delegate(Tool):
+    """Hands a task over."""
+
+    name = DELEGATE
+    description = (
+        "Hand a task to another assistant and get its answer. It starts with an empty conversation: tell it everything "
+        "it needs. Several can work at once. What it wants to do is judged, and asked about, as your own calls are."
+    )
+    effect = Effect.READ
+    interrupt = Interrupt.CANCEL
+    delegates = True
+    Parameters = Delegation
+
+    def build(self, arguments: Delegation, workspace: Path) -> Invocation:
+        """Bind the task."""
+        if not arguments.prompt.strip():
+            raise ValueError("the prompt is blank")
+        return _Delegating(arguments)
+
+
+class _Delegating(Invocation):
+    def __init__(self, arguments: Delegation) -> None:
+        self._arguments = arguments
+
+    def describe(self) -> str:
+        return f"Delegate: {shorten(self._arguments.prompt, 200)}"
+
+    def concurrency_safe(self) -> bool:
+        return True
+
+    async def execute(self, run: Run) -> Result:
+        raise ToolFailure("not_here", "a task is delegated by its turn, and by nothing else")

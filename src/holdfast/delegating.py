@@ -1,0 +1,92 @@
+"""Turns that a turn's calls run: what they are given, and what comes back of them. Pure.
+
+A delegated turn may do less than the one that delegates, never more: its mode is not looser, its tools are among those
+there are, its limits are what is left. Every call of it is judged and asked about as any other (S20).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from holdfast.content import CallError, Result, TextPart
+from holdfast.contexts import ToolName
+from holdfast.limits import TurnLimits
+from holdfast.memory import Memory
+from holdfast.modes import Mode
+from holdfast.tools import Strict
+from holdfast.turns import TurnInput, TurnResult
+from holdfast.verdicts import CallOutcome, Failed, Finished, Stopped
+
+DELEGATE = "delegate"
+DEEPEST = 3
+"""How many turns may delegate to one another."""
+STEPS = 100
+"""Of a delegated turn that is given no other limit."""
+_LOOSENESS = (Mode.PLAN, Mode.DEFAULT, Mode.AUTO_EDIT, Mode.YOLO)
+
+
+class Delegation(Strict):
+    """The arguments of `delegate`."""
+
+    prompt: str = Field(
+        min_length=1,
+        max_length=100_000,
+        description="The task, with everything needed to do it: the other assistant sees nothing of this conversation",
+    )
+    tools: Annotated[list[ToolName], Field(max_length=200)] | None = Field(
+        default=None, description="The tools it may use, by name; left out, all that you have"
+    )
+    mode: Literal["default", "auto_edit", "plan"] | None = Field(
+        default=None, description="plan: it only reads. Never more than you may do yourself"
+    )
+    max_steps: int = Field(default=STEPS, ge=1, le=1_000, description="How often it may ask its model")
+
+
+def turn_for(parent: TurnInput, memory: Memory, tokens: int, given: Delegation) -> TurnInput:
+    """What a delegated turn starts with. `tokens` is what its parent has used."""
+    limits, tools = parent.limits, memory.context.tools
+    if given.tools is not None:
+        tools = tuple(name for name in given.tools if memory.context.offers(name))
+    model = parent.model
+    if model and (script := model.delegated.get(given.prompt)) is not None:
+        model = model.model_copy(update={"script": script})
+    return parent.model_copy(
+        update={
+            "prompt": given.prompt,
+            "model": model,
+            "batches": (),
+            "session": None,
+            "carried": None,
+            "depth": parent.depth + 1,
+            "memory": memory.model_copy(
+                update={
+                    "mode": _stricter(memory.mode, Mode(given.mode) if given.mode else memory.mode),
+                    "context": memory.context.model_copy(update={"tools": tools}),
+                    "replies": 0,
+                }
+            ),
+            "limits": TurnLimits(
+                steps=min(given.max_steps, limits.steps),
+                calls=limits.calls,
+                seconds=limits.seconds,
+                tokens=None if limits.tokens is None else max(1, limits.tokens - tokens),
+            ),
+        }
+    )
+
+
+def outcome_of(result: TurnResult, *, stopping: bool) -> CallOutcome:
+    """What a call that ran a turn ends with."""
+    parts = (TextPart(text=result.text),) if result.text else ()
+    if result.status == "completed":
+        return Finished(result=Result(parts=parts))
+    reason = result.reason or f"The turn ended as {result.status}"
+    if stopping:
+        return Stopped(reason=reason, parts=parts)
+    return Failed(error=CallError(type=f"turn_{result.status}", message=reason), parts=parts)
+
+
+def _stricter(one: Mode, other: Mode) -> Mode:
+    return min(one, other, key=_LOOSENESS.index)

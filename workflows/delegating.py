@@ -1,0 +1,68 @@
+"""Executing a call that runs a turn: a child workflow in the place of an activity.
+
+Nothing waits in a worker meanwhile, and what it asks is in the inbox under its own turn's id.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.exceptions import ChildWorkflowError, FailureError
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.calls import Call
+    from holdfast.content import CallError, shorten
+    from holdfast.delegating import DEEPEST, Delegation, outcome_of, turn_for
+    from holdfast.families import turn_of_call
+    from holdfast.model import problems
+    from holdfast.state import TurnState
+    from holdfast.turns import WORKFLOW, TurnResult
+    from holdfast.verdicts import CallOutcome, Failed, Stopped
+    from holdfast.workflows.failures import reason_of
+
+Child = workflow.ChildWorkflowHandle[Any, TurnResult]
+
+
+async def delegate(state: TurnState, running: dict[str, Any], call: Call) -> CallOutcome:
+    """What became of a call that runs a turn, which is in `running` meanwhile."""
+    assert call.bound, "only validated calls are scheduled"
+    if state.input.model is None or state.input.depth >= DEEPEST:
+        return _failed("no_delegate", "This turn cannot delegate: it has no model, or was itself delegated too deep")
+    try:
+        given = Delegation.model_validate(call.bound.arguments)
+    except ValidationError as error:
+        return _failed("invalid_tool_params", problems(error))
+    input = turn_for(state.input, state.memory(), state.usage.tokens, given)
+    try:
+        child: Child = await workflow.start_child_workflow(
+            WORKFLOW,
+            input,
+            id=turn_of_call(state.turn_id, call.id, call.run),
+            result_type=TurnResult,
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+            static_summary=shorten(call.bound.title, 120),
+        )
+        running[call.id] = child
+        if _stopping(state, call):
+            child.cancel()
+        result = await child
+    except ChildWorkflowError as error:
+        return Stopped(reason="The turn was stopped") if _stopping(state, call) else _failed("turn", reason_of(error))
+    except FailureError as error:  # a workflow of that name runs already
+        return _failed("turn", str(error))
+    finally:
+        running.pop(call.id, None)
+    state.adopt(result)
+    return outcome_of(result, stopping=_stopping(state, call))
+
+
+def _stopping(state: TurnState, call: Call) -> bool:
+    now = state.work.get(call.id)
+    return now is None or now.stopping is not None
+
+
+def _failed(type: str, message: str) -> CallOutcome:
+    return Failed(error=CallError(type=type, message=message))
