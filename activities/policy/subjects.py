@@ -91,6 +91,7 @@ BUILT_IN: Mapping[str, _Known] = {
     "shell": _Known(Effect.ONCE, Kind.EXEC, command="command"),
     "fetch": _Known(Effect.READ, Kind.INFO, url="url"),
     "ask_user": _Known(Effect.READ, Kind.QUESTION),
+    "delegate": _Known(Effect.READ),
 }
 FOLDER, VARIABLES = "directory", "environment"
 """The arguments that say where a command runs, and what is added to its environment."""

@@ -13,13 +13,11 @@ from holdfast import (
     RequestRefused,
     Run,
     ScriptedReply,
-    Session,
     SessionInput,
     TurnInput,
 )
-from holdfast.conversations import AssistantMessage, ConversationMessage, UserMessage
-from holdfast.sessions import SessionView
 from holdfast.testing import FakeTool, request, until
+from tests.support.conversations import idle, pending, spoken
 from tests.support.engine import Engine
 from tests.support.stage import Stage, call
 
@@ -38,24 +36,6 @@ def session_of(*replies: ScriptedReply, **more: Any) -> SessionInput:
 
 def says(text: str) -> ScriptedReply:
     return ScriptedReply(text=text)
-
-
-async def idle(session: Session) -> SessionView | None:
-    view = await session.view()
-    return view if view.turn is None and not view.waiting else None
-
-
-async def spoken(session: Session) -> list[str]:
-    """What was said, in short."""
-    return [line(message) async for message in session.messages()]
-
-
-def line(message: ConversationMessage) -> str:
-    if isinstance(message, UserMessage):
-        return f"user: {message.text}"
-    if isinstance(message, AssistantMessage):
-        return f"assistant: {message.text}{' ' + ','.join(one.tool for one in message.calls) if message.calls else ''}"
-    return f"tool: {'; '.join(response.text for response in message.responses)}"
 
 
 async def test_the_first_message_creates_the_session_and_the_next_turn_knows_it(both: Engine) -> None:
@@ -90,7 +70,7 @@ async def test_S24_a_grant_of_one_turn_answers_in_the_next(engine: Engine) -> No
     session = engine.holdfast.session()
     async with engine.worker(ASK):
         await session.send("Do it", start=start)
-        view = await until(lambda: _pending(session))
+        view = await until(lambda: pending(session))
         assert (view.status, view.doing) == ("awaiting_approval", "waiting for confirmation of 1")
         await engine.holdfast.decide(view.pending[0], "proceed_always")
         await until(lambda: idle(session))
@@ -101,11 +81,6 @@ async def test_S24_a_grant_of_one_turn_answers_in_the_next(engine: Engine) -> No
         assert (await spoken(session))[-2:] == ["tool: echo a", "assistant: Done again."]
         await session.revoke("g1")
         assert await session.grants() == ()
-
-
-async def _pending(session: Session) -> SessionView | None:
-    view = await session.view()
-    return view if view.pending else None
 
 
 async def test_S18_steering_queue_append_and_interrupt(engine: Engine) -> None:

@@ -1,0 +1,136 @@
+"""A conversation of thirty turns while its workers and its server are killed: what was said is as without (S3, S42)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from holdfast import CallRequest, ModelChoice, ScriptedReply, Session, SessionInput, Settings, TurnInput
+from holdfast.conversations import AssistantMessage, ToolMessage
+from holdfast.testing import request, until
+from holdfast.workers.server import EmbeddedServer
+from tests.support.conversations import idle, pending, spoken
+from tests.support.engine import Engine, new_engine
+from tests.support.processes import WorkerProcess, worker_process
+
+TURNS = 30
+PATIENCE = 60.0
+AT_WORK = {4, 12, 22}
+"""Turns whose worker is killed while a tool runs,"""
+WAITING = {7, 18}
+"""while an approval waits,"""
+THINKING = {26}
+"""while the model writes."""
+SERVER = {10, 21}
+"""Turns before which the server is killed."""
+
+
+def _replies(number: int) -> tuple[ScriptedReply, ScriptedReply]:
+    calls: tuple[CallRequest, ...] = (request("read", counter=f"c{number}"),)
+    calls += (request("ask", say=number),) if number in WAITING else ()
+    seconds = 0.5 if number in THINKING else 0
+    return ScriptedReply(calls=calls, seconds=seconds), ScriptedReply(text=f"Answer {number}.")
+
+
+START = SessionInput(
+    turn=TurnInput(model=ModelChoice(script=tuple(one for n in range(1, TURNS + 1) for one in _replies(n))))
+)
+
+
+class _Workers:
+    """One worker at a time, replaced when it is killed."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._stack = AsyncExitStack()
+        self._worker: WorkerProcess | None = None
+
+    async def begin(self) -> None:
+        self._worker = await self._stack.enter_async_context(worker_process(self._engine))
+
+    async def kill(self) -> None:
+        assert self._worker
+        await self._worker.kill()
+        await self.begin()
+
+    async def end(self) -> None:
+        await self._stack.aclose()
+
+
+async def _exists(path: Path) -> bool:
+    return await asyncio.to_thread(path.exists)
+
+
+async def _say(session: Session, number: int) -> None:
+    """As a client does that hears nothing: the same message again, which counts once."""
+
+    async def said() -> bool:
+        try:
+            await session.send(f"Message {number}", start=START, message_id=f"m{number}")
+        except Exception:
+            return False
+        return True
+
+    await until(said, seconds=PATIENCE)
+
+
+async def _converse(engine: Engine, session: Session, workers: _Workers, server: EmbeddedServer | None) -> None:
+    disturbed = server is not None
+    for number in range(1, TURNS + 1):
+        mark = engine.workspace / f"c{number}.begun"
+        if not (disturbed and number in AT_WORK):
+            mark.touch()
+        if server and number in SERVER:
+            os.kill(server.pid, signal.SIGKILL)
+            await server.process.wait()
+            await server.restart()
+        await _say(session, number)
+        if disturbed and number in AT_WORK:
+            await until(lambda mark=mark: _exists(mark), seconds=PATIENCE)  # type: ignore[misc]
+            await workers.kill()
+        if disturbed and number in THINKING:
+            await workers.kill()
+        if number in WAITING:
+            before = await until(lambda: pending(session), seconds=PATIENCE)
+            if disturbed:
+                await workers.kill()
+                after = await until(lambda: pending(session), seconds=PATIENCE)
+                assert after.pending == before.pending
+            await engine.holdfast.approve(before.pending[0])
+        await until(lambda: idle(session), seconds=PATIENCE)
+
+
+async def _transcript(address: str, folder: Path, server: EmbeddedServer | None) -> list[str]:
+    async with new_engine(address, folder) as engine:
+        workers, session = _Workers(engine), engine.holdfast.session()
+        try:
+            await workers.begin()
+            await _converse(engine, session, workers, server)
+            asked: list[str] = []
+            answered: list[str] = []
+            async for message in session.messages():
+                asked += message.call_ids if isinstance(message, AssistantMessage) else ()
+                answered += [one.call_id for one in message.responses] if isinstance(message, ToolMessage) else ()
+            assert asked == answered, "every call has its one response"
+            view = await session.view()
+            assert view.turns == TURNS
+            return await spoken(session)
+        finally:
+            await workers.end()
+
+
+async def test_S42_S3_thirty_turns_with_kills_in_between_end_with_the_transcript_that_they_have_without(
+    tmp_path: Path,
+) -> None:
+    server = EmbeddedServer(Settings(data=tmp_path / "data"), port=0, ui_port=0)
+    try:
+        address = (await server.start()).address
+        calm = await _transcript(address, tmp_path / "calm", None)
+        stormy = await _transcript(address, tmp_path / "stormy", server)
+    finally:
+        await server.stop()
+    assert stormy == calm
+    assert len(calm) == TURNS * 4

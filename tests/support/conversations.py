@@ -1,0 +1,32 @@
+"""What was said in a session, in lines that can be compared."""
+
+from __future__ import annotations
+
+from holdfast import Session, SessionView
+from holdfast.conversations import AssistantMessage, ConversationMessage, UserMessage
+
+
+async def spoken(session: Session) -> list[str]:
+    """What was said, in short."""
+    return [line(message) async for message in session.messages()]
+
+
+def line(message: ConversationMessage) -> str:
+    """One message, in short."""
+    if isinstance(message, UserMessage):
+        return f"user: {message.text}"
+    if isinstance(message, AssistantMessage):
+        return f"assistant: {message.text}{' ' + ','.join(one.tool for one in message.calls) if message.calls else ''}"
+    return f"tool: {'; '.join(response.text for response in message.responses)}"
+
+
+async def idle(session: Session) -> SessionView | None:
+    """Its view, once nothing runs and nothing waits."""
+    view = await session.view()
+    return view if view.turn is None and not view.waiting else None
+
+
+async def pending(session: Session) -> SessionView | None:
+    """Its view, once something waits for somebody."""
+    view = await session.view()
+    return view if view.pending else None
