@@ -18,6 +18,7 @@ from holdfast.activities.policy.rules import CONDITIONS, Answer, Rule
 from holdfast.content import plain
 from holdfast.durations import told
 from holdfast.errors import BadInput, DecisionRefused
+from holdfast.families import MARK
 from holdfast.grants import Grant
 from holdfast.outcomes import Lasting, Offer, Outcome
 from holdfast.views import ApprovalView
@@ -29,10 +30,7 @@ _OPTIONS = {
     Outcome.PROCEED_ALWAYS_TOOL: "--always-tool",
     Outcome.PROCEED_ALWAYS_SERVER: "--always-server",
 }
-_ENDS: dict[Lasting, str] = {
-    "turn": "until the turn ends",
-    "session": "until the turn ends",
-}
+_TURN, _SESSION = "until the turn ends", "until the session ends"
 
 
 @dataclass(frozen=True)
@@ -77,19 +75,24 @@ def numbered(offers: Iterable[Offer]) -> Iterator[str]:
         yield f"{number}. {line(offer.covers, COVERS_LIMIT)}{option}"
 
 
-def will_cover(offer: Offer, wish: Wish, now: datetime) -> str:
-    """What an answer will do, before it is given."""
+def will_cover(offer: Offer, wish: Wish, now: datetime, *, turn: str = "") -> str:
+    """What an answer to a turn will do, before it is given."""
     verb = _verb(not wish.refuses)
-    return "; ".join([f"{verb} from now on: {line(offer.covers, COVERS_LIMIT)}", *_bounds(wish, now)])
+    return "; ".join([f"{verb} from now on: {line(offer.covers, COVERS_LIMIT)}", *_bounds(wish, now, turn)])
 
 
-def _bounds(wish: Wish, now: datetime) -> Iterator[str]:
+def _bounds(wish: Wish, now: datetime, turn: str) -> Iterator[str]:
     if wish.uses is not None:
         yield f"for {wish.uses:,} more call{'' if wish.uses == 1 else 's'}"
     if wish.expires is not None:
         left = told(round((wish.expires - now).total_seconds()))
         yield f"until {wish.expires.astimezone():%Y-%m-%d %H:%M:%S} (in {left})"
-    yield "for good" if wish.save else _ENDS[wish.lasting]
+    yield "for good" if wish.save else _end(wish.lasting, turn)
+
+
+def _end(lasting: Lasting, address: str) -> str:
+    """How long an answer stands at most that was given to a turn, or to a session's turn."""
+    return _SESSION if lasting == "session" and MARK in address else _TURN
 
 
 def listed(grants: Iterable[tuple[str, Grant]], saved: Iterable[Rule], now: datetime) -> Group:
@@ -155,7 +158,7 @@ def _state(grant: Grant, now: datetime) -> Iterator[str]:
         yield f"{left:,} of {decision.uses:,} uses left" if left else "used up"
     if decision.expires is not None:
         yield _until(decision.expires, now)
-    yield _ENDS[decision.lasting]
+    yield _end(decision.lasting, grant.decision.approval_id)
 
 
 def _kept(rule: Rule, now: datetime) -> Iterator[str]:

@@ -6,6 +6,7 @@ Where it is shown is another's concern: something is printed above, or the termi
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -14,16 +15,25 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from holdfast.client import Holdfast, Turn
-from holdfast.content import named, plain
+from holdfast.content import plain
 from holdfast.errors import HoldfastError
 from holdfast.events import Event
-from holdfast.requests import Acknowledged
 from holdfast.views import ApprovalView
 from holdfast.workers import questions, render
+from holdfast.workers.answer_keys import (
+    ANSWERS,
+    DONE,
+    KEYS,
+    UNKNOWN_ANSWERS,
+    UNKNOWN_KEYS,
+    by_signal,
+    heading,
+    waited_for,
+)
 from holdfast.workers.answering import LATER, NO, STOP, Drafts, how_to_answer, typed_answer
 from holdfast.workers.answers import Wish, numbered, will_cover
 from holdfast.workers.asked import Asked
-from holdfast.workers.board import Board, Row
+from holdfast.workers.board import Board
 from holdfast.workers.changes import change_in_editor
 from holdfast.workers.keyboard import Keyboard, page, pager
 from holdfast.workers.news import meanwhile, news
@@ -32,21 +42,6 @@ KEY_SECONDS = 0.15
 RETRY_SECONDS = 1.0
 SETTLE_SECONDS = 0.5
 """After an answer from now on: what it covers need not be asked about."""
-KEYS = {"y": "yes", "a": "always", "e": "edit", "n": "no", "N": "no, stop", "s": "skip", "v": "view all"}
-UNKNOWN_KEYS = {"y": "run again", "d": "done", "n": "failed", "N": "failed, stop"}
-UNKNOWN_KEYS |= {"s": "skip", "v": "view all"}
-"""Of a call that nobody knows whether it ran."""
-DONE = "It was done."
-ANSWERS = {
-    "y": ("proceed_once", False, "Approved."),
-    "n": ("cancel", False, "Refused."),
-    "N": ("cancel", True, "Refused, and the turn stops."),
-}
-UNKNOWN_ANSWERS = {
-    "y": ("proceed_once", False, "It is run again."),
-    "n": ("cancel", False, "Taken as failed."),
-    "N": ("cancel", True, "Taken as failed, and the turn stops."),
-}
 
 
 class Stage(Protocol):
@@ -59,10 +54,17 @@ class Stage(Protocol):
         """The terminal is another program's, until the end of the block."""
 
 
+Besides = Mapping[str, Callable[[Keyboard], Awaitable[None]]]
+
+
 class Asker:
     """What one person is asked about one turn."""
 
-    def __init__(self, holdfast: Holdfast, turn: Turn, board: Board, stage: Stage) -> None:
+    def __init__(
+        self, holdfast: Holdfast, turn: Turn, board: Board, stage: Stage, besides: Besides | None = None
+    ) -> None:
+        """`besides`: keys that do something else, as far as they answer nothing."""
+        self._besides = besides or {}
         self._holdfast = holdfast
         self._turn = turn
         self._board = board
@@ -77,7 +79,7 @@ class Asker:
         self._keys: asyncio.Queue[str] = asyncio.Queue()
         self._began = datetime.now(UTC)
         self.free = asyncio.Event()
-        """Is no editor open?"""
+        """Is nothing at work that must not be torn apart: no editor open, no message on its way?"""
         self.free.set()
         self.which = ""
         """The call that is asked about, in a line."""
@@ -150,7 +152,9 @@ class Asker:
 
     async def _take(self, key: str, keyboard: Keyboard) -> None:
         asked = self._asked
-        if asked is None:
+        if key in self._besides and not self._answers(key):
+            await self._do_besides(key, keyboard)
+        elif asked is None:
             self._skipped = set() if key == "a" else self._skipped
         elif self._offer is not None:
             await self._always(asked.approval, self._offer, key)
@@ -162,8 +166,21 @@ class Asker:
             await self._edit(asked, keyboard)
         elif key == "a":
             self._show_offers(asked.approval)
+        elif key == "r":
+            await self._refuse(asked.approval, keyboard)
         else:
             await self._answer(asked.approval, key)
+
+    def _answers(self, key: str) -> bool:
+        """Does a key answer what is asked, or ask for it?"""
+        return key in {*KEYS, *UNKNOWN_KEYS} if self._asked else key == "a" and bool(self.rest)
+
+    async def _do_besides(self, key: str, keyboard: Keyboard) -> None:
+        self.free.clear()
+        try:
+            await self._besides[key](keyboard)
+        finally:
+            self.free.set()
 
     async def _next_question(self) -> None:
         open_rows = [row for row in self._board.waiting if row.approval_id not in self._skipped | self._mine]
@@ -178,8 +195,8 @@ class Asker:
         approval = questions.whole_approval(self._turn.id, call)
         if row.status != "awaiting_approval" or row.approval_id != approval.approval_id:
             return
-        heading = _heading(approval, f"call {row.place} of {row.of}")
-        self._stage.say(questions.question(approval, heading=f"\n{heading}", more="[v] shows all", fields="names"))
+        head = heading(approval, f"call {row.place} of {row.of}")
+        self._stage.say(questions.question(approval, heading=f"\n{head}", more="[v] shows all", fields="names"))
         self.forget_keys()
         self.which = f"call {row.place} of {row.of}, {questions.subject(approval)}:"
         self._asked = Asked(approval, call)
@@ -200,7 +217,7 @@ class Asker:
         try:
             with self._stage.aside(keyboard):
                 changed = await change_in_editor(self._holdfast, asked, "modify", kept.append)
-            self._say(f"Changed.{_by_signal(changed.answer)}" if changed else "Nothing was changed.")
+            self._say(f"Changed.{by_signal(changed.answer)}" if changed else "Nothing was changed.")
             if changed:
                 self._mine.add(asked.approval.approval_id)
                 self._drop()
@@ -229,7 +246,7 @@ class Asker:
             self._say("Not from now on: what about this one?")
         elif key == "y":
             offer = offers[number]
-            words = f"Approved; {will_cover(offer, Wish(), datetime.now(UTC))}."
+            words = f"Approved; {will_cover(offer, Wish(), datetime.now(UTC), turn=self._turn.id)}."
             await self._decide(approval, offer.outcome, words, scope=offer.scope)
             await asyncio.sleep(SETTLE_SECONDS)
 
@@ -250,6 +267,14 @@ class Asker:
             await self._answer(approval, "n" if answer == NO else "N")
         else:
             await self._decide(approval, "respond", "Answered.", content=answer)
+
+    async def _refuse(self, approval: ApprovalView, keyboard: Keyboard) -> None:
+        """Refuse, with words for the model."""
+        self._say("(why not, for the model; an empty line goes back)")
+        with self._stage.aside(keyboard):
+            words = (await keyboard.line("why> ")).strip()
+        if words:
+            await self._decide(approval, "cancel", "Refused, and the model reads why.", note=words)
 
     async def _settle(self, approval: ApprovalView, key: str, keyboard: Keyboard) -> None:
         """What is to become of a call that nobody knows whether it ran."""
@@ -286,7 +311,7 @@ class Asker:
             self._stage.say(Text(f"That did not count: {plain(str(error))}", "red"))
             return
         others = " Somebody else's word is needed too." if counted and counted.status == "awaiting_approval" else ""
-        self._say(f"{words}{others}{_by_signal(counted)}")
+        self._say(f"{words}{others}{by_signal(counted)}")
 
     def _drop(self) -> None:
         """Stop asking."""
@@ -294,24 +319,3 @@ class Asker:
 
     def _say(self, words: str) -> None:
         self._stage.say(Text(render.line(words, 2_000), "dim"))
-
-
-def waited_for(waiting: list[Row]) -> str:
-    """What is waited for, and how it is said from elsewhere."""
-    kinds = {row.asks == questions.QUESTION for row in waiting}
-    what = "a decision" if kinds != {True} else "an answer"
-    commands = " or ".join(f"`holdfast {'respond' if kind else 'approve'}`" for kind in sorted(kinds))
-    return f"{what}: press [a] to be asked, or use {commands}"
-
-
-def _heading(approval: ApprovalView, place: str) -> str:
-    if approval.kind == questions.QUESTION:
-        by = f": {questions.who_asks(approval)}" if approval.server else ","
-        return f"{place.capitalize()}, {named(approval.tool)}{by} asks you:"
-    if approval.kind == questions.UNKNOWN:
-        return f"What became of {place}? {render.line(approval.title)}"
-    return f"Approve {place}? {render.line(approval.title)}"
-
-
-def _by_signal(counted: Acknowledged | None) -> str:
-    return "" if counted else " No worker answered, so it was left as a signal for the next one."

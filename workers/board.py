@@ -10,7 +10,7 @@ from datetime import datetime
 
 from holdfast.calls import TERMINAL
 from holdfast.events import Event
-from holdfast.work import LiveOutput
+from holdfast.work import LiveOutput, of_model
 
 STOPPING = "stopping: "
 """How the note of a call begins that was told to stop."""
@@ -59,6 +59,8 @@ class Board:
     events: list[Event] = field(default_factory=list)
     active: str | None = None
     thinking: bool = False
+    heard: str = ""
+    """The end of what the model has written so far of a reply that is not complete."""
     growing: set[str] = field(default_factory=set)
     """The batches to which calls come one by one, as far as nothing says that the last has come."""
     discarded: set[str] = field(default_factory=set)
@@ -67,9 +69,7 @@ class Board:
     def take(self, item: Event | LiveOutput) -> None:
         """Fold one item in."""
         if isinstance(item, LiveOutput):
-            row = self.rows.get(item.call_id)
-            if row and row.status == "executing":
-                row.tail, row.pid = item.tail, item.pid
+            self._take_output(item)
             return
         self.events.append(item)
         if item.kind == "call" and item.call:
@@ -80,6 +80,13 @@ class Board:
             self._take_batch(item.batch, item)
         elif item.kind in ("model", "turn"):
             self._take_step(item)
+
+    def _take_output(self, output: LiveOutput) -> None:
+        row = self.rows.get(output.call_id)
+        if row and row.status == "executing":
+            row.tail, row.pid = output.tail, output.pid
+        elif of_model(output.call_id) and self.thinking:
+            self.heard = output.tail
 
     def _take_batch(self, batch: str, event: Event) -> None:
         if event.after == "active":
@@ -93,7 +100,7 @@ class Board:
 
     def _take_step(self, event: Event) -> None:
         if event.kind == "model" or event.after == "interrupted":
-            self.thinking = event.after == "thinking"
+            self.thinking, self.heard = event.after == "thinking", ""
 
     def _take_result(self, call: str) -> None:
         if row := self.rows.get(call):

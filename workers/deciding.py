@@ -98,7 +98,7 @@ async def with_option(holdfast: Holdfast, choice: Choice) -> Choice:
 def foretold(choice: Choice, wish: Wish) -> str:
     """What its standing answer will cover."""
     assert choice.offer, "it gives one"
-    return f"{plain(choice.approval)}: {will_cover(choice.offer, wish, datetime.now(UTC))}"
+    return f"{plain(choice.approval)}: {will_cover(choice.offer, wish, datetime.now(UTC), turn=choice.approval)}"
 
 
 async def decide_all(

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from rich.console import Console
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
@@ -20,6 +20,7 @@ from holdfast.content import plain
 from holdfast.errors import ServerUnavailable
 from holdfast.events import Event
 from holdfast.turns import WORKFLOW, TurnResult
+from holdfast.watching import WatchItem
 from holdfast.work import LiveOutput
 from holdfast.workers import render
 from holdfast.workers.commands.options import emit, note
@@ -34,26 +35,37 @@ OUTCOME_SECONDS = 3.0
 """For the outcomes of all listed turns together; a turn whose outcome is not known by then has just ended."""
 
 
+class Lines:
+    """What happens in one turn, a line per event, and the live output as it grows."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._seen: dict[str, int] = {}
+        self._asked: set[str] = set()
+        self._telling = Telling()
+
+    def show(self, item: WatchItem) -> None:
+        """Print what an item is worth."""
+        if isinstance(item, LiveOutput):
+            for row in _fresh(item, self._seen):
+                self._console.print(f"          {item.call_id:6} │ {row}", soft_wrap=True)
+            return
+        if line := self._telling.line(item):
+            render.print_line(self._console, line)
+        if item.approval_id and item.approval_id not in self._asked:
+            self._asked.add(item.approval_id)
+            self._console.print(f"          waits: {how_to_decide(item.approval_id, item.asks)}", soft_wrap=True)
+        self._console.file.flush()
+
+
 async def follow_lines(turn: Turn) -> bool:
     """Print a line per event and the live output as it grows; False when the viewer left before the end."""
-    console = render.console()
-    seen: dict[str, int] = {}
-    asked: set[str] = set()
-    telling = Telling()
+    lines = Lines(render.console())
 
     async def work() -> None:
         async for item in turn.watch():
             silence.cancel()
-            if isinstance(item, LiveOutput):
-                for row in _fresh(item, seen):
-                    console.print(f"          {item.call_id:6} │ {row}", soft_wrap=True)
-                continue
-            if line := telling.line(item):
-                render.print_line(console, line)
-            if item.approval_id and item.approval_id not in asked:
-                asked.add(item.approval_id)
-                console.print(f"          waits: {how_to_decide(item.approval_id, item.asks)}", soft_wrap=True)
-            sys.stdout.flush()
+            lines.show(item)
 
     silence = asyncio.create_task(mention_silence(turn))
     with interruption() as left:

@@ -1,4 +1,4 @@
-"""Following a turn on a terminal: its calls with their states, live, and approvals asked in place.
+"""Following a turn on a terminal: what its model writes, its calls with their states, and approvals asked in place.
 
 The screen is a function of the board. Questions are printed above it in full; only the keys that answer are on it, so
 an approval that is decided elsewhere meanwhile simply stops being asked.
@@ -16,9 +16,12 @@ from rich.live import Live
 from rich.text import Text
 
 from holdfast.client import Holdfast, Turn
+from holdfast.content import plain
+from holdfast.errors import HoldfastError
 from holdfast.events import Event
 from holdfast.workers import render
-from holdfast.workers.asking import Asker
+from holdfast.workers.answer_keys import rows_of_keys
+from holdfast.workers.asking import Asker, Besides
 from holdfast.workers.board import Board, Row
 from holdfast.workers.following import QUIET_SECONDS, interruption, unless
 from holdfast.workers.keyboard import Keyboard, keys
@@ -37,23 +40,33 @@ async def follow_live(holdfast: Holdfast, turn: Turn) -> bool:
 class Screen:
     """One viewer of one turn."""
 
-    def __init__(self, holdfast: Holdfast, turn: Turn, console: Console) -> None:
+    hint = "Ctrl-C leaves; the turn goes on"
+    """What can be done while nothing is asked."""
+
+    def __init__(self, holdfast: Holdfast, turn: Turn, console: Console, besides: Besides | None = None) -> None:
+        """`besides`: what keys do that answer nothing."""
         self._turn = turn
         self._console = console
         self._board = Board()
         self._held_back: dict[str, str] = {}
         self._away = False
         self._unsaid: list[RenderableType] = []
-        self._began = asyncio.get_running_loop().time()
-        self.asker = Asker(holdfast, turn, self._board, self)
+        self._heard_at = self._now()
+        self._deserted = False
+        """Does no worker answer, in the middle of the turn?"""
+        self.asker = Asker(holdfast, turn, self._board, self, besides)
         self._live = self._new_live()
 
     async def run(self, keyboard: Keyboard) -> None:
         """Watch, draw and ask until the turn ends."""
         self._live.start()
-        helpers = [asyncio.create_task(self._redraw()), asyncio.create_task(self.asker.run(keyboard))]
+        work = (self._redraw(), self.asker.run(keyboard), self._look_for_worker())
+        helpers = [asyncio.create_task(part) for part in work]
         try:
             async for item in self._turn.watch():
+                self._heard_at, self._deserted = self._now(), False
+                if isinstance(item, Event):
+                    await self.tell(item)
                 self._board.take(item)
                 if isinstance(item, Event):
                     self.asker.notice(item)
@@ -67,6 +80,29 @@ class Screen:
             await asyncio.gather(*helpers, return_exceptions=True)
             self._live.stop()
 
+    async def tell(self, event: Event) -> None:
+        """Say above the board what it will no longer show; here nothing is."""
+
+    @property
+    def batch(self) -> str | None:
+        """The batch on the board."""
+        return self._board.active
+
+    async def _look_for_worker(self) -> None:
+        """When nothing was heard for a while: is anybody there?"""
+        while True:
+            await asyncio.sleep(QUIET_SECONDS)
+            if self._board.events and self._now() - self._heard_at >= QUIET_SECONDS:
+                try:
+                    await self._turn.view(live=False)
+                    self._deserted = False
+                except HoldfastError:
+                    self._deserted = True
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
     def _new_live(self) -> Live:
         return Live(
             console=self._console, get_renderable=self._draw, auto_refresh=False, transient=True, redirect_stderr=False
@@ -79,11 +115,11 @@ class Screen:
             await asyncio.sleep(FRAME_SECONDS)
 
     def _draw(self) -> RenderableType:
-        board = self._board
-        parts: list[RenderableType] = []
-        if board.active:
-            self._held_back = board.held_back(board.active)
-            every = board.of_batch(board.active)
+        board, batch = self._board, self.batch
+        parts: list[RenderableType] = self._written()
+        if batch:
+            self._held_back = board.held_back(batch)
+            every = board.of_batch(batch)
             shown = self._fitting(every)
             if len(shown) < len(every):
                 counts = (f"{count} {name.replace('_', ' ')}" for name, count in board.counts().items())
@@ -93,6 +129,12 @@ class Screen:
             parts.append(Text(self.asker.which, "bold", no_wrap=True, overflow="ellipsis"))
         parts.append(self._footer())
         return Group(*parts)
+
+    def _written(self) -> list[RenderableType]:
+        """The last lines of what the model writes."""
+        text = Text(plain(self._board.heard).rstrip())
+        lines = text.wrap(self._console, self._console.width)[-max(3, self._console.height // 3) :] if text else ()
+        return list(lines)
 
     def _fitting(self, rows: list[Row]) -> list[Row]:
         """The calls that there is room for: all of them, or the first of those that have not ended."""
@@ -110,20 +152,27 @@ class Screen:
         return render.rows(rows, datetime.now(UTC), asked=self.asker.call, held_back=self._held_back)
 
     def _footer(self) -> Text:
-        board = self._board
         if self.asker.call:
-            return Text(self.asker.prompt, "bold yellow")
+            nobody = "no worker answers: what you say is kept for the next one\n" if self._deserted else ""
+            return Text(nobody + rows_of_keys(self.asker.prompt, self._console.width), "bold yellow")
+        if self._deserted:
+            return Text("no worker answers: waiting for one", "yellow")
         if self.asker.stopped:
             return Text("the turn stops …", "dim")
         if rest := self.asker.rest:
             return Text(rest, "yellow")
+        return Text("  ".join(filter(None, (self._doing(), self.hint))), "dim")
+
+    def _doing(self) -> str:
+        """What the turn does, where no row shows it."""
+        board = self._board
         if not board.events:
-            quiet = asyncio.get_running_loop().time() - self._began > QUIET_SECONDS
+            quiet = self._now() - self._heard_at > QUIET_SECONDS
             hint = ": does a worker run? Start one with `holdfast worker` or `holdfast up`" if quiet else ""
-            return Text(f"waiting for a worker{hint}", "dim")
+            return f"waiting for a worker{hint}"
         if board.thinking:
-            return Text("the model still writes …" if board.active in board.growing else "the model thinks …", "dim")
-        return Text("Ctrl-C leaves; the turn goes on", "dim")
+            return "the model still writes …" if board.active in board.growing else "the model thinks …"
+        return ""
 
     @contextmanager
     def aside(self, keyboard: Keyboard) -> Iterator[None]:

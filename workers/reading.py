@@ -60,6 +60,11 @@ def read_text(value: str) -> str:
     return _text(STDIN) if value == STDIN else value
 
 
+def read_words(value: str) -> str:
+    """The value of an option that may be `@FILE`, or `-` for standard input."""
+    return _text(value.removeprefix("@")) if value.startswith("@") else read_text(value)
+
+
 def read_arguments(value: str) -> dict[str, Any]:
     """The arguments of one call, as JSON; `-` is standard input."""
     name = _name(value) if value == STDIN else "the value of --args"

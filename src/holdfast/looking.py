@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import cast
+from typing import TypeVar, cast
 
 from temporalio.client import (
     WorkflowExecution,
@@ -29,6 +30,11 @@ from holdfast.views import InboxSummary, TurnView, as_of, brief_result
 from holdfast.watching import WatchItem, live_outputs
 from holdfast.work import LiveOutput, RunningCall
 from holdfast.workflows.attributes import MEMO_KEY
+
+T = TypeVar("T")
+
+AGAIN_SECONDS = 0.2
+TRIES = 20
 
 
 class Looking(Contact):
@@ -88,9 +94,7 @@ class Looking(Contact):
     async def call(self, call_id: str) -> Call:
         """The whole record of one call."""
         kind = cast("type[Call | None]", Call | None)
-        call = await self._query("call", kind, call_id)
-        if call is None and (run_id := await self._run_of(call_id.partition("c")[0])):
-            call = await self._query("call", kind, call_id, run_id=run_id)
+        call = await self._of_run("call", kind, call_id)
         if call is None:
             raise BadInput(f"turn {self.id!r} has no call {call_id!r}")
         return call
@@ -107,21 +111,32 @@ class Looking(Contact):
     async def batch(self, batch_id: str) -> BatchResult:
         """One batch and the responses it has."""
         kind = cast("type[BatchResult | None]", BatchResult | None)
-        batch = await self._query("batch", kind, batch_id)
-        if batch is None and (run_id := await self._run_of(batch_id)):
-            batch = await self._query("batch", kind, batch_id, run_id=run_id)
+        batch = await self._of_run("batch", kind, batch_id)
         if batch is None:
             raise BadInput(f"turn {self.id!r} has no batch {batch_id!r}")
         return batch
 
-    async def _run_of(self, batch_id: str) -> str | None:
-        """The earlier run of a turn that continued as new in which this batch was done, if it can have been."""
+    async def _of_run(self, query: str, kind: type[T], name: str) -> T:
+        """What the run of the turn says that has this call or batch; what its last one says when none has."""
+        answer = None
+        for run_id in await self._runs_with(name.partition("c")[0]):
+            answer = await self._query(query, kind, name, run_id=run_id)
+            if answer:
+                break
+        return cast(T, answer)
+
+    async def _runs_with(self, batch_id: str) -> list[str | None]:
+        """The runs of a turn that continued as new, the likeliest to have this batch first; None is its last one."""
         number = batch_id.removeprefix("b")
         if not (number.isascii() and number.isdigit() and len(number) < 12):
-            return None
+            return [None]
         if not self._runs or int(number) > self._runs[-1].batches:  # one that continued meanwhile has another
             self._runs = await self._query("runs", tuple[EarlierRun, ...])
-        return next((run.run_id for run in self._runs if int(number) <= run.batches), None)
+        first = next((place for place, run in enumerate(self._runs) if int(number) <= run.batches), None)
+        ids = [run.run_id for run in self._runs]
+        if first is None:
+            return [None, *reversed(ids)]
+        return [ids[first], *reversed(ids[:first]), *ids[first + 1 :], None]
 
     async def conversation(self) -> Conversation | None:
         """What its model was told and said, as far as it is still told; None without a model."""
@@ -142,8 +157,12 @@ class Looking(Contact):
                     yield known.pop(item.call)
 
     async def _answers_from(self, call_id: str) -> tuple[Response, ...]:
-        run_id = await self._run_of(call_id.partition("c")[0])
-        return await self._query("answers", tuple[Response, ...], call_id, run_id=run_id)
+        """A page of answers, that of this call first. Two runs may change places while they are asked."""
+        for _ in range(TRIES):
+            if found := await self._of_run("answers", tuple[Response, ...], call_id):
+                return found
+            await asyncio.sleep(AGAIN_SECONDS)
+        raise HoldfastError(f"no run of turn {self.id!r} has the answer to {call_id!r}")
 
     async def grants(self) -> tuple[Grant, ...]:
         """The standing answers of this turn."""

@@ -50,6 +50,7 @@ class EarlierRun(Data):
     events: int
     """How many there were when it ended."""
     batches: int
+    """The last of those that had ended by then, with all before it."""
 
 
 class Carried(Data):

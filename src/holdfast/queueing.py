@@ -134,9 +134,9 @@ class Queueing:
 
     def answers_from(self, call_id: str) -> tuple[Response, ...]:
         """The delivered answers from that of this call on, in order: a page of them (S13)."""
-        batches = sorted((*self.done, *([self.active] if self.active else [])), key=_number)
+        batches = sorted((*self.done, *([self.active] if self.active else [])), key=number_of)
         first = int(call_id.partition("c")[0].removeprefix("b"))
-        calls = [call for batch in batches if _number(batch) >= first for call in batch.deliverable]
+        calls = [call for batch in batches if number_of(batch) >= first for call in batch.deliverable]
         found: list[Response] = []
         room = PAGE_CHARACTERS
         for call in dropwhile(lambda call: call.id != call_id, calls):
@@ -151,7 +151,7 @@ class Queueing:
         known = [batch_result(batch, "done") for batch in self.done]
         known += [batch_result(self.active, "active")] if self.active else []
         known += [batch_result(batch, "queued") for batch in self.queue]
-        return tuple(sorted(known, key=_number))
+        return tuple(sorted(known, key=number_of))
 
     def _found(self, batch_id: str) -> Batch | None:
         """The batch with this id, wherever it is."""
@@ -180,6 +180,6 @@ class Queueing:
         self.changed = True
 
 
-def _number(batch: Batch | BatchResult) -> int:
+def number_of(batch: Batch | BatchResult) -> int:
     """Its place in the order of submission."""
     return int(batch.id.removeprefix("b"))

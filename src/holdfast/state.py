@@ -18,6 +18,7 @@ from holdfast.events import line
 from holdfast.grants import Grants
 from holdfast.limits import no_step_left, reached, time_is_up
 from holdfast.memory import SOURCES_KEPT, STREAMS_KEPT, Carried, EarlierRun, Memory
+from holdfast.queueing import number_of
 from holdfast.turns import Left, TurnInput, TurnResult
 
 
@@ -145,7 +146,8 @@ class TurnState(Conversing):
     def carry(self, run_id: str) -> Carried:
         """What its next run goes on from."""
         assert not self.active, "a turn continues between batches"
-        this = EarlierRun(run_id=run_id, events=self.last_event, batches=self._batches)
+        ended = min((number_of(batch) for batch in self.queue), default=self._batches + 1) - 1
+        this = EarlierRun(run_id=run_id, events=self.last_event, batches=ended)
         return Carried(
             memory=self.memory(),
             began_at=self.began_at,

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from holdfast import schedules
-from holdfast.workers.commands import streams, turns
+from holdfast.workers.commands import choosing, streams
 from tests.cli.support import Home, call
 from tests.cli.test_terminal import calls_file, ended, terminal
 
@@ -227,9 +227,9 @@ def test_S15_a_turn_says_what_a_failure_does_to_the_calls_beside_it(on_error: st
 
 def test_the_options_are_those_of_a_turn() -> None:
     """Written out once more, since help must not load pydantic."""
-    assert get_args(get_args(turns.When)[0]) == tuple(schedule.value for schedule in schedules.Schedule)
-    assert get_args(get_args(get_args(turns.OnError)[0])[0]) == get_args(schedules.OnError)
-    assert turns.PARALLEL_LIMIT == schedules.MAX_EXECUTING
+    assert get_args(get_args(choosing.When)[0]) == tuple(schedule.value for schedule in schedules.Schedule)
+    assert get_args(get_args(get_args(choosing.OnError)[0])[0]) == get_args(schedules.OnError)
+    assert choosing.PARALLEL_LIMIT == schedules.MAX_EXECUTING
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from tests.support.turns import PLAYS, RULES, TOOLS
 
 HISTORIES = Path(__file__).parent / "histories"
 PAYLOADS = HISTORIES / "payloads"
+OFTEN = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=200")
+"""A turn that continues as new does so early: its first run is what is stored."""
 
 
 async def record() -> None:
@@ -26,7 +28,7 @@ async def record() -> None:
     HISTORIES.mkdir(exist_ok=True)
     missing = {name: play for name, play in PLAYS.items() if not (HISTORIES / f"{name}.json").exists()}
     with tempfile.TemporaryDirectory() as folder:
-        async with await start_server(Path(folder) / "temporal.db") as server:
+        async with await start_server(Path(folder) / "temporal.db", OFTEN) as server:
             address = server.client.service_client.config.target_host
             for name, play in missing.items():
                 async with new_engine(address, Path(folder) / name) as engine:
@@ -34,7 +36,9 @@ async def record() -> None:
                     async with engine.worker(*TOOLS):
                         turn = await play(engine)
                         await turn.result()
-                    history = await engine.client.get_workflow_handle(turn.id).fetch_history()
+                    handle = engine.client.get_workflow_handle(turn.id)
+                    first = (await handle.describe()).raw_description.workflow_execution_info.first_run_id
+                    history = await engine.client.get_workflow_handle(turn.id, run_id=first).fetch_history()
                     stored = json.dumps(_without_traces(history.to_json_dict()), indent=1)
                     (HISTORIES / f"{name}.json").write_text(stored.replace(engine.queue, "holdfast") + "\n")
                     if engine.settings.payloads.exists():
@@ -53,5 +57,6 @@ if __name__ == "__main__":
     with (  # histories name no machine
         patch("holdfast.client.whoami", lambda: "recorder"),
         patch("holdfast.turn.whoami", lambda: "recorder"),
+        patch("holdfast.session.whoami", lambda: "recorder"),
     ):
         asyncio.run(record())

@@ -23,18 +23,23 @@ from holdfast import (
     Run,
     Schedule,
     ScriptedReply,
+    Session,
+    SessionInput,
     Turn,
     TurnInput,
+    TurnLimits,
 )
 from holdfast.approvals import Confirmation
 from holdfast.content import TextPart
+from holdfast.conversations import Usage
+from holdfast.errors import TurnNotFound
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
 from holdfast.tools import NeedsAnswer, OutcomeUnknown
 from holdfast.views import ApprovalView, TurnView
 from tests.support.engine import Engine
 from tests.support.waiting import asked, done, executing, waiting
 
-Play = Callable[[Engine], Awaitable[Turn]]
+Play = Callable[[Engine], Awaitable[Turn | Session]]
 
 
 async def _echo(arguments: dict[str, Any], run: Run) -> str:
@@ -442,6 +447,73 @@ async def context_changed(engine: Engine) -> Turn:
     return await engine.start(TurnInput(batches=(calls, (request("fail"), request("echo", say=2)))))
 
 
+async def session_of_turns(engine: Engine) -> Session:
+    """Three turns: one is steered twice and then interrupted, one has what an earlier one was granted."""
+    replies = (
+        ScriptedReply(calls=(request("wait"), request("ask", say=1)), seconds=0.3),
+        ScriptedReply(calls=(request("wait"),)),
+        ScriptedReply(calls=(request("wait"),)),
+        ScriptedReply(calls=(request("ask", say=1),)),
+        ScriptedReply(text="All done."),
+    )
+    session = engine.holdfast.session()
+    start = SessionInput(turn=TurnInput(model=ModelChoice(script=replies), requester="recorder"))
+    first = await session.send("Begin", start=start, message_id="1")
+    turn = session.turn(first.turn)
+    view = await until(lambda: waiting(turn))
+    await engine.holdfast.decide(view.approvals[0].approval_id, "proceed_always")
+    await until(lambda: executing(turn, "b1c1"))
+    await session.send("Later", message_id="2")
+    await session.send("Rather this", how="interrupt", message_id="3")
+    await until(lambda: executing(turn, "b2c1"))
+    await session.send("And this", how="append", message_id="4")
+    await turn.cancel_call("b2c1")
+    await until(lambda: executing(turn, "b3c1"))
+    await session.interrupt()
+    await session.close()
+    return session
+
+
+async def delegated_turn(engine: Engine) -> Turn:
+    """Two tasks side by side; one of them is stopped."""
+    tasks = (request("delegate", prompt="one"), request("delegate", prompt="two"))
+    scripts = {
+        "one": (ScriptedReply(calls=(request("echo", say=1),)), ScriptedReply(text="One.")),
+        "two": (ScriptedReply(calls=(request("linger"),)),),
+    }
+    model = ModelChoice(script=(ScriptedReply(calls=tasks), ScriptedReply(text="Both.")), delegated=scripts)
+    turn = await engine.start(TurnInput(prompt="Do it", model=model))
+    inner = engine.holdfast.turn(f"{turn.id}~b1c2")
+    await until(lambda: _begun_by(inner))
+    await turn.cancel_call("b1c2")
+    return turn
+
+
+async def _begun_by(turn: Turn) -> bool:
+    try:
+        return await executing(turn, "b1c1")
+    except TurnNotFound:
+        return False
+
+
+async def limited_turn(engine: Engine) -> Turn:
+    """A turn that has its time kept, falls back to another model, is told less than all, and ends at its limit."""
+    used = Usage(input_tokens=900, output_tokens=50)
+    replies = tuple(
+        ScriptedReply(calls=(request("long"),), usage=used if number == 1 else Usage(), window=1_000)
+        for number in range(1, 5)
+    )
+    model = ModelChoice(name="nowhere", fallbacks=("scripted",), script=replies)
+    return await engine.start(TurnInput(prompt="Go", model=model, limits=TurnLimits(steps=3, seconds=3_600)))
+
+
+async def continued_turn(engine: Engine) -> Turn:
+    """So many steps that it continues as new."""
+    replies = (ScriptedReply(calls=(request("echo", say=number),)) for number in range(20))
+    model = ModelChoice(script=(*replies, ScriptedReply(text="All done.")))
+    return await engine.start(TurnInput(prompt="Go", model=model))
+
+
 PLAYS: dict[str, Play] = {
     play.__name__: play
     for play in (
@@ -474,5 +546,9 @@ PLAYS: dict[str, Play] = {
         siblings_brought_down,
         interrupted_turn,
         context_changed,
+        session_of_turns,
+        delegated_turn,
+        limited_turn,
+        continued_turn,
     )
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.requests import Acknowledged
-from holdfast.workers.asking import waited_for
+from holdfast.workers.answer_keys import waited_for
 from holdfast.workers.board import Row
 from holdfast.workers.deciding import sentence
 

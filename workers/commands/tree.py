@@ -10,12 +10,15 @@ from holdfast.workers.commands import (
     approvals,
     catalogue,
     changing,
+    chat,
     gateway,
     grants,
     keys,
     mcp,
     policy,
     processes,
+    running,
+    sessions,
     settings,
     tokens,
     turns,
@@ -56,6 +59,9 @@ def options(
 
 
 processes.register(app)
+chat.register(app)
+running.register(app)
+sessions.register(app)
 gateway.register(app)
 turns.register(app)
 approvals.register(app)

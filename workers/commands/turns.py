@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.modes import Mode
 from holdfast.workers.commands import steering, streams
+from holdfast.workers.commands.choosing import (
+    Early,
+    Fallbacks,
+    InMode,
+    MaxCalls,
+    MaxSeconds,
+    MaxSteps,
+    MaxTokens,
+    ModelName,
+    OnError,
+    Parallel,
+    ScriptFile,
+    Wanted,
+    When,
+    check_plan,
+    limits_of,
+    plan_of,
+    wanted,
+)
 from holdfast.workers.commands.codes import FAILED, INTERRUPTED
 from holdfast.workers.commands.options import (
     Address,
@@ -43,32 +63,8 @@ turns = typer.Typer(
 )
 
 NAME_LIMIT = 500
-PARALLEL_LIMIT = 50
 CallsFile = Annotated[
     str | None, typer.Option("--calls", metavar="FILE|-", help='JSON: [{"tool": …, "arguments": {…}}]; - is stdin.')
-]
-ScriptFile = Annotated[
-    str | None, typer.Option("--script", metavar="FILE|-", help='Scripted model, JSON: [{"text": …, "calls": […]}].')
-]
-
-Parallel = Annotated[
-    int | None,
-    typer.Option("--parallel", metavar="N", min=1, max=PARALLEL_LIMIT, help="How many calls run at once; else 50."),
-]
-When = Annotated[
-    Literal["all_ready", "streaming"],
-    typer.Option(
-        "--schedule",
-        help="When calls begin: when all of a batch are ready, or each as soon as it is, while the model writes.",
-    ),
-]
-Early = Annotated[
-    bool,
-    typer.Option("--early", help="With streaming: also what does more than read begins before the reply is complete."),
-]
-OnError = Annotated[
-    Literal["isolate", "abort"] | None,
-    typer.Option("--on-error", help="A call's failure is its own, or cancels those beside it; else its tool says."),
 ]
 
 
@@ -84,27 +80,32 @@ def register(app: typer.Typer) -> None:
         """echo '[{"tool": "shell", "arguments": {"command": "date"}}]' | holdfast turn start --calls - --id hello""",
         'holdfast turn start --script replies.json --prompt "Tidy up" --wait',
         'holdfast turn start --script replies.json --prompt "Tidy up" --schedule streaming --early --wait',
+        'holdfast turn start --model anthropic:claude-sonnet-4-5 --prompt "Tidy up" --max-steps 20',
         "holdfast turn start --calls calls.json --parallel 4 --on-error abort",
     )
 )
 def start(
     calls: CallsFile = None,
     script: ScriptFile = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="What the user asks the scripted model.")] = None,
+    model: ModelName = None,
+    fallback: Fallbacks = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="What the user asks the model.")] = None,
     id: Annotated[str | None, typer.Option("--id", help="The turn's id; else one is made.")] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow it to its end, deciding in place on a terminal.")
     ] = False,
     keep_open: Annotated[bool, typer.Option("--keep-open", help="Stay for further batches until finished.")] = False,
-    mode: Annotated[
-        Mode, typer.Option("--mode", help="How much proceeds without asking, as far as the worker permits.")
-    ] = Mode.DEFAULT,
+    mode: InMode = Mode.DEFAULT,
     nobody: Annotated[bool, typer.Option("--non-interactive", help="Never wait: what would ask is denied.")] = False,
     deadline: ApprovalDeadline = None,
     schedule: When = "all_ready",
     early: Early = False,
     parallel: Parallel = None,
     on_error: OnError = None,
+    max_steps: MaxSteps = None,
+    max_calls: MaxCalls = None,
+    max_seconds: MaxSeconds = None,
+    max_tokens: MaxTokens = None,
     requester: Annotated[
         str | None, typer.Option("--requester", metavar="NAME", help="Who asks for it; else you at this host.")
     ] = None,
@@ -112,16 +113,18 @@ def start(
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Start a turn: from a batch of calls, or with a scripted model.
+    """Start a turn: from a batch of calls, or with a model.
 
     With --wait the exit code is 0 only if the turn completed, and 1 if it was cancelled, stopped or failed.
     """
     if len(requester or "") > NAME_LIMIT:
         raise typer.BadParameter(f"--requester: a name has at most {NAME_LIMIT} characters")
-    _check_plan(schedule, early, grows=bool(script or keep_open))
-    read = _read_input(calls, script, prompt, keep_open)
-    wishes = {"mode": mode, "interactive": not nobody, "approval_seconds": deadline, "requester": requester}
-    input = read.model_copy(update={**wishes, **_plan(schedule, early, parallel, on_error)})
+    chosen = wanted(model, fallback, script)
+    check_plan(schedule, early, grows=chosen.said or prompt is not None or keep_open)
+    read = _read_input(calls, prompt, keep_open, chosen, data)
+    wishes = {"mode": mode or Mode.DEFAULT, "interactive": not nobody, "approval_seconds": deadline}
+    limits = {"limits": limits_of(max_steps, max_calls, max_seconds, max_tokens), "requester": requester}
+    input = read.model_copy(update={**wishes, **limits, **plan_of(schedule, early, parallel, on_error)})
 
     async def work() -> int:
         holdfast = await open_holdfast(data, address)
@@ -239,40 +242,24 @@ def list_turns(
     run(work())
 
 
-def _check_plan(schedule: str, early: bool, *, grows: bool) -> None:
-    from holdfast.errors import BadInput
-
-    if early and schedule != "streaming":
-        raise BadInput("--early needs --schedule streaming: otherwise nothing begins before the reply is complete")
-    if early and not grows:
-        raise BadInput("--early is for replies that are still written: give --script, or --keep-open to add calls")
-
-
-def _plan(schedule: str, early: bool, parallel: int | None, on_error: str | None) -> dict[str, object]:
-    from holdfast.schedules import MAX_EXECUTING, Schedule
-
-    said = {"schedule": Schedule(schedule), "early": early, "on_error": on_error}
-    return {**said, "parallel": parallel or MAX_EXECUTING}
-
-
-def _read_input(calls: str | None, script: str | None, prompt: str | None, keep_open: bool) -> TurnInput:
-    from holdfast.conversations import ModelChoice
+def _read_input(calls: str | None, prompt: str | None, keep_open: bool, chosen: Wanted, data: Path | None) -> TurnInput:
     from holdfast.errors import BadInput
     from holdfast.turns import TurnInput
-    from holdfast.workers.reading import read_calls, read_script
+    from holdfast.workers.reading import read_calls
 
-    if calls and script:
-        raise BadInput("give --calls or --script, not both: a model decides itself which calls there are")
-    if script:
-        if prompt is None:
-            raise BadInput("--script needs --prompt: what does the user ask?")
+    if calls and chosen.said:
+        raise BadInput("give --calls or a model, not both: a model decides itself which calls there are")
+    if chosen.said and prompt is None:
+        raise BadInput(f"--{'script' if chosen.script else 'model'} needs --prompt: what does the user ask?")
+    if prompt is not None:
         if keep_open:
             raise BadInput("--keep-open is for turns without a model")
-        return TurnInput(prompt=prompt, model=ModelChoice(script=read_script(script)))
-    if prompt is not None:
-        raise BadInput("--prompt needs --script: which model is to answer?")
+        model = None if calls else chosen.choice(data)
+        if model is None:
+            raise BadInput("--prompt needs --script or --model: which model is to answer?")
+        return TurnInput(prompt=prompt, model=model)
     if not calls and not keep_open:
-        raise BadInput("nothing to do: give --calls FILE, or --script FILE with --prompt TEXT, or --keep-open")
+        raise BadInput("nothing to do: give --calls FILE, or --model or --script with --prompt TEXT, or --keep-open")
     return TurnInput(batches=(read_calls(calls),) if calls else (), keep_open=keep_open)
 
 

@@ -1,0 +1,146 @@
+"""Turns and sessions that continue as new often, while messages and decisions arrive: nothing is lost (S42)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import CallRequest, Effect, ModelChoice, Run, Schedule, ScriptedReply, SessionInput, Turn, TurnInput
+from holdfast.conversations import AssistantMessage, ToolMessage
+from holdfast.testing import FakeTool, decide_all, request, until
+from tests.support.conversations import idle, spoken
+from tests.support.engine import Engine, new_engine
+from tests.support.processes import worker_process
+from tests.support.server import start_server
+from tests.support.waiting import done, waiting
+
+OFTEN = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60")
+
+
+async def _echo(arguments: dict[str, Any], run: Run) -> str:
+    return f"echo {arguments.get('say')}"
+
+
+ECHO = FakeTool("echo", _echo, safe=True, effect=Effect.READ)
+ASK = FakeTool("ask", _echo, asks=True)
+
+
+@pytest.fixture(scope="module")
+async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """The address of a server that wants histories of some sixty events."""
+    folder: Path = tmp_path_factory.mktemp("impatient")
+    async with await start_server(folder / "temporal.db", OFTEN) as server:
+        yield server.client.service_client.config.target_host
+
+
+@pytest.fixture
+async def engine(impatient: str, tmp_path: Path) -> AsyncIterator[Engine]:
+    async with new_engine(impatient, tmp_path) as made:
+        yield made
+
+
+def _script(*batches: tuple[CallRequest, ...]) -> ModelChoice:
+    return ModelChoice(script=(*(ScriptedReply(calls=calls) for calls in batches), ScriptedReply(text="Done.")))
+
+
+async def _check(turn: Turn, calls: list[str]) -> None:
+    """Events without a gap, answers and conversation in order, over all runs."""
+    assert [response.call_id async for response in turn.responses()] == calls
+    events = [event async for event in turn.watch() if hasattr(event, "seq")]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    conversation = await turn.conversation()
+    asked: list[str] = []
+    answered: list[str] = []
+    for message in conversation.messages if conversation else ():
+        asked += message.call_ids if isinstance(message, AssistantMessage) else ()
+        answered += [one.call_id for one in message.responses] if isinstance(message, ToolMessage) else ()
+    assert asked == answered == (calls if conversation else [])
+
+
+@pytest.mark.parametrize("schedule", list(Schedule))
+async def test_S42_a_turn_continues_between_batches_with_its_grants_and_approvals(
+    engine: Engine, schedule: Schedule
+) -> None:
+    batches = tuple((request("echo", say=n), request("ask", say="a" if n % 2 else n)) for n in range(20))
+    async with engine.worker(ECHO, ASK):
+        turn = await engine.start(TurnInput(prompt="Go", model=_script(*batches), schedule=schedule))
+        first = await until(lambda: waiting(turn))
+        await engine.holdfast.approve(first.approvals[0].approval_id)
+        second = await until(lambda: _asked(turn, "b2c2"))
+        await engine.holdfast.decide(second, "proceed_always")
+        answered = await decide_all(engine.holdfast, turn)
+        result = await turn.result()
+        view = await turn.view()
+        await _check(turn, [f"b{n}c{place}" for n in range(1, 21) for place in (1, 2)])
+    assert (result.status, result.text) == ("completed", "Done.")
+    assert len(result.runs) >= 3
+    assert len(answered) == 9, "what the grant of an earlier run covers is not asked again"
+    assert view.counts == {"success": 40}
+    assert view.grants == 1
+
+
+async def _asked(turn: Turn, call: str) -> str | None:
+    view = await turn.view(live=False)
+    found = [item.approval_id for item in view.approvals if f"/{call}/" in item.approval_id]
+    return found[0] if found else None
+
+
+async def test_S42_S14_a_turn_without_a_model_takes_its_queue_along(engine: Engine) -> None:
+    async with engine.worker(ECHO, ASK):
+        turn = await engine.start(TurnInput(keep_open=True))
+        ids = [await turn.submit([request("echo", say=n), request("echo", say=-n)]) for n in range(1, 31)]
+        await turn.add_calls("reply", [request("echo", say="streamed")])
+        await until(lambda: done(turn, ids[-1]), seconds=60)
+        await turn.add_calls("reply", [request("echo", say="more")], at=1, complete=True)
+        await turn.finish()
+        result = await turn.result()
+        assert ids == [f"b{n}" for n in range(1, 31)]
+        assert [response.text for response in (await turn.batch("b1")).responses] == ["echo 1", "echo -1"]
+        await _check(turn, [f"b{n}c{place}" for n in range(1, 32) for place in (1, 2)])
+    assert result.status == "completed"
+    assert result.runs
+
+
+async def test_S42_a_session_continues_between_turns_while_messages_arrive(engine: Engine) -> None:
+    count = 40
+    replies = (ScriptedReply(text=f"Answer {n}.") for n in range(count))
+    start = SessionInput(turn=TurnInput(model=ModelChoice(script=tuple(replies))))
+    session = engine.holdfast.session()
+    async with engine.worker():
+        await session.send("Message 0", start=start)
+        await asyncio.gather(*(session.send(f"Message {n}", start=start) for n in range(1, count)))
+        await until(lambda: idle(session), seconds=60)
+        told = await spoken(session)
+        runs = engine.client.list_workflows(f"WorkflowId = '{session.id}'")
+        assert len([run async for run in runs]) >= 3
+    assert [text for text in told if text.startswith("assistant")] == [f"assistant: Answer {n}." for n in range(count)]
+    assert sorted(text for text in told if text.startswith("user")) == sorted(
+        f"user: Message {n}" for n in range(count)
+    )
+
+
+async def test_S42_a_worker_killed_around_the_change_of_runs_loses_nothing(engine: Engine) -> None:
+    batches = tuple((request("read", counter=f"c{n}"),) for n in range(1, 25))
+    for n in range(1, 25):
+        if n not in (4, 9):
+            (engine.workspace / f"c{n}.begun").touch()
+    async with worker_process(engine) as first:
+        turn = await engine.start(TurnInput(prompt="Go", model=_script(*batches)))
+        await until(lambda: _exists(engine.workspace / "c4.begun"))
+        await first.kill()
+    async with worker_process(engine) as second:
+        await until(lambda: _exists(engine.workspace / "c9.begun"), seconds=60)
+        await second.kill()
+    async with worker_process(engine):
+        result = await turn.result()
+        await _check(turn, [f"b{n}c1" for n in range(1, 25)])
+    assert (result.status, result.text) == ("completed", "Done.")
+    assert result.runs
+
+
+async def _exists(path: Path) -> bool:
+    return await asyncio.to_thread(path.exists)

@@ -1,0 +1,118 @@
+"""`holdfast chat`: a conversation on the terminal, in a session that outlives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.modes import Mode
+from holdfast.workers.commands.choosing import (
+    Fallbacks,
+    InMode,
+    Instructions,
+    MaxCalls,
+    MaxSeconds,
+    MaxSteps,
+    MaxTokens,
+    ModelName,
+    ScriptFile,
+    When,
+    limits_of,
+    plan_of,
+    wanted,
+)
+from holdfast.workers.commands.options import Address, Data, example, interactive, open_holdfast, run
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast, Session
+    from holdfast.conversations import ModelChoice
+
+OfSession = Annotated[str | None, typer.Option("--session", metavar="ID", help="The session; else a new one is made.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the session given by --session, or with the newest that is open.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=example(
+            "holdfast chat --model anthropic:claude-sonnet-4-5",
+            "holdfast chat --resume",
+            "holdfast chat --session release --model openai:gpt-5 --fallback anthropic:claude-sonnet-4-5",
+            "holdfast chat --script replies.json --mode plan --max-steps 20",
+        )
+    )(chat)
+
+
+def chat(
+    session: OfSession = None,
+    resume: Resume = False,
+    model: ModelName = None,
+    fallback: Fallbacks = None,
+    script: ScriptFile = None,
+    instructions: Instructions = None,
+    mode: InMode = None,
+    schedule: When = "all_ready",
+    max_steps: MaxSteps = None,
+    max_calls: MaxCalls = None,
+    max_seconds: MaxSeconds = None,
+    max_tokens: MaxTokens = None,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Talk with a model on the terminal; its calls are shown live, and approvals are asked in place.
+
+    Ctrl-C stops the turn that runs, a second one leaves, as Ctrl-D does. Whatever runs goes on without you. --model and
+    --mode change the next turns of a session that is there; its limits and its schedule stay as they are.
+    """
+    from holdfast.errors import BadInput
+
+    if not interactive():
+        raise BadInput("a conversation needs a terminal: to ask one question, use `holdfast run`")
+    if "-" in (script, instructions):
+        raise BadInput("standard input is what you type: give a file")
+    chosen = wanted(model, fallback, script, instructions)
+    named = chosen.needed(data) if chosen.said or not (session or resume) else None
+    limits = limits_of(max_steps, max_calls, max_seconds, max_tokens)
+    turn = {"mode": mode or Mode.DEFAULT, "limits": limits, **plan_of(schedule, False, None, None)}
+
+    async def work() -> int:
+        from holdfast.sessions import SessionInput
+        from holdfast.turns import TurnInput
+        from holdfast.workers import render
+        from holdfast.workers.chatting import Chat
+
+        holdfast = await open_holdfast(data, address)
+        found, there = await _session(holdfast, session, resume)
+        start: SessionInput | None = None
+        if there:
+            await _configure(found, named, mode)
+        else:
+            turn.update(model=named or chosen.needed(data), requester=holdfast.me)
+            start = SessionInput(turn=TurnInput().model_copy(update=turn))
+        return await Chat(holdfast, found, render.console(), start).run()
+
+    if code := run(work()):
+        raise typer.Exit(code)
+
+
+async def _session(holdfast: Holdfast, session_id: str | None, resume: bool) -> tuple[Session, bool]:
+    """The session that is meant, and whether it is there."""
+    from holdfast.errors import TurnNotFound
+    from holdfast.workers.sessions import exists, newest_open, session_of
+
+    if session_id is None:
+        return (await newest_open(holdfast), True) if resume else (session_of(holdfast, None), False)
+    found = session_of(holdfast, session_id)
+    there = await exists(holdfast, found)
+    if resume and not there:
+        raise TurnNotFound(f"no session is called {session_id!r}: see `holdfast sessions`, or leave out --resume")
+    return found, there
+
+
+async def _configure(session: Session, model: ModelChoice | None, mode: Mode | None) -> None:
+    """What was said of a session that is there counts from its next turn on."""
+    if model or mode:
+        await session.configure(model=model, mode=mode)

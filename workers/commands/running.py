@@ -1,0 +1,154 @@
+"""`holdfast run`: one question of a script, and its answer."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.modes import Mode
+from holdfast.workers.commands.choosing import (
+    Fallbacks,
+    InMode,
+    Instructions,
+    MaxCalls,
+    MaxSeconds,
+    MaxSteps,
+    MaxTokens,
+    ModelName,
+    ScriptFile,
+    Timeout,
+    Wanted,
+    When,
+    limits_of,
+    plan_of,
+    wanted,
+)
+from holdfast.workers.commands.options import Address, Data, Json, example, interactive, open_holdfast, run
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast, Session, Turn
+    from holdfast.conversations import ModelChoice
+
+Prompt = Annotated[str, typer.Argument(metavar="PROMPT|-", help="What the user asks; - is stdin.")]
+OfSession = Annotated[
+    str | None,
+    typer.Option("--session", metavar="ID", help="Make the turn part of this session, new or not."),
+]
+Ask = Annotated[
+    bool,
+    typer.Option("--ask", help="Wait for people where they are asked, in place on a terminal; else that is denied."),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Tell what happens on standard error, also to no terminal.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "run",
+        epilog=example(
+            'holdfast run "What changed since yesterday?" --model anthropic:claude-sonnet-4-5',
+            "git diff | holdfast run - --json --timeout 5m | jq -r .text",
+            'holdfast run "Go on" --session nightly --mode auto_edit --max-steps 30',
+        ),
+    )(run_once)
+
+
+def run_once(
+    prompt: Prompt,
+    session: OfSession = None,
+    model: ModelName = None,
+    fallback: Fallbacks = None,
+    script: ScriptFile = None,
+    instructions: Instructions = None,
+    mode: InMode = None,
+    ask: Ask = False,
+    schedule: When = "all_ready",
+    max_steps: MaxSteps = None,
+    max_calls: MaxCalls = None,
+    max_seconds: MaxSeconds = None,
+    max_tokens: MaxTokens = None,
+    timeout: Timeout = None,
+    verbose: Verbose = False,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Ask a model one thing: its answer alone is on standard output, and the exit code is 0 only if the turn completed.
+
+    Nobody is asked unless you say so: what would wait for a person is denied. Ctrl-C cancels the turn.
+    """
+    said = _prompt(prompt, script, instructions)
+    chosen = wanted(model, fallback, script, instructions)
+    named = chosen.needed(data) if chosen.said or not session else chosen.choice(data)
+    limits = limits_of(max_steps, max_calls, max_seconds, max_tokens)
+    input = {"mode": mode or Mode.DEFAULT, "limits": limits, **plan_of(schedule, False, None, None)}
+
+    async def work() -> int:
+        from holdfast.workers.once import Once
+
+        holdfast = await open_holdfast(data, address)
+        found: Session | None = None
+        if session is None:
+            turn = await _alone(holdfast, said, named, {**input, "interactive": ask})
+        else:
+            found, turn = await _part_of(holdfast, session, said, chosen, named, mode, input)
+        once = Once(
+            holdfast,
+            turn,
+            found,
+            told=verbose or sys.stderr.isatty(),
+            live=ask and interactive(),
+            denies=found is not None and not ask,
+            seconds=timeout,
+        )
+        return await once.run(json)
+
+    if code := run(work()):
+        raise typer.Exit(code)
+
+
+def _prompt(prompt: str, script: str | None, instructions: str | None) -> str:
+    from holdfast.errors import BadInput
+    from holdfast.workers.reading import read_text
+
+    if [prompt, script, instructions].count("-") > 1:
+        raise BadInput("standard input can be one of these: the prompt, the script or the instructions")
+    said = read_text(prompt)
+    if not said.strip():
+        raise BadInput("the prompt is empty: what does the user ask?")
+    return said
+
+
+async def _alone(holdfast: Holdfast, prompt: str, model: ModelChoice | None, input: dict[str, Any]) -> Turn:
+    from holdfast.turns import TurnInput
+
+    return await holdfast.start(TurnInput(prompt=prompt, model=model).model_copy(update=input))
+
+
+async def _part_of(
+    holdfast: Holdfast,
+    session_id: str,
+    prompt: str,
+    chosen: Wanted,
+    model: ModelChoice | None,
+    mode: Mode | None,
+    input: dict[str, Any],
+) -> tuple[Session, Turn]:
+    """The turn that takes the message up, in a session that is there or is made."""
+    from holdfast.errors import BadInput
+    from holdfast.sessions import SessionInput
+    from holdfast.turns import TurnInput
+    from holdfast.workers.commands.choosing import NO_MODEL
+    from holdfast.workers.sessions import exists, session_of
+
+    session = session_of(holdfast, session_id)
+    if await exists(holdfast, session):
+        if chosen.said or mode:
+            await session.configure(model=model if chosen.said else None, mode=mode)
+        return session, session.turn((await session.send(prompt)).turn)
+    if model is None:
+        raise BadInput(NO_MODEL)
+    start = TurnInput(model=model, requester=holdfast.me).model_copy(update=input)
+    return session, session.turn((await session.send(prompt, start=SessionInput(turn=start))).turn)

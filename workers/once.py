@@ -1,0 +1,140 @@
+"""One turn for a script: it is followed to its end, or stopped, and answers with how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.client import Holdfast, Session, Turn
+from holdfast.content import plain
+from holdfast.errors import HoldfastError, NoWorker, TurnNotFound
+from holdfast.events import Event
+from holdfast.turns import TurnResult
+from holdfast.workers import render
+from holdfast.workers.commands.codes import FAILED, INTERRUPTED, OK
+from holdfast.workers.commands.options import emit, note, say
+from holdfast.workers.following import Lines, interruption, mention_silence, unless
+from holdfast.workers.keyboard import keys
+from holdfast.workers.live import Screen
+
+POLL_SECONDS = 0.2
+STOP_SECONDS = 30.0
+"""How long a turn that was told to stop may take to answer."""
+NOBODY = "Nobody can be asked: `holdfast run` was started without --ask"
+
+
+@dataclass
+class Once:
+    """One turn, and who looks on."""
+
+    holdfast: Holdfast
+    turn: Turn
+    session: Session | None = None
+    """Whose turn it is: it may have to wait for those before it."""
+    told: bool = False
+    """Are lines of progress wanted, on standard error?"""
+    live: bool = False
+    """Is a person at the terminal who is asked?"""
+    denies: bool = False
+    """Is what would be asked denied here? In a session others may be asked, so its turns do not do so themselves."""
+    seconds: float | None = None
+    """How long it may take."""
+
+    async def run(self, json: bool) -> int:
+        """Follow it to its end and tell how it ended; the exit code."""
+        result: TurnResult | None = None
+        with interruption() as left:
+            try:
+                code = OK if await unless(left, self._in_time()) else INTERRUPTED
+            except TimeoutError:
+                note(f"holdfast: turn {plain(self.turn.id)} took longer than {self.seconds:g} seconds")
+                code = FAILED
+            if code == OK:
+                result = await self.turn.result()
+                code = OK if result.status == "completed" else FAILED
+            else:
+                left.clear()
+                result = await self._stop(left)
+        self._tell(result, json)
+        return code
+
+    async def _in_time(self) -> None:
+        async with asyncio.timeout(self.seconds):
+            await self._follow()
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                return await (self._ask() if self.live else self._watch())
+            except TurnNotFound:
+                if self.session is None:
+                    raise
+                await self._still_coming(self.session)
+            except NoWorker:
+                return None  # it has ended, and nobody tells how it came to that
+
+    async def _ask(self) -> None:
+        screen = Screen(self.holdfast, self.turn, render.console())
+        screen.hint = "Ctrl-C cancels the turn"
+        with keys(screen.asker.press) as keyboard:
+            await screen.run(keyboard)
+
+    async def _watch(self) -> None:
+        lines = Lines(render.console(aside=True)) if self.told else None
+        silence = asyncio.create_task(mention_silence(self.turn))
+        try:
+            async for item in self.turn.watch():
+                silence.cancel()
+                if lines:
+                    lines.show(item)
+                if self.denies and isinstance(item, Event) and item.approval_id:
+                    await self._deny(item.approval_id, item.digest)
+        finally:
+            silence.cancel()
+
+    async def _deny(self, approval_id: str, digest: str | None) -> None:
+        with suppress(HoldfastError):  # somebody else was quicker
+            await self.holdfast.deny(approval_id, digest=digest, note=NOBODY)
+
+    async def _still_coming(self, session: Session) -> None:
+        """Wait a moment for a turn before which others have theirs; HoldfastError when it will never come."""
+        view = await session.view()
+        if view.status == "closed":
+            raise HoldfastError(f"session {session.id!r} was closed before the message had its turn")
+        await asyncio.sleep(POLL_SECONDS)
+
+    async def _stop(self, left: asyncio.Event) -> TurnResult | None:
+        """Stop the turn; how it ended, if that is known soon. Ctrl-C waits no longer."""
+        found: list[TurnResult] = []
+
+        async def work() -> None:
+            with suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self.turn.cancel()
+                    found.append(await self.turn.result())
+
+        await unless(left, work())
+        if not found:
+            note(f"holdfast: turn {plain(self.turn.id)} has not stopped yet: see `holdfast turn show`")
+        return found[0] if found else None
+
+    def _tell(self, result: TurnResult | None, json: bool) -> None:
+        if json:
+            emit(self._body(result))
+        elif result and result.text:
+            say(plain(result.text))
+        if result and result.status != "completed":
+            why = f": {plain(result.reason)}" if result.reason else ""
+            note(f"holdfast: the turn {result.status}{why}")
+
+    def _body(self, result: TurnResult | None) -> dict[str, Any]:
+        return {
+            "session": self.session.id if self.session else None,
+            "turn": self.turn.id,
+            "status": result.status if result else None,
+            "text": result.text if result else None,
+            "reason": result.reason if result else None,
+            "usage": result.usage.model_dump(mode="json") if result else None,
+        }
