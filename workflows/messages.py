@@ -244,6 +244,11 @@ class TurnMessages:
         """One batch and the responses it has."""
         return next((result for result in self._state.results() if result.id == batch_id), None)
 
+    @workflow.query(name="batches")
+    def batches(self) -> tuple[BatchResult, ...]:
+        """The batches that ended in this run."""
+        return self._state.ended()
+
     @workflow.query(name="answers")
     def answers(self, call_id: str) -> tuple[Response, ...]:
         """The delivered answers from that of this call on: a page of them."""

@@ -85,8 +85,8 @@ class TurnWorkflow(TurnMessages):
         """
         state, thinking = self._state, None
         while not state.stop:
-            resting = not (thinking and not thinking.done())
-            if resting and _long():
+            resting = thinking is None or thinking.done()
+            if resting and state.more_to_do and _long():
                 return True
             if state.queue:
                 await self._run_batch()

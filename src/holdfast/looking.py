@@ -41,7 +41,20 @@ class Looking(Contact):
     """One turn, looked at."""
 
     async def result(self) -> TurnResult:
-        """Wait for the end."""
+        """Wait for the end.
+
+        Of a turn that has continued as new the earlier runs are asked for their batches; when no worker is there to
+        tell them, those of the last one are all that there is.
+        """
+        last = await self._ending()
+        try:
+            pages = [await self._query("batches", tuple[BatchResult, ...], run_id=run.run_id) for run in last.runs]
+        except HoldfastError:
+            return last
+        return last.model_copy(update={"batches": (*(batch for page in pages for batch in page), *last.batches)})
+
+    async def _ending(self) -> TurnResult:
+        """What its last run ended with."""
         try:
             return cast(TurnResult, await self._handle.result())
         except Exception as error:
@@ -67,7 +80,7 @@ class Looking(Contact):
 
     async def _ended_view(self, status: WorkflowExecutionStatus | None) -> TurnView:
         """An ended turn's result needs no worker; its last view does, and is left out when none answers."""
-        result = await self.result() if status is WorkflowExecutionStatus.COMPLETED else None
+        result = await self._ending() if status is WorkflowExecutionStatus.COMPLETED else None
         try:
             view = await self._query("view", TurnView)
         except (NoWorker, HoldfastError):
@@ -78,7 +91,7 @@ class Looking(Contact):
 
     async def _failure(self, status: WorkflowExecutionStatus | None) -> str:
         try:
-            await self.result()
+            await self._ending()
         except HoldfastError as error:
             return str(error)
         return f"the workflow is {status.name if status else 'gone'}"

@@ -146,6 +146,10 @@ class Queueing:
             room -= len(call.response.text)
         return tuple(found)
 
+    def ended(self) -> tuple[BatchResult, ...]:
+        """The batches that are done, in order of submission."""
+        return tuple(sorted((batch_result(batch, "done") for batch in self.done), key=number_of))
+
     def results(self) -> tuple[BatchResult, ...]:
         """Every batch with the responses it has, in order of submission."""
         known = [batch_result(batch, "done") for batch in self.done]

@@ -75,6 +75,12 @@ class TurnState(Conversing):
             self.stop_turn("stopped", why)
 
     @property
+    def more_to_do(self) -> bool:
+        """Is there anything that it goes on for?"""
+        asks = self.input.model is not None and self.text is None
+        return bool(self.queue) or asks or (self.input.keep_open and not self.finishing)
+
+    @property
     def time_left(self) -> timedelta | None:
         """Until its time is up; None where it was given none."""
         seconds = self.input.limits.seconds

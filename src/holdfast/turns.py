@@ -107,7 +107,7 @@ class TurnResult(Data):
     text: str | None = None
     """The assistant's answer, when a model gave one."""
     batches: tuple[BatchResult, ...] = ()
-    """Of its last run, where it has continued as new: `Turn.responses` tells those of the earlier ones too."""
+    """Where it has continued as new, those of its last run; `Turn.result` asks the others for theirs."""
     usage: Usage = Usage()
     steps: int = 0
     runs: tuple[EarlierRun, ...] = ()

@@ -203,6 +203,7 @@ def test_options_are_the_traits_of_the_tool() -> None:
         "asks": True,
         "open_world": True,
         "depends_on": (),
+        "delegates": False,
     }
     assert (named.timeout_seconds, named.heartbeat_seconds) == (5, 2)
 
