@@ -134,3 +134,32 @@ async def test_S42_S3_thirty_turns_with_kills_in_between_end_with_the_transcript
         await server.stop()
     assert stormy == calm
     assert len(calm) == TURNS * 4
+
+
+async def test_a_worker_killed_while_delegated_turns_run_loses_none(server_address: str, tmp_path: Path) -> None:
+    tasks = tuple(request("delegate", prompt=name) for name in ("one", "two"))
+    scripts: dict[str, tuple[ScriptedReply, ...]] = {
+        name: (ScriptedReply(calls=(request("read", counter=name), request("ask", say=name))), ScriptedReply(text=name))
+        for name in ("one", "two")
+    }
+    model = ModelChoice(script=(ScriptedReply(calls=tasks), ScriptedReply(text="Both.")), delegated=scripts)
+    async with new_engine(server_address, tmp_path) as engine:
+        async with worker_process(engine) as first:
+            turn = await engine.start(TurnInput(prompt="Do both", model=model))
+            waiting = await until(lambda: _inbox(engine, turn.id, 2))
+            await first.kill()
+        async with worker_process(engine) as second:
+            for approval in waiting:
+                await engine.holdfast.approve(approval)
+            for name in scripts:
+                await until(lambda name=name: _exists(engine.workspace / f"{name}.begun"), seconds=PATIENCE)  # type: ignore[misc]
+            await second.kill()
+        async with worker_process(engine):
+            result = await turn.result()
+    assert (result.status, result.text) == ("completed", "Both.")
+    assert [response.text for response in result.responses] == ["one", "two"]
+
+
+async def _inbox(engine: Engine, turn_id: str, count: int) -> list[str] | None:
+    found = [item.approval_id for item in await engine.holdfast.inbox() if item.approval_id.startswith(turn_id)]
+    return found if len(found) == count else None
