@@ -47,17 +47,19 @@ class Conversations:
 
     async def fetch(self, turn_id: str, run_id: str | None) -> Fetched:
         """What the model of a turn is told now."""
-        own, about = await self._fetch(turn_id, run_id)
+        own, about = await self._fetch(turn_id, run_id, run_id)
         assert about, "only a turn with a model takes a step"
-        session = (await self._fetch(about.session, None))[0] if about.session else []
+        session = (await self._fetch(about.session, None, about.session_run))[0] if about.session else []
         messages = tuple(told(session, own, about.compaction))
         return Fetched(about.model_copy(update={"messages": messages}), len(session))
 
     async def _fetch(
-        self, workflow_id: str, run_id: str | None
+        self, workflow_id: str, run_id: str | None, known_by: str | None
     ) -> tuple[list[ConversationMessage], Conversation | None]:
-        known = self._known.setdefault((workflow_id, run_id), _Known())
-        self._known.move_to_end((workflow_id, run_id))
+        """What one run, or the last, says; `known_by` tells apart what had the same id at another time."""
+        key = (workflow_id, known_by)
+        known = self._known.setdefault(key, _Known())
+        self._known.move_to_end(key)
         while len(self._known) > KEPT:
             self._known.popitem(last=False)
         while True:

@@ -95,7 +95,7 @@ class SessionWorkflow:
                 await workflow.wait_condition(lambda: bool(state.waiting or state.closing))
 
     async def _take_turn(self) -> None:
-        state, input = self._state, self._state.begin_turn()
+        state, input = self._state, self._state.begin_turn(workflow.info().first_execution_run_id)
         assert state.turn, "it has just begun"
         try:
             self._child = await workflow.start_child_workflow(

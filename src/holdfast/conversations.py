@@ -128,6 +128,7 @@ class Conversation(Data):
     """How many the model has given so far."""
     session: str | None = None
     """Whose messages come before the turn's own."""
+    session_run: str | None = None
     compaction: Compaction = Compaction()
     tools: tuple[str, ...] | None = None
     """The tools there are, if not all."""

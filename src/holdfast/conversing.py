@@ -187,6 +187,7 @@ class Conversing(Deciding):
             model=self.input.model,
             replies=self.replies,
             session=self.input.session,
+            session_run=self.input.session_run,
             compaction=self.compaction,
             tools=self.context.tools,
             depth=self.input.depth,

@@ -102,8 +102,8 @@ class SessionState:
     def _turn_after(self, place: int) -> str:
         return turn_of_session(self.id, self.turns + place)
 
-    def begin_turn(self) -> TurnInput:
-        """The next message has its turn."""
+    def begin_turn(self, run_id: str | None = None) -> TurnInput:
+        """The next message has its turn. `run_id` is that of the session's first run."""
         said = self._prompt = self.waiting.pop(0)
         self.turns += 1
         self.turn = turn_of_session(self.id, self.turns)
@@ -111,6 +111,7 @@ class SessionState:
             update={
                 "prompt": said.message,
                 "session": self.id,
+                "session_run": run_id,
                 "memory": self.memory,
                 "requester": said.by or self.input.turn.requester,
             }

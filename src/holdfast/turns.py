@@ -60,6 +60,8 @@ class TurnInput(Message):
     """What it may use up (S44)."""
     session: str | None = Field(default=None, max_length=1_000)
     """The session whose turn it is: its messages come before the turn's own."""
+    session_run: str | None = Field(default=None, max_length=100)
+    """The first run of that session: another session may once have had its id."""
     depth: int = Field(default=0, ge=0, le=10)
     """How many turns have delegated to one another, down to this one."""
     memory: Memory | None = None

@@ -20,7 +20,7 @@ from uuid import uuid4
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from holdfast import Effect, ModelChoice, Run, Schedule, ScriptedReply, TurnInput
+from holdfast import Effect, ModelChoice, Run, Schedule, ScriptedReply, Session, SessionInput, TurnInput
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
 from tests.bench.hand_written import HandWritten, model, tool
 from tests.support.engine import Engine, new_engine
@@ -63,6 +63,28 @@ def _approved(input: TurnInput) -> Callable[[Engine], Awaitable[int]]:
     return play
 
 
+def _message(input: TurnInput) -> Callable[[Engine], Awaitable[int]]:
+    """A message of a session, from sending it to the end of its turn. Events of the session and of the turn."""
+    sessions: list[Session] = []
+
+    async def play(engine: Engine) -> int:
+        if not sessions:
+            sessions.append(engine.holdfast.session())
+            assert input.model
+            script = input.model.script * (ROUNDS + 1)
+            start = SessionInput(turn=input.model_copy(update={"prompt": None, "model": ModelChoice(script=script)}))
+            sent = await sessions[0].send("go", start=start)
+            await sessions[0].turn(sent.turn).result()
+        session = sessions[0]
+        before = len(await engine.history(session))
+        sent = await session.send("go")
+        turn = session.turn(sent.turn)
+        await turn.result()
+        return len(await engine.history(turn)) + len(await engine.history(session)) - before
+
+    return play
+
+
 def _batch(tool: str, count: int) -> TurnInput:
     return TurnInput(batches=(tuple(request(tool) for _ in range(count)),))
 
@@ -87,11 +109,20 @@ TOOLS = (
 
 
 MODEL_TURN = TurnInput(prompt="go", model=scripted([request("nothing") for _ in range(3)], "done"))
+DELEGATING = TurnInput(
+    prompt="go",
+    model=ModelChoice(
+        script=(ScriptedReply(calls=(request("delegate", prompt="it"),)), ScriptedReply(text="done")),
+        delegated={"it": (ScriptedReply(text="done"),)},
+    ),
+)
 COMMAND = TurnInput(batches=((request("shell", command="true"),),))
 CASES: dict[str, Callable[[Engine], Awaitable[int]]] = {
     "hand-written: model, 3 tools, model": _hand_written,
     "turn: model, 3 calls, model": _turn(MODEL_TURN),
     "turn: model, 3 calls, model, streaming": _turn(_streamed(Schedule.STREAMING, "nothing")),
+    "session: a message, model, 3 calls, model": _message(MODEL_TURN),
+    "turn: model, 1 delegated turn, model": _turn(DELEGATING),
     "slow model and tools, all_ready": _turn(_streamed(Schedule.ALL_READY, "slow", WORK_SECONDS)),
     "slow model and tools, streaming": _turn(_streamed(Schedule.STREAMING, "slow", WORK_SECONDS)),
     "turn: 1 call": _turn(_batch("nothing", 1)),

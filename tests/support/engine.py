@@ -19,7 +19,7 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
-from holdfast import Holdfast, HoldfastPlugin, Settings, Tool, Turn, TurnInput
+from holdfast import Holdfast, HoldfastPlugin, Session, Settings, Tool, Turn, TurnInput
 from holdfast.turns import WORKFLOW
 from holdfast.verdicts import CallOutcome
 from holdfast.work import ExecuteInput
@@ -86,8 +86,8 @@ class Engine:
         payloads = (base64.b64decode(data) for data in re.findall('"data": "([^"]*)"', text))
         return "\n".join([text, *(payload.decode("utf-8", "replace") for payload in payloads)])
 
-    async def history(self, turn: Turn) -> list[str]:
-        """The types of the turn's history events."""
+    async def history(self, turn: Turn | Session) -> list[str]:
+        """The types of the history events of a turn, or of a session."""
         handle = self.client.get_workflow_handle(turn.id)
         return [EventType.Name(event.event_type)[11:] async for event in handle.fetch_history_events()]
 
