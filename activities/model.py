@@ -6,6 +6,7 @@ the steps, not with their square. Providers answer behind one function.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,9 @@ from holdfast.activities.live import LiveRun
 from holdfast.activities.running import beating
 from holdfast.activities.scripted import scripted, scripted_summary
 from holdfast.activities.streaming import CallStream
+from holdfast.calls import CallRequest
 from holdfast.compaction import AIM, as_text, compacted, cut_for, size, told, without_results
+from holdfast.content import shorten
 from holdfast.conversations import Compaction, Conversation, ConversationMessage, ModelReply
 from holdfast.delegating import DEEPEST
 from holdfast.tools import Declaration
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from holdfast.activities.models.providers import Models
 
 SCRIPTED = "scripted"
+SHOWN = 200
+"""Characters of a call's arguments, in what is seen of a reply that is being written."""
 INSTRUCTIONS = (
     "You are given a conversation of a user and an assistant. Summarise it for the assistant, who goes on with it and "
     "has nothing else: what the user wants, what was decided and why, what was done and with which result, what was "
@@ -66,7 +71,12 @@ class ModelActivities:
         from holdfast.activities.models.asking import reply_to  # loads packages of providers
 
         tools = [entry.declaration for entry in self._tools().entries if _offered(entry.declaration, conversation)]
-        return await reply_to(self._models(), name, conversation, tools, heard=run.write, called=stream.send)
+
+        async def called(call: CallRequest) -> None:
+            run.write(f"\n→ {call.tool} {shorten(json.dumps(call.arguments, ensure_ascii=False), SHOWN)}\n")
+            await stream.send(call)
+
+        return await reply_to(self._models(), name, conversation, tools, heard=run.write, called=called)
 
     @activity.defn(name="holdfast.compact")
     async def compact(self, input: CompactInput) -> Compacted:

@@ -24,9 +24,11 @@ from holdfast import (
     TurnInput,
     TurnLimits,
 )
+from holdfast.activities.conversations import Conversations
 from holdfast.activities.models.tool_names import ToolNames
 from holdfast.configuration import ModelServerSettings, ModelsSettings
-from holdfast.conversations import ModelSettings, UserMessage
+from holdfast.conversations import ConversationPage, ModelSettings, UserMessage
+from holdfast.queries import ask
 from holdfast.testing import FakeTool, until
 from holdfast.work import of_model
 from tests.support.engine import Engine
@@ -143,6 +145,36 @@ async def test_text_is_seen_while_the_model_writes_and_is_in_no_history(serving:
                 rest.set()
         result = await turn.result()
     assert result.text == "It was a dark night"
+
+
+async def test_calls_are_seen_while_the_model_writes_the_next_one(serving: Served) -> None:
+    rest = asyncio.Event()
+    calls = ((ECHO_NAME, {"say": "first"}), (ECHO_NAME, {"say": "second"}))
+    async with serving.engine.worker(ECHO):
+        turn = await serving.turn(Act(calls=calls, wait=rest), Act(text="Done."))
+        async for item in turn.watch():
+            if isinstance(item, LiveOutput) and '→ files.echo {"say": "first"}' in item.tail:
+                rest.set()
+        result = await turn.result()
+    assert rest.is_set()
+    assert result.text == "Done."
+
+
+async def test_S42_a_step_fetches_what_is_new_since_the_last_one(serving: Served) -> None:
+    fetched: list[int] = []
+    async with serving.engine.worker(ECHO):
+        steps = [Act(calls=((ECHO_NAME, {"say": number}),)) for number in range(4)]
+        turn = await serving.turn(*steps, Act(text="Done."))
+        await turn.result()
+        known = Conversations(serving.engine.client)
+        whole = (await known.fetch(turn.id, None)).conversation
+        for have in (0, 1, len(whole.messages)):
+            page = await ask(serving.engine.client, turn.id, "messages", have, 0, result_type=ConversationPage)
+            fetched.append(len(page.messages))
+            assert page.messages == whole.messages[have:]
+        again = (await known.fetch(turn.id, None)).conversation
+    assert again == whole
+    assert fetched == [10, 9, 0]
 
 
 async def test_S44_tokens_have_a_limit_and_what_was_asked_for_is_answered(serving: Served) -> None:
