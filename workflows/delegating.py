@@ -34,7 +34,7 @@ async def delegate(state: TurnState, running: dict[str, Any], call: Call) -> Cal
         given = Delegation.model_validate(call.bound.arguments)
     except ValidationError as error:
         return _failed("invalid_tool_params", problems(error))
-    input = turn_for(state.input, state.memory(), state.usage.tokens, given)
+    input = turn_for(state.input, state.memory(of_turn=False), state.usage.tokens, given)
     try:
         child: Child = await workflow.start_child_workflow(
             WORKFLOW,

@@ -24,7 +24,8 @@ from holdfast.work import CONTEXT_WINDOW
 
 LONGEST_WAIT = 3_600.0
 """Seconds that a provider may ask us to wait."""
-_FOR_GOOD: tuple[tuple[type[Exception], str], ...] = (
+_EXTRAS = ("openai", "anthropic", "google")
+_FOR_GOOD: tuple[tuple[type[Exception] | str, str], ...] = (
     (ModelContextWindowExceededError, CONTEXT_WINDOW),
     (ModelAuthenticationError, "model_unauthorized"),
     (ModelNotFoundError, "unknown_model"),
@@ -33,14 +34,15 @@ _FOR_GOOD: tuple[tuple[type[Exception], str], ...] = (
     (ContentFilterError, "model_filtered"),
     (UserError, "bad_model"),
     (ImportError, "model_not_installed"),
+    ("DefaultCredentialsError", "model_unauthorized"),
 )
 
 
 def failure_of(error: Exception, name: str, secrets: Iterable[str] = ()) -> ApplicationError:
     """The failure of the activity. No secret is in its words."""
-    words = hidden(f"{name}: {said(error, 4_000)}", secrets)
+    words = hidden(_words(error, name), secrets)
     for kind, type in _FOR_GOOD:
-        if isinstance(error, kind):
+        if _named(error, kind) if isinstance(kind, str) else isinstance(error, kind):
             return ApplicationError(shorten(words, 2_000), type=type, non_retryable=True)
     limited = isinstance(error, ModelRateLimitError)
     broke = isinstance(error, UnexpectedModelBehavior)
@@ -48,6 +50,19 @@ def failure_of(error: Exception, name: str, secrets: Iterable[str] = ()) -> Appl
     wait = error.retry_after if isinstance(error, ModelAPIError) else None
     delay = timedelta(seconds=min(wait, LONGEST_WAIT)) if wait is not None and wait > 0 else None
     return ApplicationError(shorten(words, 2_000), type=type, next_retry_delay=delay)
+
+
+def _words(error: Exception, name: str) -> str:
+    words = f"{name}: {said(error, 4_000)}"
+    extra = next((extra for extra in _EXTRAS if extra in words.lower()), None)
+    if not isinstance(error, ImportError) or extra is None:
+        return words
+    return f"{words}. Where the worker runs: pip install 'holdfast[{extra}]'"
+
+
+def _named(error: Exception, kind: str) -> bool:
+    """Of a package that may not be there: by the name of its class."""
+    return any(base.__name__ == kind for base in type(error).__mro__)
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:

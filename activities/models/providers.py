@@ -15,10 +15,11 @@ from pydantic_ai.models import Model, infer_model
 from holdfast.activities.policy.globs import Glob
 from holdfast.configuration import ModelServerSettings, ModelsSettings
 from holdfast.errors import BadInput
+from holdfast.model_keys import MODEL_KEYS
 
 NO_KEY = "none"
 """For a server that wants no key, and a package that does."""
-_KEYS = ("_API_KEY", "_TOKEN", "_SECRET", "_ACCESS_KEY")
+_KEYS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
 
 class Models:
@@ -34,7 +35,7 @@ class Models:
     @property
     def secrets(self) -> list[str]:
         """What must not be in an error: the values of variables that look like keys."""
-        named = {server.key[2:-1] for server in self._settings.servers.values() if server.key}
+        named = {*self._settings.keys, *MODEL_KEYS}
         return [value for name, value in self._environment.items() if value and (name in named or name.endswith(_KEYS))]
 
     async def get(self, name: str) -> Model:
@@ -66,9 +67,9 @@ class Models:
         return infer_model(name)
 
     def _key(self, name: str, server: ModelServerSettings) -> str:
-        if server.key is None:
+        variable = server.variable
+        if variable is None:
             return NO_KEY
-        variable = server.key[2:-1]
         if not self._environment.get(variable):
             raise BadInput(f"the model server {name!r} needs its key in {variable}, and that is not set for the worker")
         return self._environment[variable]

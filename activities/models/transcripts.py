@@ -69,11 +69,15 @@ def _asked(message: UserMessage | ToolMessage, names: ToolNames) -> Iterator[Any
 
 
 def _said(message: AssistantMessage, names: ToolNames) -> Iterator[ModelResponsePart]:
-    yield from _kept(message.said)
+    kept = _kept(message.said)
+    yield from (part for part in kept if isinstance(part, ThinkingPart))
     if message.text:
         yield TextPart(content=message.text)
-    for call_id, call in zip(message.call_ids, message.calls, strict=True):
-        yield ToolCallPart(tool_name=names.theirs(call.tool), args=_object(call.arguments), tool_call_id=call_id)
+    details = [part.provider_details for part in kept if isinstance(part, ToolCallPart)]
+    signed = details if len(details) == len(message.calls) else [None] * len(message.calls)
+    for call_id, call, said in zip(message.call_ids, message.calls, signed, strict=True):
+        arguments = _object(call.arguments)
+        yield ToolCallPart(names.theirs(call.tool), arguments, tool_call_id=call_id, provider_details=said)
 
 
 def _kept(said: JsonValue) -> Sequence[ModelResponsePart]:
@@ -93,17 +97,27 @@ def _object(arguments: JsonValue) -> dict[str, Any]:
 
 def reply_of(response: ModelResponse, names: ToolNames) -> ModelReply:
     """What a provider answered."""
-    calls = tuple(call_of(part, names) for part in response.parts if isinstance(part, ToolCallPart))
+    parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
+    calls = tuple(call_of(part, names) for part in parts)
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-    thinking = [part for part in response.parts if isinstance(part, ThinkingPart)]
     used = response.usage
     return ModelReply(
         text=text,
         calls=calls,
-        said=_PARTS.dump_python(thinking, mode="json") if thinking and calls else None,
+        said=_signed(response, parts),
         usage=Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens),
         model=response.model_name,
     )
+
+
+def _signed(response: ModelResponse, calls: Sequence[ToolCallPart]) -> JsonValue:
+    """What the provider signed beside text and calls, and wants back while the calls are answered."""
+    thinking = [part for part in response.parts if isinstance(part, ThinkingPart)]
+    if not calls or not (thinking or any(part.provider_details for part in calls)):
+        return None
+    bare = [ToolCallPart("", {}, tool_call_id="", provider_details=part.provider_details) for part in calls]
+    found: JsonValue = _PARTS.dump_python([*thinking, *bare], mode="json")
+    return found
 
 
 def call_of(part: ToolCallPart, names: ToolNames) -> CallRequest:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.client import Holdfast, Turn
     from holdfast.content import BlobPart, CallError, DataPart, Response, Result, TextPart
     from holdfast.contexts import Context, ContextChange
-    from holdfast.conversations import ModelChoice, ModelReply, ScriptedReply
+    from holdfast.conversations import ModelChoice, ModelReply, ModelSettings, ScriptedReply
     from holdfast.errors import (
         BadInput,
         DecisionRefused,
@@ -52,7 +52,7 @@ _HOMES = {
     "client": ("Holdfast", "Turn"),
     "content": ("BlobPart", "CallError", "DataPart", "Response", "Result", "TextPart"),
     "contexts": ("Context", "ContextChange"),
-    "conversations": ("ModelChoice", "ModelReply", "ScriptedReply"),
+    "conversations": ("ModelChoice", "ModelReply", "ModelSettings", "ScriptedReply"),
     "errors": (
         "BadInput",
         "DecisionRefused",
@@ -112,6 +112,7 @@ __all__ = [
     "Mode",
     "ModelChoice",
     "ModelReply",
+    "ModelSettings",
     "NoWorker",
     "Offer",
     "Outcome",

@@ -39,7 +39,9 @@ from holdfast.setting_values import (
     destination,
     glob,
     host_name,
+    naming,
     person,
+    plain_web_address,
     public_key,
     queue_name,
     reference,
@@ -279,12 +281,17 @@ class McpSettings(Message):
 class ModelServerSettings(Message):
     """A server of models at an address of yours, that speaks as a provider does."""
 
-    url: Annotated[str, AfterValidator(web_address)]
+    url: Annotated[str, AfterValidator(plain_web_address)]
     speaks: Literal["openai", "anthropic"] = "openai"
-    key: Annotated[Filled, AfterValidator(referring)] | None = None
+    key: Annotated[Filled, AfterValidator(naming)] | None = None
     """By reference to the worker's environment; without one nothing secret is sent."""
     window: int | None = Field(default=None, ge=1_000, le=100_000_000)
     """Tokens that its models can read at once."""
+
+    @property
+    def variable(self) -> str | None:
+        """The variable that holds its key."""
+        return self.key[2:-1] if self.key else None
 
 
 class ModelsSettings(Message):
@@ -294,6 +301,11 @@ class ModelsSettings(Message):
     """What `holdfast chat` and `holdfast run` ask when nothing else is said."""
     allow: Annotated[tuple[Annotated[Filled, AfterValidator(glob)], ...], AfterValidator(some)] = ("*",)
     servers: Mapping[Name, ModelServerSettings] = Field(default_factory=dict)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The variables that hold the servers' keys."""
+        return tuple(server.variable for server in self.servers.values() if server.variable)
 
 
 class GatewaySettings(Message):

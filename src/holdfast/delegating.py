@@ -1,7 +1,7 @@
 """Turns that a turn's calls run: what they are given, and what comes back of them. Pure.
 
 A delegated turn may do less than the one that delegates, never more: its mode is not looser, its tools are among those
-there are, its limits are what is left. Every call of it is judged and asked about as any other (S20).
+there are, its limits are no wider. Every call of it is judged and asked about as any other (S20).
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def turn_for(parent: TurnInput, memory: Memory, tokens: int, given: Delegation) 
                     "mode": _stricter(memory.mode, Mode(given.mode) if given.mode else memory.mode),
                     "context": memory.context.model_copy(update={"tools": tools}),
                     "replies": 0,
+                    "filled": 0,
                 }
             ),
             "limits": TurnLimits(

@@ -41,6 +41,10 @@ class Memory(Data):
     outside: dict[str, int] = Field(default_factory=dict)
     replies: int = 0
     """How many the model has given."""
+    window: int | None = None
+    """How many tokens it can read at once, if that is known,"""
+    filled: int = 0
+    """and how many it was last told, and said."""
 
 
 class EarlierRun(Data):
@@ -66,8 +70,6 @@ class Carried(Data):
     usage: Usage = Usage()
     model: int = 0
     """Which of its models answers."""
-    window: int | None = None
-    filled: int = 0
     compaction: Compaction = Compaction()
     approvers: tuple[Approver, ...] = ()
     heard: tuple[str, ...] = ()

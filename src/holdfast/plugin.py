@@ -21,6 +21,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from holdfast.activities.catalogue.loading import load_registry
 from holdfast.activities.catalogue.registry import Registry
+from holdfast.activities.commands import withhold
 from holdfast.activities.covering import check_roles
 from holdfast.activities.gate import Gate
 from holdfast.activities.hooks.loading import load_hooks
@@ -136,6 +137,7 @@ class HoldfastPlugin(SimplePlugin):
     def worker_activities(self, client: Client) -> list[Callable[..., object]]:
         """What a worker runs, with this process's tools, policy, hooks and approvers; BadInput if one is wrong."""
         settings = self.settings
+        withhold(*settings.models.keys)
         check_roles(self.policy, settings.approvers)
         gate = Gate(
             self.registry,

@@ -160,7 +160,7 @@ class SessionState:
             self.input = self.input.model_copy(
                 update={"turn": self.input.turn.model_copy(update={"model": wish.model})}
             )
-            self.memory = self.memory.model_copy(update={"replies": 0})
+            self.memory = self.memory.model_copy(update={"replies": 0, "window": None, "filled": 0})
         if wish.mode:
             self.memory = self.memory.model_copy(update={"mode": wish.mode})
 

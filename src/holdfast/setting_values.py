@@ -152,6 +152,20 @@ def web_address(text: str) -> str:
     return text
 
 
+def plain_web_address(text: str) -> str:
+    """An address of HTTP, as it is."""
+    if "${" in text:
+        raise ValueError("must be the address itself, not a reference to one")
+    return web_address(text)
+
+
+def naming(text: str) -> str:
+    """A reference to one variable, and to nothing in its place."""
+    if not re.fullmatch(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", text):
+        raise ValueError("is secret, and must be a reference to one variable of the environment, as in ${NAME}")
+    return text
+
+
 def referring(text: str) -> str:
     """What is secret: it is referred to, and never in the file itself."""
     if not re.fullmatch(r"\$\{[^}]+\}", text):

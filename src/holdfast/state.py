@@ -117,13 +117,14 @@ class TurnState(Conversing):
 
     def _left(self) -> Left:
         messages = tuple(self.messages) if self.input.session else ()
-        return Left(memory=self.memory(), messages=messages, compaction=self.compaction, heard=tuple(self.heard))
+        memory = self.memory(of_turn=False)
+        return Left(memory=memory, messages=messages, compaction=self.compaction, heard=tuple(self.heard))
 
-    def memory(self) -> Memory:
-        """What holds for whatever comes after this turn."""
+    def memory(self, *, of_turn: bool = True) -> Memory:
+        """What holds for whatever comes next; without what was granted for this turn alone, where that is another."""
         return Memory(
             mode=self.mode,
-            grants=self.grants.all,
+            grants=tuple(grant for grant in self.grants.all if of_turn or grant.decision.lasting != "turn"),
             grants_given=self.grants.given,
             seen=dict(self.seen),
             wrote=dict(self.wrote),
@@ -131,6 +132,8 @@ class TurnState(Conversing):
             tainted=tuple(dict.fromkeys(self.tainted))[:SOURCES_KEPT],
             outside=dict(self.outside),
             replies=self.replies,
+            window=self.window,
+            filled=self.filled,
         )
 
     def adopt(self, result: TurnResult) -> None:
@@ -148,6 +151,7 @@ class TurnState(Conversing):
         self.seen, self.wrote, self.context = dict(memory.seen), dict(memory.wrote), memory.context
         self.tainted, self.outside = list(memory.tainted), Counter(memory.outside)
         self.replies = memory.replies
+        self.window, self.filled = memory.window, memory.filled
 
     def carry(self, run_id: str) -> Carried:
         """What its next run goes on from."""
@@ -164,8 +168,6 @@ class TurnState(Conversing):
             events=self.last_event,
             usage=self.usage,
             model=self.model,
-            window=self.window,
-            filled=self.filled,
             compaction=self.compaction,
             approvers=self.approvers,
             heard=tuple(self.heard),
@@ -182,7 +184,7 @@ class TurnState(Conversing):
         self.messages = list(carried.messages)
         self.steps, self._batches, self._calls = carried.steps, carried.batches, carried.calls
         self._events, self.usage = carried.events, carried.usage
-        self.model, self.window, self.filled = carried.model, carried.window, carried.filled
+        self.model = carried.model
         self.compaction, self.approvers = carried.compaction, carried.approvers
         self.queue, self._newest, self.finishing = list(carried.queue), dict(carried.streams), carried.finishing
         self.heard, self._ended, self.runs = list(carried.heard), Counter(carried.counts), carried.runs

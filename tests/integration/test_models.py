@@ -215,6 +215,20 @@ async def test_a_conversation_that_nears_the_window_is_told_shorter(serving: Ser
     assert not serving.server.acts
 
 
+async def test_a_session_knows_before_its_next_turn_that_the_window_is_nearly_full(serving: Served) -> None:
+    model = ModelChoice(name="local:fake", settings=ModelSettings(window=10_000))
+    first, second = Act(text="First. " * 2_000, tokens=(4_000, 5_000)), Act(text="Second.")
+    serving.server.acts += [first, Act(text="THE SUMMARY"), second]
+    async with serving.engine.worker():
+        session = serving.engine.holdfast.session()
+        await session.send("w " * 8_000, start=SessionInput(turn=TurnInput(model=model)))
+        await until(lambda: _idle(session, 1))
+        await session.send("And now?")
+        view = await until(lambda: _idle(session, 2))
+    assert view.last.status == "completed", view.last.reason
+    assert "THE SUMMARY" in str(serving.server.asked[-1]["messages"])
+
+
 async def test_a_conversation_that_is_too_long_is_summarised_and_goes_on(serving: Served) -> None:
     too_long = Act(status=400, error="prompt is too long: maximum context length exceeded")
     words = "w " * 60_000

@@ -83,6 +83,20 @@ async def test_S24_a_grant_of_one_turn_answers_in_the_next(engine: Engine) -> No
         assert await session.grants() == ()
 
 
+async def test_S24_what_was_granted_for_a_turn_ends_with_it(engine: Engine) -> None:
+    asks = ScriptedReply(calls=(request("ask", say="a"), request("ask", say="a")))
+    session = engine.holdfast.session()
+    async with engine.worker(ASK):
+        await session.send("Do it", start=session_of(asks, says("Done."), asks, says("Done again.")))
+        view = await until(lambda: pending(session))
+        await engine.holdfast.decide(view.pending[0], "proceed_always", lasting="turn")
+        await until(lambda: idle(session))
+        assert await session.grants() == ()
+        await session.send("And again")
+        view = await until(lambda: pending(session))
+    assert len(view.pending) == 2
+
+
 async def test_S18_steering_queue_append_and_interrupt(engine: Engine) -> None:
     stage = Stage()
     start = session_of(

@@ -9,9 +9,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import ModelResponse, ModelResponsePart, ThinkingPart, ToolCallPart
 from temporalio.exceptions import ApplicationError
 
+from holdfast.activities.commands import environment, withhold
 from holdfast.activities.models.failures import failure_of
 from holdfast.activities.models.providers import Models
 from holdfast.activities.models.requesting import request
@@ -200,3 +203,46 @@ def test_tools_are_called_by_names_that_models_can_say() -> None:
     assert all(0 < len(name) <= 64 and name.replace("_", "").isalnum() for name in theirs)
     assert [names.ours(name) for name in theirs] == ["shell", long, odd, "a_b", "a/b"]
     assert names.ours("unknown") == "unknown"
+
+
+def test_what_a_provider_signed_is_given_back_with_the_calls_it_belongs_to() -> None:
+    signature = {"thought_signature": "abc"}
+    parts: list[ModelResponsePart] = [
+        ThinkingPart(content="Hm", signature="s"),
+        ToolCallPart("shell", {}, tool_call_id="x", provider_details=signature),
+        ToolCallPart("shell", {}, tool_call_id="y"),
+    ]
+    reply = reply_of(ModelResponse(parts=parts), NAMES)
+    said = AssistantMessage(text="", calls=reply.calls, call_ids=("b1c1", "b1c2"), said=reply.said)
+    responses = tuple(Response(call_id=one, tool="shell", status="success") for one in said.call_ids)
+    _, told, _ = messages_of((UserMessage(text="Go"), said, ToolMessage(responses=responses)), NAMES)
+    assert isinstance(told, ModelResponse)
+    thinking, first, second = told.parts
+    assert isinstance(thinking, ThinkingPart)
+    assert (thinking.content, thinking.signature) == ("Hm", "s")
+    assert isinstance(first, ToolCallPart)
+    assert isinstance(second, ToolCallPart)
+    assert (first.tool_call_id, first.provider_details) == ("b1c1", signature)
+    assert (second.tool_call_id, second.provider_details) == ("b1c2", None)
+
+
+def test_a_package_that_is_missing_is_named_as_our_extra() -> None:
+    failure = failure_of(ModuleNotFoundError("No module named 'openai'"), "local:fake")
+    assert failure.type == "model_not_installed"
+    assert failure.non_retryable
+    assert "pip install 'holdfast[openai]'" in str(failure)
+
+
+def test_no_command_inherits_the_keys_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "MY_MODEL_KEY", "OTHER"):
+        monkeypatch.setenv(name, "x")
+    withhold(*ModelsSettings(servers={"a": ModelServerSettings(url="http://a", key="${MY_MODEL_KEY}")}).keys)
+    assert {"OPENAI_API_KEY", "MY_MODEL_KEY", "OTHER"} & set(environment({})) == {"OTHER"}
+
+
+@pytest.mark.parametrize(
+    "given", [{"url": "${X}"}, {"url": "http://a", "key": "${A:-b}"}, {"url": "http://a", "key": "k"}]
+)
+def test_a_server_is_named_as_it_is_and_its_key_by_reference(given: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        ModelServerSettings(**given)

@@ -1,0 +1,22 @@
+"""Variables of the environment in which providers of models are given their keys.
+
+A worker has them to ask models, and for nothing else: no command inherits them, and none of them is in an error.
+"""
+
+from __future__ import annotations
+
+_PROVIDERS = """
+ALIBABA ANTHROPIC AZURE_OPENAI AZURE_VOICELIVE CEREBRAS CO CRUSOE DASHSCOPE DEEPSEEK ELEVENLABS FIREWORKS GEMINI
+GITHUB_COPILOT GOOGLE GROQ META MISTRAL MOONSHOTAI NEBIUS OLLAMA OPENAI OPENROUTER OVHCLOUD PAIG PYDANTIC_AI_GATEWAY
+SAMBANOVA SYSTEM_ONE TOGETHER TYPESAFE VERCEL_AI_GATEWAY VLLM VOYAGE XAI ZAI
+"""
+MODEL_KEYS = frozenset(
+    {f"{name}_API_KEY" for name in _PROVIDERS.split()}
+    | {
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "COPILOT_GITHUB_TOKEN",
+        "GITHUB_COPILOT_API_TOKEN",
+        "HEROKU_INFERENCE_KEY",
+        "HF_TOKEN",
+    }
+)
