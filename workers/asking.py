@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from rich.console import RenderableType
 from rich.text import Text
 
+from holdfast.approvals import ApprovalId
 from holdfast.client import Holdfast, Turn
 from holdfast.content import plain
 from holdfast.errors import HoldfastError
@@ -33,7 +34,7 @@ from holdfast.workers.answer_keys import (
 from holdfast.workers.answering import LATER, NO, STOP, Drafts, how_to_answer, typed_answer
 from holdfast.workers.answers import Wish, numbered, will_cover
 from holdfast.workers.asked import Asked
-from holdfast.workers.board import Board
+from holdfast.workers.board import Board, Row
 from holdfast.workers.changes import change_in_editor
 from holdfast.workers.keyboard import Keyboard, page, pager
 from holdfast.workers.news import meanwhile, news
@@ -67,7 +68,8 @@ class Asker:
         self._besides = besides or {}
         self._holdfast = holdfast
         self._turn = turn
-        self._board = board
+        self.boards = {turn.id: board}
+        """That of the turn, and of those that its calls run."""
         self._stage = stage
         self._asked: Asked | None = None
         self._offer: int | None = None
@@ -94,12 +96,18 @@ class Asker:
     @property
     def rest(self) -> str:
         """What waits and is not asked about now: put off, or answered and waiting for others."""
-        waiting = [row.approval_id for row in self._board.waiting]
+        rows = self._waiting
+        waiting = [row.approval_id for row in rows]
         if not waiting or not set(waiting) <= self._skipped | self._mine:
             return ""
         if self._skipped.isdisjoint(waiting):
             return f"{len(waiting)} waiting for others: you have answered"
-        return f"{len(waiting)} waiting for {waited_for(self._board.waiting)}"
+        return f"{len(waiting)} waiting for {waited_for(rows)}"
+
+    @property
+    def _waiting(self) -> list[Row]:
+        """The calls that wait for a person, those of delegated turns last."""
+        return [row for board in list(self.boards.values()) for row in board.waiting]
 
     @property
     def prompt(self) -> str:
@@ -122,14 +130,15 @@ class Asker:
         while not self._keys.empty():
             self._keys.get_nowait()
 
-    def notice(self, event: Event) -> None:
-        """Tell what others do; stop asking about what they have decided or changed."""
+    def notice(self, event: Event, turn_id: str) -> None:
+        """Tell what others do in a turn; stop asking about what they have decided or changed."""
         if event.at > self._began and (words := news(event, self._holdfast.me)):
             self._say(words)
         if event.kind != "call":
             return
         asked = self._asked.approval if self._asked else None
-        if asked and event.call == self.call and event.approval_id != asked.approval_id:
+        its = asked is not None and event.call == self.call and ApprovalId.parse(asked.approval_id).turn == turn_id
+        if asked and its and event.approval_id != asked.approval_id:
             own = asked.approval_id in self._mine or (event.approval_id and not self.free.is_set())
             if not own:
                 self._say(meanwhile(event, self._holdfast.me))
@@ -183,22 +192,24 @@ class Asker:
             self.free.set()
 
     async def _next_question(self) -> None:
-        open_rows = [row for row in self._board.waiting if row.approval_id not in self._skipped | self._mine]
+        open_rows = [row for row in self._waiting if row.approval_id not in self._skipped | self._mine]
         if not open_rows or self.stopped:
             return
         row = open_rows[0]
+        turn_id = ApprovalId.parse(row.approval_id or "").turn
         try:
-            call = await self._turn.call(row.call)
+            call = await self._holdfast.turn(turn_id).call(row.call)
         except HoldfastError:
             await asyncio.sleep(RETRY_SECONDS)
             return
-        approval = questions.whole_approval(self._turn.id, call)
+        approval = questions.whole_approval(turn_id, call)
         if row.status != "awaiting_approval" or row.approval_id != approval.approval_id:
             return
-        head = heading(approval, f"call {row.place} of {row.of}")
+        place = f"call {row.place} of {row.of}" + ("" if turn_id == self._turn.id else ", of a delegated task")
+        head = heading(approval, place)
         self._stage.say(questions.question(approval, heading=f"\n{head}", more="[v] shows all", fields="names"))
         self.forget_keys()
-        self.which = f"call {row.place} of {row.of}, {questions.subject(approval)}:"
+        self.which = f"{place}, {questions.subject(approval)}:"
         self._asked = Asked(approval, call)
 
     async def _view(self, approval: ApprovalView, keyboard: Keyboard) -> None:

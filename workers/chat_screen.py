@@ -24,6 +24,9 @@ STEERING: dict[str, tuple[Steering, str]] = {
     "q": ("queue", "queue"),
 }
 """The keys that open a line while a turn runs: what becomes of the message, and the word for it."""
+CTRL_D = "\x04"
+BREAKS_OFF = frozenset({"interrupted", "cancelled", "stopped", "failed"})
+"""After these a reply that is not complete will never be."""
 CUT = "…"
 """In what was shortened, and perhaps elsewhere."""
 Speak = Callable[[Steering], Awaitable[None]]
@@ -32,20 +35,30 @@ Speak = Callable[[Steering], Awaitable[None]]
 class ChatScreen(Screen):
     """One turn of a conversation."""
 
-    hint = "  ".join(f"[{key}] {word}" for key, (_, word) in STEERING.items()) + "  Ctrl-C stops the turn"
+    hint = "  ".join(f"[{key}] {word}" for key, (_, word) in STEERING.items())
+    hint += "  Ctrl-C stops the turn  Ctrl-D leaves"
 
-    def __init__(self, holdfast: Holdfast, turn: Turn, console: Console, speak: Speak) -> None:
-        """`speak` lets the person type and says it."""
-        keys = {key: partial(self._speak, speak, how) for key, (how, _) in STEERING.items()}
-        super().__init__(holdfast, turn, console, keys)
+    def __init__(
+        self, holdfast: Holdfast, turn: Turn, console: Console, *, speak: Speak, leave: Callable[[], None]
+    ) -> None:
+        """`speak` lets the person type and says it; `leave` is called when they go."""
+        self._leave = leave
+        keys: dict[str, Callable[[Keyboard], Awaitable[None]]] = {
+            key: partial(self._speak, speak, how) for key, (how, _) in STEERING.items()
+        }
+        keys[CTRL_D] = self._go
         self.answer: str | None = None
         """The last reply that was shown whole, as its event tells it."""
         self._told: set[str] = set()
         """Batches that were printed."""
+        super().__init__(holdfast, turn, console, keys)
 
     async def _speak(self, speak: Speak, how: Steering, keyboard: Keyboard) -> None:
         with self.aside(keyboard):
             await speak(how)
+
+    async def _go(self, keyboard: Keyboard) -> None:
+        self._leave()
 
     @property
     def batch(self) -> str | None:
@@ -59,7 +72,7 @@ class ChatScreen(Screen):
         elif event.kind == "batch" and event.after == "done" and event.batch:
             self._told.add(event.batch)
             self.say(render.rows(self._board.of_batch(event.batch)))
-        elif event.kind == "turn" and event.after == "interrupted" and self._board.heard.strip():
+        elif event.kind == "turn" and event.after in BREAKS_OFF and self._board.heard.strip():
             self.say(Text(f"{plain(self._board.heard).strip()} …", "dim"))
 
     async def _tell_reply(self, note: str) -> None:

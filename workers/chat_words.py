@@ -24,7 +24,8 @@ HELP = """\
 /quit        leave; Ctrl-D does too, and whatever runs goes on
 //…          say something that begins with /
 A line that ends with \\ goes on in the next one. While a turn runs: [i] interrupts it with a message, [a] adds one
-that the model reads after the calls at work, [q] queues one for a turn of its own, Ctrl-C stops the turn."""
+that the model reads after the calls at work, [q] queues one for a turn of its own; Ctrl-C stops the turn, Ctrl-D
+leaves it to itself."""
 
 
 class Talk(Protocol):

@@ -68,6 +68,8 @@ class Chat:
         self._warned = False
         """Were they told that Ctrl-C leaves?"""
         self._closed = False
+        self._code = INTERRUPTED
+        """Of whoever leaves while a turn runs."""
         self._left = asyncio.Event()
         self._typing = Typing(self._pressed, self._left.set)
 
@@ -75,10 +77,10 @@ class Chat:
         """Talk until the person leaves or the session is closed; the exit code."""
         with self._typing:
             if not await unless(self._left, self._greet()):
-                return self._leave(INTERRUPTED)
+                return self._leave(self._code)
             while True:
                 if self.begun and not await unless(self._left, self._catch_up()):
-                    return self._leave(INTERRUPTED)
+                    return self._leave(self._code)
                 if self._closed:
                     self._say("The session is closed.")
                     return OK
@@ -121,7 +123,7 @@ class Chat:
             await self._show_prompt(turn)
         answer: str | None = None
         while True:
-            screen = self._screen = ChatScreen(self._holdfast, turn, self._console, self._speak)
+            screen = self._screen = self._new_screen(turn)
             try:
                 with keys(screen.asker.press) as keyboard:
                     await self._watch(screen, keyboard)
@@ -135,6 +137,9 @@ class Chat:
             finally:
                 self._screen = None
         await self._conclude(turn, answer)
+
+    def _new_screen(self, turn: Turn) -> ChatScreen:
+        return ChatScreen(self._holdfast, turn, self._console, speak=self._speak, leave=self._go)
 
     async def _watch(self, screen: ChatScreen, keyboard: Keyboard) -> None:
         with suppress(NoWorker):  # it has ended, and nobody tells how it came to that
@@ -155,7 +160,7 @@ class Chat:
         if result.text and line(result.text) != answer:
             self._console.print(render.prose(result.text))
         if result.status != "completed":
-            self._say(f"The turn {result.status}: {result.reason or 'no reason was given'}", "yellow")
+            self._say(f"T{spoken.not_completed(result)[1:]}", "yellow")
 
     async def _prompt(self) -> int | None:
         """Let the person type; an exit code when that was the last of it."""
@@ -232,6 +237,11 @@ class Chat:
         self.begun, self._start = True, None
         if self._screen is None and not sent.ahead:
             self._typed_here.add(sent.turn)
+
+    def _go(self) -> None:
+        """Ctrl-D while a turn runs."""
+        self._code = OK
+        self._left.set()
 
     def _pressed(self) -> None:
         """Ctrl-C while nobody types: the first stops the turn that runs, the next leaves."""

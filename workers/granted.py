@@ -7,11 +7,14 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from temporalio.client import WorkflowExecution
 from temporalio.service import RPCError
 
 from holdfast.client import Holdfast
-from holdfast.errors import HoldfastError, ServerUnavailable
+from holdfast.errors import HoldfastError, RequestRefused, ServerUnavailable
+from holdfast.families import MARK, family
 from holdfast.grants import Grant
+from holdfast.sessions import SESSION
 from holdfast.turns import WORKFLOW
 
 AT_ONCE = 20
@@ -34,25 +37,40 @@ class Found:
 
 
 async def of_running_turns(holdfast: Holdfast) -> Found:
-    """What stands in every turn that runs, the newest turn first."""
-    query = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
+    """What stands in every turn that runs and in every session between its turns, the newest first."""
+    query = f"WorkflowType IN ('{WORKFLOW}', '{SESSION}') AND ExecutionStatus = 'Running'"
     try:
-        turns = [item.id async for item in holdfast.client.list_workflows(query)]
+        found = [item async for item in holdfast.client.list_workflows(query)]
     except RPCError as error:
         raise ServerUnavailable(f"the turns cannot be listed: {error.message}") from error
     answers: dict[str, tuple[Grant, ...]] = {}
     room = asyncio.Semaphore(AT_ONCE)
+    turns = [item.id for item in found]
+    busy = {family(item.id) for item in found if item.workflow_type == WORKFLOW}
 
-    async def ask(turn: str) -> None:
+    async def ask(item: WorkflowExecution) -> None:
         async with room:
             with suppress(HoldfastError):
-                answers[turn] = await holdfast.turn(turn).grants()
+                if item.workflow_type == WORKFLOW:
+                    answers[item.id] = await holdfast.turn(item.id).grants()
+                else:  # those of a turn that runs are told as that turn's
+                    answers[item.id] = () if item.id in busy else await holdfast.session(item.id).grants()
 
     with suppress(TimeoutError):
         async with asyncio.timeout(SECONDS):
-            await asyncio.gather(*map(ask, turns))
+            await asyncio.gather(*map(ask, found))
     known = {turn: answers[turn] for turn in turns if turn in answers}
     return Found(known, [turn for turn in turns if turn not in answers])
+
+
+async def revoke(holdfast: Holdfast, owner: str, grant: str, by: str) -> Grant:
+    """Take an answer back, in the turn where it was given or in the session that has it now."""
+    try:
+        return await holdfast.turn(owner).revoke(grant, by)
+    except RequestRefused as refusal:
+        if refusal.code == "at_work" or (refusal.code == "ended" and MARK in owner):
+            return await holdfast.session(family(owner)).revoke(grant, by)
+        raise
 
 
 def address_of(text: str) -> tuple[str, str] | None:

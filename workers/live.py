@@ -23,6 +23,7 @@ from holdfast.workers import render
 from holdfast.workers.answer_keys import rows_of_keys
 from holdfast.workers.asking import Asker, Besides
 from holdfast.workers.board import Board, Row
+from holdfast.workers.delegated import Delegated
 from holdfast.workers.following import QUIET_SECONDS, interruption, unless
 from holdfast.workers.keyboard import Keyboard, keys
 
@@ -55,6 +56,7 @@ class Screen:
         self._deserted = False
         """Does no worker answer, in the middle of the turn?"""
         self.asker = Asker(holdfast, turn, self._board, self, besides)
+        self._delegated = Delegated(holdfast, self.asker)
         self._live = self._new_live()
 
     async def run(self, keyboard: Keyboard) -> None:
@@ -69,12 +71,14 @@ class Screen:
                     await self.tell(item)
                 self._board.take(item)
                 if isinstance(item, Event):
-                    self.asker.notice(item)
+                    self.asker.notice(item, self._turn.id)
+                    self._delegated.notice(self._turn.id, item)
                 for helper in helpers:
                     if helper.done():
                         helper.result()
             await self.asker.free.wait()
         finally:
+            await self._delegated.close()
             for helper in helpers:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)

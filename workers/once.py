@@ -18,11 +18,13 @@ from holdfast.workers.commands.options import emit, note, say
 from holdfast.workers.following import Lines, interruption, mention_silence, unless
 from holdfast.workers.keyboard import keys
 from holdfast.workers.live import Screen
+from holdfast.workers.questions import how_to_decide
+from holdfast.workers.spoken import not_completed
 
 POLL_SECONDS = 0.2
 STOP_SECONDS = 30.0
 """How long a turn that was told to stop may take to answer."""
-NOBODY = "Nobody can be asked: `holdfast run` was started without --ask"
+TAKEN_SECONDS = 5.0
 
 
 @dataclass
@@ -37,8 +39,6 @@ class Once:
     """Are lines of progress wanted, on standard error?"""
     live: bool = False
     """Is a person at the terminal who is asked?"""
-    denies: bool = False
-    """Is what would be asked denied here? In a session others may be asked, so its turns do not do so themselves."""
     seconds: float | None = None
     """How long it may take."""
 
@@ -53,6 +53,7 @@ class Once:
                 code = FAILED
             if code == OK:
                 result = await self.turn.result()
+                await self._taken()
                 code = OK if result.status == "completed" else FAILED
             else:
                 left.clear()
@@ -83,20 +84,20 @@ class Once:
 
     async def _watch(self) -> None:
         lines = Lines(render.console(aside=True)) if self.told else None
+        asked: set[str] = set()
         silence = asyncio.create_task(mention_silence(self.turn))
         try:
             async for item in self.turn.watch():
                 silence.cancel()
                 if lines:
                     lines.show(item)
-                if self.denies and isinstance(item, Event) and item.approval_id:
-                    await self._deny(item.approval_id, item.digest)
+                if not isinstance(item, Event) or not item.approval_id:
+                    continue
+                if not lines and item.approval_id not in asked:
+                    asked.add(item.approval_id)
+                    note(f"waits: {how_to_decide(item.approval_id, item.asks)}")
         finally:
             silence.cancel()
-
-    async def _deny(self, approval_id: str, digest: str | None) -> None:
-        with suppress(HoldfastError):  # somebody else was quicker
-            await self.holdfast.deny(approval_id, digest=digest, note=NOBODY)
 
     async def _still_coming(self, session: Session) -> None:
         """Wait a moment for a turn before which others have theirs; HoldfastError when it will never come."""
@@ -104,6 +105,13 @@ class Once:
         if view.status == "closed":
             raise HoldfastError(f"session {session.id!r} was closed before the message had its turn")
         await asyncio.sleep(POLL_SECONDS)
+
+    async def _taken(self) -> None:
+        """Wait until the session has what its turn left: whoever asks it next is to find that."""
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(TAKEN_SECONDS):
+                while self.session and (await self.session.view()).turn == self.turn.id:  # noqa: ASYNC110
+                    await asyncio.sleep(POLL_SECONDS)
 
     async def _stop(self, left: asyncio.Event) -> TurnResult | None:
         """Stop the turn; how it ended, if that is known soon. Ctrl-C waits no longer."""
@@ -126,8 +134,7 @@ class Once:
         elif result and result.text:
             say(plain(result.text))
         if result and result.status != "completed":
-            why = f": {plain(result.reason)}" if result.reason else ""
-            note(f"holdfast: the turn {result.status}{why}")
+            note(f"holdfast: {not_completed(result)}")
 
     def _body(self, result: TurnResult | None) -> dict[str, Any]:
         return {

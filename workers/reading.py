@@ -1,7 +1,8 @@
 """Reading what people hand to the command line: files of calls, files of scripted replies, text. Errors in a sentence.
 
     calls     [{"tool": "shell", "arguments": {"command": "date"}}]     or one object, or {"calls": [...]}
-    script    [{"text": "Let me look.", "calls": [...]}, {"text": "Done."}]     or {"script": [...]}
+    script    [{"text": "Let me look.", "calls": [...]}, {"text": "Done."}]     or {"script": [...]}, and beside that
+              {"delegated": {"a prompt": [...]}} for the turns that are delegated with it
 
 `-` is standard input. Whether a tool exists and its arguments fit is for the turn to say, call by call.
 """
@@ -12,7 +13,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -38,6 +39,14 @@ _WANTED = {
 M = TypeVar("M", bound=BaseModel)
 
 
+class Script(NamedTuple):
+    """What a scripted model says."""
+
+    replies: tuple[ScriptedReply, ...]
+    delegated: dict[str, tuple[ScriptedReply, ...]]
+    """By the prompts of delegated turns."""
+
+
 def read_calls(source: str) -> tuple[CallRequest, ...]:
     """The calls of a file."""
     name = _name(source)
@@ -46,10 +55,18 @@ def read_calls(source: str) -> tuple[CallRequest, ...]:
     return tuple(_element(CallRequest, item, f"call {place}", name) for place, item in enumerate(items, start=1))
 
 
-def read_script(source: str) -> tuple[ScriptedReply, ...]:
-    """The replies of a scripted model."""
+def read_script(source: str) -> Script:
+    """The replies of a scripted model, and those of the turns that it delegates."""
     name = _name(source)
     value = _json(_text(source), name)
+    delegated = value.pop("delegated", {}) if isinstance(value, dict) and "script" in value else {}
+    if not isinstance(delegated, dict):
+        raise BadInput(f"{name} holds {_kind(delegated)} as `delegated`; an object of scripts by prompt is expected")
+    scripts = {prompt: _replies(script, f"{name}, delegated") for prompt, script in delegated.items()}
+    return Script(_replies(value, name), scripts)
+
+
+def _replies(value: Any, name: str) -> tuple[ScriptedReply, ...]:
     single = "calls" if isinstance(value, dict) and "calls" in value else "text"
     items = _items(value, "script", name, single=single)
     return tuple(_element(ScriptedReply, item, f"reply {place}", name) for place, item in enumerate(items, start=1))

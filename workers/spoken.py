@@ -11,6 +11,7 @@ from holdfast.content import Response, named, plain, shorten
 from holdfast.conversations import AssistantMessage, ConversationMessage, UserMessage
 from holdfast.modes import Mode
 from holdfast.sessions import SessionView
+from holdfast.turns import TurnResult
 from holdfast.views import ApprovalView
 from holdfast.workers import questions
 from holdfast.workers.columns import Columns, Line
@@ -18,6 +19,7 @@ from holdfast.workers.render import WORDS_LIMIT, line, prose, quoted, state
 
 TEXT_LIMIT = 4_000
 """Characters of a message where not all are asked for."""
+ENDINGS = {"cancelled": "was cancelled", "stopped": "was stopped"}
 YOU = "› "
 
 
@@ -47,6 +49,13 @@ def session(view: SessionView, approvals: Iterable[ApprovalView] = ()) -> Group:
         decide = Text(f"  decide: {questions.how_to_say(item)}", "bold")
         parts += [Text(""), questions.label(item), asked, decide, *questions.standing_answers(item)]
     return Group(*parts)
+
+
+def not_completed(result: TurnResult) -> str:
+    """How a turn ended that did not complete, and why."""
+    words = f"the turn {ENDINGS.get(result.status, result.status)}"
+    why = (result.reason or "").strip()
+    return words if why.lower().rstrip(".") in ("", words) else f"{words}: {line(why, 2_000)}"
 
 
 def counted(number: int, thing: str) -> str:

@@ -66,7 +66,7 @@ class Holdfast:
 
     def session(self, session_id: str | None = None) -> Session:
         """A session by its id, or a new one; nothing is asked of the server yet."""
-        session_id = session_id or f"session-{uuid4().hex[:12]}"
+        session_id = f"session-{uuid4().hex[:12]}" if session_id is None else session_id
         if not session_id.strip() or len(session_id) > 400 or MARK in session_id:
             raise BadInput(f"a session's id has between 1 and 400 characters, and no {MARK}")
         return Session(self.client, session_id, self._feeds, self.task_queue, self.me)

@@ -22,6 +22,7 @@ from holdfast.conversations import ConversationMessage, ConversationPage, ModelC
 from holdfast.errors import BadInput, HoldfastError, NoWorker, RequestRefused
 from holdfast.grants import Grant
 from holdfast.identity import whoami
+from holdfast.limits import TurnLimits
 from holdfast.model import problems
 from holdfast.modes import Mode
 from holdfast.queries import SECONDS
@@ -68,14 +69,18 @@ class Session(Contact):
         how: Steering = "queue",
         by: str | None = None,
         message_id: str | None = None,
+        interactive: bool | None = None,
+        limits: TurnLimits | None = None,
     ) -> Sent:
         """Say something; which turn takes it up. With `start` the first message creates the session.
 
         `how`: while a turn runs, a message waits for a turn of its own, or interrupts it, or is read after the batch
-        at work. With a `message_id` of yours, repeating it says nothing more.
+        at work. With a `message_id` of yours, repeating it says nothing more. `interactive` and `limits` are for the
+        turn that it begins, where they are to be others than the session's.
         """
+        said = {"message": message, "how": how, "by": by or self._me, "id": message_id or uuid4().hex}
         try:
-            body = Say(message=message, how=how, by=by or self._me, id=message_id or uuid4().hex)
+            body = Say.model_validate({**said, "interactive": interactive, "limits": limits})
         except ValidationError as error:
             raise BadInput(f"this cannot be said: {problems(error, 'message')}") from error
         if start is None:

@@ -107,8 +107,10 @@ class SessionState:
         said = self._prompt = self.waiting.pop(0)
         self.turns += 1
         self.turn = turn_of_session(self.id, self.turns)
+        given = {"interactive": said.interactive, "limits": said.limits}
         return self.input.turn.model_copy(
             update={
+                **{name: value for name, value in given.items() if value is not None},
                 "prompt": said.message,
                 "session": self.id,
                 "session_run": run_id,

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from holdfast.conversations import ConversationMessage, ModelChoice, Usage
 from holdfast.errors import RequestRefused
+from holdfast.limits import TurnLimits
 from holdfast.memory import Memory
 from holdfast.model import Data, Message, few
 from holdfast.modes import Mode
@@ -33,6 +34,10 @@ class Say(Message):
     by: str | None = Field(default=None, max_length=500)
     id: str = Field(min_length=1, max_length=200)
     """The sender's own: what is sent twice counts once."""
+    interactive: bool | None = None
+    """Can somebody be asked in the turn that it begins? Left out, as the session has it."""
+    limits: TurnLimits | None = None
+    """What that turn may use up; left out, as the session has it."""
 
 
 class Sent(Data):

@@ -88,6 +88,7 @@ def chat(
         found, there = await _session(holdfast, session, resume)
         start: SessionInput | None = None
         if there:
+            chosen.check_whole()
             await _configure(found, named, mode)
         else:
             turn.update(model=named or chosen.needed(data), requester=holdfast.me)

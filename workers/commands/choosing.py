@@ -118,7 +118,8 @@ class Wanted:
         if self.script and self.fallbacks:
             raise BadInput("--fallback goes with --model: a script has nobody to fall back on")
         if self.script:
-            return self._made(script=read_script(self.script))
+            read = read_script(self.script)
+            return self._made(script=read.replies, delegated=read.delegated)
         name = self.model or client_settings(data).models.default
         if name is None:
             if self.fallbacks:
@@ -127,6 +128,15 @@ class Wanted:
         for one in (name, *self.fallbacks):
             _check_name(one)
         return self._made(name=name, fallbacks=self.fallbacks)
+
+    def check_whole(self) -> None:
+        """BadInput for what changes part of the model of a session that is there."""
+        from holdfast.errors import BadInput
+
+        if (self.fallbacks or self.instructions is not None) and not self.said:
+            raise BadInput(
+                "--fallback and --instructions go with --model or --script: a session's model is changed whole"
+            )
 
     def needed(self, data: Path | None = None) -> ModelChoice:
         """The same; BadInput when there is none."""
@@ -189,6 +199,8 @@ def _check_name(name: str) -> None:
     from holdfast.errors import BadInput
 
     provider, _, model = name.partition(":")
+    if name == "test":
+        return
     if name == "scripted":
         raise BadInput("a scripted model needs its replies: give --script FILE")
     if not provider.strip() or not model.strip():

@@ -109,14 +109,14 @@ def revoke(
 async def _revoked(holdfast: Holdfast | None, name: str, by: str | None, settings: Settings) -> str:
     """Take one answer back; what it covered."""
     from holdfast.activities.policy.saved import remove
+    from holdfast.workers import granted
     from holdfast.workers.answers import saved_covers
-    from holdfast.workers.granted import address_of
 
-    found = address_of(name)
+    found = granted.address_of(name)
     if found is None or holdfast is None:
         return saved_covers(remove(settings.granted, name))
     turn, grant = found
-    return (await holdfast.turn(turn).revoke(grant, by or holdfast.me)).covers
+    return (await granted.revoke(holdfast, turn, grant, by or holdfast.me)).covers
 
 
 async def _found(holdfast: Holdfast, turn: str | None) -> Found:

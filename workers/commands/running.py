@@ -77,7 +77,8 @@ def run_once(
 ) -> None:
     """Ask a model one thing: its answer alone is on standard output, and the exit code is 0 only if the turn completed.
 
-    Nobody is asked unless you say so: what would wait for a person is denied. Ctrl-C cancels the turn.
+    Nobody is asked unless you say so: what would wait for a person is denied. Ctrl-C cancels the turn. In a session
+    that is there, --model and --mode are for its next turns too; its schedule stays as it is.
     """
     said = _prompt(prompt, script, instructions)
     chosen = wanted(model, fallback, script, instructions)
@@ -93,14 +94,13 @@ def run_once(
         if session is None:
             turn = await _alone(holdfast, said, named, {**input, "interactive": ask})
         else:
-            found, turn = await _part_of(holdfast, session, said, chosen, named, mode, input)
+            found, turn = await _part_of(holdfast, session, said, chosen, named, mode, {**input, "interactive": ask})
         once = Once(
             holdfast,
             turn,
             found,
             told=verbose or sys.stderr.isatty(),
             live=ask and interactive(),
-            denies=found is not None and not ask,
             seconds=timeout,
         )
         return await once.run(json)
@@ -138,6 +138,7 @@ async def _part_of(
 ) -> tuple[Session, Turn]:
     """The turn that takes the message up, in a session that is there or is made."""
     from holdfast.errors import BadInput
+    from holdfast.limits import TurnLimits
     from holdfast.sessions import SessionInput
     from holdfast.turns import TurnInput
     from holdfast.workers.commands.choosing import NO_MODEL
@@ -145,9 +146,12 @@ async def _part_of(
 
     session = session_of(holdfast, session_id)
     if await exists(holdfast, session):
+        chosen.check_whole()
         if chosen.said or mode:
             await session.configure(model=model if chosen.said else None, mode=mode)
-        return session, session.turn((await session.send(prompt)).turn)
+        limits = input["limits"] if input["limits"] != TurnLimits() else None
+        sent = await session.send(prompt, interactive=input["interactive"], limits=limits)
+        return session, session.turn(sent.turn)
     if model is None:
         raise BadInput(NO_MODEL)
     start = TurnInput(model=model, requester=holdfast.me).model_copy(update=input)
