@@ -58,6 +58,12 @@ def test_the_first_run_of_the_readme_works_as_written(home: Home) -> None:
     assert (home.workspace / "hello.txt").read_text() == "Hello\n"
 
 
+def test_the_conversation_of_the_readme_is_answered_and_kept(home: Home) -> None:
+    told = _shell(home, _blocks("README.md")["session"])
+    assert told.startswith("All is there.\n")
+    assert "Is all there?" in told.removeprefix("All is there.\n")
+
+
 def test_S29_the_rules_of_the_readme_are_right_and_deny_the_push(home: Home) -> None:
     told = _shell(home, _blocks("README.md")["policy"])
     assert "policy.toml: ok" in told

@@ -36,8 +36,8 @@ def test_S27_what_would_be_asked_is_denied_unless_somebody_says_otherwise(home: 
     assert (found["status"], found["text"], found["reason"]) == ("completed", TRIED["text"], None)
     assert found["usage"] == {"input_tokens": 0, "output_tokens": 0}
     [response] = home.json("sessions", "show", "denied-run", "--all")["messages"][2]["responses"]
-    assert response["status"] == "cancelled"
-    assert "without --ask" in response["error"]["message"]
+    assert (response["status"], response["error"]["type"]) == ("error", "denied")
+    assert "in this turn nobody can be asked" in response["error"]["message"]
     assert not (home.workspace / "ran.txt").exists()
 
 

@@ -94,7 +94,7 @@ def run_once(
         if session is None:
             turn = await _alone(holdfast, said, named, {**input, "interactive": ask})
         else:
-            found, turn = await _part_of(holdfast, session, said, chosen, named, mode, {**input, "interactive": ask})
+            found, turn = await _part_of(holdfast, session, said, chosen, named, mode, input, ask=ask)
         once = Once(
             holdfast,
             turn,
@@ -135,6 +135,8 @@ async def _part_of(
     model: ModelChoice | None,
     mode: Mode | None,
     input: dict[str, Any],
+    *,
+    ask: bool,
 ) -> tuple[Session, Turn]:
     """The turn that takes the message up, in a session that is there or is made."""
     from holdfast.errors import BadInput
@@ -150,9 +152,10 @@ async def _part_of(
         if chosen.said or mode:
             await session.configure(model=model if chosen.said else None, mode=mode)
         limits = input["limits"] if input["limits"] != TurnLimits() else None
-        sent = await session.send(prompt, interactive=input["interactive"], limits=limits)
+        sent = await session.send(prompt, interactive=ask, limits=limits)
         return session, session.turn(sent.turn)
     if model is None:
         raise BadInput(NO_MODEL)
     start = TurnInput(model=model, requester=holdfast.me).model_copy(update=input)
-    return session, session.turn((await session.send(prompt, start=SessionInput(turn=start))).turn)
+    sent = await session.send(prompt, start=SessionInput(turn=start), interactive=ask)
+    return session, session.turn(sent.turn)
