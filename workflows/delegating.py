@@ -13,16 +13,14 @@ from temporalio.exceptions import ChildWorkflowError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.calls import Call
-    from holdfast.content import CallError, shorten
+    from holdfast.content import CallError
     from holdfast.delegating import DEEPEST, Delegation, outcome_of, turn_for
     from holdfast.families import turn_of_call
     from holdfast.model import problems
     from holdfast.state import TurnState
-    from holdfast.turns import WORKFLOW, TurnResult
     from holdfast.verdicts import CallOutcome, Failed, Stopped
+    from holdfast.workflows.children import begin_turn
     from holdfast.workflows.failures import reason_of
-
-Child = workflow.ChildWorkflowHandle[Any, TurnResult]
 
 
 async def delegate(state: TurnState, running: dict[str, Any], call: Call) -> CallOutcome:
@@ -34,34 +32,22 @@ async def delegate(state: TurnState, running: dict[str, Any], call: Call) -> Cal
         given = Delegation.model_validate(call.bound.arguments)
     except ValidationError as error:
         return _failed("invalid_tool_params", problems(error))
-    input = turn_for(state.input, state.memory(of_turn=False), state.usage.tokens, given)
+    input = turn_for(state.input, state.memory(of_turn=False), state.left_for_each(), given)
     try:
-        child: Child = await workflow.start_child_workflow(
-            WORKFLOW,
-            input,
-            id=turn_of_call(state.turn_id, call.id, call.run),
-            result_type=TurnResult,
-            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-            static_summary=shorten(call.bound.title, 120),
-        )
+        child = await begin_turn(input, turn_of_call(state.turn_id, call.id, call.run), call.bound.title)
         running[call.id] = child
-        if _stopping(state, call):
+        if state.is_stopping(call):
             child.cancel()
-        result = await child
+        result = await child.result()
     except ChildWorkflowError as error:
-        return Stopped(reason="The turn was stopped") if _stopping(state, call) else _failed("turn", reason_of(error))
+        stopped = state.is_stopping(call)
+        return Stopped(reason="The turn was stopped") if stopped else _failed("turn", reason_of(error))
     except FailureError as error:  # a workflow of that name runs already
         return _failed("turn", str(error))
     finally:
         running.pop(call.id, None)
-    state.adopt(result)
-    return outcome_of(result, stopping=_stopping(state, call))
-
-
-def _stopping(state: TurnState, call: Call) -> bool:
-    now = state.work.get(call.id)
-    return now is None or now.stopping is not None
+    state.adopt(result, input)
+    return outcome_of(result, stopping=state.is_stopping(call))
 
 
 def _failed(type: str, message: str) -> CallOutcome:

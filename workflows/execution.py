@@ -58,7 +58,7 @@ async def execute(state: TurnState, running: Running, call: Call) -> CallOutcome
         finally:
             running.pop(call.id, None)
         again = workflow.patched("offer-again")
-        if again and _stopping(state, call):
+        if again and state.is_stopping(call):
             if not begun:
                 return Stopped(reason="No worker had taken it up")
             lost = not_taken(call, begun=True, tail=tail)
@@ -77,7 +77,7 @@ async def execute(state: TurnState, running: Running, call: Call) -> CallOutcome
 
 async def _stopped_there(state: TurnState, call: Call, outcome: CallOutcome) -> CallOutcome:
     """Of a call that is to stop and whose worker did not answer: what its host says, where it may still be at work."""
-    unanswered = isinstance(outcome, Stopped | Lost) and _stopping(state, call)
+    unanswered = isinstance(outcome, Stopped | Lost) and state.is_stopping(call)
     if not unanswered or not (call.bound and call.bound.host) or not workflow.patched("stop-on-host"):
         return outcome
     try:
@@ -90,7 +90,7 @@ async def _elsewhere(state: TurnState, call: Call) -> Call | CallOutcome:
     """The call as a worker that lives would run it; its verdict, when that is not what was approved."""
     asked = CallToJudge(id=call.id, request=as_bound(call))
     verdict = (await validate(state.to_validate((asked,)))).verdicts[call.id]
-    if _stopping(state, call):
+    if state.is_stopping(call):
         return Stopped(reason="No worker had taken it up")
     same = isinstance(verdict, Ask) and call.bound and verdict.bound.digest == call.bound.digest
     if isinstance(verdict, Allow) or (isinstance(verdict, Ask) and same):
@@ -100,11 +100,6 @@ async def _elsewhere(state: TurnState, call: Call) -> Call | CallOutcome:
 
 def _name(call: Call) -> str:
     return call.id if call.run == 1 else f"{call.id}-{call.run}"
-
-
-def _stopping(state: TurnState, call: Call) -> bool:
-    now = state.work.get(call.id)
-    return now is None or now.stopping is not None
 
 
 def _begin(

@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.calls import Call
     from holdfast.content import Response, shorten
     from holdfast.conversations import Conversation, ConversationPage
+    from holdfast.delegating import stricter
     from holdfast.errors import DecisionRefused, Refused, RequestRefused
     from holdfast.events import EventPage
     from holdfast.grants import Grant
@@ -83,8 +84,21 @@ class TurnMessages:
     async def set_mode(self, body: ModeChange) -> ModeTaken:
         """Change how much proceeds without asking; answers once what waits has been judged again."""
         self._state.set_mode(body.mode, body.by)
+        self._pass_on("tighten", body)
         await workflow.wait_condition(lambda: self._state.permitted is not None or not self._state.to_be_judged)
         return ModeTaken(counts=self._state.permitted)
+
+    @workflow.signal(name="tighten")
+    def tighten(self, *bodies: Any) -> None:
+        """From the turn that delegated to this one: let no more proceed than in that one."""
+        with _unheard("A mode was not heard"):
+            body = ModeChange.model_validate(bodies[0] if len(bodies) == 1 else None)
+            self._state.set_mode(stricter(self._state.mode, body.mode), body.by)
+            self._pass_on("tighten", body)
+
+    def _pass_on(self, signal: str, body: Any) -> None:
+        """Tell the turns that were delegated."""
+        raise NotImplementedError
 
     @workflow.update(name="editing")
     def editing(self, body: EditingNotice) -> None:

@@ -28,6 +28,8 @@ FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 COMPACTIONS = 3
 """How often a conversation is made shorter for one step."""
+GROWN = 1.1
+"""How much longer a conversation must have become before that is tried again which did not help."""
 WORTH_IT = 0.95
 """What is left of it must be less than this, or there is no use in it."""
 
@@ -35,7 +37,7 @@ WORTH_IT = 0.95
 async def take_step(state: TurnState) -> None:
     """Ask the model for its next reply, until it has one, has failed for good, or is not to go on with this one."""
     step, tries, compactions = state.think(), 1, 0
-    if near(state.window, state.filled):
+    if near(state.window, state.filled) and state.filled > GROWN * state.no_shorter_at:
         compactions += await _compact(state, step, 1)
     while not _beside_the_point(state):
         handle = _begin(state, step)
@@ -89,6 +91,7 @@ async def _compact(state: TurnState, step: int, times: int) -> bool:
         workflow.logger.warning("The conversation was not made shorter: %s", reason_of(error))
         return False
     if done.tokens_after >= WORTH_IT * done.tokens:
+        state.keep_as_it_is(done)
         return False
     state.compact(done)
     return True

@@ -33,12 +33,10 @@ with workflow.unsafe.imports_passed_through():
         Wish,
         check_session,
     )
-    from holdfast.turns import WORKFLOW, TurnResult
+    from holdfast.workflows.children import Child, begin_turn
     from holdfast.workflows.failures import reason_of
     from holdfast.workflows.histories import long_history
     from holdfast.workflows.messages import refusals_as_failures
-
-Child = workflow.ChildWorkflowHandle[Any, TurnResult]
 
 
 @workflow.defn(name=SESSION)
@@ -50,12 +48,15 @@ class SessionWorkflow:
     def __init__(self, *inputs: Any) -> None:
         self._state = SessionState(workflow.info().workflow_id)
         self._child: Child | None = None
+        self._unwanted: str | None = None
+        """The turn that is to stop."""
         self._leaving = False
         """Nothing more begins in this run."""
         self._bad_input: str | None = None
         try:
             input = SessionInput.model_validate(inputs[0] if len(inputs) == 1 else None)
-            check_session(input)
+            if workflow.info().continued_run_id is None:
+                check_session(input)
             self._state.begin(input)
         except RequestRefused as refusal:
             self._bad_input = f"The session cannot start: {refusal}"
@@ -98,16 +99,10 @@ class SessionWorkflow:
         state, input = self._state, self._state.begin_turn(workflow.info().first_execution_run_id)
         assert state.turn, "it has just begun"
         try:
-            self._child = await workflow.start_child_workflow(
-                WORKFLOW,
-                input,
-                id=state.turn,
-                result_type=TurnResult,
-                parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-                cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                static_summary=shorten(input.prompt or "", 120),
-            )
-            state.end_turn(await self._child)
+            self._child = await begin_turn(input, state.turn, input.prompt or "")
+            if self._unwanted == state.turn:
+                self._child.cancel()
+            state.end_turn(await self._child.result())
         except ChildWorkflowError as error:
             state.fail_turn(reason_of(error))
         except FailureError as error:  # a workflow of that name runs already
@@ -116,6 +111,8 @@ class SessionWorkflow:
             self._child = None
 
     def _stop_turn(self) -> None:
+        """Stop the turn that runs; one that is about to begin is stopped when it has."""
+        self._unwanted = self._state.turn
         if self._child:
             self._child.cancel()
 
@@ -147,18 +144,12 @@ class SessionWorkflow:
         turn = self._state.turn
         await workflow.wait_condition(lambda: self._child is not None or self._state.turn != turn)
         if self._child and self._state.turn == turn:
-            try:
-                await self._child.signal(signal, word)
-            except FailureError as error:
-                workflow.logger.info("The turn did not hear: %s", error)
+            await self._child.tell(signal, word)
 
     @workflow.update(name="interrupt")
-    async def interrupt(self, body: Interrupt) -> None:
+    def interrupt(self, body: Interrupt) -> None:
         """Stop the turn that runs; everything in it is answered, and the session goes on."""
-        turn = self._state.turn
-        await workflow.wait_condition(lambda: self._child is not None or self._state.turn != turn)
-        if self._state.turn == turn:
-            self._stop_turn()
+        self._stop_turn()
 
     @interrupt.validator
     def validate_interrupt(self, body: Interrupt) -> None:

@@ -23,9 +23,10 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.model import problems
     from holdfast.starting import startable
     from holdfast.state import TurnState
-    from holdfast.turns import WORKFLOW, TurnInput, TurnResult, check_input
+    from holdfast.turns import WORKFLOW, TurnInput, TurnResult, check_input, check_outside
     from holdfast.verdicts import Lost
     from holdfast.work import CallToJudge
+    from holdfast.workflows.children import Child
     from holdfast.workflows.deadlines import Deadlines
     from holdfast.workflows.execution import execute
     from holdfast.workflows.histories import long_history
@@ -171,6 +172,11 @@ class TurnWorkflow(TurnMessages):
             if not (call.pause and call.pause.held):  # its tool waits where it runs, and hears the answer there
                 self._spawn(self._execute(call))
 
+    def _pass_on(self, signal: str, body: Any) -> None:
+        for child in list(self._running.values()):
+            if isinstance(child, Child):
+                child.signal(signal, body)
+
     def _stop_what_should(self) -> None:
         for call in self._state.work.calls:
             if call.stopping and (handle := self._running.pop(call.id, None)):
@@ -207,7 +213,9 @@ def _long() -> bool:
 
 
 def _read_input(inputs: tuple[Any, ...]) -> TurnInput:
-    input = TurnInput.model_validate(inputs[0] if len(inputs) == 1 else None)
-    if input.carried is None:
+    input, info = TurnInput.model_validate(inputs[0] if len(inputs) == 1 else None), workflow.info()
+    if info.continued_run_id is None:
         check_input(input)
+        if info.parent is None or input.carried:
+            check_outside(input)
     return input

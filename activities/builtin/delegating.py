@@ -15,7 +15,8 @@ class Delegate(Tool):
     name = DELEGATE
     description = (
         "Hand a task to another assistant and get its answer. It starts with an empty conversation: tell it everything "
-        "it needs. Several can work at once. What it wants to do is judged, and asked about, as your own calls are."
+        "it needs. Those in mode plan, which only read, work side by side, others one after the other. What it wants "
+        "to do is judged, and asked about, as your own calls are."
     )
     effect = Effect.READ
     interrupt = Interrupt.CANCEL
@@ -37,7 +38,7 @@ class _Delegating(Invocation):
         return f"Delegate: {shorten(self._arguments.prompt, 200)}"
 
     def concurrency_safe(self) -> bool:
-        return True
+        return self._arguments.mode == "plan"
 
     async def execute(self, run: Run) -> Result:
         raise ToolFailure("not_here", "a task is delegated by its turn, and by nothing else")

@@ -7,6 +7,7 @@ once and its answer once. What it said beside text and calls (signed thinking) i
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -38,20 +39,27 @@ from holdfast.conversations import (
 from holdfast.responses import NOTHING
 from holdfast.tools import Declaration
 
+BLANK = "(an empty message)"
+"""Some providers refuse a conversation in which anybody says nothing."""
 UNREAD = "unreadable_arguments"
 """The one argument of a call whose arguments were no object, as a model is reminded of it."""
 _PARTS: TypeAdapter[Sequence[ModelResponsePart]] = TypeAdapter(Sequence[ModelResponsePart])
 
 
 def messages_of(conversation: Iterable[ConversationMessage], names: ToolNames) -> list[ModelMessage]:
-    """What a provider is sent."""
+    """What a provider is sent.
+
+    The turns of a session number their calls each from the first; a provider wants every id once.
+    """
     told: list[ModelMessage] = []
+    used: Counter[str] = Counter()
     for message in conversation:
         if isinstance(message, AssistantMessage):
-            if parts := list(_said(message, names)):
+            used.update(message.call_ids)
+            if parts := list(_said(message, names, used)):
                 told.append(ModelResponse(parts=parts))
             continue
-        parts_ = list(_asked(message, names))
+        parts_ = list(_asked(message, names, used))
         if told and isinstance(told[-1], ModelRequest):  # what tools and the user say in a row is one request
             told[-1] = ModelRequest(parts=[*told[-1].parts, *parts_])
         else:
@@ -59,25 +67,32 @@ def messages_of(conversation: Iterable[ConversationMessage], names: ToolNames) -
     return told
 
 
-def _asked(message: UserMessage | ToolMessage, names: ToolNames) -> Iterator[Any]:
+def _once(call_id: str, used: Counter[str]) -> str:
+    """The id under which a provider knows a call, of which the conversation has had so many under this one."""
+    return call_id if used[call_id] <= 1 else f"{call_id}-{used[call_id]}"
+
+
+def _asked(message: UserMessage | ToolMessage, names: ToolNames, used: Counter[str]) -> Iterator[Any]:
     if isinstance(message, UserMessage):
-        yield UserPromptPart(content=message.text)
+        yield UserPromptPart(content=message.text if message.text.strip() else BLANK)
         return
     for response in message.responses:
-        text = response.text or NOTHING
-        yield ToolReturnPart(tool_name=names.theirs(response.tool), content=text, tool_call_id=response.call_id)
+        text = response.text if response.text.strip() else NOTHING
+        call_id = _once(response.call_id, used)
+        yield ToolReturnPart(tool_name=names.theirs(response.tool), content=text, tool_call_id=call_id)
 
 
-def _said(message: AssistantMessage, names: ToolNames) -> Iterator[ModelResponsePart]:
+def _said(message: AssistantMessage, names: ToolNames, used: Counter[str]) -> Iterator[ModelResponsePart]:
     kept = _kept(message.said)
     yield from (part for part in kept if isinstance(part, ThinkingPart))
-    if message.text:
+    if message.text.strip():
         yield TextPart(content=message.text)
     details = [part.provider_details for part in kept if isinstance(part, ToolCallPart)]
     signed = details if len(details) == len(message.calls) else [None] * len(message.calls)
     for call_id, call, said in zip(message.call_ids, message.calls, signed, strict=True):
         arguments = _object(call.arguments)
-        yield ToolCallPart(names.theirs(call.tool), arguments, tool_call_id=call_id, provider_details=said)
+        known = _once(call_id, used)
+        yield ToolCallPart(names.theirs(call.tool), arguments, tool_call_id=known, provider_details=said)
 
 
 def _kept(said: JsonValue) -> Sequence[ModelResponsePart]:

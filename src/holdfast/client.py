@@ -32,7 +32,7 @@ from holdfast.requests import Acknowledged
 from holdfast.session import Session
 from holdfast.translating import translated
 from holdfast.turn import UPDATE_SECONDS, Turn
-from holdfast.turns import TASK_QUEUE, WORKFLOW, TurnInput, check_input, check_size
+from holdfast.turns import TASK_QUEUE, WORKFLOW, TurnInput, check_input, check_outside, check_size
 from holdfast.views import ApprovalView, TurnView, as_of, urgency
 from holdfast.watching import Feeds
 from holdfast.workflows.attributes import STATE
@@ -73,6 +73,7 @@ class Holdfast:
 
     async def start(self, input: TurnInput, *, turn_id: str | None = None) -> Turn:
         """Start a turn. An id that is in use, or was, is refused."""
+        check_outside(input)
         check_input(input)
         check_size(len(input.model_dump_json()))
         turn_id = turn_id or f"turn-{uuid4().hex[:12]}"

@@ -59,9 +59,11 @@ class Conversing(Deciding):
         self.epoch = 0
         """Of the messages: how often they were told anew."""
         self.heard: list[str] = []
-        """The messages that were taken up, by their senders' ids."""
-        self._said: list[UserMessage] = []
+        """The messages that the model is told of, by their senders' ids."""
+        self._said: list[Interruption] = []
         """What the user said while calls were at work: told after their responses."""
+        self.no_shorter_at = 0
+        """How many tokens a conversation had that could not be made shorter."""
 
     def think(self) -> int:
         """Begin a model step; its number."""
@@ -104,6 +106,8 @@ class Conversing(Deciding):
                 self.text = None if self._said else reply.text
                 self._tell()
         except RequestRefused as refusal:
+            if batch:  # what came of it early is answered, so the conversation has to ask for it
+                self._ask_for(self._put(batch, completed(batch)), reply.text, reply.said)
             self.stop_turn("failed", f"The model asked for a batch that cannot run: {refusal}")
 
     def _complete(self, batch: Batch, reply: ModelReply) -> None:
@@ -131,7 +135,7 @@ class Conversing(Deciding):
         if self.input.model is None:
             return
         self.text, self.spoken_to = None, True
-        self._said.append(UserMessage(text=said.message))
+        self._said.append(said)
         self._tell()
 
     def append(self, said: Interruption) -> None:
@@ -141,16 +145,15 @@ class Conversing(Deciding):
         if not self._listen(said, "appended"):
             return
         self.text = None
-        self._said.append(UserMessage(text=said.message))
+        self._said.append(said)
         self._tell()
 
     def _listen(self, said: Interruption, how: str) -> bool:
         """Is this heard for the first time? RequestRefused when nobody listens any more."""
         if self.stop or self.over:
             raise RequestRefused("not_open", "this turn is ending and takes nothing more")
-        if said.id is not None and said.id in self.heard:
+        if said.id is not None and (said.id in self.heard or any(said.id == one.id for one in self._said)):
             return False
-        self.heard += [said.id] if said.id is not None else []
         by = line(said.by, 100) if said.by else None
         self._emit(kind="turn", after=how, note=line(said.message), by=by)
         return True
@@ -212,6 +215,11 @@ class Conversing(Deciding):
         note = f"the conversation is told with {what}: about {done.tokens:,} tokens, {done.tokens_after:,} now"
         self._emit(kind="model", after="compacted", note=note)
 
+    def keep_as_it_is(self, done: Compacted) -> None:
+        """It cannot be told much shorter; trying has cost something all the same."""
+        self.usage += done.usage
+        self.no_shorter_at = self.filled
+
     def fall_back(self, reason: str) -> None:
         """The model failed for good: the next one of those that were named is asked."""
         assert self.input.model, "only a turn with a model has others"
@@ -233,5 +241,9 @@ class Conversing(Deciding):
     def _tell(self) -> None:
         """What the user said joins the conversation when every call before it is answered."""
         if self.active is None and not self.queue and (self.spoken_to or not self.thinking):
-            self.messages += self._said
-            self._said = []
+            self._join()
+
+    def _join(self) -> None:
+        self.messages += [UserMessage(text=said.message) for said in self._said]
+        self.heard += [said.id for said in self._said if said.id is not None]
+        self._said = []

@@ -1,7 +1,7 @@
 """Turns that a turn's calls run: what they are given, and what comes back of them. Pure.
 
 A delegated turn may do less than the one that delegates, never more: its mode is not looser, its tools are among those
-there are, its limits are no wider. Every call of it is judged and asked about as any other (S20).
+there are, its limits are its share of what is left. Every call of it is judged and asked about as any other (S20).
 """
 
 from __future__ import annotations
@@ -44,9 +44,12 @@ class Delegation(Strict):
     max_steps: int = Field(default=STEPS, ge=1, le=1_000, description="How often it may ask its model")
 
 
-def turn_for(parent: TurnInput, memory: Memory, tokens: int, given: Delegation) -> TurnInput:
-    """What a delegated turn starts with. `tokens` is what its parent has used."""
-    limits, tools = parent.limits, memory.context.tools
+def turn_for(parent: TurnInput, memory: Memory, limits: TurnLimits, given: Delegation) -> TurnInput:
+    """What a delegated turn starts with. `limits` is what is left for it of its parent's.
+
+    What was granted for a number of calls stays with the parent: two turns at work cannot share a count.
+    """
+    tools = memory.context.tools
     if given.tools is not None:
         tools = tuple(name for name in given.tools if memory.context.offers(name))
     model = parent.model
@@ -62,18 +65,14 @@ def turn_for(parent: TurnInput, memory: Memory, tokens: int, given: Delegation) 
             "depth": parent.depth + 1,
             "memory": memory.model_copy(
                 update={
-                    "mode": _stricter(memory.mode, Mode(given.mode) if given.mode else memory.mode),
+                    "mode": stricter(memory.mode, Mode(given.mode) if given.mode else memory.mode),
                     "context": memory.context.model_copy(update={"tools": tools}),
+                    "grants": tuple(grant for grant in memory.grants if grant.decision.uses is None),
                     "replies": 0,
                     "filled": 0,
                 }
             ),
-            "limits": TurnLimits(
-                steps=min(given.max_steps, limits.steps),
-                calls=limits.calls,
-                seconds=limits.seconds,
-                tokens=None if limits.tokens is None else max(1, limits.tokens - tokens),
-            ),
+            "limits": limits.model_copy(update={"steps": min(given.max_steps, limits.steps)}),
         }
     )
 
@@ -89,5 +88,6 @@ def outcome_of(result: TurnResult, *, stopping: bool) -> CallOutcome:
     return Failed(error=CallError(type=f"turn_{result.status}", message=reason), parts=parts)
 
 
-def _stricter(one: Mode, other: Mode) -> Mode:
+def stricter(one: Mode, other: Mode) -> Mode:
+    """Of two modes the one in which less proceeds."""
     return min(one, other, key=_LOOSENESS.index)

@@ -124,6 +124,11 @@ class Executing(Streaming):
             return Answer(action="cancel")
         return call.pause.answer
 
+    def is_stopping(self, call: Call) -> bool:
+        """Has a call been told to stop, or is its batch no longer at work?"""
+        now = self.work.get(call.id)
+        return now is None or now.stopping is not None
+
     def move(self, call_id: str, host: str | None) -> Call:
         """A running call that nobody has begun, bound to another host."""
         self.change(moved(self.work, call_id, host))

@@ -79,13 +79,14 @@ class Grants:
         self._all[grant.id] = grant
         return grant
 
-    def adopt(self, grants: Iterable[Grant]) -> None:
-        """Keep those of another turn that are new here, as far as there is room."""
-        known = {grant.decision.key for grant in self._all.values()}
-        for grant in grants:
-            if grant.decision.key not in known and len(self._all) < MAX_GRANTS:
-                self._given += 1
-                self._all[f"g{self._given}"] = grant.model_copy(update={"id": f"g{self._given}"})
+    def adopt(self, grants: Iterable[Grant], before: Iterable[Grant]) -> bool:
+        """Keep those that were given in another turn, which had those `before`, as far as there is room. Any?"""
+        known = {grant.decision.key for grant in (*self._all.values(), *before)}
+        fresh = [grant for grant in grants if grant.decision.key not in known]
+        for grant in fresh[: MAX_GRANTS - len(self._all)]:
+            self._given += 1
+            self._all[f"g{self._given}"] = grant.model_copy(update={"id": f"g{self._given}"})
+        return bool(fresh)
 
     def get(self, grant_id: str) -> Grant:
         """The grant with this id, or RequestRefused."""

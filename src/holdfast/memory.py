@@ -6,9 +6,7 @@ The field names are in histories for ever. New fields get defaults.
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from pydantic import Field
+from pydantic import AwareDatetime, Field, NonNegativeInt
 
 from holdfast.approvers import Approver
 from holdfast.batches import Batch
@@ -17,10 +15,13 @@ from holdfast.conversations import Compaction, ConversationMessage, Usage
 from holdfast.grants import Grant
 from holdfast.model import Data
 from holdfast.modes import Mode
+from holdfast.requests import Interruption
 
 SOURCES_KEPT = 20
 """Of what took in content from outside, how many lines are remembered."""
 
+FILES_KEPT = 5_000
+"""Files of which is remembered how they were, the last."""
 STREAMS_KEPT = 1_000
 """Streams of a turn that continues as new, the newest."""
 
@@ -45,6 +46,8 @@ class Memory(Data):
     """How many tokens it can read at once, if that is known,"""
     filled: int = 0
     """and how many it was last told, and said."""
+    keyed: bool = False
+    """Do approvers have keys, so that nothing unsigned takes a refusal back?"""
 
 
 class EarlierRun(Data):
@@ -61,14 +64,14 @@ class Carried(Data):
     """What a turn takes along when it continues as new: everything but what its earlier runs can be asked for."""
 
     memory: Memory
-    began_at: datetime
+    began_at: AwareDatetime
     messages: tuple[ConversationMessage, ...] = ()
-    steps: int = 0
-    batches: int = 0
-    calls: int = 0
-    events: int = 0
+    steps: NonNegativeInt = 0
+    batches: NonNegativeInt = 0
+    calls: NonNegativeInt = 0
+    events: NonNegativeInt = 0
     usage: Usage = Usage()
-    model: int = 0
+    model: NonNegativeInt = 0
     """Which of its models answers."""
     compaction: Compaction = Compaction()
     approvers: tuple[Approver, ...] = ()
@@ -80,3 +83,5 @@ class Carried(Data):
     streams: dict[str, tuple[str, int]] = Field(default_factory=dict)
     """Of every stream: the batch of its newest attempt, and which attempt that is."""
     finishing: bool = False
+    said: tuple[Interruption, ...] = ()
+    """What the user said that the model has not read yet."""

@@ -25,6 +25,8 @@ from holdfast.sessions import (
 from holdfast.turns import TurnInput, TurnResult
 
 KNOWN_KEPT = 1_000
+MAX_TOLD = 1_000
+"""Messages that are said to one turn while it runs."""
 MESSAGES_LIMIT = 20_000_000
 """Characters of the messages that a session takes along; older results of tools are left out beyond that."""
 NEWEST = 50
@@ -51,8 +53,12 @@ class SessionState:
         """Why it takes nothing more."""
         self._told: list[Say] = []
         """What was said to the turn that runs: it may end before it hears that."""
-        self._known: list[str] = []
+        self._known: dict[str, str] = {}
         self._prompt: Say | None = None
+        self._wish = Wish()
+        """What is to be otherwise when the turn that runs has ended."""
+        self._dropping = False
+        """Is what waits not to have its turn any more?"""
 
     def begin(self, input: SessionInput) -> None:
         """Take the input, or what an earlier run left."""
@@ -61,7 +67,7 @@ class SessionState:
         if carried := input.carried:
             self.memory, self.messages, self.epoch = carried.memory, list(carried.messages), carried.epoch
             self.turns, self.usage, self.last = carried.turns, carried.usage, carried.last
-            self.waiting, self._known, self.closing = list(carried.waiting), list(carried.known), carried.closing
+            self.waiting, self._known, self.closing = list(carried.waiting), dict(carried.known), carried.closing
 
     def carry(self) -> SessionInput:
         """What its next run goes on from. No turn runs."""
@@ -72,7 +78,7 @@ class SessionState:
             turns=self.turns,
             usage=self.usage,
             waiting=tuple(self.waiting),
-            known=tuple(self._known),
+            known=self._known,
             last=self.last,
             closing=self.closing,
         )
@@ -84,23 +90,25 @@ class SessionState:
             return
         if self.closing:
             raise RequestRefused("closed", f"session {self.id!r} is closed: start another")
-        if len(self.waiting) + len(self._told) >= MAX_WAITING:
+        if len(self.waiting) >= MAX_WAITING or len(self._told) >= MAX_TOLD:
             raise RequestRefused("queue_full", f"{MAX_WAITING} messages already wait in this session")
 
     def say(self, said: Say) -> tuple[Sent, Interruption | None]:
         """Take a message: where it goes, and what the turn that runs is told of it."""
         self.check_say(said)
         if said.id in self._known:
-            return Sent(turn=self.turn or turn_of_session(self.id, self.turns)), None
-        self._known = [*self._known, said.id][-KNOWN_KEPT:]
+            return Sent(turn=self._known[said.id]), None
         if self.turn and said.how != "queue":
             self._told.append(said)
+            self._know(said, self.turn)
             return Sent(turn=self.turn), Interruption(message=said.message, by=said.by, id=said.id)
         self.waiting.append(said)
-        return Sent(turn=self._turn_after(len(self.waiting)), ahead=len(self.waiting) - 1), None
+        turn = turn_of_session(self.id, self.turns + len(self.waiting))
+        self._know(said, turn)
+        return Sent(turn=turn, ahead=len(self.waiting) - 1), None
 
-    def _turn_after(self, place: int) -> str:
-        return turn_of_session(self.id, self.turns + place)
+    def _know(self, said: Say, turn: str) -> None:
+        self._known = dict([*self._known.items(), (said.id, turn)][-KNOWN_KEPT:])
 
     def begin_turn(self, run_id: str | None = None) -> TurnInput:
         """The next message has its turn. `run_id` is that of the session's first run."""
@@ -140,24 +148,33 @@ class SessionState:
         self._over(LastTurn(id=self.turn or "", status="failed", reason=reason), ())
 
     def _over(self, last: LastTurn, heard: tuple[str, ...]) -> None:
-        """What was said to the turn and not heard by it has turns of its own, first."""
-        unheard = [said for said in self._told if said.id not in heard]
-        self.waiting, self._told = [*unheard, *self.waiting], []
+        """What was said to the turn and not heard by it has turns of its own, after those that were promised."""
+        unheard = [said for said in self._told if said.id not in heard and not self._dropping]
+        for place, said in enumerate(unheard, start=len(self.waiting) + 1):
+            self._know(said, turn_of_session(self.id, self.turns + place))
+        self.waiting, self._told = [*self.waiting, *unheard], []
         self.turn, self.last, self._prompt = None, last, None
+        wish, self._wish = self._wish, Wish()
+        self.configure(wish)
 
     def _bound(self) -> None:
         if size(self.messages) * CHARACTERS_PER_TOKEN > MESSAGES_LIMIT:
-            self.messages = [*without_results(self.messages[:-NEWEST]), *self.messages[-NEWEST:]]
-            self.epoch += 1
+            shorter = [*without_results(self.messages[:-NEWEST]), *self.messages[-NEWEST:]]
+            self.epoch += shorter != self.messages
+            self.messages = shorter
 
     def close(self, body: Close) -> None:
         """Take nothing more."""
         self.closing = self.closing or f"{body.by or 'Somebody'} closed the session"
         if body.now:
-            self.waiting = []
+            self.waiting, self._dropping = [], True
 
     def configure(self, wish: Wish) -> None:
-        """How the next turns are to go."""
+        """How the next turns are to go. A turn that runs has the memory, and brings it back as it was for it."""
+        if self.turn:
+            said = {name: value for name, value in dict(wish).items() if value is not None}
+            self._wish = self._wish.model_copy(update=said)
+            return
         if wish.model:
             self.input = self.input.model_copy(
                 update={"turn": self.input.turn.model_copy(update={"model": wish.model})}
@@ -173,6 +190,9 @@ class SessionState:
         found = [grant for grant in self.memory.grants if grant.id == grant_id]
         if not found:
             raise RequestRefused("no_grant", f"this session has no grant {grant_id!r}: it was revoked, or never was")
+        if not found[0].allows and self.memory.keyed:
+            message = "where approvers have keys a refusal stands: taking it back is not signed"
+            raise RequestRefused("refusal_stands", message)
         return found[0]
 
     def revoke(self, grant_id: str) -> Grant:
@@ -193,13 +213,13 @@ class SessionState:
             id=self.id,
             status="closed" if self.closing and not self.turn and not self.waiting else "idle",
             model=model.name if model else "",
-            mode=self.memory.mode,
+            mode=self._wish.mode or self.memory.mode,
             grants=len(self.memory.grants),
             turn=self.turn,
             turns=self.turns,
             messages=len(self.messages),
             usage=self.usage,
-            waiting=tuple(shorten(said.message, LINE) for said in (*self._told, *self.waiting)),
+            waiting=tuple(shorten(said.message, LINE) for said in self.waiting[:MAX_WAITING]),
             last=self.last,
         )
 

@@ -15,7 +15,7 @@ from holdfast.limits import TurnLimits
 from holdfast.memory import Memory
 from holdfast.model import Data, Message, few
 from holdfast.modes import Mode
-from holdfast.turns import TurnInput, TurnStatus, check_input
+from holdfast.turns import TurnInput, TurnStatus, check_input, check_outside
 
 SESSION = "holdfast.session"
 MAX_WAITING = 100
@@ -29,7 +29,7 @@ the turn goes on with it; or the turn's model reads it after the batch at work."
 class Say(Message):
     """Body of the update `send`: what the user says."""
 
-    message: str = Field(min_length=1, max_length=1_000_000)
+    message: str = Field(min_length=1, max_length=1_000_000, pattern=r"\S")
     how: Steering = "queue"
     by: str | None = Field(default=None, max_length=500)
     id: str = Field(min_length=1, max_length=200)
@@ -86,8 +86,8 @@ class SessionCarried(Data):
     turns: int = 0
     usage: Usage = Usage()
     waiting: tuple[Say, ...] = ()
-    known: tuple[str, ...] = ()
-    """Ids of messages that were taken, the newest."""
+    known: dict[str, str] = Field(default_factory=dict)
+    """Messages that were taken, the newest, by their ids: to which turn each was to go."""
     last: LastTurn | None = None
     closing: str | None = None
 
@@ -135,8 +135,11 @@ class SessionResult(Data):
 
 def check_session(input: SessionInput) -> None:
     """RequestRefused for what no session can be made of."""
+    if input.carried:
+        raise RequestRefused("not_yours", "carried cannot be given from outside: a session gives itself that")
     if input.turn.model is None:
         raise RequestRefused("no_model", "a session needs a model that answers")
-    if input.turn.prompt is not None or input.turn.session or input.turn.carried:
-        raise RequestRefused("bad_turn", "a session gives its turns their prompts: leave out prompt, session, carried")
+    if input.turn.prompt is not None:
+        raise RequestRefused("bad_turn", "a session gives its turns their prompts: leave the prompt out")
+    check_outside(input.turn)
     check_input(input.turn.model_copy(update={"prompt": ""}))

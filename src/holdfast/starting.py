@@ -42,5 +42,6 @@ def is_safe(call: Call) -> bool:
 
 def _in_time(call: Call, batch: Batch, plan: Plan) -> bool:
     """Before the reply is complete only what merely reads begins, unless the turn says otherwise (S11)."""
-    reads = call.bound is not None and call.bound.tool.effect is Effect.READ
+    tool = call.bound.tool if call.bound else None
+    reads = tool is not None and tool.effect is Effect.READ and not tool.traits.delegates
     return batch.complete or plan.early or reads

@@ -15,9 +15,9 @@ from holdfast.conversations import UserMessage
 from holdfast.conversing import Conversing
 from holdfast.errors import RequestRefused
 from holdfast.events import line
-from holdfast.grants import Grants
-from holdfast.limits import no_step_left, reached, time_is_up
-from holdfast.memory import SOURCES_KEPT, STREAMS_KEPT, Carried, EarlierRun, Memory
+from holdfast.grants import Grant, Grants
+from holdfast.limits import TurnLimits, no_step_left, reached, time_is_up
+from holdfast.memory import FILES_KEPT, SOURCES_KEPT, STREAMS_KEPT, Carried, EarlierRun, Memory
 from holdfast.queueing import number_of
 from holdfast.turns import Left, TurnInput, TurnResult
 
@@ -96,8 +96,8 @@ class TurnState(Conversing):
         while self.queue:
             batch = self.queue.pop(0)
             self._close_unstarted(batch, completed(stopped(batch, reason, self._clock())))
-        self.messages += self._said
-        self._said = []
+        if not self.input.session:  # a session gives what its turn did not read a turn of its own
+            self._join()
         self.over = True
         self._emit(kind="turn", after=self.result().status, note=line(self.stop[1]) if self.stop else None)
 
@@ -111,6 +111,7 @@ class TurnState(Conversing):
             batches=self.results(),
             usage=self.usage,
             steps=self.steps,
+            calls=self.calls,
             runs=self.runs,
             left=self._left() if self.input.session or self.input.depth else None,
         )
@@ -124,26 +125,48 @@ class TurnState(Conversing):
         """What holds for whatever comes next; without what was granted for this turn alone, where that is another."""
         return Memory(
             mode=self.mode,
-            grants=tuple(grant for grant in self.grants.all if of_turn or grant.decision.lasting != "turn"),
+            grants=tuple(grant for grant in self.grants.all if of_turn or self._outlives(grant)),
             grants_given=self.grants.given,
-            seen=dict(self.seen),
-            wrote=dict(self.wrote),
+            seen=dict(list(self.seen.items())[-FILES_KEPT:]),
+            wrote=dict(list(self.wrote.items())[-FILES_KEPT:]),
             context=self.context,
             tainted=tuple(dict.fromkeys(self.tainted))[:SOURCES_KEPT],
             outside=dict(self.outside),
             replies=self.replies,
             window=self.window,
             filled=self.filled,
+            keyed=any(approver.key is not None for approver in self.approvers),
         )
 
-    def adopt(self, result: TurnResult) -> None:
-        """Take what a turn leaves that a call has run: what it used, what it took in, what was allowed in it."""
+    def _outlives(self, grant: Grant) -> bool:
+        """Does it answer anything after this turn?"""
+        return grant.decision.lasting != "turn" and grant.stands(self._clock())
+
+    def left_for_each(self) -> TurnLimits:
+        """What is left of the limits for each of the turns that the batch at work delegates."""
+        limits = self.input.limits
+        delegating = (call for call in self.work.calls if call.bound and call.bound.tool.traits.delegates)
+        shares = sum(not call.terminal for call in delegating) or 1
+        return limits.model_copy(
+            update={
+                "calls": max(1, (limits.calls - self.calls) // shares),
+                "tokens": None if limits.tokens is None else max(1, (limits.tokens - self.usage.tokens) // shares),
+            }
+        )
+
+    def adopt(self, result: TurnResult, given: TurnInput) -> None:
+        """Take what a turn leaves that a call has run: what it used, what it took in, what was allowed in it.
+
+        `given` is what that turn began with: what it was granted by then may have been revoked here meanwhile.
+        """
         self.usage += result.usage
+        self._calls += result.calls
         if result.left:
             memory = result.left.memory
             self.tainted += [source for source in memory.tainted if source not in self.tainted]
             self.outside |= Counter(memory.outside)
-            self.grants.adopt(memory.grants)
+            before = given.memory.grants if given.memory else ()
+            self.stale = self.grants.adopt(memory.grants, before) or self.stale
 
     def _recall(self, memory: Memory) -> None:
         self.mode = memory.mode
@@ -176,6 +199,7 @@ class TurnState(Conversing):
             queue=tuple(self.queue),
             streams=dict(list(self._newest.items())[-STREAMS_KEPT:]),
             finishing=self.finishing,
+            said=tuple(self._said),
         )
 
     def _resume(self, carried: Carried) -> None:
@@ -187,6 +211,7 @@ class TurnState(Conversing):
         self.model = carried.model
         self.compaction, self.approvers = carried.compaction, carried.approvers
         self.queue, self._newest, self.finishing = list(carried.queue), dict(carried.streams), carried.finishing
+        self._said = list(carried.said)
         self.heard, self._ended, self.runs = list(carried.heard), Counter(carried.counts), carried.runs
 
     @property

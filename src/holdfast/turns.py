@@ -112,6 +112,8 @@ class TurnResult(Data):
     """Where it has continued as new, those of its last run; `Turn.result` asks the others for theirs."""
     usage: Usage = Usage()
     steps: int = 0
+    calls: int = 0
+    """Of all runs, and of the turns that were delegated."""
     runs: tuple[EarlierRun, ...] = ()
     left: Left | None = None
     """For the session whose turn it was, or the turn whose call it was."""
@@ -133,6 +135,13 @@ def check_batch(calls: tuple[CallRequest, ...], queued: int = 0) -> None:
         )
     if queued >= MAX_QUEUED:
         raise RequestRefused("queue_full", f"{MAX_QUEUED} batches already wait in this turn: wait for some to finish")
+
+
+def check_outside(input: TurnInput) -> None:
+    """RequestRefused for what only a session or a turn gives to a turn, from anybody else."""
+    ours = [name for name in ("memory", "carried", "session", "session_run", "depth") if getattr(input, name)]
+    if ours:
+        raise RequestRefused("not_yours", f"{', '.join(ours)}: only a session gives its turns that")
 
 
 def check_input(input: TurnInput) -> None:

@@ -146,15 +146,16 @@ async def test_a_worker_killed_while_delegated_turns_run_loses_none(server_addre
     async with new_engine(server_address, tmp_path) as engine:
         async with worker_process(engine) as first:
             turn = await engine.start(TurnInput(prompt="Do both", model=model))
-            waiting = await until(lambda: _inbox(engine, turn.id, 2))
+            [waiting] = await until(lambda: _inbox(engine, turn.id, 1))
             await first.kill()
         async with worker_process(engine) as second:
-            for approval in waiting:
-                await engine.holdfast.approve(approval)
-            for name in scripts:
-                await until(lambda name=name: _exists(engine.workspace / f"{name}.begun"), seconds=PATIENCE)  # type: ignore[misc]
+            await engine.holdfast.approve(waiting)
+            await until(lambda: _exists(engine.workspace / "one.begun"), seconds=PATIENCE)
             await second.kill()
+        (engine.workspace / "two.begun").touch()
         async with worker_process(engine):
+            [waiting] = await until(lambda: _inbox(engine, f"{turn.id}~b1c2", 1), seconds=PATIENCE)
+            await engine.holdfast.approve(waiting)
             result = await turn.result()
     assert (result.status, result.text) == ("completed", "Both.")
     assert [response.text for response in result.responses] == ["one", "two"]

@@ -144,3 +144,18 @@ async def test_S42_a_worker_killed_around_the_change_of_runs_loses_nothing(engin
 
 async def _exists(path: Path) -> bool:
     return await asyncio.to_thread(path.exists)
+
+
+async def test_S18_what_is_appended_while_a_turn_changes_runs_is_told(engine: Engine) -> None:
+    words = [f"Word {number}" for number in range(12)]
+    replies = tuple(ScriptedReply(calls=(request("echo", say=n),), seconds=0.1) for n in range(40))
+    start = SessionInput(turn=TurnInput(model=ModelChoice(script=(*replies, *[ScriptedReply(text="Done.")] * 20))))
+    session = engine.holdfast.session()
+    async with engine.worker(ECHO):
+        await session.send("Begin", start=start)
+        for word in words:
+            await session.send(word, how="append")
+            await asyncio.sleep(0.3)
+        await until(lambda: idle(session), seconds=60)
+        told = await spoken(session)
+    assert [text.removeprefix("user: ") for text in told if text.startswith("user: W")] == words

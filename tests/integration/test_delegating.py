@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import Effect, Mode, ModelChoice, Run, ScriptedReply, TurnInput, TurnLimits
+from holdfast import Effect, Mode, ModelChoice, Run, Schedule, ScriptedReply, Turn, TurnInput, TurnLimits
 from holdfast.testing import FakeTool, request, until
 from holdfast.views import ApprovalView
 from tests.support.engine import Engine
@@ -16,7 +16,7 @@ async def _echo(arguments: dict[str, Any], run: Run) -> str:
 
 
 ECHO = FakeTool("echo", _echo, safe=True, effect=Effect.READ)
-ASK = FakeTool("ask", _echo, asks=True)
+ASK = FakeTool("ask", _echo, asks=True, effect=Effect.READ)
 
 
 def says(text: str) -> ScriptedReply:
@@ -38,7 +38,7 @@ async def _inbox(engine: Engine, turn_id: str, count: int = 1) -> list[ApprovalV
 
 async def test_two_tasks_are_done_side_by_side_and_what_they_ask_is_in_the_same_inbox(engine: Engine) -> None:
     model = delegating(
-        calls(request("delegate", prompt="one"), request("delegate", prompt="two")),
+        calls(request("delegate", prompt="one", mode="plan"), request("delegate", prompt="two", mode="plan")),
         calls(request("ask", say="me too")),
         says("Both are done."),
         one=(calls(request("ask", say=1)), says("One is done.")),
@@ -121,3 +121,71 @@ async def test_what_a_delegated_turn_took_in_from_outside_taints_the_one_that_re
         view = await turn.view()
     assert view.outside == {"news": 1}
     assert view.tainted
+
+
+async def test_S24_a_grant_that_is_revoked_meanwhile_does_not_come_back_and_a_count_is_not_shared(
+    engine: Engine,
+) -> None:
+    stage = Stage()
+    sub = request("delegate", prompt="sub")
+    model = delegating(
+        calls(request("ask", say="a")),
+        calls(request("ask", say="b")),
+        calls(sub),
+        calls(request("ask", say="a")),
+        says("Done."),
+        sub=(calls(request("ask", say="b"), call("alter", "x")), says("sub")),
+    )
+    async with engine.worker(ASK, *stage.tools):
+        turn = await engine.start(TurnInput(prompt="Go", model=model))
+        [first] = await until(lambda: _inbox(engine, turn.id))
+        await engine.holdfast.decide(first.approval_id, "proceed_always")
+        [second] = await until(lambda: _inbox(engine, f"{turn.id}/b2c1"))
+        await engine.holdfast.decide(second.approval_id, "proceed_always", uses=2)
+        [third] = await until(lambda: _inbox(engine, f"{turn.id}~b3c1"))
+        await turn.revoke("g1")
+        await engine.holdfast.approve(third.approval_id)
+        stage.go("x")
+        [fourth] = await until(lambda: _inbox(engine, f"{turn.id}/b4c1"))
+        await engine.holdfast.approve(fourth.approval_id)
+        result = await turn.result()
+        grants = await turn.grants()
+    assert result.text == "Done."
+    assert [grant.id for grant in grants] == ["g2"]
+
+
+async def test_S12_a_task_is_not_handed_over_before_the_reply_is_complete(engine: Engine) -> None:
+    done: list[str] = []
+
+    async def transfer(arguments: dict[str, Any], run: Run) -> str:
+        done.append(run.key)
+        return "done"
+
+    sub = request("delegate", prompt="sub", mode="plan")
+    model = ModelChoice(
+        script=(ScriptedReply(calls=(sub, request("echo", say=1)), seconds=0.5, breaks=(1,)), says("Done.")),
+        delegated={"sub": (calls(request("transfer")), says("sub"))},
+    )
+    async with engine.worker(ECHO, FakeTool("transfer", transfer, safe=True, effect=Effect.READ)):
+        turn = await engine.start(TurnInput(prompt="Go", model=model, schedule=Schedule.STREAMING))
+        result = await turn.result()
+    assert (result.text, len(done)) == ("Done.", 1)
+
+
+async def test_a_stricter_mode_reaches_what_was_delegated(engine: Engine) -> None:
+    stage = Stage()
+    model = delegating(
+        calls(request("delegate", prompt="sub")), says("Top."), sub=(calls(call("alter", "a")), says("!"))
+    )
+    async with engine.worker(*stage.tools):
+        turn = await engine.start(TurnInput(prompt="Go", model=model, mode=Mode.AUTO_EDIT))
+        await stage.began("a")
+        await turn.set_mode(Mode.PLAN)
+        child = engine.holdfast.turn(f"{turn.id}~b1c1")
+        await until(lambda: _in_mode(child, Mode.PLAN))
+        stage.go("a")
+        await turn.result()
+
+
+async def _in_mode(turn: Turn, mode: Mode) -> bool:
+    return (await turn.view(live=False)).mode is mode

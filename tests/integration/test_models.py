@@ -252,3 +252,17 @@ async def test_a_conversation_that_is_too_long_is_summarised_and_goes_on(serving
 async def _idle(session: Session, turns: int) -> SessionView | None:
     view = await session.view()
     return view if view.turns == turns and view.turn is None else None
+
+
+async def test_S3_S4_the_calls_of_a_sessions_turns_are_kept_apart_and_blank_words_are_told(serving: Served) -> None:
+    """Each turn numbers its calls from the first, and the server wants every id once."""
+    for number in range(3):
+        serving.server.acts += [Act(text=" ", calls=((ECHO_NAME, {"say": number}),)), Act(text=f"Answer {number}.")]
+    async with serving.engine.worker(ECHO):
+        session = serving.engine.holdfast.session()
+        start = SessionInput(turn=TurnInput(model=ModelChoice(name="local:fake")))
+        for number in range(3):
+            await session.send(f"Message {number}", start=start)
+            view = await until(lambda number=number: _idle(session, number + 1))  # type: ignore[misc]
+            assert view.last.status == "completed", view.last.reason
+    assert not serving.server.acts

@@ -6,9 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowFailureError
 
 from holdfast import (
     Effect,
+    Mode,
     ModelChoice,
     RequestRefused,
     Run,
@@ -16,6 +18,8 @@ from holdfast import (
     SessionInput,
     TurnInput,
 )
+from holdfast.memory import Memory
+from holdfast.sessions import Wish
 from holdfast.testing import FakeTool, request, until
 from tests.support.conversations import idle, pending, spoken
 from tests.support.engine import Engine
@@ -112,7 +116,7 @@ async def test_S18_steering_queue_append_and_interrupt(engine: Engine) -> None:
         queued = await session.send("Later")
         appended = await session.send("By the way", how="append")
         assert (appended.turn, queued.turn) == (first.turn, f"{session.id}~2")
-        assert (await session.view()).waiting == ("By the way", "Later")
+        assert (await session.view()).waiting == ("Later",)
         stage.go("a", "b")
         await stage.began("c")
         await session.send("Stop that", how="interrupt")
@@ -196,3 +200,65 @@ async def test_what_is_no_session_input_ends_with_a_reason(engine: Engine) -> No
         )
         with pytest.raises(Exception, match="failed"):
             await handle.result()
+
+
+async def test_S7_a_terminated_turn_and_a_stop_in_one_task_end_the_turn_and_not_the_session(engine: Engine) -> None:
+    session = engine.holdfast.session()
+    async with engine.worker(ASK):
+        start = session_of(ScriptedReply(calls=(request("ask", say=1),)), says("Here I am."))
+        sent = await session.send("Begin", start=start)
+        await until(lambda: pending(session))
+    await engine.client.get_workflow_handle(sent.turn).terminate("by an operator")
+    stopping = asyncio.create_task(session.interrupt())
+    async with engine.worker(ASK):
+        await stopping
+        view = await until(lambda: idle(session))
+        assert view.last
+        assert view.last.status == "failed"
+        await session.send("Go on")
+        again = await until(lambda: pending(session))
+        told = await spoken(session)
+    assert (again.turns, told) == (2, ["user: Begin"])
+
+
+async def test_a_session_that_is_closed_at_once_begins_nothing_more(engine: Engine) -> None:
+    stage = Stage()
+    session = engine.holdfast.session()
+    async with engine.worker(*stage.tools):
+        start = session_of(ScriptedReply(calls=(call("alter", "a"),)), says("Never."), says("Never."))
+        await session.send("Begin", start=start)
+        await stage.began("a")
+        await session.send("Later")
+        await session.send("By the way", how="append")
+        await session.close(now=True)
+        result = await session.result()
+    assert (result.turns, stage.timeline) == (1, ["+a", "!a"])
+
+
+async def test_a_mode_that_is_wished_for_while_a_turn_runs_is_that_of_the_next(engine: Engine) -> None:
+    stage = Stage()
+    session = engine.holdfast.session()
+    async with engine.worker(*stage.tools):
+        start = session_of(ScriptedReply(calls=(call("alter", "a"),)), says("Done."))
+        await session.send("Begin", start=start)
+        await stage.began("a")
+        handle = engine.client.get_workflow_handle(session.id)
+        await handle.execute_update("configure", Wish(mode=Mode.PLAN))
+        stage.go("a")
+        view = await until(lambda: idle(session))
+    assert view.mode is Mode.PLAN
+
+
+async def test_S22_nobody_gives_a_turn_what_only_its_session_gives(engine: Engine) -> None:
+    forged = {"memory": Memory(), "depth": 1, "session": "somebody-elses"}
+    for name, value in forged.items():
+        input = TurnInput(batches=((request("echo"),),)).model_copy(update={name: value})
+        with pytest.raises(RequestRefused, match="only a session gives its turns that"):
+            await engine.holdfast.start(input)
+        async with engine.worker(ECHO):
+            handle = await engine.client.start_workflow(
+                "holdfast.turn", input, id=f"forged-{name}", task_queue=engine.queue
+            )
+            with pytest.raises(WorkflowFailureError) as caught:
+                await handle.result()
+        assert "only a session" in str(caught.value.cause)

@@ -159,6 +159,8 @@ def _openai_problem(body: dict[str, Any]) -> str | None:
     """What is wrong with a conversation."""
     open_calls: list[str] = []
     used: set[str] = set()
+    if _blank(body):
+        return "a text that says nothing"
     for message in body["messages"]:
         if message["role"] == "tool":
             if not open_calls or message["tool_call_id"] != open_calls.pop(0):
@@ -180,9 +182,22 @@ def _openai_problem(body: dict[str, Any]) -> str | None:
     return f"{open_calls} are not answered" if open_calls else _tools_problem(body, "function")
 
 
+def _blank(body: dict[str, Any]) -> bool:
+    """Does anybody say nothing in it?"""
+    for message in body["messages"]:
+        content = message.get("content")
+        blocks = content if isinstance(content, list) else [{"text": content}] if content is not None else []
+        texts = [block.get("text", block.get("content")) for block in blocks]
+        if any(isinstance(text, str) and not text.strip() for text in texts):
+            return True
+    return False
+
+
 def _anthropic_problem(body: dict[str, Any]) -> str | None:
     open_calls: list[str] = []
     used: set[str] = set()
+    if _blank(body):
+        return "a text that says nothing"
     former = None
     for message in body["messages"]:
         blocks = message["content"] if isinstance(message["content"], list) else []

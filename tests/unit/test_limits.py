@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from holdfast import CallRequest, ModelChoice, ModelReply, TurnInput, TurnLimits
+from holdfast import CallRequest, ModelChoice, ModelReply, Schedule, TurnInput, TurnLimits
 from holdfast.conversations import Usage
 from holdfast.limits import LONGEST_SECONDS, no_step_left, reached
+from holdfast.requests import AddCalls, Interruption
 from holdfast.state import TurnState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -109,3 +110,24 @@ def test_S44_time_counts_from_the_start_over_all_runs() -> None:
 def test_what_is_no_limit_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         TurnLimits(**given)
+
+
+def test_S3_a_streamed_reply_that_cannot_be_a_batch_leaves_calls_and_responses_together() -> None:
+    state = TurnState("t", Clock())
+    state.begin(TurnInput(prompt="Go", model=ModelChoice(), schedule=Schedule.STREAMING))
+    state.think()
+    state.add_calls(AddCalls(stream="step-1", calls=(CALL, CALL)))
+    state.take_reply(ModelReply(calls=(CALL,) * 1_001))
+    state.conclude()
+    assert [message.kind for message in state.messages] == ["user", "assistant", "tool"]
+    assert state.result().status == "failed"
+
+
+def test_what_a_sessions_turn_did_not_read_is_not_heard() -> None:
+    state = TurnState("s~1", Clock())
+    state.begin(TurnInput(prompt="Go", model=ModelChoice(), session="s"))
+    state.think()
+    state.append(Interruption(message="Also this", id="1"))
+    state.give_up("broken")
+    state.conclude()
+    assert (state.heard, [message.kind for message in state.messages]) == ([], ["user"])
