@@ -348,7 +348,7 @@ def test_a_message_that_nobody_takes_is_offered_again(empty: Home) -> None:
         (["--script", "typed.json", "--fallback", "a:b"], 2, "--fallback goes with --model"),
         ([], 2, "no model is chosen: give --model PROVIDER:MODEL or --script FILE"),
         (["--session", "unknown-one", "--resume"], 1, "no session is called 'unknown-one'"),
-        (["--session", "never", "--max-steps", "3"], 2, "no model is chosen"),
+        (["--session", "never-begun", "--max-steps", "3"], 2, "no model is chosen"),
         (["--session", "a~1"], 2, "a session's id has between 1 and 400 characters, and no ~"),
         (["--session", " "], 2, "the session's id is empty"),
     ],
