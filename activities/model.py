@@ -76,7 +76,8 @@ class ModelActivities:
             run.write(f"\n→ {call.tool} {shorten(json.dumps(call.arguments, ensure_ascii=False), SHOWN)}\n")
             await stream.send(call)
 
-        return await reply_to(self._models(), name, conversation, tools, heard=run.write, called=called)
+        others = input.model + 1 < len(conversation.model.names)
+        return await reply_to(self._models(), name, conversation, tools, heard=run.write, called=called, others=others)
 
     @activity.defn(name="holdfast.compact")
     async def compact(self, input: CompactInput) -> Compacted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from tests.support.server import start_server
 # Side by side, tests are told the size of a terminal, which every command they start would take for its own.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
+
+# A runner in the background ignores Ctrl-C, and so would every process that a test starts and stops with it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A machine may be slow, and that proves nothing.
 settings.register_profile("ours", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])

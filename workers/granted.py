@@ -68,7 +68,8 @@ async def revoke(holdfast: Holdfast, owner: str, grant: str, by: str) -> Grant:
     try:
         return await holdfast.turn(owner).revoke(grant, by)
     except RequestRefused as refusal:
-        if refusal.code == "at_work" or (refusal.code == "ended" and MARK in owner):
+        of_session = owner.removeprefix(f"{family(owner)}{MARK}").isdecimal()  # those that were delegated count anew
+        if refusal.code == "at_work" or (refusal.code == "ended" and of_session):
             return await holdfast.session(family(owner)).revoke(grant, by)
         raise
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.client import Holdfast, Session, Turn
 from holdfast.content import plain
-from holdfast.errors import HoldfastError, NoWorker, TurnNotFound
+from holdfast.errors import HoldfastError, NoWorker, RequestRefused, TurnNotFound
 from holdfast.events import Event
 from holdfast.turns import TurnResult
 from holdfast.workers import render
@@ -25,6 +25,7 @@ POLL_SECONDS = 0.2
 STOP_SECONDS = 30.0
 """How long a turn that was told to stop may take to answer."""
 TAKEN_SECONDS = 5.0
+WITHDRAWN = "The message was withdrawn before it had its turn"
 
 
 @dataclass
@@ -34,7 +35,9 @@ class Once:
     holdfast: Holdfast
     turn: Turn
     session: Session | None = None
-    """Whose turn it is: it may have to wait for those before it."""
+    """Whose turn it is: it may have to wait for those before it,"""
+    message: str | None = None
+    """and until then is only a message, with this id."""
     told: bool = False
     """Are lines of progress wanted, on standard error?"""
     live: bool = False
@@ -72,7 +75,7 @@ class Once:
             except TurnNotFound:
                 if self.session is None:
                     raise
-                await self._still_coming(self.session)
+                await self.session.begun(self.turn.id)
             except NoWorker:
                 return None  # it has ended, and nobody tells how it came to that
 
@@ -99,13 +102,6 @@ class Once:
         finally:
             silence.cancel()
 
-    async def _still_coming(self, session: Session) -> None:
-        """Wait a moment for a turn before which others have theirs; HoldfastError when it will never come."""
-        view = await session.view()
-        if view.status == "closed":
-            raise HoldfastError(f"session {session.id!r} was closed before the message had its turn")
-        await asyncio.sleep(POLL_SECONDS)
-
     async def _taken(self) -> None:
         """Wait until the session has what its turn left: whoever asks it next is to find that."""
         with suppress(HoldfastError, TimeoutError):
@@ -120,13 +116,26 @@ class Once:
         async def work() -> None:
             with suppress(HoldfastError, TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
-                    await self.turn.cancel()
-                    found.append(await self.turn.result())
+                    if await self._withdrawn():
+                        found.append(TurnResult(status="cancelled", reason=WITHDRAWN))
+                    else:
+                        await self.turn.cancel()
+                        found.append(await self.turn.result())
 
         await unless(left, work())
         if not found:
             note(f"holdfast: turn {plain(self.turn.id)} has not stopped yet: see `holdfast turn show`")
         return found[0] if found else None
+
+    async def _withdrawn(self) -> bool:
+        """Was it taken back before it had its turn?"""
+        if self.session is None or self.message is None:
+            return False
+        try:
+            await self.session.withdraw(self.message)
+        except RequestRefused:
+            return False
+        return True
 
     def _tell(self, result: TurnResult | None, json: bool) -> None:
         if json:

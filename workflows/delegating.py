@@ -14,12 +14,14 @@ from temporalio.exceptions import ChildWorkflowError, FailureError
 with workflow.unsafe.imports_passed_through():
     from holdfast.calls import Call
     from holdfast.content import CallError
-    from holdfast.delegating import DEEPEST, Delegation, outcome_of, turn_for
+    from holdfast.delegating import DEEPEST, Delegation, outcome_of, stricter, turn_for
     from holdfast.families import turn_of_call
     from holdfast.model import problems
+    from holdfast.requests import ModeChange, TakeBack
     from holdfast.state import TurnState
+    from holdfast.turns import TurnInput
     from holdfast.verdicts import CallOutcome, Failed, Stopped
-    from holdfast.workflows.children import begin_turn
+    from holdfast.workflows.children import Child, begin_turn
     from holdfast.workflows.failures import reason_of
 
 
@@ -32,10 +34,11 @@ async def delegate(state: TurnState, running: dict[str, Any], call: Call) -> Cal
         given = Delegation.model_validate(call.bound.arguments)
     except ValidationError as error:
         return _failed("invalid_tool_params", problems(error))
-    input = turn_for(state.input, state.memory(of_turn=False), state.left_for_each(), given)
+    input = turn_for(state.input, state.for_delegated(), state.left_for_each(), given)
     try:
         child = await begin_turn(input, turn_of_call(state.turn_id, call.id, call.run), call.bound.title)
         running[call.id] = child
+        _catch_up(state, input, child)
         if state.is_stopping(call):
             child.cancel()
         result = await child.result()
@@ -48,6 +51,17 @@ async def delegate(state: TurnState, running: dict[str, Any], call: Call) -> Cal
         running.pop(call.id, None)
     state.adopt(result, input)
     return outcome_of(result, stopping=state.is_stopping(call))
+
+
+def _catch_up(state: TurnState, given: TurnInput, child: Child) -> None:
+    """Tell it what was tightened while it began."""
+    memory = given.memory
+    assert memory, "a delegated turn is given one"
+    if stricter(state.mode, memory.mode) is not memory.mode:
+        child.signal("tighten", ModeChange(mode=state.mode))
+    standing = {grant.decision.key for grant in state.grants.all}
+    if gone := [grant.decision.key for grant in memory.grants if grant.decision.key not in standing]:
+        child.signal("take_back", TakeBack(decisions=tuple(gone)))
 
 
 def _failed(type: str, message: str) -> CallOutcome:

@@ -39,6 +39,7 @@ with workflow.unsafe.imports_passed_through():
         ModeTaken,
         SubmitBatch,
         Submitted,
+        TakeBack,
     )
     from holdfast.state import TurnState
     from holdfast.turns import BatchResult, check_batch, check_waiting
@@ -114,15 +115,25 @@ class TurnMessages:
 
     @workflow.update(name="revoke")
     def revoke(self, body: GrantAddress) -> Grant:
-        """Take a standing answer back."""
+        """Take a standing answer back, here and in the turns that were delegated."""
         with refusals_as_failures():
-            return self._state.revoke(body.grant, body.by)
+            grant = self._state.revoke(body.grant, body.by)
+        self._pass_on("take_back", TakeBack(decisions=(grant.decision.key,), by=body.by))
+        return grant
 
     @revoke.validator
     def validate_revoke(self, body: GrantAddress) -> None:
         """Only what there is can be revoked."""
         with refusals_as_failures():
             self._state.check_revoke(body.grant)
+
+    @workflow.signal(name="take_back")
+    def take_back(self, *bodies: Any) -> None:
+        """From the turn that delegated to this one: what was revoked there allows nothing here."""
+        with _unheard("A revocation was not heard"):
+            body = TakeBack.model_validate(bodies[0] if len(bodies) == 1 else None)
+            self._state.take_back(body.decisions, body.by)
+            self._pass_on("take_back", body)
 
     @workflow.update(name="ask")
     async def ask(self, body: Question) -> Answer:
@@ -144,12 +155,14 @@ class TurnMessages:
     # The rest are updates: their senders need the answer, and can repeat a lost one.
     @workflow.update(name="submit")
     def submit(self, body: SubmitBatch) -> Submitted:
-        """Queue a further batch."""
-        return Submitted(batch=self._state.enqueue(body.calls).id)
+        """Queue a further batch; one that was queued under the same id by an earlier run is not queued again."""
+        return Submitted(batch=self._state.submit(body.calls, _update_id()))
 
     @submit.validator
     def validate_submit(self, body: SubmitBatch) -> None:
         """Refuse an empty or oversized batch, and any batch to a turn that takes none."""
+        if _update_id() in self._state.submitted:
+            return
         with refusals_as_failures():
             self._state.check_open()
             check_batch(body.calls, queued=len(self._state.queue))
@@ -287,6 +300,13 @@ class TurnMessages:
     def messages(self, after: int = 0, epoch: int | None = None) -> ConversationPage:
         """Of that, what a model step does not have yet."""
         return self._state.messages_after(after, epoch)
+
+
+def _update_id() -> str:
+    """Of the update at work. Temporal knows those of one run; a turn, those of all of its runs."""
+    info = workflow.current_update_info()
+    assert info, "only updates ask"
+    return info.id
 
 
 def _as_understood_then(decision: Decision) -> Decision:

@@ -49,7 +49,10 @@ async def take_step(state: TurnState) -> None:
             return state.take_reply(handle.result())
         except ActivityError as error:
             failed = error
-        if _too_long(failed) and compactions < COMPACTIONS and await _compact(state, step, compactions + 1):
+        shorter = _too_long(failed) and compactions < COMPACTIONS and await _compact(state, step, compactions + 1)
+        if _beside_the_point(state):
+            return None
+        if shorter:
             compactions += 1
             state.think_again(reason_of(failed))
         elif _worth_another(state, failed, tries):

@@ -31,6 +31,7 @@ with workflow.unsafe.imports_passed_through():
         SessionResult,
         SessionView,
         Wish,
+        Withdraw,
         check_session,
     )
     from holdfast.workflows.children import Child, begin_turn
@@ -145,6 +146,18 @@ class SessionWorkflow:
         await workflow.wait_condition(lambda: self._child is not None or self._state.turn != turn)
         if self._child and self._state.turn == turn:
             await self._child.tell(signal, word)
+
+    @workflow.update(name="withdraw")
+    def withdraw(self, body: Withdraw) -> None:
+        """Take a message back that has not had its turn."""
+        with refusals_as_failures():
+            self._state.withdraw(body.id)
+
+    @withdraw.validator
+    def validate_withdraw(self, body: Withdraw) -> None:
+        """Only what waits can be taken back."""
+        with refusals_as_failures():
+            self._state.check_withdraw(body.id)
 
     @workflow.update(name="interrupt")
     def interrupt(self, body: Interrupt) -> None:

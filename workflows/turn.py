@@ -93,7 +93,7 @@ class TurnWorkflow(TurnMessages):
                 await self._run_batch()
             elif thinking and not thinking.done():
                 await self._next_change()
-            elif state.input.model and state.text is None:
+            elif state.asks:
                 state.heed_limits(step=True)
                 thinking = None if state.stop else self._spawn(take_step(state))
             elif state.input.keep_open and not state.finishing:
@@ -121,10 +121,10 @@ class TurnWorkflow(TurnMessages):
         """One batch from validation to its last response."""
         self._state.activate()
         judging = self._judge()
+        self._state.heed_limits()
         # Not before validation has answered, even when a stop has answered everything: a turn that ends with a local
         # activity under way is refused by the server when it is replayed from the start.
         while not (self._state.work.done and (judging is None or judging.done())):
-            self._state.heed_limits()
             if judging is None or judging.done():
                 judging = self._judge()
             self._deadlines.keep()
@@ -132,6 +132,7 @@ class TurnWorkflow(TurnMessages):
             self._stop_what_should()
             self._inbox.publish()
             await self._next_change()
+            self._state.heed_limits()
         self._deadlines.drop()
         self._inbox.publish()
         self._state.retire()

@@ -7,7 +7,6 @@ A JSON schema must be about an object, and refer to nothing outside itself. It m
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +17,7 @@ from holdfast.activities.catalogue.complaints import of_model, quoted
 from holdfast.activities.catalogue.json_schemas import CHECKING, CheckedSchema
 from holdfast.errors import BadInput
 from holdfast.tools import Declaration, Tool
+from holdfast.values import sayable, too_deep
 
 PROBLEMS_SHOWN = 8
 PARAMETERS_SHOWN = 40
@@ -81,6 +81,8 @@ class ModelSchema:
             raise InvalidArguments(_sentence(problems, self._parameters)) from error
         except PydanticSerializationError as error:
             raise InvalidArguments(_sentence([NOT_JSON], self._parameters)) from error
+        if too_deep(written):
+            raise InvalidArguments(_sentence([NOT_JSON], self._parameters))
         if parsed != given:
             raise TypeError("its arguments do not survive being written down, so what is shown is not what would run")
         return Checked(written, parsed)
@@ -110,16 +112,7 @@ class JsonSchema:
     def _problems(self, arguments: JsonValue) -> list[str]:
         if not isinstance(arguments, dict):
             return [f"arguments: must be an object, not {quoted(arguments)}"]
-        return self._schema.problems(arguments) if _is_json(arguments) else [NOT_JSON]
-
-
-def _is_json(arguments: JsonValue) -> bool:
-    """Can this be written down? Python also reads `NaN` and half a character as JSON."""
-    try:
-        json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
-    except (ValueError, TypeError, RecursionError):
-        return False
-    return True
+        return self._schema.problems(arguments) if sayable(arguments) else [NOT_JSON]
 
 
 def _sentence(problems: Iterable[str], parameters: Mapping[str, JsonValue]) -> str:

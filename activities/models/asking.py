@@ -31,8 +31,12 @@ async def reply_to(
     *,
     heard: Heard,
     called: Callable[[CallRequest], Awaitable[None]],
+    others: bool = False,
 ) -> ModelReply:
-    """The next reply of the model with this name. ApplicationError when it fails, with what is to be done then."""
+    """The next reply of the model with this name. ApplicationError when it fails, with what is to be done then.
+
+    `others` are there to be asked instead.
+    """
     names = ToolNames(tool.name for tool in tools)
 
     async def call(part: ToolCallPart) -> None:
@@ -41,9 +45,10 @@ async def reply_to(
     said = _Said(
         messages_of(conversation.messages, names), definitions_of(tools, names), conversation.model.instructions
     )
-    model, response = await _ask(models, name, said, conversation.model.settings, heard, call)
+    asked = _Asked(models, name, others)
+    model, response = await _ask(asked, said, conversation.model.settings, heard, call)
     window = conversation.model.settings.window or models.window(name) or model.context_window
-    return reply_of(response, names).model_copy(update={"window": window})
+    return asked.read(response, names).model_copy(update={"window": window})
 
 
 async def answer_to(models: Models, name: str, question: str, instructions: str, settings: ModelSettings) -> ModelReply:
@@ -54,11 +59,32 @@ async def answer_to(models: Models, name: str, question: str, instructions: str,
         return
 
     said = _Said(messages_of((UserMessage(text=question),), names), (), instructions)
-    _, response = await _ask(models, name, said, settings, lambda text: None, call)
-    reply = reply_of(response, names)
+    asked = _Asked(models, name)
+    _, response = await _ask(asked, said, settings, lambda text: None, call)
+    reply = asked.read(response, names)
     if not reply.text.strip():
         raise ApplicationError(f"{name}: the model answered nothing", type="no_answer")
     return reply
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Who is asked."""
+
+    models: Models
+    name: str
+    others: bool = False
+
+    def failure(self, error: Exception) -> ApplicationError:
+        """The failure of the activity."""
+        return failure_of(error, self.name, self.models.secrets, others=self.others)
+
+    def read(self, response: ModelResponse, names: ToolNames) -> ModelReply:
+        """What it answered; ApplicationError when that cannot be used."""
+        try:
+            return reply_of(response, names)
+        except Exception as error:
+            raise self.failure(error) from None
 
 
 @dataclass(frozen=True)
@@ -71,7 +97,7 @@ class _Said:
 
 
 async def _ask(
-    models: Models, name: str, said: _Said, wishes: ModelSettings, heard: Heard, called: Called
+    asked: _Asked, said: _Said, wishes: ModelSettings, heard: Heard, called: Called
 ) -> tuple[Model, ModelResponse]:
     settings = ProviderSettings()
     if wishes.max_tokens is not None:
@@ -79,7 +105,7 @@ async def _ask(
     if wishes.temperature is not None:
         settings["temperature"] = wishes.temperature
     try:
-        model = await models.get(name)
+        model = await asked.models.get(asked.name)
         async with asyncio.timeout(wishes.seconds):
             response = await request(
                 model,
@@ -91,10 +117,10 @@ async def _ask(
                 called=called,
             )
     except TimeoutError:
-        words = f"{name}: no whole reply came within {wishes.seconds:g} seconds"
+        words = f"{asked.name}: no whole reply came within {wishes.seconds:g} seconds"
         raise ApplicationError(words, type="model_slow") from None
     except BadInput as error:
         raise ApplicationError(str(error), type="bad_model", non_retryable=True) from None
     except Exception as error:
-        raise failure_of(error, name, models.secrets) from None
+        raise asked.failure(error) from None
     return model, response

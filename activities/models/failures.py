@@ -19,11 +19,14 @@ from pydantic_ai.exceptions import (
 )
 from temporalio.exceptions import ApplicationError
 
+from holdfast.activities.models.requesting import CutOff
 from holdfast.content import said, shorten
 from holdfast.work import CONTEXT_WINDOW
 
 LONGEST_WAIT = 3_600.0
 """Seconds that a provider may ask us to wait."""
+PATIENCE = 60.0
+"""The same where another model can be asked instead."""
 _EXTRAS = ("openai", "anthropic", "google")
 _FOR_GOOD: tuple[tuple[type[Exception] | str, str], ...] = (
     (ModelContextWindowExceededError, CONTEXT_WINDOW),
@@ -32,14 +35,15 @@ _FOR_GOOD: tuple[tuple[type[Exception] | str, str], ...] = (
     (ModelQuotaExceededError, "model_quota"),
     (ModelRequestRejectedError, "model_rejected"),
     (ContentFilterError, "model_filtered"),
+    (CutOff, "model_cut_off"),
     (UserError, "bad_model"),
     (ImportError, "model_not_installed"),
     ("DefaultCredentialsError", "model_unauthorized"),
 )
 
 
-def failure_of(error: Exception, name: str, secrets: Iterable[str] = ()) -> ApplicationError:
-    """The failure of the activity. No secret is in its words."""
+def failure_of(error: Exception, name: str, secrets: Iterable[str] = (), *, others: bool = False) -> ApplicationError:
+    """The failure of the activity. No secret is in its words. `others` can be asked instead."""
     words = hidden(_words(error, name), secrets)
     for kind, type in _FOR_GOOD:
         if _named(error, kind) if isinstance(kind, str) else isinstance(error, kind):
@@ -49,7 +53,8 @@ def failure_of(error: Exception, name: str, secrets: Iterable[str] = ()) -> Appl
     type = "rate_limited" if limited else "model_broke_off" if broke else "model_unavailable"
     wait = error.retry_after if isinstance(error, ModelAPIError) else None
     delay = timedelta(seconds=min(wait, LONGEST_WAIT)) if wait is not None and wait > 0 else None
-    return ApplicationError(shorten(words, 2_000), type=type, next_retry_delay=delay)
+    too_long = others and wait is not None and wait > PATIENCE
+    return ApplicationError(shorten(words, 2_000), type=type, next_retry_delay=delay, non_retryable=too_long)
 
 
 def _words(error: Exception, name: str) -> str:

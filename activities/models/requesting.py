@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.exceptions import UnexpectedModelBehavior
+from pydantic_ai.exceptions import ContentFilterError, UnexpectedModelBehavior
 from pydantic_ai.messages import (
     InstructionPart,
     ModelMessage,
@@ -40,11 +42,13 @@ async def request(
 ) -> ModelResponse:
     """The whole response. A stream that ends before the model did is a failure, however it ends.
 
-    `called` gets each call when the next part has begun: only then is it known to be complete.
+    `called` gets each call when the next part has begun and its arguments are complete, in order: some servers write
+    several at once.
     """
     parts = [InstructionPart(content=instructions)] if instructions else None
     parameters = ModelRequestParameters(function_tools=list(tools), instruction_parts=parts)
     once: ModelSettings = {**settings, "max_retries": 0}  # Temporal tries again, or the turn
+    in_order = True
     async with model_request_stream(
         model, messages, model_settings=once, model_request_parameters=parameters
     ) as stream:
@@ -54,19 +58,48 @@ async def request(
             elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                 heard(event.delta.content_delta)
             elif isinstance(event, PartEndEvent) and isinstance(event.part, ToolCallPart) and event.next_part_kind:
-                await called(event.part)
+                in_order = in_order and complete(event.part)
+                if in_order:
+                    await called(event.part)
         response = stream.get()
     _check_end(model, response)
     return response
+
+
+def complete(call: ToolCallPart) -> bool:
+    """Are its arguments whole?"""
+    if not isinstance(call.args, str):
+        return call.args is not None
+    with suppress(ValueError, RecursionError):
+        return isinstance(json.loads(call.args), dict)
+    return False
+
+
+class CutOff(Exception):
+    """A reply that reached its limit before it said anything."""
 
 
 def _check_end(model: Model, response: ModelResponse) -> None:
     """A stream that was closed early looks to some as if the model had stopped; only its own word tells."""
     if model.system in _SILENT:
         return
+    _check_reason(response)
     told = (response.provider_details or {}).get("finish_reason")
     if told is None and (response.finish_reason is None or _speaks_openai(model)):
         raise UnexpectedModelBehavior("the stream ended before the model did")
+
+
+def _check_reason(response: ModelResponse) -> None:
+    """What ended for another reason than that it was done, and says nothing, is no answer."""
+    if any(isinstance(part, ToolCallPart) or (isinstance(part, TextPart) and part.content) for part in response.parts):
+        return
+    if response.finish_reason == "content_filter":
+        refusal = (response.provider_details or {}).get("refusal")
+        raise ContentFilterError(f"the model refused to answer: {refusal or 'its provider filtered the reply'}")
+    if response.finish_reason == "error":
+        raise UnexpectedModelBehavior("the model ended with an error and said nothing")
+    if response.finish_reason == "length":
+        raise CutOff("the reply reached its limit of tokens before it said anything: give it more (max_tokens)")
 
 
 def _speaks_openai(model: Model) -> bool:

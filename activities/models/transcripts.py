@@ -1,15 +1,15 @@
 """A conversation as pydantic-ai's messages, and a response as our reply.
 
 Calls go under the engine's own ids, which are unique where a model's need not be (S4): every provider sees each call
-once and its answer once. What it said beside text and calls (signed thinking) is kept as it was and given back.
+once and its answer once. What it signed (its thinking) is kept as it was, in its place, and given back.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -26,8 +26,10 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import ToolDefinition
 
+from holdfast.activities.models.requesting import complete
 from holdfast.activities.models.tool_names import ToolNames
 from holdfast.calls import CallRequest
+from holdfast.content import encodable
 from holdfast.conversations import (
     AssistantMessage,
     ConversationMessage,
@@ -38,71 +40,111 @@ from holdfast.conversations import (
 )
 from holdfast.responses import NOTHING
 from holdfast.tools import Declaration
+from holdfast.values import sayable
 
 BLANK = "(an empty message)"
 """Some providers refuse a conversation in which anybody says nothing."""
 UNREAD = "unreadable_arguments"
 """The one argument of a call whose arguments were no object, as a model is reminded of it."""
-_PARTS: TypeAdapter[Sequence[ModelResponsePart]] = TypeAdapter(Sequence[ModelResponsePart])
+CUT_OFF = "(cut off: the reply reached its limit of tokens before these arguments were complete)"
+_RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 
 
 def messages_of(conversation: Iterable[ConversationMessage], names: ToolNames) -> list[ModelMessage]:
-    """What a provider is sent.
-
-    The turns of a session number their calls each from the first; a provider wants every id once.
-    """
+    """What a provider is sent."""
     told: list[ModelMessage] = []
-    used: Counter[str] = Counter()
+    ids = _Ids()
     for message in conversation:
         if isinstance(message, AssistantMessage):
-            used.update(message.call_ids)
-            if parts := list(_said(message, names, used)):
-                told.append(ModelResponse(parts=parts))
+            ids.take(message)
+            if (response := _said(message, names, ids)).parts:
+                told.append(response)
             continue
-        parts_ = list(_asked(message, names, used))
+        parts = list(_asked(message, names, ids))
         if told and isinstance(told[-1], ModelRequest):  # what tools and the user say in a row is one request
-            told[-1] = ModelRequest(parts=[*told[-1].parts, *parts_])
+            told[-1] = ModelRequest(parts=[*told[-1].parts, *parts])
         else:
-            told.append(ModelRequest(parts=parts_))
+            told.append(ModelRequest(parts=parts))
     return told
 
 
-def _once(call_id: str, used: Counter[str]) -> str:
-    """The id under which a provider knows a call, of which the conversation has had so many under this one."""
-    return call_id if used[call_id] <= 1 else f"{call_id}-{used[call_id]}"
+class _Ids:
+    """The ids under which a provider knows calls: each stands for one call of the whole conversation.
+
+    The turns of a session number their calls each from the first. Where a provider signed what it said, its own ids go
+    back with that.
+    """
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._last: dict[str, str] = {}
+
+    def take(self, message: AssistantMessage) -> None:
+        """The calls of this message are the ones that are answered next."""
+        signed = message.said is not None
+        pairs = zip(message.call_ids, message.calls, strict=True)
+        self._last = {ours: self._once((signed and call.id) or ours) for ours, call in pairs}
+
+    def of(self, call_id: str) -> str:
+        """What a call of the last message is known by."""
+        return self._last.get(call_id, call_id)
+
+    def _once(self, wanted: str) -> str:
+        found, number = wanted, 1
+        while found in self._used:
+            number += 1
+            found = f"{wanted}-{number}"
+        self._used.add(found)
+        return found
 
 
-def _asked(message: UserMessage | ToolMessage, names: ToolNames, used: Counter[str]) -> Iterator[Any]:
+def _asked(message: UserMessage | ToolMessage, names: ToolNames, ids: _Ids) -> Iterator[Any]:
     if isinstance(message, UserMessage):
         yield UserPromptPart(content=message.text if message.text.strip() else BLANK)
         return
     for response in message.responses:
         text = response.text if response.text.strip() else NOTHING
-        call_id = _once(response.call_id, used)
-        yield ToolReturnPart(tool_name=names.theirs(response.tool), content=text, tool_call_id=call_id)
+        yield ToolReturnPart(tool_name=names.theirs(response.tool), content=text, tool_call_id=ids.of(response.call_id))
 
 
-def _said(message: AssistantMessage, names: ToolNames, used: Counter[str]) -> Iterator[ModelResponsePart]:
-    kept = _kept(message.said)
-    yield from (part for part in kept if isinstance(part, ThinkingPart))
-    if message.text.strip():
-        yield TextPart(content=message.text)
-    details = [part.provider_details for part in kept if isinstance(part, ToolCallPart)]
-    signed = details if len(details) == len(message.calls) else [None] * len(message.calls)
-    for call_id, call, said in zip(message.call_ids, message.calls, signed, strict=True):
-        arguments = _object(call.arguments)
-        known = _once(call_id, used)
-        yield ToolCallPart(names.theirs(call.tool), arguments, tool_call_id=known, provider_details=said)
+def _said(message: AssistantMessage, names: ToolNames, ids: _Ids) -> ModelResponse:
+    """What the model said: as its provider had it where that signed it, else the text and then the calls."""
+    calls = [
+        ToolCallPart(names.theirs(call.tool), _object(call.arguments), tool_call_id=ids.of(call_id))
+        for call_id, call in zip(message.call_ids, message.calls, strict=True)
+    ]
+    if (kept := _kept(message)) is None:
+        text = [TextPart(content=message.text)] if message.text.strip() else []
+        return ModelResponse(parts=[*text, *calls])
+    rest = iter(calls)
+    return replace(kept, parts=[_completed(part, rest) for part in kept.parts if not _says_nothing(part)])
 
 
-def _kept(said: JsonValue) -> Sequence[ModelResponsePart]:
-    """What another version of pydantic-ai wrote may not be readable: then the model goes on without it."""
-    if not said:
-        return ()
+def _completed(part: ModelResponsePart, calls: Iterator[ToolCallPart]) -> ModelResponsePart:
+    """A part that was kept; of a call all but this was kept elsewhere."""
+    if not isinstance(part, ToolCallPart):
+        return part
+    return _signed_call(next(calls), part)
+
+
+def _signed_call(call: ToolCallPart, by: ToolCallPart) -> ToolCallPart:
+    """A call with what its provider said of it."""
+    return replace(call, id=by.id, provider_name=by.provider_name, provider_details=by.provider_details)
+
+
+def _kept(message: AssistantMessage) -> ModelResponse | None:
+    """What its provider said, if that is still what the message says.
+
+    What another version of pydantic-ai wrote may not be readable: then the model goes on without it.
+    """
+    if message.said is None:
+        return None
     try:
-        return _PARTS.validate_python(said)
+        kept = _RESPONSE.validate_python(message.said)
     except ValidationError:
-        return ()
+        return None
+    calls = sum(isinstance(part, ToolCallPart) for part in kept.parts)
+    return kept if calls == len(message.calls) and _text(kept) == message.text else None
 
 
 def _object(arguments: JsonValue) -> dict[str, Any]:
@@ -113,26 +155,43 @@ def _object(arguments: JsonValue) -> dict[str, Any]:
 def reply_of(response: ModelResponse, names: ToolNames) -> ModelReply:
     """What a provider answered."""
     parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
-    calls = tuple(call_of(part, names) for part in parts)
-    text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    cut = response.finish_reason == "length"
+    if cut and parts and not complete(parts[-1]):
+        parts = [*parts[:-1], replace(parts[-1], args=CUT_OFF)]
     used = response.usage
     return ModelReply(
-        text=text,
-        calls=calls,
+        text=_text(response),
+        calls=tuple(call_of(part, names) for part in parts),
         said=_signed(response, parts),
         usage=Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens),
-        model=response.model_name,
+        model=encodable(response.model_name) if response.model_name else None,
+        cut=cut,
     )
 
 
+def _text(response: ModelResponse) -> str:
+    return encodable("".join(part.content for part in response.parts if isinstance(part, TextPart)))
+
+
 def _signed(response: ModelResponse, calls: Sequence[ToolCallPart]) -> JsonValue:
-    """What the provider signed beside text and calls, and wants back while the calls are answered."""
-    thinking = [part for part in response.parts if isinstance(part, ThinkingPart)]
-    if not calls or not (thinking or any(part.provider_details for part in calls)):
+    """What the provider said, in its order, where it signed some of it and wants that back with the calls' answers.
+
+    Without what is kept of the calls anyway.
+    """
+    parts = [part for part in response.parts if isinstance(part, ThinkingPart | TextPart | ToolCallPart)]
+    if not calls or not any(isinstance(part, ThinkingPart) or part.provider_details for part in parts):
         return None
-    bare = [ToolCallPart("", {}, tool_call_id="", provider_details=part.provider_details) for part in calls]
-    found: JsonValue = _PARTS.dump_python([*thinking, *bare], mode="json")
-    return found
+    bare = ToolCallPart("", tool_call_id="")
+    said = [_signed_call(bare, part) if isinstance(part, ToolCallPart) else part for part in parts]
+    kept = ModelResponse(parts=said, provider_name=response.provider_name)
+    found: JsonValue = _RESPONSE.dump_python(
+        kept, mode="json", include={"parts", "kind", "provider_name"}, exclude_none=True
+    )
+    return found if sayable(found) else None
+
+
+def _says_nothing(part: ModelResponsePart) -> bool:
+    return isinstance(part, TextPart) and not part.content.strip() and not part.provider_details
 
 
 def call_of(part: ToolCallPart, names: ToolNames) -> CallRequest:
@@ -140,8 +199,21 @@ def call_of(part: ToolCallPart, names: ToolNames) -> CallRequest:
     arguments: JsonValue = part.args if part.args is not None else {}
     if isinstance(arguments, str):
         with suppress(ValueError, RecursionError):
-            arguments = json.loads(arguments) if arguments.strip() else {}
-    return CallRequest(tool=names.ours(part.tool_name), arguments=arguments, id=part.tool_call_id)
+            parsed = json.loads(arguments) if arguments.strip() else {}
+            arguments = parsed if sayable(parsed) else arguments
+    if not sayable(arguments):
+        arguments = _as_words(arguments)
+    return CallRequest(tool=encodable(names.ours(part.tool_name)), arguments=arguments, id=encodable(part.tool_call_id))
+
+
+def _as_words(arguments: JsonValue) -> str:
+    """What JSON cannot say, as far as it can be told."""
+    if isinstance(arguments, str):
+        return encodable(arguments)
+    try:
+        return encodable(json.dumps(arguments, default=str))
+    except (ValueError, RecursionError):
+        return "(nested too deeply)"
 
 
 def definitions_of(tools: Iterable[Declaration], names: ToolNames) -> list[ToolDefinition]:

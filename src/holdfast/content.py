@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, JsonValue
 
 from holdfast.contexts import ContextChange
 from holdfast.model import Data
+from holdfast.values import too_deep
 
 OUTPUT_LIMIT = 40_000
 """Characters of a result that reach the model (S33)."""
@@ -35,7 +36,9 @@ Text = Annotated[str, AfterValidator(encodable)]
 
 
 def _writable(value: JsonValue) -> JsonValue:
-    """`value` as JSON can say it: no lone surrogates; ValueError for NaN and infinity."""
+    """`value` as JSON can say it: no lone surrogates; ValueError for NaN, infinity, and what nobody reads again."""
+    if too_deep(value):
+        raise ValueError("it is nested too deeply")
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return value if text.isascii() else json.loads(encodable(text))
 

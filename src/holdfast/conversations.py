@@ -34,12 +34,14 @@ class ModelReply(Message):
     text: str = ""
     calls: Calls = ()
     said: JsonValue = None
-    """What its provider wants to be given back with it: thinking that it signed."""
+    """What its provider wants to be given back with it: what it signed, and in which order it came."""
     usage: Usage = Usage()
     model: str | None = None
     """Who answered, as the provider says."""
     window: int | None = None
     """How many tokens it can read at once, if that is known."""
+    cut: bool = False
+    """Did it reach its limit of tokens before it was done?"""
 
 
 class ScriptedReply(ModelReply):

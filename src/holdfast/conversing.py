@@ -29,6 +29,7 @@ from holdfast.schedules import Schedule
 from holdfast.turns import TurnStatus, check_batch
 from holdfast.work import Compacted
 
+CUT = "(cut off at its limit of tokens) "
 INTERRUPTED = "The user interrupted with a new message"
 
 
@@ -61,12 +62,18 @@ class Conversing(Deciding):
         self.heard: list[str] = []
         """The messages that the model is told of, by their senders' ids."""
         self._said: list[Interruption] = []
-        """What the user said while calls were at work: told after their responses."""
+        """What the user said that no model step has read yet: the next one does."""
         self.no_shorter_at = 0
         """How many tokens a conversation had that could not be made shorter."""
 
+    @property
+    def asks(self) -> bool:
+        """Is the model to be asked? It has not answered, or the user has said something since."""
+        return self.input.model is not None and (self.text is None or bool(self._said))
+
     def think(self) -> int:
-        """Begin a model step; its number."""
+        """Begin a model step; its number. What the user said since the last one joins the conversation."""
+        self._join()
         self.steps += 1
         self.attempt = 1
         self.thinking, self.spoken_to = True, False
@@ -102,9 +109,8 @@ class Conversing(Deciding):
                 self._ask_for(self.enqueue(reply.calls), reply.text, reply.said)
             else:
                 self._replied(AssistantMessage(text=reply.text))
-                self._emit(kind="model", after="answered", note=line(reply.text))
-                self.text = None if self._said else reply.text
-                self._tell()
+                self._emit(kind="model", after="answered", note=line(f"{CUT if reply.cut else ''}{reply.text}"))
+                self.text = reply.text
         except RequestRefused as refusal:
             if batch:  # what came of it early is answered, so the conversation has to ask for it
                 self._ask_for(self._put(batch, completed(batch)), reply.text, reply.said)
@@ -122,6 +128,7 @@ class Conversing(Deciding):
         self.replies += 1
 
     def _ask_for(self, batch: Batch, text: str, said: JsonValue = None) -> None:
+        self.text = None
         self._emit(kind="model", after="asked", note=line(text) if text else None)
         requests: tuple[CallRequest, ...] = tuple(call.request for call in batch.calls)
         ids = tuple(call.id for call in batch.calls)
@@ -134,9 +141,8 @@ class Conversing(Deciding):
         self.interrupt(INTERRUPTED)
         if self.input.model is None:
             return
-        self.text, self.spoken_to = None, True
+        self.spoken_to = True
         self._said.append(said)
-        self._tell()
 
     def append(self, said: Interruption) -> None:
         """The user says something that stops nothing: the model hears it after the batch at work, or its reply."""
@@ -144,9 +150,7 @@ class Conversing(Deciding):
             raise RequestRefused("no_model", "this turn has no model that would hear it")
         if not self._listen(said, "appended"):
             return
-        self.text = None
         self._said.append(said)
-        self._tell()
 
     def _listen(self, said: Interruption, how: str) -> bool:
         """Is this heard for the first time? RequestRefused when nobody listens any more."""
@@ -232,16 +236,10 @@ class Conversing(Deciding):
         self._emit(kind="model", after="thinking", note=line(f"step {self.steps}: {name} is asked now: {reason}"))
 
     def _close(self, batch: Batch) -> None:
-        """A model will read the responses, and then what the user said meanwhile."""
+        """A model will read the responses."""
         super()._close(batch)
         if self.input.model and not batch.discarded:
             self.messages.append(ToolMessage(responses=batch.responses))
-        self._tell()
-
-    def _tell(self) -> None:
-        """What the user said joins the conversation when every call before it is answered."""
-        if self.active is None and not self.queue and (self.spoken_to or not self.thinking):
-            self._join()
 
     def _join(self) -> None:
         self.messages += [UserMessage(text=said.message) for said in self._said]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
 from holdfast.approvals import ApprovalId, Confirmation, Decision
@@ -41,6 +41,13 @@ class Deciding(Executing):
         self.permitted: Mode | None = None
         """The mode that counts, as far as a worker has said so."""
         self._counted: set[str] = set()
+        self._keyed = False
+        """Had they keys before this turn?"""
+
+    @property
+    def keyed(self) -> bool:
+        """Do approvers have keys, as far as anybody has said so?"""
+        return self._keyed or any(approver.key is not None for approver in self.approvers)
 
     def to_validate(self, calls: tuple[CallToJudge, ...]) -> ValidateInput:
         """What validation is told of these calls and of their turn."""
@@ -165,10 +172,16 @@ class Deciding(Executing):
         self._emit(kind="turn", after="revoked", note=line(f"grant {grant_id}: {grant.covers}"), by=_name(by))
         return grant
 
+    def take_back(self, decisions: Collection[str], by: str | None) -> None:
+        """Revoke what these decisions allowed. A refusal stays: this only tightens."""
+        for grant in self.grants.all:
+            if grant.allows and grant.decision.key in decisions:
+                self.revoke(grant.id, by)
+
     def check_revoke(self, grant_id: str) -> None:
         """RequestRefused for what there is not, and for a refusal where only signed words count: this one is not."""
         grant = self.grants.get(grant_id)
-        if not grant.allows and any(approver.key is not None for approver in self.approvers):
+        if not grant.allows and self.keyed:
             message = "where approvers have keys a refusal stands until the turn ends: taking it back is not signed"
             raise RequestRefused("refusal_stands", message)
 

@@ -45,10 +45,7 @@ class Delegation(Strict):
 
 
 def turn_for(parent: TurnInput, memory: Memory, limits: TurnLimits, given: Delegation) -> TurnInput:
-    """What a delegated turn starts with. `limits` is what is left for it of its parent's.
-
-    What was granted for a number of calls stays with the parent: two turns at work cannot share a count.
-    """
+    """What a delegated turn starts with. `limits` is what is left for it of its parent's."""
     tools = memory.context.tools
     if given.tools is not None:
         tools = tuple(name for name in given.tools if memory.context.offers(name))
@@ -67,7 +64,6 @@ def turn_for(parent: TurnInput, memory: Memory, limits: TurnLimits, given: Deleg
                 update={
                     "mode": stricter(memory.mode, Mode(given.mode) if given.mode else memory.mode),
                     "context": memory.context.model_copy(update={"tools": tools}),
-                    "grants": tuple(grant for grant in memory.grants if grant.decision.uses is None),
                     "replies": 0,
                     "filled": 0,
                 }

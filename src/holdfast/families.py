@@ -13,6 +13,12 @@ def turn_of_session(session: str, number: int) -> str:
     return f"{session}{MARK}{number}"
 
 
+def number_in_session(turn: str) -> int:
+    """The place of a turn among those of its session; 0 of one that is no session's."""
+    number = turn.rpartition(MARK)[2]
+    return int(number) if number.isascii() and number.isdecimal() else 0
+
+
 def turn_of_call(turn: str, call: str, run: int = 1) -> str:
     """The id of the turn that a call runs."""
     return f"{turn}{MARK}{call}" if run == 1 else f"{turn}{MARK}{call}-{run}"

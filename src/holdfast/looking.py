@@ -18,7 +18,7 @@ from holdfast.calls import Call
 from holdfast.contact import Contact
 from holdfast.content import Response
 from holdfast.conversations import Conversation
-from holdfast.errors import BadInput, DecisionRefused, HoldfastError, NoWorker
+from holdfast.errors import BadInput, DecisionRefused, HoldfastError, NoWorker, TurnNotFound
 from holdfast.events import Event, EventPage
 from holdfast.grants import Grant
 from holdfast.memory import EarlierRun
@@ -59,6 +59,14 @@ class Looking(Contact):
             return cast(TurnResult, await self._handle.result())
         except Exception as error:
             raise translated(error, self.id) from error
+
+    async def exists(self) -> bool:
+        """Has it begun?"""
+        try:
+            await self._call(self._handle.describe())
+        except TurnNotFound:
+            return False
+        return True
 
     async def view(self, *, live: bool = True) -> TurnView:
         """How it stands: bounded, with live output while something runs, with the result once it has ended."""

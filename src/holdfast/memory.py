@@ -82,6 +82,8 @@ class Carried(Data):
     queue: tuple[Batch, ...] = ()
     streams: dict[str, tuple[str, int]] = Field(default_factory=dict)
     """Of every stream: the batch of its newest attempt, and which attempt that is."""
+    submitted: dict[str, str] = Field(default_factory=dict)
+    """The batches that callers queued, the newest, by the ids under which they did."""
     finishing: bool = False
     said: tuple[Interruption, ...] = ()
     """What the user said that the model has not read yet."""

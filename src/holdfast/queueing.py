@@ -19,6 +19,7 @@ from holdfast.memory import EarlierRun
 from holdfast.turns import BatchResult, TurnStatus, batch_result
 
 EVENTS_PER_PAGE = 500
+SUBMITTED_KEPT = 1_000
 PAGE_CHARACTERS = 4_000_000
 """Of answers that are asked for at once; more where one of them is longer."""
 
@@ -37,6 +38,8 @@ class Queueing:
         self.changed = False
         self.writing: str | None = None
         """The stream that a model step of ours is writing."""
+        self.submitted: dict[str, str] = {}
+        """The batches that callers queued, the newest, by the keys under which they did."""
         self.runs: tuple[EarlierRun, ...] = ()
         """Of this turn, before this one (S42)."""
         self._clock = clock
@@ -60,6 +63,13 @@ class Queueing:
         self._emit(kind="batch", batch=batch.id, of=len(batch.calls), after="queued")
         self._write_changes(None, batch)
         return batch
+
+    def submit(self, requests: tuple[CallRequest, ...], key: str) -> str:
+        """Queue a batch of a caller, once for each key; its id."""
+        if key not in self.submitted:
+            self.submitted[key] = self.enqueue(requests).id
+            self.submitted = dict(list(self.submitted.items())[-SUBMITTED_KEPT:])
+        return self.submitted[key]
 
     def activate(self) -> Batch:
         """Take the next batch of the queue to work."""

@@ -5,10 +5,12 @@ Their field names are in histories for ever. New fields get defaults.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from holdfast.calls import Calls
-from holdfast.model import Data, Message
+from holdfast.model import Data, Message, few
 from holdfast.modes import Mode
 
 
@@ -96,6 +98,13 @@ class GrantAddress(Message):
     """Body of the update `revoke`."""
 
     grant: str = Field(max_length=100)
+    by: str | None = Field(default=None, max_length=500)
+
+
+class TakeBack(Message):
+    """Body of the signal `take_back`: allowances that were revoked, by the decisions that gave them."""
+
+    decisions: Annotated[tuple[Annotated[str, Field(max_length=500)], ...], few(1_000)]
     by: str | None = Field(default=None, max_length=500)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 from uuid import uuid4
 
@@ -16,10 +17,12 @@ from temporalio.client import (
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.contact import Contact
 from holdfast.conversations import ConversationMessage, ConversationPage, ModelChoice
 from holdfast.errors import BadInput, HoldfastError, NoWorker, RequestRefused
+from holdfast.families import number_in_session
 from holdfast.grants import Grant
 from holdfast.identity import whoami
 from holdfast.limits import TurnLimits
@@ -38,6 +41,7 @@ from holdfast.sessions import (
     SessionView,
     Steering,
     Wish,
+    Withdraw,
     check_session,
 )
 from holdfast.translating import no_worker, refusal, translated
@@ -48,6 +52,10 @@ if TYPE_CHECKING:
 
     from holdfast.turn import Turn
     from holdfast.watching import Feeds
+
+
+AGAIN_SECONDS = 0.05
+POLL_SECONDS = 0.2
 
 
 class Session(Contact):
@@ -88,21 +96,16 @@ class Session(Contact):
         return await self._send_or_start(body, start)
 
     async def _send_or_start(self, body: Say, start: SessionInput) -> Sent:
-        """One request that does both, so that no message is lost between them."""
+        """One request that does both, so that no message is lost between them.
+
+        A session that continues as new at that moment aborts it, and each takes ten at a time: then it is sent again,
+        and counts once.
+        """
         check_session(start)
-        operation: WithStartWorkflowOperation[object, SessionResult] = WithStartWorkflowOperation(
-            SESSION,
-            start,
-            id=self.id,
-            task_queue=self._task_queue,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-        )
         try:
             async with asyncio.timeout(SECONDS):
-                sent: Sent = await self._client.execute_update_with_start_workflow(
-                    "send", body, start_workflow_operation=operation, id=f"say-{body.id}", result_type=Sent
-                )
+                while (sent := await self._send_and_start(body, start)) is None:  # noqa: ASYNC110 - it gives no notice
+                    await asyncio.sleep(AGAIN_SECONDS)
                 return sent
         except WorkflowUpdateFailedError as error:
             raise refusal(error, RequestRefused) from None
@@ -112,6 +115,33 @@ class Session(Contact):
             raise no_worker(self.id, self.kind) from error
         except Exception as error:
             raise translated(error, self.id, self.kind) from error
+
+    async def _send_and_start(self, body: Say, start: SessionInput) -> Sent | None:
+        """None when it is to be tried again."""
+        operation: WithStartWorkflowOperation[object, SessionResult] = WithStartWorkflowOperation(
+            SESSION,
+            start,
+            id=self.id,
+            task_queue=self._task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+        )
+        try:
+            sent: Sent = await self._client.execute_update_with_start_workflow(
+                "send", body, start_workflow_operation=operation, id=f"say-{body.id}", result_type=Sent
+            )
+        except RPCError as error:
+            aborted = error.status is RPCStatusCode.UNAVAILABLE and "aborted" in error.message
+            if not aborted and error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
+                raise
+            with suppress(RPCError):  # it keeps the error for whoever asks for the workflow
+                await operation.workflow_handle()
+            return None
+        return sent
+
+    async def withdraw(self, message_id: str, *, by: str | None = None) -> None:
+        """Take back a message that has not had its turn; RequestRefused when it has."""
+        await self._update("withdraw", Withdraw(id=message_id, by=by or self._me), None)
 
     async def interrupt(self, *, by: str | None = None) -> None:
         """Stop the turn that runs. Everything in it is answered, and the session goes on."""
@@ -124,13 +154,14 @@ class Session(Contact):
     async def configure(
         self, *, model: ModelChoice | None = None, mode: Mode | None = None, by: str | None = None
     ) -> None:
-        """Change how the next turns go; the mode of the turn that runs too."""
-        await self._update("configure", Wish(model=model, mode=mode, by=by or self._me), None)
+        """Change how the next turns go. The mode is changed in the turn that runs, which hands it on when it ends."""
+        wish = Wish(model=model, mode=mode, by=by or self._me)
         if mode and (turn := await self.running()):
-            try:
-                await turn.set_mode(mode, by or self._me)
-            except RequestRefused:
-                return  # it has ended
+            with suppress(RequestRefused):  # it has just ended
+                await turn.set_mode(mode, wish.by)
+                wish = wish.model_copy(update={"mode": None})
+        if wish.model or wish.mode:
+            await self._update("configure", wish, None)
 
     async def result(self) -> SessionResult:
         """Wait for the end."""
@@ -141,6 +172,20 @@ class Session(Contact):
         """The turn that runs."""
         turn_id = (await self._query("view", SessionView)).turn
         return self.turn(turn_id) if turn_id else None
+
+    async def begun(self, turn_id: str) -> Turn:
+        """A turn of this session, once it is there: others may have theirs before.
+
+        HoldfastError when it will not come, since the session was closed, or the message withdrawn.
+        """
+        turn = self.turn(turn_id)
+        while not await turn.exists():
+            view = await self.view()
+            passed = view.turns >= number_in_session(turn_id) and view.turn != turn_id
+            if view.status == "closed" or (passed and not await turn.exists()):
+                raise HoldfastError(f"turn {turn_id!r} does not begin any more: see `holdfast sessions show`")
+            await asyncio.sleep(POLL_SECONDS)
+        return turn
 
     def turn(self, turn_id: str) -> Turn:
         """A turn of this session."""

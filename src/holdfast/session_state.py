@@ -27,6 +27,8 @@ from holdfast.turns import TurnInput, TurnResult
 KNOWN_KEPT = 1_000
 MAX_TOLD = 1_000
 """Messages that are said to one turn while it runs."""
+MAX_CHARACTERS = 20_000_000
+"""Of all messages that no turn has read yet: a session that continues as new takes them along."""
 MESSAGES_LIMIT = 20_000_000
 """Characters of the messages that a session takes along; older results of tools are left out beyond that."""
 NEWEST = 50
@@ -54,6 +56,8 @@ class SessionState:
         self._told: list[Say] = []
         """What was said to the turn that runs: it may end before it hears that."""
         self._known: dict[str, str] = {}
+        self._withdrawn: set[str] = set()
+        """Of what waits, what is not to have its turn."""
         self._prompt: Say | None = None
         self._wish = Wish()
         """What is to be otherwise when the turn that runs has ended."""
@@ -68,6 +72,7 @@ class SessionState:
             self.memory, self.messages, self.epoch = carried.memory, list(carried.messages), carried.epoch
             self.turns, self.usage, self.last = carried.turns, carried.usage, carried.last
             self.waiting, self._known, self.closing = list(carried.waiting), dict(carried.known), carried.closing
+            self._withdrawn = set(carried.withdrawn)
 
     def carry(self) -> SessionInput:
         """What its next run goes on from. No turn runs."""
@@ -78,6 +83,7 @@ class SessionState:
             turns=self.turns,
             usage=self.usage,
             waiting=tuple(self.waiting),
+            withdrawn=tuple(sorted(self._withdrawn)),
             known=self._known,
             last=self.last,
             closing=self.closing,
@@ -92,6 +98,11 @@ class SessionState:
             raise RequestRefused("closed", f"session {self.id!r} is closed: start another")
         if len(self.waiting) >= MAX_WAITING or len(self._told) >= MAX_TOLD:
             raise RequestRefused("queue_full", f"{MAX_WAITING} messages already wait in this session")
+        if len(said.message) + sum(len(one.message) for one in (*self.waiting, *self._told)) > MAX_CHARACTERS:
+            message = (
+                f"what waits in this session would be over {MAX_CHARACTERS:,} characters: wait for some to be read"
+            )
+            raise RequestRefused("queue_full", message)
 
     def say(self, said: Say) -> tuple[Sent, Interruption | None]:
         """Take a message: where it goes, and what the turn that runs is told of it."""
@@ -107,6 +118,23 @@ class SessionState:
         self._know(said, turn)
         return Sent(turn=turn, ahead=len(self.waiting) - 1), None
 
+    def check_withdraw(self, message_id: str) -> None:
+        """RequestRefused for what does not wait."""
+        if message_id not in (said.id for said in self.waiting) or message_id in self._withdrawn:
+            raise RequestRefused("not_waiting", f"no message {message_id!r} waits for its turn in this session")
+
+    def withdraw(self, message_id: str) -> None:
+        """Take a message back that has not had its turn. The numbers that others were promised stay theirs."""
+        self.check_withdraw(message_id)
+        self._withdrawn.add(message_id)
+        self._pass_over()
+
+    def _pass_over(self) -> None:
+        """Who is next and was withdrawn has no turn; its number is nobody's."""
+        while self.waiting and self.waiting[0].id in self._withdrawn:
+            self._withdrawn.discard(self.waiting.pop(0).id)
+            self.turns += 1
+
     def _know(self, said: Say, turn: str) -> None:
         self._known = dict([*self._known.items(), (said.id, turn)][-KNOWN_KEPT:])
 
@@ -115,6 +143,7 @@ class SessionState:
         said = self._prompt = self.waiting.pop(0)
         self.turns += 1
         self.turn = turn_of_session(self.id, self.turns)
+        self._pass_over()
         given = {"interactive": said.interactive, "limits": said.limits}
         return self.input.turn.model_copy(
             update={
@@ -219,7 +248,7 @@ class SessionState:
             turns=self.turns,
             messages=len(self.messages),
             usage=self.usage,
-            waiting=tuple(shorten(said.message, LINE) for said in self.waiting[:MAX_WAITING]),
+            waiting=tuple(shorten(said.message, LINE) for said in self.waiting if said.id not in self._withdrawn),
             last=self.last,
         )
 

@@ -53,6 +53,14 @@ class Interrupt(Message):
     by: str | None = Field(default=None, max_length=500)
 
 
+class Withdraw(Message):
+    """Body of the update `withdraw`: a message that has not had its turn is not to have one."""
+
+    id: str = Field(min_length=1, max_length=200)
+    """As it was sent."""
+    by: str | None = Field(default=None, max_length=500)
+
+
 class Close(Message):
     """Body of the update `close`: take nothing more, and end when what was said is done."""
 
@@ -88,6 +96,8 @@ class SessionCarried(Data):
     waiting: tuple[Say, ...] = ()
     known: dict[str, str] = Field(default_factory=dict)
     """Messages that were taken, the newest, by their ids: to which turn each was to go."""
+    withdrawn: tuple[str, ...] = ()
+    """Of what waits, what is not to have its turn."""
     last: LastTurn | None = None
     closing: str | None = None
 

@@ -77,8 +77,7 @@ class TurnState(Conversing):
     @property
     def more_to_do(self) -> bool:
         """Is there anything that it goes on for?"""
-        asks = self.input.model is not None and self.text is None
-        return bool(self.queue) or asks or (self.input.keep_open and not self.finishing)
+        return bool(self.queue) or self.asks or (self.input.keep_open and not self.finishing)
 
     @property
     def time_left(self) -> timedelta | None:
@@ -118,14 +117,16 @@ class TurnState(Conversing):
 
     def _left(self) -> Left:
         messages = tuple(self.messages) if self.input.session else ()
-        memory = self.memory(of_turn=False)
+        memory = self.memory(self._outlives)
+        if self.model:  # the next turn asks the first model again, whose window is another
+            memory = memory.model_copy(update={"window": None, "filled": 0})
         return Left(memory=memory, messages=messages, compaction=self.compaction, heard=tuple(self.heard))
 
-    def memory(self, *, of_turn: bool = True) -> Memory:
-        """What holds for whatever comes next; without what was granted for this turn alone, where that is another."""
+    def memory(self, holds: Callable[[Grant], bool] = lambda grant: True) -> Memory:
+        """What holds for whatever comes next, with the grants that hold there."""
         return Memory(
             mode=self.mode,
-            grants=tuple(grant for grant in self.grants.all if of_turn or self._outlives(grant)),
+            grants=tuple(grant for grant in self.grants.all if holds(grant)),
             grants_given=self.grants.given,
             seen=dict(list(self.seen.items())[-FILES_KEPT:]),
             wrote=dict(list(self.wrote.items())[-FILES_KEPT:]),
@@ -135,12 +136,19 @@ class TurnState(Conversing):
             replies=self.replies,
             window=self.window,
             filled=self.filled,
-            keyed=any(approver.key is not None for approver in self.approvers),
+            keyed=self.keyed,
         )
 
     def _outlives(self, grant: Grant) -> bool:
         """Does it answer anything after this turn?"""
         return grant.decision.lasting != "turn" and grant.stands(self._clock())
+
+    def for_delegated(self) -> Memory:
+        """What a turn that a call runs begins with. Every refusal binds it.
+
+        What was granted for a number of calls stays here: two turns at work cannot share a count.
+        """
+        return self.memory(lambda grant: not grant.allows or (self._outlives(grant) and grant.decision.uses is None))
 
     def left_for_each(self) -> TurnLimits:
         """What is left of the limits for each of the turns that the batch at work delegates."""
@@ -175,6 +183,7 @@ class TurnState(Conversing):
         self.tainted, self.outside = list(memory.tainted), Counter(memory.outside)
         self.replies = memory.replies
         self.window, self.filled = memory.window, memory.filled
+        self._keyed = memory.keyed
 
     def carry(self, run_id: str) -> Carried:
         """What its next run goes on from."""
@@ -198,6 +207,7 @@ class TurnState(Conversing):
             runs=(*self.runs, this),
             queue=tuple(self.queue),
             streams=dict(list(self._newest.items())[-STREAMS_KEPT:]),
+            submitted=self.submitted,
             finishing=self.finishing,
             said=tuple(self._said),
         )
@@ -211,7 +221,7 @@ class TurnState(Conversing):
         self.model = carried.model
         self.compaction, self.approvers = carried.compaction, carried.approvers
         self.queue, self._newest, self.finishing = list(carried.queue), dict(carried.streams), carried.finishing
-        self._said = list(carried.said)
+        self.submitted, self._said = dict(carried.submitted), list(carried.said)
         self.heard, self._ended, self.runs = list(carried.heard), Counter(carried.counts), carried.runs
 
     @property

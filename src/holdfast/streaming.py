@@ -42,10 +42,11 @@ class Streaming(Queueing):
         name, (newest, attempt) = body.stream, self._newest.get(body.stream, ("", 0))
         batch = self._found(newest)
         gone = batch is None or batch.discarded
+        in_earlier_run = bool(newest) and batch is None  # which ended with everything complete
+        if in_earlier_run or (batch and not gone and batch.complete):
+            raise RequestRefused("stream_ended", f"{name!r} is complete, and takes nothing more: say another name")
         if body.attempt < attempt or (body.attempt == attempt and gone):
             raise RequestRefused("old_attempt", f"attempt {body.attempt} of {name!r} was discarded: begin another")
-        if not gone and batch and batch.complete:
-            raise RequestRefused("stream_ended", f"{name!r} is complete, and takes nothing more: say another name")
         self._check_room(len(body.calls))
         if body.attempt > attempt:
             if body.at:

@@ -102,6 +102,29 @@ def test_a_turn_that_takes_too_long_is_cancelled(home: Home) -> None:
     assert "took longer than 1 seconds" in done.stderr
 
 
+def test_a_message_whose_turn_did_not_come_in_time_is_taken_back(home: Home) -> None:
+    file = script(home, "busy-run", {"text": "At last.", "seconds": 600}, {"text": "Never."})
+    with subprocess.Popen(
+        [*COMMAND, "run", "Take long", "--script", file, "--session", "busy", "--verbose"],
+        env=home.env,
+        cwd=home.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stderr
+        assert any("model thinking" in line for line in running.stderr)
+        late = home.run("run", "And then", "--session", "busy", "--timeout", "1s", "--json")
+        found = json.loads(late.stdout)
+        assert (late.returncode, found["status"]) == (1, "cancelled")
+        assert "withdrawn before it had its turn" in found["reason"]
+        assert home.json("sessions", "show", "busy")["waiting"] == []
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=60)
+    shown = home.json("sessions", "show", "busy")
+    assert (shown["turns"], shown["last"]["id"]) == (2, "busy~1")
+
+
 def test_ctrl_c_cancels_the_turn(home: Home) -> None:
     file = script(home, "ended-run", {"text": "At last.", "seconds": 600})
     command = [*COMMAND, "run", "Hurry", "--script", file, "--verbose", "--json"]
@@ -132,6 +155,7 @@ def test_the_model_of_the_settings_file_answers_when_none_is_named(home: Home) -
         (["Hello"], "no model is chosen: give --model PROVIDER:MODEL or --script FILE"),
         ([" ", "--model", "a:b"], "the prompt is empty"),
         (["-", "--model", "a:b"], "the prompt is empty"),
+        (["\udcff", "--model", "a:b"], "the prompt is not UTF-8"),
         (["-", "--script", "-"], "standard input can be one of these"),
         (["Hello", "--model", "a:"], "'a:' is no model"),
         (["Hello", "--model", "a:b", "--fallback", "c"], "'c' is no model"),

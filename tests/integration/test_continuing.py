@@ -105,6 +105,20 @@ async def test_S42_S14_a_turn_without_a_model_takes_its_queue_along(engine: Engi
     assert result.runs
 
 
+async def test_S42_what_is_submitted_again_to_a_later_run_is_not_run_again(engine: Engine) -> None:
+    async with engine.worker(ECHO):
+        turn = await engine.start(TurnInput(keep_open=True))
+        first = await turn.submit([request("echo", say="once")], key="k")
+        ids = [await turn.submit([request("echo", say=n)]) for n in range(20)]
+        await until(lambda: done(turn, ids[-1]), seconds=60)
+        again = await turn.submit([request("echo", say="once")], key="k")
+        await turn.finish()
+        result = await turn.result()
+    assert first == again == "b1"
+    assert len(result.runs) >= 1
+    assert [response.text for response in result.responses].count("echo once") == 1
+
+
 async def test_S42_a_session_continues_between_turns_while_messages_arrive(engine: Engine) -> None:
     count = 40
     replies = (ScriptedReply(text=f"Answer {n}.") for n in range(count))

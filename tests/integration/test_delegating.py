@@ -154,6 +154,31 @@ async def test_S24_a_grant_that_is_revoked_meanwhile_does_not_come_back_and_a_co
     assert [grant.id for grant in grants] == ["g2"]
 
 
+async def test_S24_what_is_revoked_while_a_delegated_turn_runs_allows_nothing_there_any_more(engine: Engine) -> None:
+    stage = Stage()
+    model = delegating(
+        calls(request("ask", say="a")),
+        calls(request("delegate", prompt="sub")),
+        says("Done."),
+        sub=(
+            calls(request("delegate", prompt="deeper")),
+            says("sub"),
+        ),
+        deeper=(calls(call("alter", "x")), calls(request("ask", say="a")), says("deeper")),
+    )
+    async with engine.worker(ASK, *stage.tools):
+        turn = await engine.start(TurnInput(prompt="Go", model=model))
+        [first] = await until(lambda: _inbox(engine, turn.id))
+        await engine.holdfast.decide(first.approval_id, "proceed_always")
+        await stage.began("x")
+        await turn.revoke("g1")
+        stage.go("x")
+        [asked] = await until(lambda: _inbox(engine, f"{turn.id}~b2c1~b1c1"))
+        await engine.holdfast.approve(asked.approval_id)
+        result = await turn.result()
+    assert result.text == "Done."
+
+
 async def test_S12_a_task_is_not_handed_over_before_the_reply_is_complete(engine: Engine) -> None:
     done: list[str] = []
 

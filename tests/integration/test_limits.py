@@ -70,6 +70,37 @@ async def test_S44_a_turn_whose_time_is_up_stops_though_it_waits_for_somebody(en
     assert [response.status for response in result.responses] == ["cancelled", "cancelled"]
 
 
+async def test_S44_a_limit_that_is_reached_while_the_rest_of_the_batch_waits_ends_the_turn(engine: Engine) -> None:
+    """Nothing is at work then whose end would be noticed."""
+    used = Usage(input_tokens=400, output_tokens=100)
+    reply = ScriptedReply(calls=(request("ask", say=1), request("ask", say=2)), seconds=0.5, usage=used)
+    async with engine.worker(ECHO, ASK):
+        turn = await engine.start(
+            TurnInput(
+                prompt="Go",
+                model=ModelChoice(script=(reply,)),
+                limits=TurnLimits(tokens=100),
+                schedule=Schedule.STREAMING,
+            )
+        )
+        result = await turn.result()
+    assert (result.status, result.reason) == ("stopped", "The turn reached its limit of 100 tokens: it has used 500")
+    assert [response.status for response in result.responses] == ["cancelled", "cancelled"]
+
+
+async def test_S44_what_a_delegated_turn_used_up_ends_the_batch_that_it_is_part_of(engine: Engine) -> None:
+    calls = (request("delegate", prompt="sub"), request("ask", say=1))
+    inner = (ScriptedReply(text="Much.", usage=Usage(input_tokens=5_000)),)
+    model = ModelChoice(script=(ScriptedReply(calls=calls),), delegated={"sub": inner})
+    async with engine.worker(ASK):
+        turn = await engine.start(
+            TurnInput(prompt="Go", model=model, limits=TurnLimits(tokens=100), schedule=Schedule.STREAMING, early=True)
+        )
+        result = await turn.result()
+    assert result.status == "stopped"
+    assert [response.status for response in result.responses] == ["success", "cancelled"]
+
+
 async def test_S44_a_turn_without_a_model_has_limits_too(engine: Engine) -> None:
     batches = ((request("echo", say=1),), (request("echo", say=2), request("echo", say=3)))
     async with engine.worker(ECHO):

@@ -249,6 +249,38 @@ async def test_a_conversation_that_is_too_long_is_summarised_and_goes_on(serving
     assert "THE SUMMARY" in told[0].text
 
 
+async def test_S18_who_interrupts_while_the_conversation_is_made_shorter_is_heard(serving: Served) -> None:
+    rest = asyncio.Event()
+    too_long = Act(status=400, error="prompt is too long: maximum context length exceeded")
+    calls = ((ECHO_NAME, {"say": "w" * 5_000}),)
+    acts = (Act(calls=calls), Act(calls=calls), too_long, Act(text="SUMMARY", wait=rest), Act(text="As you like."))
+    async with serving.engine.worker(ECHO):
+        turn = await serving.turn(*acts)
+        await until(lambda: _nothing_but(serving, 1))
+        await turn.interrupt("Rather this")
+        result = await turn.result()
+        rest.set()
+    assert (result.status, result.text) == ("completed", "As you like.")
+    assert "Rather this" in str(serving.server.asked[-1]["messages"])
+
+
+async def _nothing_but(serving: Served, acts: int) -> bool:
+    return len(serving.server.acts) == acts
+
+
+async def test_S6_arguments_that_nest_too_deeply_are_an_error_and_no_hung_turn(serving: Served) -> None:
+    deep = '{"say": ' * 196 + "1" + "}" * 196
+    async with serving.engine.worker(ECHO):
+        session = serving.engine.holdfast.session()
+        serving.server.acts += [Act(calls=((ECHO_NAME, deep), (ECHO_NAME, {"say": 1}))), Act(text="Done.")]
+        start = SessionInput(turn=TurnInput(model=ModelChoice(name="local:fake")))
+        sent = await session.send("Go", start=start)
+        result = await session.turn(sent.turn).result()
+        await until(lambda: _idle(session, 1))
+    assert [response.status for response in result.responses] == ["error", "success"]
+    assert result.text == "Done."
+
+
 async def _idle(session: Session, turns: int) -> SessionView | None:
     view = await session.view()
     return view if view.turns == turns and view.turn is None else None

@@ -51,7 +51,7 @@ async def test_the_first_message_creates_the_session_and_the_next_turn_knows_it(
         await session.turn(sent.turn).result()
         again = await session.send("Second", start=start)
         assert again.turn == f"{session.id}~2"
-        await session.turn(again.turn).result()
+        await (await session.begun(again.turn)).result()
         view = await until(lambda: idle(session))
         assert (view.turns, view.messages) == (2, 6)
         assert await spoken(session) == [

@@ -40,6 +40,12 @@ class Act:
     wait: asyncio.Event | None = None
     """Before the last event."""
     tokens: tuple[int, int] = (10, 5)
+    reason: str | None = None
+    """Why it ends, in the words of the provider."""
+    refusal: str = ""
+    """What OpenAI's models say in the place of an answer."""
+    together: bool = False
+    """Begin all calls before any of them has its arguments, as no provider of a name does."""
 
 
 class Provider:
@@ -101,13 +107,19 @@ def _openai_events(act: Act) -> Iterator[str]:
     yield chunk({"role": "assistant", "content": ""})
     for word in _words(act.text):
         yield chunk({"content": word})
+    if act.refusal:
+        yield chunk({"refusal": act.refusal})
+    begun, rest = [], []
     for number, (name, arguments) in enumerate(act.calls):
         text = _text(arguments)
         call = {"index": number, "id": _id(act, number), "type": "function"}
-        yield chunk({"tool_calls": [{**call, "function": {"name": name, "arguments": ""}}]})
-        for piece in (text[: len(text) // 2], text[len(text) // 2 :]):
-            yield chunk({"tool_calls": [{"index": number, "function": {"arguments": piece}}]})
-    yield chunk({}, "tool_calls" if act.calls else "stop")
+        first = chunk({"tool_calls": [{**call, "function": {"name": name, "arguments": ""}}]})
+        pieces = (text[: len(text) // 2], text[len(text) // 2 :])
+        then = [chunk({"tool_calls": [{"index": number, "function": {"arguments": piece}}]}) for piece in pieces]
+        begun += [first] if act.together else [first, *then]
+        rest += then if act.together else []
+    yield from (*begun, *rest)
+    yield chunk({}, act.reason or ("tool_calls" if act.calls else "stop"))
     prompt, completion = act.tokens
     used = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     yield f"data: {json.dumps({**about, 'choices': [], 'usage': used})}\n\n"
@@ -136,7 +148,7 @@ def _anthropic_events(act: Act) -> Iterator[str]:
         for piece in (text[: len(text) // 2], text[len(text) // 2 :]):
             yield event("content_block_delta", index=index, delta={"type": "input_json_delta", "partial_json": piece})
         yield event("content_block_stop", index=index)
-    reason = "tool_use" if act.calls else "end_turn"
+    reason = act.reason or ("tool_use" if act.calls else "end_turn")
     yield event(
         "message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage={"output_tokens": completion}
     )

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import pydantic_ai
 import pytest
 from pydantic import ValidationError
-from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelResponse, ModelResponsePart, ThinkingPart, ToolCallPart
+from pydantic_ai.exceptions import ModelRateLimitError, UserError
+from pydantic_ai.messages import ModelResponse, ModelResponsePart, ThinkingPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import TextPart as Said
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.commands import environment, withhold
@@ -19,12 +23,14 @@ from holdfast.activities.models.failures import failure_of
 from holdfast.activities.models.providers import Models
 from holdfast.activities.models.requesting import request
 from holdfast.activities.models.tool_names import ToolNames
-from holdfast.activities.models.transcripts import call_of, definitions_of, messages_of, reply_of
+from holdfast.activities.models.transcripts import CUT_OFF, call_of, definitions_of, messages_of, reply_of
 from holdfast.calls import CallRequest
 from holdfast.configuration import ModelServerSettings, ModelsSettings
 from holdfast.content import CallError, Response, TextPart
 from holdfast.conversations import AssistantMessage, ConversationMessage, ModelReply, ToolMessage, Usage, UserMessage
+from holdfast.conversion import HoldfastPayloadConverter
 from holdfast.errors import BadInput
+from holdfast.model_keys import MODEL_KEYS
 from holdfast.tools import Declaration, Effect
 from tests.support.providers import Act, Provider, provider
 
@@ -49,7 +55,7 @@ class Asking:
     """A model at the server, asked as a worker does."""
 
     def __init__(self, speaks: Any, server: Provider) -> None:
-        self.server = server
+        self.server, self.speaks = server, speaks
         url = f"{server.url}/v1" if speaks == "openai" else server.url
         made = ModelServerSettings(url=url, speaks=speaks, key="${MY_KEY}")
         self.models = Models(ModelsSettings(servers={"local": made}), {"MY_KEY": KEY, "OTHER": "x"})
@@ -205,25 +211,119 @@ def test_tools_are_called_by_names_that_models_can_say() -> None:
     assert names.ours("unknown") == "unknown"
 
 
-def test_what_a_provider_signed_is_given_back_with_the_calls_it_belongs_to() -> None:
-    signature = {"thought_signature": "abc"}
+def test_what_a_provider_signed_is_given_back_in_its_order_under_its_own_ids() -> None:
+    """OpenAI refuses reasoning without what followed it, Google a call without its signature."""
+    details: dict[str, Any] = {"thought_signature": "abc"}
     parts: list[ModelResponsePart] = [
-        ThinkingPart(content="Hm", signature="s"),
-        ToolCallPart("shell", {}, tool_call_id="x", provider_details=signature),
-        ToolCallPart("shell", {}, tool_call_id="y"),
+        ThinkingPart(content="Hm", signature="s", id="rs_1", provider_name="openai"),
+        Said(content="Let me see. ", id="msg_1", provider_name="openai"),
+        ToolCallPart("shell", {"command": "ls"}, tool_call_id="call_1", id="fc_1", provider_name="openai"),
+        ThinkingPart(content="", signature="t", id="rs_2", provider_name="openai"),
+        Said(content=" "),
+        ToolCallPart("shell", "{}", tool_call_id="call_1", provider_details=details, provider_name="openai"),
     ]
-    reply = reply_of(ModelResponse(parts=parts), NAMES)
-    said = AssistantMessage(text="", calls=reply.calls, call_ids=("b1c1", "b1c2"), said=reply.said)
+    reply = reply_of(ModelResponse(parts=parts, provider_name="openai"), NAMES)
+    said = AssistantMessage(text=reply.text, calls=reply.calls, call_ids=("b1c1", "b1c2"), said=reply.said)
     responses = tuple(Response(call_id=one, tool="shell", status="success") for one in said.call_ids)
-    _, told, _ = messages_of((UserMessage(text="Go"), said, ToolMessage(responses=responses)), NAMES)
+    answers = ToolMessage(responses=responses)
+    kept = AssistantMessage.model_validate_json(said.model_dump_json())
+    _, told, answered = messages_of((UserMessage(text="Go"), kept, answers), NAMES)
+    expected = [replace(part) for part in (*parts[:4], parts[5])]
+    expected[4] = replace(parts[5], tool_call_id="call_1-2", args={})  # type: ignore[arg-type]
     assert isinstance(told, ModelResponse)
-    thinking, first, second = told.parts
-    assert isinstance(thinking, ThinkingPart)
-    assert (thinking.content, thinking.signature) == ("Hm", "s")
-    assert isinstance(first, ToolCallPart)
-    assert isinstance(second, ToolCallPart)
-    assert (first.tool_call_id, first.provider_details) == ("b1c1", signature)
-    assert (second.tool_call_id, second.provider_details) == ("b1c2", None)
+    assert (list(told.parts), told.provider_name) == (expected, "openai")
+    assert [part.tool_call_id for part in answered.parts if isinstance(part, ToolReturnPart)] == ["call_1", "call_1-2"]
+
+
+@pytest.mark.parametrize("said", ["garbage", {"parts": [{"part_kind": "text", "content": "other"}]}, [1]])
+def test_what_cannot_be_given_back_any_more_is_told_without_it(said: Any) -> None:
+    message = AssistantMessage(text="So", calls=(CallRequest(tool="shell", id="x"),), call_ids=("b1c1",), said=said)
+    [told] = messages_of((message,), NAMES)
+    assert [part.part_kind for part in told.parts] == ["text", "tool-call"]
+
+
+def _nested(depth: int) -> str:
+    return '{"a": ' * depth + "1" + "}" * depth
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [_nested(101), _nested(197), _nested(5_000), '{"a": NaN}', '{"a": "\\ud800"}', '{"a": "\ud800"}'],
+    ids=["101", "197", "5000", "nan", "escaped", "lone"],
+)
+async def test_S6_arguments_that_nobody_could_read_again_are_told_as_words(arguments: str) -> None:
+    """What the reply holds must be readable in the workflow: there a failure to read is tried again for ever."""
+    part = ToolCallPart("sh\ud800", arguments, tool_call_id="x\ud800")
+    reply = reply_of(ModelResponse(parts=[Said(content="\ud800"), part]), NAMES)
+    assert isinstance(reply.calls[0].arguments, str)
+    converter = HoldfastPayloadConverter()
+    assert converter.from_payloads(converter.to_payloads([reply]), [ModelReply]) == [reply]
+
+
+async def test_calls_that_are_written_all_at_once_are_taken_up_at_their_end() -> None:
+    async with provider() as server:
+        asking = Asking("openai", server)
+        calls: tuple[tuple[str, dict[str, str]], ...] = (
+            ("shell", {"command": "ls"}),
+            ("shell", {"command": "pwd"}),
+            ("shell", {}),
+        )
+        found = await asking.ask(Act(calls=calls, together=True))
+        await asking.models.close()
+    assert found.reply
+    assert found.early == [], "none of them was complete when the next began"
+    assert [call.arguments for call in found.reply.calls] == [arguments for _, arguments in calls]
+
+
+REASONS = {"openai": ("content_filter", "length"), "anthropic": ("refusal", "max_tokens")}
+
+
+async def test_a_reply_that_ends_without_an_answer_is_none(asking: Asking) -> None:
+    filtered, length = REASONS[asking.speaks]
+    nothing = (await asking.ask(Act(reason=filtered))).failure
+    assert nothing
+    assert (nothing.type, nothing.non_retryable) == ("model_filtered", True)
+    short = (await asking.ask(Act(reason=length))).failure
+    assert short
+    assert (short.type, short.non_retryable) == ("model_cut_off", True)
+
+
+async def test_a_reply_that_was_cut_off_says_so(asking: Asking) -> None:
+    _, length = REASONS[asking.speaks]
+    half = (await asking.ask(Act(text="Once upon", reason=length))).reply
+    assert half
+    assert (half.text, half.cut) == ("Once upon", True)
+    for arguments in ("", '{"command": "rm -'):
+        called = (
+            await asking.ask(Act(calls=(("shell", {"command": "ls"}), ("shell", arguments)), reason=length))
+        ).reply
+        assert called
+        assert [call.arguments for call in called.calls] == [{"command": "ls"}, CUT_OFF]
+
+
+async def test_a_refusal_is_told_and_not_tried_again() -> None:
+    async with provider() as server:
+        asking = Asking("openai", server)
+        failure = (await asking.ask(Act(refusal="Not that."))).failure
+        await asking.models.close()
+    assert failure
+    assert (failure.type, failure.non_retryable) == ("model_filtered", True)
+    assert "Not that." in str(failure)
+
+
+@pytest.mark.parametrize(("wait", "others", "for_good"), [(3_600, True, True), (3_600, False, False), (5, True, False)])
+def test_another_model_is_asked_rather_than_waited_for_one(wait: int, others: bool, for_good: bool) -> None:
+    error = ModelRateLimitError("m", "later", retry_after=wait)
+    assert failure_of(error, "m", others=others).non_retryable is for_good
+
+
+def test_every_variable_that_providers_read_their_keys_from_is_known() -> None:
+    source = Path(pydantic_ai.__file__).parent
+    files = [*(source / "providers").glob("*.py"), *(source / "models").glob("*.py")]
+    texts = [file.read_text() for file in files]
+    read = {name for text in texts for name in re.findall(r"'([A-Z][A-Z0-9_]*_(?:KEY|TOKEN))'", text)}
+    assert len(read) > 20
+    assert read - MODEL_KEYS == set()
 
 
 def test_a_package_that_is_missing_is_named_as_our_extra() -> None:

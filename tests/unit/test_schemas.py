@@ -29,6 +29,7 @@ from holdfast.activities.catalogue.schemas import (
 )
 from holdfast.errors import BadInput
 from holdfast.tools import Strict
+from holdfast.values import DEPTH
 
 PATIENCE = 2.0
 """Seconds that anything here may take."""
@@ -214,14 +215,15 @@ def test_S6_of_many_parameters_some_are_listed() -> None:
 
 
 def test_S6_deep_place_is_told_by_its_end() -> None:
-    schema = JsonSchema({"properties": {"a": {"$ref": "#"}}, "additionalProperties": False})
+    schema = JsonSchema({"properties": {"inner": {"$ref": "#"}}, "additionalProperties": False})
     arguments: Any = {"b": 1}
-    for _ in range(200):
-        arguments = {"a": arguments}
+    for _ in range(DEPTH - 2):
+        arguments = {"inner": arguments}
     told = problems(schema, arguments)
     assert told.startswith("…")
-    assert told.endswith(".a.a.b: is not a parameter")
+    assert told.endswith(".inner.inner.b: is not a parameter")
     assert len(told) < 300
+    assert "too many levels" in complaint(schema, {"inner": {"inner": {"inner": arguments}}})
 
 
 # Forms

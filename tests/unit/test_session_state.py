@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,17 +10,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast import CallRequest, ModelChoice, ModelReply, RequestRefused, TurnInput
+from holdfast.approvals import Decision
 from holdfast.conversations import Compaction, ModelSettings, Usage, UserMessage
 from holdfast.delegating import Delegation, outcome_of, turn_for
 from holdfast.families import family, turn_of_call, turn_of_session
+from holdfast.grants import Grant
 from holdfast.limits import TurnLimits
 from holdfast.memory import Memory
 from holdfast.modes import Mode
+from holdfast.outcomes import Outcome, Scope
+from holdfast.requests import Interruption
 from holdfast.session_state import SessionState
 from holdfast.sessions import MAX_WAITING, Close, Say, SessionInput, Wish, check_session
+from holdfast.state import TurnState
 from holdfast.turns import Left, TurnResult
 from holdfast.verdicts import Failed, Finished, Stopped
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 START = SessionInput(turn=TurnInput(model=ModelChoice(), limits=TurnLimits(steps=7)))
 
 
@@ -40,6 +47,14 @@ def ended(state: SessionState, prompt: str, *heard: str, **more: Any) -> TurnRes
     return TurnResult(status="completed", text="ok", usage=Usage(input_tokens=1), left=left)
 
 
+def continued(state: SessionState) -> SessionState:
+    """The session's next run."""
+    input = SessionInput.model_validate_json(state.carry().model_dump_json())
+    state = SessionState("s")
+    state.begin(input)
+    return state
+
+
 class Conversation(RuleBasedStateMachine):
     """A session to which messages come in every way, whose turns hear some of them, and which continues as new."""
 
@@ -49,6 +64,7 @@ class Conversation(RuleBasedStateMachine):
         self.sent = 0
         self.prompt = ""
         self.told: list[str] = []
+        self.withdrawn: set[str] = set()
 
     @rule(how=st.sampled_from(["queue", "append", "interrupt"]))
     def say(self, how: Any) -> None:
@@ -63,6 +79,15 @@ class Conversation(RuleBasedStateMachine):
     def say_again(self, data: st.DataObject) -> None:
         _, word = self.state.say(said(data.draw(st.integers(1, self.sent))))
         assert word is None
+
+    @precondition(lambda self: self.state.waiting)
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        waiting = [one for one in self.state.waiting if one.id not in self.withdrawn]
+        if waiting:
+            chosen = data.draw(st.sampled_from(waiting)).id
+            self.state.withdraw(chosen)
+            self.withdrawn.add(chosen)
 
     @precondition(lambda self: self.state.turn is None and self.state.waiting)
     @rule()
@@ -87,14 +112,13 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: self.state.turn is None)
     @rule()
     def continue_as_new(self) -> None:
-        input = SessionInput.model_validate_json(self.state.carry().model_dump_json())
-        self.state = SessionState("s")
-        self.state.begin(input)
+        self.state = continued(self.state)
 
     @invariant()
     def every_message_is_somewhere_once(self) -> None:
         known = [message.text for message in self.state.messages if isinstance(message, UserMessage)]
-        known += [one.message for one in self.state.waiting]
+        known += [one.message for one in self.state.waiting if one.id not in self.withdrawn]
+        known += [f"m{one}" for one in self.withdrawn]
         known += [self.prompt] if self.state.turn else []
         known += [f"m{one}" for one in self.told]
         assert sorted(known) == sorted(f"m{number}" for number in range(1, self.sent + 1))
@@ -173,26 +197,110 @@ def test_what_a_delegated_turn_ends_with() -> None:
     assert (failed.error.type, failed.error.message) == ("turn_failed", "why")
 
 
+def turn(**input: Any) -> TurnState:
+    state = TurnState("t", lambda: NOW)
+    state.begin(TurnInput(prompt="Go", model=ModelChoice(), **input))
+    return state
+
+
 def test_a_reply_to_a_turn_that_was_spoken_to_meanwhile_is_not_its_end() -> None:
-    from datetime import UTC, datetime
-
-    from holdfast.requests import Interruption
-    from holdfast.state import TurnState
-
-    state = TurnState("t", lambda: datetime(2026, 1, 1, tzinfo=UTC))
-    state.begin(TurnInput(prompt="Go", model=ModelChoice()))
+    state = turn()
     state.think()
     state.append(Interruption(message="Also this", id="1"))
     state.append(Interruption(message="Also this", id="1"))
     assert [message.kind for message in state.messages] == ["user"]
     state.take_reply(ModelReply(text="Done."))
-    assert state.text is None
-    assert [getattr(message, "text", "") for message in state.messages] == ["Go", "Done.", "Also this"]
+    assert state.asks
     state.think()
+    assert [getattr(message, "text", "") for message in state.messages] == ["Go", "Done.", "Also this"]
     state.take_reply(ModelReply(calls=(CallRequest(tool="echo"),)))
     state.append(Interruption(message="And that", id="2"))
     state.activate()
     state.stop_batch("enough")
     state.retire()
+    assert state.heard == ["1"]
+    state.think()
     assert [message.kind for message in state.messages[-3:]] == ["assistant", "tool", "user"]
     assert state.heard == ["1", "2"]
+
+
+def test_S44_what_no_step_was_left_for_is_not_heard_and_the_answer_before_it_stays() -> None:
+    state = turn(session="s", limits=TurnLimits(steps=1))
+    state.think()
+    state.append(Interruption(message="Also this", id="1"))
+    state.take_reply(ModelReply(text="Done."))
+    state.heed_limits(step=True)
+    state.conclude()
+    result = state.result()
+    assert result.left
+    assert (result.status, result.text, result.left.heard) == ("stopped", "Done.", ())
+
+
+def grant(number: int, outcome: Outcome, **decision: Any) -> Grant:
+    refuses = outcome is Outcome.CANCEL
+    made = Decision(approval_id=f"t/b1c{number}/1", digest="d", outcome=outcome, remember=refuses, **decision)
+    return Grant(id=f"g{number}", scope=Scope(tool=f"t{number}"), covers="it", decision=made, given_at=NOW)
+
+
+def test_S24_every_refusal_binds_a_delegated_turn_and_not_every_allowance() -> None:
+    grants = (
+        grant(1, Outcome.CANCEL, lasting="turn"),
+        grant(2, Outcome.CANCEL, uses=3),
+        grant(3, Outcome.PROCEED_ALWAYS, lasting="turn"),
+        grant(4, Outcome.PROCEED_ALWAYS, uses=3),
+        grant(5, Outcome.PROCEED_ALWAYS),
+    )
+    state = turn(memory=Memory(grants=grants, grants_given=5))
+    assert [one.id for one in state.for_delegated().grants] == ["g1", "g2", "g5"]
+
+
+def test_S24_what_is_taken_back_is_only_what_was_allowed() -> None:
+    refused, allowed = grant(1, Outcome.CANCEL), grant(2, Outcome.PROCEED_ALWAYS)
+    state = turn(memory=Memory(grants=(refused, allowed), grants_given=2))
+    state.take_back([refused.decision.key, allowed.decision.key], "ana")
+    assert [one.id for one in state.grants.all] == ["g1"]
+    assert state.stale
+
+
+def test_S22_a_refusal_stands_where_approvers_have_keys_also_before_a_turn_has_asked_any() -> None:
+    state = turn(memory=Memory(grants=(grant(1, Outcome.CANCEL),), grants_given=1, keyed=True))
+    with pytest.raises(RequestRefused, match="not signed"):
+        state.check_revoke("g1")
+    assert state.memory().keyed
+
+
+def test_the_window_of_a_fallback_is_not_that_of_the_next_turn() -> None:
+    state = TurnState("t", lambda: NOW)
+    state.begin(TurnInput(prompt="Go", model=ModelChoice(fallbacks=("other",)), session="s"))
+    state.think()
+    state.fall_back("down")
+    state.take_reply(ModelReply(text="Done.", usage=Usage(input_tokens=900), window=1_000))
+    state.conclude()
+    left = state.result().left
+    assert left
+    assert (left.memory.window, left.memory.filled) == (None, 0)
+
+
+def test_a_message_that_is_withdrawn_has_no_turn_and_the_others_keep_their_numbers() -> None:
+    state = session()
+    promised = [state.say(said(number))[0].turn for number in range(1, 5)]
+    assert promised == ["s~1", "s~2", "s~3", "s~4"]
+    for number in ("1", "3"):
+        state.withdraw(number)
+        with pytest.raises(RequestRefused, match="waits"):
+            state.withdraw(number)
+    state = continued(state)
+    assert state.view().waiting == ("m2", "m4")
+    begun = []
+    while state.waiting:
+        begun.append((state.begin_turn().prompt, state.turn))
+        state.end_turn(ended(state, ""))
+    assert begun == [("m2", "s~2"), ("m4", "s~4")]
+
+
+def test_what_waits_is_bounded_in_size() -> None:
+    state = session()
+    for number in range(20):
+        state.say(Say(message="x" * 1_000_000, id=str(number)))
+    with pytest.raises(RequestRefused, match="characters"):
+        state.say(Say(message="x", id="more"))

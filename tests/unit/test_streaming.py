@@ -232,6 +232,19 @@ def test_a_turn_that_finishes_waits_for_no_further_calls() -> None:
 # Attempts
 
 
+def test_S42_a_stream_that_ended_in_an_earlier_run_takes_nothing_more() -> None:
+    turn = Turn()
+    turn.add("r1", complete=True)
+    turn.go()
+    turn.end_call("b1c1", DONE)
+    turn.retire()
+    later = TurnState("turn", lambda: NOW)
+    later.begin(turn.input.model_copy(update={"carried": turn.carry("run-1")}))
+    for attempt in (1, 2):
+        with pytest.raises(RequestRefused, match="is complete"):
+            later.add_calls(AddCalls(stream="s", attempt=attempt, calls=(request("r1"),)))
+
+
 def test_S12_a_new_attempt_discards_the_one_before() -> None:
     turn = Turn(early=True)
     turn.add("r1", "r2", "x3", "x4")
@@ -491,12 +504,13 @@ def test_S18_a_message_stops_what_may_be_interrupted_and_waits_for_the_rest() ->
     turn.end_call("b1c1", Stopped())
     turn.end_call("b1c2", DONE)
     turn.retire()
+    assert turn.spoken_to
+    turn.think()
     _, _, answered, said = turn.messages
     assert isinstance(answered, ToolMessage)
     assert [response.status for response in answered.responses] == ["cancelled", "success", "cancelled"]
     assert "interrupted" in answered.responses[0].text
     assert said == UserMessage(text="Stop that")
-    assert turn.spoken_to
     told = [event for event in turn.events if event.after == "interrupted"]
     assert [(event.note, event.by) for event in told] == [("Stop that", "ada")]
 
@@ -511,24 +525,29 @@ def test_S18_a_reply_that_is_half_written_is_answered_as_far_as_it_came() -> Non
         written(turn, "r3", at=2)
     turn.end_call("b1c1", DONE)
     turn.retire()
+    assert turn.asks
+    turn.think()
     kinds = [message.kind for message in turn.messages]
     assert kinds == ["user", "assistant", "tool", "user"]
 
 
-def test_S18_while_the_model_thinks_the_message_is_heard_at_once() -> None:
+def test_S18_while_the_model_thinks_the_message_is_for_another_step() -> None:
     turn = talking()
     turn.hear(Interruption(message="One more thing"))
-    assert [message.kind for message in turn.messages] == ["user", "user"]
     assert turn.spoken_to
+    assert [message.kind for message in turn.messages] == ["user"]
     turn.think()
     assert not turn.spoken_to
+    assert [message.kind for message in turn.messages] == ["user", "user"]
 
 
 def test_S18_an_answer_that_the_user_did_not_wait_for_does_not_end_the_turn() -> None:
     turn = talking()
     turn.take_reply(ModelReply(text="Done"))
+    assert not turn.asks
     turn.hear(Interruption(message="And now this"))
-    assert turn.text is None
+    assert turn.asks
+    turn.think()
     assert [message.kind for message in turn.messages] == ["user", "assistant", "user"]
 
 
@@ -572,6 +591,7 @@ def test_S18_a_discarded_attempt_and_its_successor_are_both_interrupted() -> Non
     turn.retire()
     assert turn.go() == []
     turn.retire()
+    turn.think()
     assert [message.kind for message in turn.messages] == ["user", "assistant", "tool", "user"]
 
 

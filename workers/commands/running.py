@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
 
 import typer
 
@@ -91,14 +92,17 @@ def run_once(
 
         holdfast = await open_holdfast(data, address)
         found: Session | None = None
+        message: str | None = None
         if session is None:
             turn = await _alone(holdfast, said, named, {**input, "interactive": ask})
         else:
-            found, turn = await _part_of(holdfast, session, said, chosen, named, mode, input, ask=ask)
+            message = uuid4().hex
+            found, turn = await _part_of(holdfast, session, said, message, chosen, named, mode, input, ask=ask)
         once = Once(
             holdfast,
             turn,
             found,
+            message,
             told=verbose or sys.stderr.isatty(),
             live=ask and interactive(),
             seconds=timeout,
@@ -110,12 +114,15 @@ def run_once(
 
 
 def _prompt(prompt: str, script: str | None, instructions: str | None) -> str:
+    from holdfast.content import encodable
     from holdfast.errors import BadInput
     from holdfast.workers.reading import read_text
 
     if [prompt, script, instructions].count("-") > 1:
         raise BadInput("standard input can be one of these: the prompt, the script or the instructions")
     said = read_text(prompt)
+    if said != encodable(said):
+        raise BadInput("the prompt is not UTF-8")
     if not said.strip():
         raise BadInput("the prompt is empty: what does the user ask?")
     return said
@@ -131,6 +138,7 @@ async def _part_of(
     holdfast: Holdfast,
     session_id: str,
     prompt: str,
+    message: str,
     chosen: Wanted,
     model: ModelChoice | None,
     mode: Mode | None,
@@ -152,10 +160,10 @@ async def _part_of(
         if chosen.said or mode:
             await session.configure(model=model if chosen.said else None, mode=mode)
         limits = input["limits"] if input["limits"] != TurnLimits() else None
-        sent = await session.send(prompt, interactive=ask, limits=limits)
+        sent = await session.send(prompt, message_id=message, interactive=ask, limits=limits)
         return session, session.turn(sent.turn)
     if model is None:
         raise BadInput(NO_MODEL)
     start = TurnInput(model=model, requester=holdfast.me).model_copy(update=input)
-    sent = await session.send(prompt, start=SessionInput(turn=start), interactive=ask)
+    sent = await session.send(prompt, start=SessionInput(turn=start), message_id=message, interactive=ask)
     return session, session.turn(sent.turn)
