@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.activities.mcp.secrets import Secrets
 from holdfast.content import BlobPart, DataPart, Part, Result, TextPart, shorten
+from holdfast.values import sayable
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock, ResourceLink
@@ -30,13 +31,18 @@ def result_of(answer: CallToolResult, secrets: Secrets) -> Result:
     data = _data(answer, secrets)
     parts = [part for block in read for part in _parts(block, secrets) if not _repeats(part, data)]
     if data and not any(_wraps(data[0], part) for part in parts):
-        parts.append(DataPart(value=data[0]))
+        parts.append(_structured(data[0]))
     if missing := len(answer.content) - len(blocks):
         parts.append(TextPart(text=f"[{missing:,} further parts were left out]"))
     differs = len(shown) != len(blocks) or len(read) != len(blocks)
     return Result(
         parts=tuple(parts), shown=tuple(part for block in shown for part in _parts(block, secrets)) if differs else ()
     )
+
+
+def _structured(value: Any) -> Part:
+    """What is nested so deeply that nobody could read it again is only text."""
+    return DataPart(value=value) if sayable(value) else TextPart(text=json.dumps(value, ensure_ascii=False))
 
 
 def _is_for(block: ContentBlock, reader: str) -> bool:

@@ -63,8 +63,13 @@ def test_S34_bytes_are_described_and_never_written_down(data: bytes) -> None:
     assert "data" not in Response(call_id="c", tool="t", status="success", parts=(part,)).model_dump_json()
 
 
+NESTED: Any = 1
+for _ in range(150):
+    NESTED = [NESTED]
+
+
 @pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), [1, {"a": float("-inf")}], {"a": object()}, b"x", {1: 2}]
+    "value", [float("nan"), float("inf"), [1, {"a": float("-inf")}], {"a": object()}, b"x", {1: 2}, NESTED]
 )
 def test_S34_what_json_cannot_say_is_no_structured_result(value: Any) -> None:
     with pytest.raises(ValidationError):
