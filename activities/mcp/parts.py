@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.activities.mcp.secrets import Secrets
 from holdfast.content import BlobPart, DataPart, Part, Result, TextPart, shorten
-from holdfast.values import sayable
+from holdfast.values import too_deep
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock, ResourceLink
@@ -42,7 +42,7 @@ def result_of(answer: CallToolResult, secrets: Secrets) -> Result:
 
 def _structured(value: Any) -> Part:
     """What is nested so deeply that nobody could read it again is only text."""
-    return DataPart(value=value) if sayable(value) else TextPart(text=json.dumps(value, ensure_ascii=False))
+    return TextPart(text=json.dumps(value, ensure_ascii=False)) if too_deep(value) else DataPart(value=value)
 
 
 def _is_for(block: ContentBlock, reader: str) -> bool:

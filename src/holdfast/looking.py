@@ -138,13 +138,19 @@ class Looking(Contact):
         return batch
 
     async def _of_run(self, query: str, kind: type[T], name: str) -> T:
-        """What the run of the turn says that has this call or batch; what its last one says when none has."""
-        answer = None
-        for run_id in await self._runs_with(name.partition("c")[0]):
-            answer = await self._query(query, kind, name, run_id=run_id)
-            if answer:
-                break
-        return cast(T, answer)
+        """What the run of the turn says that has this call or batch; what its last one says when none has.
+
+        One that continues as new while it is asked is asked again.
+        """
+        while True:
+            answer = None
+            for run_id in await self._runs_with(name.partition("c")[0]):
+                answer = await self._query(query, kind, name, run_id=run_id)
+                if answer:
+                    return answer
+            asked, self._runs = self._runs, await self._query("runs", tuple[EarlierRun, ...])
+            if asked == self._runs:
+                return cast(T, answer)
 
     async def _runs_with(self, batch_id: str) -> list[str | None]:
         """The runs of a turn that continued as new, the likeliest to have this batch first; None is its last one."""

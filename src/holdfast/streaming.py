@@ -43,10 +43,10 @@ class Streaming(Queueing):
         batch = self._found(newest)
         gone = batch is None or batch.discarded
         in_earlier_run = bool(newest) and batch is None  # which ended with everything complete
+        if not in_earlier_run and (body.attempt < attempt or (body.attempt == attempt and gone)):
+            raise RequestRefused("old_attempt", f"attempt {body.attempt} of {name!r} was discarded: begin another")
         if in_earlier_run or (batch and not gone and batch.complete):
             raise RequestRefused("stream_ended", f"{name!r} is complete, and takes nothing more: say another name")
-        if body.attempt < attempt or (body.attempt == attempt and gone):
-            raise RequestRefused("old_attempt", f"attempt {body.attempt} of {name!r} was discarded: begin another")
         self._check_room(len(body.calls))
         if body.attempt > attempt:
             if body.at:
