@@ -104,7 +104,8 @@ class GrantAddress(Message):
 class TakeBack(Message):
     """Body of the signal `take_back`: allowances that were revoked, by the decisions that gave them."""
 
-    decisions: Annotated[tuple[Annotated[str, Field(max_length=500)], ...], few(1_000)]
+    decisions: Annotated[tuple[Annotated[str, Field(max_length=2_500)], ...], few(1_000)]
+    """Their keys: the longest address of an approval, and the longest id."""
     by: str | None = Field(default=None, max_length=500)
 
 

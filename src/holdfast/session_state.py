@@ -129,6 +129,9 @@ class SessionState:
         self._withdrawn.add(message_id)
         self._pass_over()
 
+    def _still_wanted(self) -> list[Say]:
+        return [said for said in self.waiting if said.id not in self._withdrawn]
+
     def _pass_over(self) -> None:
         """Who is next and was withdrawn has no turn; its number is nobody's."""
         while self.waiting and self.waiting[0].id in self._withdrawn:
@@ -248,7 +251,7 @@ class SessionState:
             turns=self.turns,
             messages=len(self.messages),
             usage=self.usage,
-            waiting=tuple(shorten(said.message, LINE) for said in self.waiting if said.id not in self._withdrawn),
+            waiting=tuple(shorten(said.message, LINE) for said in self._still_wanted()[:MAX_WAITING]),
             last=self.last,
         )
 

@@ -19,7 +19,7 @@ from holdfast.limits import TurnLimits
 from holdfast.memory import Memory
 from holdfast.modes import Mode
 from holdfast.outcomes import Outcome, Scope
-from holdfast.requests import Interruption
+from holdfast.requests import Interruption, TakeBack
 from holdfast.session_state import SessionState
 from holdfast.sessions import MAX_WAITING, Close, Say, SessionInput, Wish, check_session
 from holdfast.state import TurnState
@@ -262,6 +262,12 @@ def test_S24_what_is_taken_back_is_only_what_was_allowed() -> None:
     assert state.stale
 
 
+def test_S24_the_longest_key_of_a_decision_can_be_taken_back() -> None:
+    """A turn that revokes says so to those that it delegated, in a handler that may not fail."""
+    longest = Decision(approval_id="t" * 2_000, digest="d", outcome=Outcome.PROCEED_ALWAYS, id="i" * 200)
+    assert TakeBack(decisions=(longest.key,)).decisions == (longest.key,)
+
+
 def test_S22_a_refusal_stands_where_approvers_have_keys_also_before_a_turn_has_asked_any() -> None:
     state = turn(memory=Memory(grants=(grant(1, Outcome.CANCEL),), grants_given=1, keyed=True))
     with pytest.raises(RequestRefused, match="not signed"):
@@ -296,6 +302,17 @@ def test_a_message_that_is_withdrawn_has_no_turn_and_the_others_keep_their_numbe
         begun.append((state.begin_turn().prompt, state.turn))
         state.end_turn(ended(state, ""))
     assert begun == [("m2", "s~2"), ("m4", "s~4")]
+
+
+def test_a_session_can_be_seen_however_much_was_said_to_a_turn_that_heard_nothing() -> None:
+    state = session()
+    state.say(said(0))
+    state.begin_turn()
+    for number in range(1, 301):
+        state.say(said(number, "append"))
+    state.end_turn(ended(state, "m0"))
+    assert len(state.waiting) == 300
+    assert len(state.view().waiting) == MAX_WAITING
 
 
 def test_what_waits_is_bounded_in_size() -> None:
