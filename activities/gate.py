@@ -90,6 +90,16 @@ class Gate:
         """The digest of the tools that there are now."""
         return self._registry.digest
 
+    @property
+    def said(self) -> dict[str, Any]:
+        """What its digests stand for: the rules, the hooks, and the tools that there are now."""
+        return {"policy": self._rulings.policy.said, "hooks": self.hooks.said, "catalogue": self._registry.said}
+
+    def definitions(self, names: Collection[str]) -> list[dict[str, JsonValue]]:
+        """What these tools say of themselves."""
+        found = (self._registry.get(name) for name in names)
+        return [entry.declaration.definition for entry in found if entry]
+
     def permitted(self, mode: Mode) -> Mode:
         """The mode that counts when a turn wishes for this one. Planning loosens nothing, and is anybody's."""
         return mode if mode in self._modes or mode is Mode.PLAN else Mode.DEFAULT

@@ -25,6 +25,7 @@ from holdfast.activities.live import LiveRuns, told_to_stop
 from holdfast.activities.once import Once, outcome_of, unfinished, unknown
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.questions import Questions
+from holdfast.activities.records import Records
 from holdfast.activities.ruling import Circumstances
 from holdfast.activities.running import beating, begin_tool, run_tool
 from holdfast.calls import CallRequest
@@ -39,10 +40,20 @@ class ToolActivities:
     """Validate and execute, with one worker's gate."""
 
     def __init__(
-        self, gate: Gate, outputs: OutputStore, live: LiveRuns, once: Once, questions: Questions | None = None
+        self,
+        gate: Gate,
+        outputs: OutputStore,
+        live: LiveRuns,
+        once: Once,
+        questions: Questions | None = None,
+        records: Records | None = None,
     ) -> None:
-        """`questions` asks people what tools ask in the middle of their run; without it nobody is asked."""
+        """`questions` asks people what tools ask in the middle of their run; without it nobody is asked.
+
+        `records` keeps what verdicts are given by.
+        """
         self._questions = questions
+        self._records = records
         self._gate = gate
         self._once = once
         self._outputs = outputs
@@ -62,8 +73,11 @@ class ToolActivities:
             turn_id=activity.info().workflow_id or "",
             context=input.context,
         )
+        verdicts = await beating(judge_all(self._gate, input.calls, of))
+        if self._records:
+            await self._records.keep(self._gate, list(verdicts.values()))
         return ValidateResult(
-            verdicts=await beating(judge_all(self._gate, input.calls, of)),
+            verdicts=verdicts,
             catalogue=self._gate.catalogue,
             policy=self._gate.rules,
             hooks=self._gate.hooks.digest,
@@ -79,6 +93,8 @@ class ToolActivities:
             raise ApplicationError("only a turn may execute calls", type="not_a_turn", non_retryable=True)
         key = EffectKey(turn=info.workflow_id, call=input.call_id, digest=input.bound.digest, run=input.run)
         outcome = await (self._stop(key, input) if input.stop else self._execute(key, input, info))
+        if self._records and isinstance(outcome, Reconsider):
+            await self._records.keep(self._gate, [outcome.verdict])
         return with_usable_change(outcome, input.bound, input.context, self._gate.workspace)
 
     async def _execute(self, key: EffectKey, input: ExecuteInput, info: activity.Info) -> CallOutcome:

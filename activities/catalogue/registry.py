@@ -163,8 +163,13 @@ class Registry:
     def digest(self) -> str:
         """Changes whenever any definition does."""
         if self._digest is None:
-            self._digest = canonical_digest({name: entry.declaration.digest for name, entry in self._entries.items()})
+            self._digest = canonical_digest(self.said)
         return self._digest
+
+    @property
+    def said(self) -> dict[str, str]:
+        """The digest of each tool's definition, by its name."""
+        return {name: entry.declaration.digest for name, entry in self._entries.items()}
 
 
 def problem_of(source: str, reason: str, missing: Missing | None = None) -> Problem:

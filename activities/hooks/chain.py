@@ -70,7 +70,12 @@ class Hooks:
     @property
     def digest(self) -> str:
         """Changes whenever the configuration of any hook does, or their order."""
-        return canonical_digest([hook.identity for hook, _ in self._hooks])
+        return canonical_digest(self.said)
+
+    @property
+    def said(self) -> list[dict[str, JsonValue]]:
+        """What they are, in their order. Of variables the names alone."""
+        return [hook.identity for hook, _ in self._hooks]
 
     async def before(self, call: BeforeTool) -> Before:
         """Ask before a call may run. The first that denies has the last word."""

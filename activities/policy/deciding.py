@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 
 from holdfast.activities.policy.indexing import Index
 from holdfast.activities.policy.matching import Condition, Facts, conditions_of, standing
@@ -158,13 +159,16 @@ class Policy:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over every rule in its place: the same rules have the same, wherever their files are."""
+        return canonical_digest(self.said)
+
+    @property
+    def said(self) -> list[dict[str, Any]]:
+        """Every rule in its place, without its examples."""
         left_out = {"match", "not_match"}
-        return canonical_digest(
-            [
-                {"tier": entry.tier.value, **entry.rule.model_dump(mode="json", exclude=left_out, exclude_none=True)}
-                for entry in self.entries
-            ]
-        )
+        return [
+            {"tier": entry.tier.value, **entry.rule.model_dump(mode="json", exclude=left_out, exclude_none=True)}
+            for entry in self.entries
+        ]
 
     @cached_property
     def approvals(self) -> dict[str | None, int]:

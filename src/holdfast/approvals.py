@@ -190,10 +190,15 @@ class ApprovalId(NamedTuple):
         return cls(parts[0], parts[1], int(parts[2]))
 
 
-def canonical_digest(value: Any) -> str:
-    """SHA-256 over JSON with sorted keys and no white space. Raises ValueError for what JSON cannot say (NaN)."""
+def canonical_bytes(value: Any) -> bytes:
+    """JSON with sorted keys and no white space. Raises ValueError for what JSON cannot say (NaN)."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return text.encode("utf-8", "surrogatepass")
+
+
+def canonical_digest(value: Any) -> str:
+    """SHA-256 over that."""
+    return hashlib.sha256(canonical_bytes(value)).hexdigest()
 
 
 def call_digest(

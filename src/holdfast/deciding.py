@@ -196,6 +196,10 @@ class Deciding(Executing):
         of = Standing(self.turn_id, self.approvers, self.input.requester)
         return check_decision(self.active, decision, of, self._clock())
 
+    def has_counted(self, decision: Decision) -> bool:
+        """Was it taken in this run?"""
+        return decision.key in self._counted
+
     def decide(self, decision: Decision) -> Acknowledged:
         """Take a decision; DecisionRefused when it does not count."""
         call = self.check_decision(decision)

@@ -37,6 +37,7 @@ from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy, sources_of
 from holdfast.activities.policy.saved import SavedGrants
 from holdfast.activities.questions import Questions
+from holdfast.activities.records import Records
 from holdfast.activities.running import beating
 from holdfast.activities.supervision.launching import unsupported
 from holdfast.activities.supervision.opening import open_runs, open_sandbox
@@ -151,7 +152,7 @@ class HoldfastPlugin(SimplePlugin):
             keeps_once=not self.ledger.shared,
         )
         once = Once(self.ledger, beating)
-        tools = ToolActivities(gate, self.outputs, self._live, once, Questions(client))
+        tools = ToolActivities(gate, self.outputs, self._live, once, Questions(client), Records(settings.records))
         self._execute = tools.execute
         asking = ModelActivities(client, lambda: self.models, lambda: self.registry)
         return [tools.validate, tools.execute, asking.step, asking.compact]

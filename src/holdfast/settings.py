@@ -91,6 +91,11 @@ class Settings:
         return self.data / "outputs"
 
     @property
+    def records(self) -> Path:
+        """What histories know by its digest: definitions of tools, rules, hooks."""
+        return self.data / "records"
+
+    @property
     def permitted(self) -> tuple[Mode, ...]:
         """The modes this worker permits. Where approvers have keys, none that lets anything proceed unsigned."""
         if self.modes is not None:

@@ -100,10 +100,15 @@ class Declaration(Data):
     """Of a server's tool: what the server calls it."""
 
     @property
+    def definition(self) -> dict[str, JsonValue]:
+        """What an approval of its calls is about."""
+        said = self.model_dump(mode="json", include=_DEFINITION)
+        return said if self.origin is None else {**said, "origin": self.origin}
+
+    @property
     def digest(self) -> str:
         """Changes whenever the definition does, and not when this class learns a new field."""
-        said = self.model_dump(mode="json", include=_DEFINITION)
-        return canonical_digest(said if self.origin is None else {**said, "origin": self.origin})
+        return canonical_digest(self.definition)
 
     def ref(self) -> ToolRef:
         """What a call remembers of its tool."""

@@ -8,6 +8,7 @@ import typer
 
 from holdfast.workers.commands import (
     approvals,
+    audit,
     catalogue,
     changing,
     chat,
@@ -73,6 +74,7 @@ policy.register(app)
 keys.register(app)
 tokens.register(app)
 mcp.register(app)
+audit.register(app)
 
 
 def run_command(arguments: list[str]) -> None:

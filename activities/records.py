@@ -1,0 +1,78 @@
+"""What histories know by its digest alone, kept as text: definitions of tools, rules, hooks (S43).
+
+A verdict in a history names the digest of the rules that gave it; whoever reads it months later wants the rules. Each
+text is written once, as the very bytes that its digest is over, under that digest: so it proves itself. A record that
+cannot be written costs the audit a text, and no call anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.activities.gate import Gate
+from holdfast.approvals import canonical_bytes
+from holdfast.verdicts import Allow, Ask, Verdict
+
+Kind = Literal["catalogue", "definition", "hooks", "policy"]
+KINDS: tuple[Kind, ...] = ("catalogue", "definition", "hooks", "policy")
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Records:
+    """A folder of texts by kind and digest."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._kept: set[str] = set()
+        """Digests of what this process has written, or found."""
+
+    def file(self, kind: Kind, digest: str) -> Path:
+        """Where a text is, if it was kept."""
+        return self._folder / kind / f"{digest}.json"
+
+    async def keep(self, gate: Gate, verdicts: Collection[Verdict]) -> None:
+        """Keep what these verdicts were given by. The same again costs nothing."""
+        tools = [each.bound.tool for each in verdicts if isinstance(each, Allow | Ask)]
+        digests = {tool.definition for tool in tools} | {gate.rules, gate.hooks.digest, gate.catalogue}
+        if digests <= self._kept:
+            return
+        texts: list[tuple[Kind, Any]] = [
+            ("policy", gate.said["policy"]),
+            ("hooks", gate.said["hooks"]),
+            ("catalogue", gate.said["catalogue"]),
+            *(("definition", definition) for definition in gate.definitions({tool.name for tool in tools})),
+        ]
+        try:
+            await asyncio.to_thread(self._write_all, texts)
+        except OSError as error:
+            _LOGGER.warning("What verdicts were given by is not kept for audits: %s", error.strerror)
+        else:
+            self._kept |= digests
+
+    def _write_all(self, texts: list[tuple[Kind, Any]]) -> None:
+        for kind, value in texts:
+            data = canonical_bytes(value)
+            file = self.file(kind, hashlib.sha256(data).hexdigest())
+            if not file.exists():
+                _write(file, data)
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Whole or not at all."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(prefix=".new-", dir=file.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(data)
+        os.replace(draft, file)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise

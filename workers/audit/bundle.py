@@ -1,0 +1,185 @@
+"""A bundle: what is in it, and how it is opened again, with no server.
+
+histories/0001.jsonl   one for each run: a line that says which, then a line for each event, as the server had it
+references.jsonl       which payloads histories refer to, and under which hash each is here
+payloads/<sha256>      those payloads, as they were stored
+outputs/<sha256>.txt   whole outputs of which the model read a part
+records/<kind>/<sha256>.json   definitions of tools, rules and hooks that verdicts were given by
+decisions.jsonl        what people decided, with their signatures
+timeline.json          all of it, as it was told when the bundle was made
+chain.jsonl            a line for each of these lines and members, each linked to the one before it
+manifest.json          what it is about, what it lacks, and the head of the chain
+signature.json         over the manifest, if somebody signed it
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.api.common.v1 import Payload
+from temporalio.client import WorkflowHistory
+
+from holdfast.approvals import canonical_bytes
+from holdfast.errors import BadInput
+from holdfast.model import Data, problems
+from holdfast.workers.audit.chain import digest, lines_of
+from holdfast.workers.audit.container import Container, look_through
+from holdfast.workers.audit.runs import Gathered, Run, run_of
+from holdfast.workers.audit.stored import Reference, nothing
+from holdfast.workers.audit.timeline import Timeline
+
+FORMAT = "holdfast-bundle"
+VERSION = 1
+PREFIX = b"holdfast-bundle-v1\n"
+"""Nothing else that a key signs begins like this."""
+MANIFEST, CHAIN, SIGNATURE = "manifest.json", "chain.jsonl", "signature.json"
+REFERENCES, DECISIONS, TIMELINE = "references.jsonl", "decisions.jsonl", "timeline.json"
+OUTSIDE_CHAIN = frozenset({MANIFEST, CHAIN, SIGNATURE})
+BY_LINE = ("histories/", REFERENCES, DECISIONS)
+"""Members of which each line is a record of its own."""
+MANIFEST_LIMIT = 16 * 1024 * 1024
+
+
+class BundledRun(Data):
+    """A run in the manifest."""
+
+    file: str
+    workflow: str
+    run: str
+    type: str
+    events: int
+
+
+class Manifest(Data):
+    """What a bundle says of itself."""
+
+    format: str
+    version: int
+    holdfast: str = ""
+    created: str = ""
+    subject: str
+    kind: str = "turn"
+    namespace: str = ""
+    runs: tuple[BundledRun, ...] = ()
+    absent: tuple[str, ...] = ()
+    """What belongs to it and could not be had when it was made."""
+    records: int = 0
+    head: str = ""
+
+
+class Signature(Data):
+    """Over the manifest."""
+
+    key: str
+    """The public key, as settings hold it."""
+    name: str = ""
+    """Whose key that is, as whoever signed says."""
+    signature: str = ""
+
+
+def signed_bytes(by: Signature, manifest: bytes) -> bytes:
+    """What a signature is over: whose it is to be, and the manifest."""
+    return PREFIX + canonical_bytes({"key": by.key, "name": by.name}) + b"\n" + manifest
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An opened bundle."""
+
+    container: Container
+    manifest: Manifest
+    references: dict[Reference, str] = field(default_factory=dict)
+
+    async def fetch(self, reference: Reference) -> Payload:
+        """A payload that lies beside the histories."""
+        name = f"payloads/{self.references.get(reference)}"
+        if name not in self.container.members:
+            return nothing(reference)
+        return Payload.FromString(self.container.read(name))
+
+    def gathered(self) -> Gathered:
+        """The runs of its histories. BadInput when one cannot be read."""
+        runs = tuple(self._run(one) for one in self.manifest.runs)
+        if not runs:
+            raise BadInput("the bundle holds no history")
+        return Gathered(self.manifest.subject, runs, self.manifest.absent)
+
+    def _run(self, one: BundledRun) -> Run:
+        if one.file not in self.container.members:
+            raise BadInput(f"the bundle has no {one.file!r}: see `holdfast audit verify`")
+        _, *events = lines_of(self.container.read(one.file))
+        try:
+            history = WorkflowHistory.from_json(one.workflow, {"events": [json.loads(event) for event in events]})
+            return run_of(history.events, one.workflow)
+        except BadInput:
+            raise
+        except Exception as error:  # whatever is wrong with it, down to what protobuf raises
+            raise BadInput(
+                f"{one.file!r} cannot be read ({type(error).__name__}): see `holdfast audit verify`"
+            ) from None
+
+    def timeline(self) -> Timeline | None:
+        """As it was told when the bundle was made."""
+        try:
+            return Timeline.model_validate_json(self.container.read(TIMELINE))
+        except (KeyError, ValidationError):
+            return None
+
+
+def open_bundle(file: Path) -> Bundle:
+    """Open a bundle to read it; nothing is verified. BadInput when it is none."""
+    container = opened(file)
+    return Bundle(container, read_manifest(container), dict(_references(container)))
+
+
+def opened(file: Path) -> Container:
+    """Look through a file. BadInput when it cannot be read, or has nothing of a bundle."""
+    try:
+        container = look_through(file)
+    except OSError as error:
+        raise BadInput(f"{str(file)!r} cannot be read: {error.strerror}") from None
+    if not container.members:
+        raise BadInput(f"{str(file)!r} is not a bundle of `holdfast audit export`")
+    return container
+
+
+def read_manifest(container: Container) -> Manifest:
+    """BadInput when there is none that can be read."""
+    member = container.members.get(MANIFEST)
+    if member is None or member.size > MANIFEST_LIMIT:
+        raise BadInput(f"{str(container.file)!r} has no manifest: it is no bundle, or was cut off")
+    try:
+        manifest = Manifest.model_validate_json(container.read(MANIFEST))
+    except ValidationError as error:
+        raise BadInput(f"the manifest of the bundle cannot be read: {problems(error, 'manifest')}") from None
+    if (manifest.format, manifest.version) != (FORMAT, VERSION):
+        raise BadInput(
+            f"this is a {manifest.format!r} of version {manifest.version}; this program reads {FORMAT} {VERSION}"
+        )
+    return manifest
+
+
+def _references(container: Container) -> Iterable[tuple[Reference, str]]:
+    if REFERENCES not in container.members:
+        return
+    for line in lines_of(container.read(REFERENCES)):
+        try:
+            said: dict[str, Any] = json.loads(line)
+            yield Reference(said["driver"], tuple(sorted(said["claim"].items()))), said["sha256"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue  # verifying says so
+
+
+def by_line(member: str) -> bool:
+    """Is each of its lines a record?"""
+    return member.startswith(BY_LINE)
+
+
+def reference_line(reference: Reference, payload: bytes) -> bytes:
+    """Where a payload of the bundle is."""
+    return canonical_bytes({"driver": reference.driver, "claim": dict(reference.claim), "sha256": digest(payload)})

@@ -1,0 +1,118 @@
+"""The chain of a bundle: a line for each record, and each line's link is over itself and the link before it.
+
+A record is a line of a member (an event of a history, a decision) or a whole member (a payload, an output, a
+definition). Whoever changes, removes, adds or moves one has to write every link after it anew, and the last one, the
+head, is what the manifest and its signature are about. Pure: nothing here reads a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.approvals import canonical_bytes
+
+FIRST = "0" * 64
+"""The link before the first."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the chain."""
+
+    kind: str
+    file: str
+    about: str
+    """What it is, for whoever hears that it was changed."""
+    sha256: str
+    line: int | None = None
+    """Of the member, from 1; None for all of it."""
+
+    def body(self, number: int) -> dict[str, Any]:
+        """What its link is over, beside the link before."""
+        said = {"n": number, "kind": self.kind, "file": self.file, "about": self.about, "sha256": self.sha256}
+        return said if self.line is None else {**said, "line": self.line}
+
+
+@dataclass(frozen=True)
+class Link:
+    """A record as a bundle has it."""
+
+    number: int
+    record: Record
+    link: str
+
+
+def digest(data: bytes) -> str:
+    """SHA-256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def link_of(before: str, number: int, record: Record) -> str:
+    """The link of a record that comes after another."""
+    return digest(before.encode() + b"\n" + canonical_bytes(record.body(number)))
+
+
+class Chain:
+    """A chain that grows."""
+
+    def __init__(self) -> None:
+        self.head = FIRST
+        self.length = 0
+        self._lines: list[bytes] = []
+
+    def add(self, record: Record) -> None:
+        """One record more."""
+        self.length += 1
+        self.head = link_of(self.head, self.length, record)
+        self._lines.append(canonical_bytes({**record.body(self.length), "link": self.head}))
+
+    def text(self) -> bytes:
+        """As a member of the bundle."""
+        return b"".join(line + b"\n" for line in self._lines)
+
+
+def read_chain(data: bytes) -> Iterator[Link | str]:
+    """Every line as a link, or what is wrong with it."""
+    for place, line in enumerate(lines_of(data), start=1):
+        try:
+            said = json.loads(line)
+            number, link = said.pop("n"), said.pop("link")
+            if type(number) is not int or not isinstance(link, str):
+                raise TypeError
+            record = Record(**said)
+            exact = canonical_bytes({**record.body(number), "link": link}) == line
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            yield f"changed: line {place} of the chain cannot be read"
+            continue
+        yield Link(number, record, link) if exact else f"changed: line {place} of the chain is not written as it was"
+
+
+def check_links(links: Iterable[Link]) -> Iterator[str]:
+    """What was done to the chain itself, at the places where it was done."""
+    before, number = FIRST, 0
+    for one in links:
+        what = _gap(number + 1, one.number)
+        if what:
+            yield what
+        if one.number > number and what is None and link_of(before, one.number, one.record) != one.link:
+            yield f"changed: record {one.number} of the chain, {one.record.about}: its link does not hold"
+        before, number = one.link, max(one.number, number)
+
+
+def _gap(expected: int, found: int) -> str | None:
+    if found == expected:
+        return None
+    if found < expected:
+        return f"moved: record {found} of the chain comes after record {expected - 1}, or twice"
+    gone = f"record {expected}" if found == expected + 1 else f"records {expected} to {found - 1}"
+    return f"missing: {gone} of the chain, or moved behind record {found}"
+
+
+def lines_of(data: bytes) -> list[bytes]:
+    """The lines of a member; one that does not end in a line break has that told by its last line being another."""
+    *lines, rest = data.split(b"\n")
+    return [*lines, rest + b"\0"] if rest else lines

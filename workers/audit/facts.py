@@ -1,0 +1,270 @@
+"""What a history says by itself, without our code: who sent what and when, which workers tried, what was lost.
+
+Times and identities are the server's: they are in the history whatever today's code makes of the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType, TimeoutType
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.converter import DataConverter
+
+from holdfast.workers.audit.runs import Run
+from holdfast.workers.audit.stored import decoded
+
+MODEL = "holdfast.model"
+
+How = Literal["signal", "update"]
+Ending = Literal["completed", "failed", "timed out", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Message:
+    """A signal, or an update that was accepted."""
+
+    event: int
+    at: datetime
+    how: How
+    name: str
+    identity: str
+    """What the sender's program says of itself."""
+    body: Any
+    answer: Any = None
+    """What an update was answered."""
+    refused: str | None = None
+    """Why an update that was accepted came to nothing."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An activity that was begun: what its last attempt was, and why those before it ended."""
+
+    event: int
+    """Where it was scheduled."""
+    activity: str
+    type: str
+    scheduled: datetime
+    queue: str = ""
+    number: int = 0
+    worker: str | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    how: Ending | None = None
+    why: str | None = None
+    """How it ended, where that is not by itself."""
+    before: str | None = None
+    """How the attempt before ended."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a model answered."""
+
+    event: int
+    at: datetime
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Within:
+    """A turn that was started within, or its end."""
+
+    event: int
+    at: datetime
+    turn: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A worker that did not finish a task of the workflow."""
+
+    event: int
+    at: datetime
+    worker: str | None
+    why: str
+
+
+@dataclass
+class Facts:
+    """Of one run."""
+
+    messages: list[Message] = field(default_factory=list)
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    """By the events that scheduled them."""
+    losses: list[Loss] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
+    within: list[Within] = field(default_factory=list)
+    workers: list[str] = field(default_factory=list)
+    """Everybody who took a task of the workflow, in the order in which they came."""
+    began: datetime = datetime.min
+    ended: datetime | None = None
+    how: str = "running"
+    why: str | None = None
+    identity: str = ""
+    """Who started it."""
+    input: Any = None
+
+    def of_activity(self, name: str) -> list[Attempt]:
+        """The attempts under one id, or under it with a number for each further run of the call."""
+        return [one for one in self.attempts.values() if one.activity == name or one.activity.startswith(f"{name}-")]
+
+
+async def facts_of(run: Run, converter: DataConverter) -> Facts:
+    """Read a run's history."""
+    reading = _Reading(converter)
+    for event in run.events:
+        await reading.take(event)
+    return reading.facts
+
+
+_ENDINGS = {
+    "workflow_execution_completed": "completed",
+    "workflow_execution_failed": "failed",
+    "workflow_execution_timed_out": "timed out",
+    "workflow_execution_terminated": "terminated",
+    "workflow_execution_canceled": "cancelled",
+    "workflow_execution_continued_as_new": "continued",
+}
+_ACTIVITY_ENDINGS: Mapping[str, Ending] = {
+    "activity_task_completed": "completed",
+    "activity_task_failed": "failed",
+    "activity_task_timed_out": "timed out",
+    "activity_task_canceled": "cancelled",
+}
+
+
+class _Reading:
+    def __init__(self, converter: DataConverter) -> None:
+        self._converter = converter
+        self.facts = Facts()
+        self._accepted: dict[int, int] = {}
+        """Places of updates among the messages, by the events that accepted them."""
+        self._started: dict[int, str] = {}
+        self._taken = datetime.min
+        """When the task began that is at work."""
+
+    async def take(self, event: HistoryEvent) -> None:
+        """One event further."""
+        kind = (event.WhichOneof("attributes") or "").removesuffix("_event_attributes")
+        about: Any = getattr(event, f"{kind}_event_attributes", None)
+        if kind in _ENDINGS:
+            self.facts.ended, self.facts.how = time_of(event), _ENDINGS[kind]
+            self.facts.why = await self._why(getattr(about, "failure", None)) or getattr(about, "reason", None) or None
+        elif kind.startswith("child_workflow_execution_"):
+            how = kind.removeprefix("child_workflow_execution_").replace("_", " ")
+            self.facts.within.append(Within(event.event_id, time_of(event), about.workflow_execution.workflow_id, how))
+        elif kind in _ACTIVITY_ENDINGS:
+            await self._end(event, about, _ACTIVITY_ENDINGS[kind])
+        elif handler := getattr(self, f"_{kind}", None):
+            await handler(event, about)
+
+    async def _workflow_execution_started(self, event: HistoryEvent, about: Any) -> None:
+        self.facts.began, self.facts.identity = time_of(event), about.identity
+        self.facts.input = await self._first(about.input.payloads)
+
+    async def _workflow_execution_signaled(self, event: HistoryEvent, about: Any) -> None:
+        body = await self._first(about.input.payloads)
+        said = Message(event.event_id, time_of(event), "signal", about.signal_name, about.identity, body)
+        self.facts.messages.append(said)
+
+    async def _workflow_execution_update_accepted(self, event: HistoryEvent, about: Any) -> None:
+        asked = about.accepted_request
+        body = await self._first(asked.input.args.payloads)
+        self._accepted[event.event_id] = len(self.facts.messages)
+        # The event is written when the task is done that took it; what it led to is told with the time of that task.
+        said = Message(event.event_id, self._taken, "update", asked.input.name, asked.meta.identity, body)
+        self.facts.messages.append(said)
+
+    async def _workflow_execution_update_completed(self, event: HistoryEvent, about: Any) -> None:
+        place = self._accepted.get(about.accepted_event_id)
+        if place is None:
+            return
+        answer = await self._first(about.outcome.success.payloads)
+        refused = await self._why(about.outcome.failure) if about.outcome.HasField("failure") else None
+        self.facts.messages[place] = replace(self.facts.messages[place], answer=answer, refused=refused)
+
+    async def _activity_task_scheduled(self, event: HistoryEvent, about: Any) -> None:
+        self.facts.attempts[event.event_id] = Attempt(
+            event.event_id, about.activity_id, about.activity_type.name, time_of(event), about.task_queue.name
+        )
+
+    async def _activity_task_started(self, event: HistoryEvent, about: Any) -> None:
+        if one := self.facts.attempts.get(about.scheduled_event_id):
+            before = await self._why(about.last_failure) if about.attempt > 1 else None
+            self.facts.attempts[one.event] = replace(
+                one, number=about.attempt, worker=about.identity, started=time_of(event), before=before
+            )
+
+    async def _end(self, event: HistoryEvent, about: Any, how: Ending) -> None:
+        if one := self.facts.attempts.get(about.scheduled_event_id):
+            failure = getattr(about, "failure", None)
+            why = await self._why(failure) if failure is not None and failure.ByteSize() else None
+            self.facts.attempts[one.event] = replace(one, ended=time_of(event), how=how, why=why)
+            if one.type == MODEL and how == "completed":
+                body = await self._first(about.result.payloads)
+                self.facts.replies.append(Reply(event.event_id, time_of(event), body if isinstance(body, dict) else {}))
+
+    async def _workflow_task_started(self, event: HistoryEvent, about: Any) -> None:
+        self._started[event.event_id], self._taken = about.identity, time_of(event)
+        if about.identity and about.identity not in self.facts.workers:
+            self.facts.workers.append(about.identity)
+
+    async def _workflow_task_timed_out(self, event: HistoryEvent, about: Any) -> None:
+        if about.timeout_type == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START:
+            why = "the worker that had it in its memory did not take it up again; another one did"
+        else:
+            why = "its worker took a task and did not finish it in time"
+        self._lose(event, self._started.get(about.started_event_id), why)
+
+    async def _workflow_task_failed(self, event: HistoryEvent, about: Any) -> None:
+        self._lose(event, about.identity, f"a task failed and was tried again: {await self._why(about.failure)}")
+
+    def _lose(self, event: HistoryEvent, worker: str | None, why: str) -> None:
+        self.facts.losses.append(Loss(event.event_id, time_of(event), worker or None, why))
+
+    async def _first(self, payloads: Sequence[Payload]) -> Any:
+        found = await decoded(self._converter, list(payloads)[:1])
+        return found[0] if found else None
+
+    async def _why(self, failure: Failure | None) -> str | None:
+        """A failure in words, to its cause."""
+        if failure is None or not failure.ByteSize():
+            return None
+        opened = Failure()
+        opened.CopyFrom(failure)
+        try:
+            await self._converter.decode_failure(opened)
+        except Exception:  # sealed, and no key here
+            return "a failure that cannot be read here"
+        return ": ".join(dict.fromkeys(_words(opened)))
+
+
+def _words(failure: Failure) -> Iterator[str]:
+    while True:
+        if failure.HasField("timeout_failure_info"):
+            kind = TimeoutType.Name(failure.timeout_failure_info.timeout_type)
+            yield f"{kind.removeprefix('TIMEOUT_TYPE_').replace('_', ' ').lower()} timeout"
+        elif failure.message:
+            yield failure.message
+        if not failure.HasField("cause"):
+            return
+        failure = failure.cause
+
+
+def time_of(event: HistoryEvent) -> datetime:
+    """When the server wrote it."""
+    return event.event_time.ToDatetime(tzinfo=UTC)
+
+
+def type_of(event: HistoryEvent) -> str:
+    """Its type as people know it: `ActivityTaskScheduled`."""
+    name = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")
+    return "".join(word.capitalize() for word in name.split("_"))

@@ -1,0 +1,84 @@
+"""What validation said of itself in a run: by which rules, tools and hooks it judged, and whose word counted.
+
+Read from the history alone, so it is known also of runs that today's code cannot follow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.converter import DataConverter
+
+from holdfast.approvers import Approver
+from holdfast.verdicts import Allow, Ask
+from holdfast.work import ValidateResult
+from holdfast.workers.audit.runs import Run
+from holdfast.workers.audit.stored import decoded
+
+VALIDATE = "holdfast.validate"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Digests, in the order in which they came."""
+
+    policy: tuple[str, ...] = ()
+    catalogue: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
+    definitions: tuple[str, ...] = ()
+    approvers: tuple[Approver, ...] = field(default=())
+
+
+async def judged_by(run: Run, converter: DataConverter) -> Judged:
+    """What the verdicts of a run were given by."""
+    results = [result async for result in _results(run, converter)]
+    bound = [
+        verdict.bound.tool.definition
+        for result in results
+        for verdict in result.verdicts.values()
+        if isinstance(verdict, Allow | Ask)
+    ]
+    return Judged(
+        policy=_once(result.policy for result in results),
+        catalogue=_once(result.catalogue for result in results),
+        hooks=_once(result.hooks for result in results),
+        definitions=_once(bound),
+        approvers=tuple({each.name: each for result in results for each in result.approvers or ()}.values()),
+    )
+
+
+def _once(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, values)))
+
+
+async def _results(run: Run, converter: DataConverter) -> Any:
+    scheduled: set[int] = set()
+    for event in run.events:
+        if event.activity_task_scheduled_event_attributes.activity_type.name == VALIDATE:
+            scheduled.add(event.event_id)
+        details = event.marker_recorded_event_attributes.details
+        done = event.activity_task_completed_event_attributes
+        if _local_validation(details):
+            payloads = list(details["result"].payloads)
+        elif event.HasField("activity_task_completed_event_attributes") and done.scheduled_event_id in scheduled:
+            payloads = list(done.result.payloads)
+        else:
+            continue
+        for value in await decoded(converter, payloads):
+            try:
+                yield ValidateResult.model_validate(value)
+            except ValidationError:
+                continue
+
+
+def _local_validation(details: Any) -> bool:
+    """A local activity is a marker, which holds its name beside its result."""
+    try:
+        said = json.loads(details["data"].payloads[0].data) if "data" in details else {}
+    except (IndexError, ValueError):
+        return False
+    return "result" in details and isinstance(said, dict) and said.get("activity_type") == VALIDATE

@@ -1,0 +1,149 @@
+"""Payloads that histories only refer to: found, fetched, and given to whoever reads.
+
+Reading an audit writes nothing: what a replay would store is named by its hash, and dropped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import (
+    DataConverter,
+    ExternalStorage,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+)
+
+from holdfast.conversion import TolerantStorage
+from holdfast.payloads import MISSING, THRESHOLD
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """What stands in a history for a payload that is kept elsewhere."""
+
+    driver: str
+    claim: tuple[tuple[str, str], ...]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        said = dict(self.claim)
+        return said.get("sha256") or json.dumps(said, sort_keys=True)
+
+
+Fetch = Callable[[Reference], Awaitable[Payload]]
+
+
+def payloads_in(message: Message) -> Iterator[Payload]:
+    """Every payload of a message, however deep."""
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        values = value.values() if hasattr(value, "values") else (value,) if isinstance(value, Message) else value
+        for one in values:
+            if isinstance(one, Payload):
+                yield one
+            elif isinstance(one, Message):
+                yield from payloads_in(one)
+
+
+class LookingStorage(TolerantStorage):
+    """External storage to read from: references of every driver are followed by one function, nothing is stored."""
+
+    fetch: Fetch
+
+    def reference(self, payload: Payload) -> Reference | None:
+        """What a payload refers to, if it does."""
+        found = self._decode_reference(payload)
+        return Reference(found.driver_name, tuple(sorted(found.claim_data.items()))) if found else None
+
+    def _get_driver_by_name(self, name: str) -> StorageDriver:
+        return _Looking(name, self.fetch)
+
+    def _with_store_context(self, ctx: StorageDriverStoreContext) -> ExternalStorage:
+        return self
+
+
+class _Looking(StorageDriver):
+    def __init__(self, name: str, fetch: Fetch) -> None:
+        self._name = name
+        self._fetch = fetch
+
+    def name(self) -> str:
+        """As the reference has it."""
+        return self._name
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        """Named, and dropped."""
+        names = (hashlib.sha256(payload.SerializeToString(deterministic=True)).hexdigest() for payload in payloads)
+        return [StorageDriverClaim(claim_data={"sha256": name}) for name in names]
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        """One after another."""
+        return [await self._fetch(Reference(self._name, tuple(sorted(claim.claim_data.items())))) for claim in claims]
+
+
+def looking(converter: DataConverter, fetch: Fetch) -> DataConverter:
+    """The same converter, that reads what lies outside by a function and stores nothing."""
+    storage = LookingStorage(drivers=[_Looking("audit", fetch)], payload_size_threshold=THRESHOLD)
+    object.__setattr__(storage, "fetch", fetch)
+    return dataclasses.replace(converter, external_storage=storage)
+
+
+def from_storage(converter: DataConverter) -> Fetch:
+    """Follows references by the drivers of a converter."""
+    storage = converter.external_storage
+
+    async def fetch(reference: Reference) -> Payload:
+        driver = storage._get_driver_by_name(reference.driver) if storage else None
+        if driver is None:
+            return nothing(reference)
+        claim = StorageDriverClaim(claim_data=dict(reference.claim))
+        [payload] = await driver.retrieve(StorageDriverRetrieveContext(), [claim])
+        return payload
+
+    return fetch
+
+
+def nothing(reference: Reference) -> Payload:
+    """In the place of a payload that nobody has."""
+    return Payload(metadata={"encoding": MISSING}, data=reference.name.encode())
+
+
+def is_missing(payload: Payload) -> bool:
+    """Is it one that nobody has?"""
+    return bool(payload.metadata.get("encoding") == MISSING)
+
+
+def reference_of(payload: Payload) -> Reference | None:
+    """What a payload refers to, if it does."""
+    return _PROBE.reference(payload)
+
+
+async def decoded(converter: DataConverter, payloads: Sequence[Payload]) -> list[Any]:
+    """What payloads say, as plain data; None for one that cannot be read."""
+    found: list[Any] = []
+    for payload in payloads:
+        try:
+            found += await converter.decode([payload], None)
+        except Exception:  # whatever a payload may be
+            found.append(None)
+    return found
+
+
+async def _never(reference: Reference) -> Payload:
+    return nothing(reference)
+
+
+_PROBE = LookingStorage(drivers=[_Looking("probe", _never)])

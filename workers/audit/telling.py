@@ -1,0 +1,298 @@
+"""From replayed runs and their facts to timelines: what happened, in order (S43).
+
+Today's code says what became of each call, and the history by itself who sent and ran what. Where today's code cannot
+follow a run any more, what the history says by itself is all that is told, and a note says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from temporalio.converter import DataConverter
+
+from holdfast.approvers import Approver
+from holdfast.content import shorten
+from holdfast.events import Event
+from holdfast.session_state import SessionState
+from holdfast.sessions import SESSION
+from holdfast.state import TurnState
+from holdfast.turns import TurnInput
+from holdfast.workers.audit.facts import Facts, Message, facts_of
+from holdfast.workers.audit.judged import Judged, judged_by
+from holdfast.workers.audit.replaying import Replayed, replay
+from holdfast.workers.audit.runs import Gathered, Run
+from holdfast.workers.audit.stories import calls_of, decisions_of, said_of
+from holdfast.workers.audit.timeline import Entry, EntryKind, RunStory, Said, Timeline
+
+LINE = 300
+
+
+async def told(gathered: Gathered, converter: DataConverter) -> Timeline:
+    """The timeline of a turn or a session, with the turns within it."""
+    looked = [await _look(run, converter) for run in gathered.runs]
+    top = _timeline(gathered.id, looked)
+    return top.model_copy(update={"notes": (*top.notes, *gathered.lacking)})
+
+
+class _Looked:
+    """One run, looked at from both sides."""
+
+    def __init__(self, run: Run, facts: Facts, replayed: Replayed, judged: Judged) -> None:
+        self.run = run
+        self.facts = facts
+        self.replayed = replayed
+        self.judged = judged
+
+    @property
+    def turn(self) -> TurnState | None:
+        """What the turn knew at its end, if today's code can follow it."""
+        state = self.replayed.state
+        return state if isinstance(state, TurnState) and not self.breaks else None
+
+    @property
+    def session(self) -> SessionState | None:
+        """The same of a session."""
+        state = self.replayed.state
+        return state if isinstance(state, SessionState) and not self.breaks else None
+
+    @property
+    def breaks(self) -> list[str]:
+        """Where today's code cannot follow."""
+        return [f"{one.where}: {one.what}" for one in self.replayed.departures if one.breaks]
+
+
+async def _look(run: Run, converter: DataConverter) -> _Looked:
+    [replayed] = await replay([run], converter)
+    return _Looked(run, await facts_of(run, converter), replayed, await judged_by(run, converter))
+
+
+def _timeline(workflow: str, looked: list[_Looked]) -> Timeline:
+    ours = [one for one in looked if one.run.workflow == workflow]
+    children = dict.fromkeys(one.run.workflow for one in looked if one.run.parent == workflow)
+    first, last = ours[0], ours[-1]
+    approvers = _approvers(ours)
+    input = _input(first.facts.input)
+    entries = [entry for place, one in enumerate(ours, start=1) for entry in _entries(one, place, approvers)]
+    return Timeline(
+        id=workflow,
+        kind="session" if first.run.type == SESSION else "turn",
+        status=_status(last),
+        reason=_reason(last),
+        requester=input.requester if input else None,
+        started_by=first.facts.identity,
+        model=", ".join(input.model.names) if input and input.model else None,
+        mode=last.turn.mode.value if last.turn else input.mode.value if input else "default",
+        prompt=input.prompt if input else None,
+        answer=last.turn.text if last.turn else None,
+        began=first.facts.began,
+        ended=last.facts.ended,
+        runs=tuple(map(_run_story, ours)),
+        entries=tuple(sorted(entries, key=lambda entry: (entry.at, _FIRST.get(entry.kind, 0)))),
+        calls=tuple(call for one in ours if one.turn for call in calls_of(one.turn, one.facts, approvers)),
+        messages=tuple(said for one in ours for said in _messages(one, approvers)),
+        turns=tuple(_timeline(child, looked) for child in children),
+        notes=tuple(
+            f"today's code cannot follow it, so only what the history says by itself is told: {words}"
+            for one in ours
+            for words in one.breaks
+        ),
+    )
+
+
+def _input(found: Any) -> TurnInput | None:
+    given = found.get("turn", found) if isinstance(found, dict) else None
+    try:
+        return TurnInput.model_validate(given)
+    except ValueError:
+        return None
+
+
+def _approvers(looked: Iterable[_Looked]) -> list[Approver]:
+    """Whose word counted, as the workers said when they judged."""
+    found = {approver.name: approver for one in looked for approver in one.judged.approvers}
+    return list(found.values())
+
+
+def _status(last: _Looked) -> str:
+    if last.facts.how != "completed":
+        return last.facts.how
+    return last.turn.result().status if last.turn else "completed"
+
+
+def _reason(last: _Looked) -> str | None:
+    return last.turn.result().reason if last.turn and last.facts.ended else last.facts.why
+
+
+def _run_story(one: _Looked) -> RunStory:
+    return RunStory(
+        run=one.run.run,
+        began=one.facts.began,
+        ended=one.facts.ended,
+        how=one.facts.how,
+        events=len(one.run.events),
+        workers=tuple(one.facts.workers),
+        policy=one.judged.policy,
+        catalogue=one.judged.catalogue,
+        hooks=one.judged.hooks,
+    )
+
+
+def _messages(one: _Looked, approvers: list[Approver]) -> Iterator[Said]:
+    """What was said that belongs to no call: those of calls are with them."""
+    known = set() if one.turn is None else {call.id for batch in one.turn.done for call in batch.calls}
+    known |= {call.id for call in one.turn.active.calls} if one.turn and one.turn.active else set()
+    for call, decisions in decisions_of(one.facts, one.turn, approvers).items():
+        if call not in known:
+            yield from decisions
+    for message in one.facts.messages:
+        if message.name not in ("decide", "add_calls"):
+            yield _said(message)
+
+
+def _said(message: Message) -> Said:
+    body = message.body if isinstance(message.body, dict) else {}
+    by = body.get("by")
+    return Said(
+        at=message.at,
+        outcome=message.name,
+        by=by if isinstance(by, str) else None,
+        how=message.how,
+        identity=message.identity,
+        event=message.event,
+        counted=message.refused is None,
+        note=message.refused,
+        details={str(name): value for name, value in body.items() if value is not None},
+    )
+
+
+def _entries(one: _Looked, place: int, approvers: list[Approver]) -> Iterator[Entry]:
+    facts = one.facts
+    if place == 1:
+        input = _input(facts.input)
+        by = (input.requester if input else None) or facts.identity
+        yield Entry(at=facts.began, kind="start", words=f"started by {by}", by=by, event=1)
+        if input and input.prompt is not None:
+            yield Entry(at=facts.began, kind="prompt", words=shorten(input.prompt, LINE), event=1)
+    else:
+        yield Entry(at=facts.began, kind="run", words=f"goes on in run {one.run.run}", event=1, run=place)
+    if one.turn:
+        yield from filter(None, (_of_event(event, place) for event in one.turn.events))
+    yield from _of_facts(one, place, approvers)
+
+
+_KINDS: Mapping[str, EntryKind] = {
+    "awaiting_approval": "ask",
+    "scheduled": "verdict",
+    "executing": "begin",
+    "success": "end",
+    "error": "end",
+    "cancelled": "end",
+}
+
+
+_TURN: Mapping[str, EntryKind] = {"mode": "mode", "granted": "grant", "refused": "grant", "revoked": "grant"}
+_FIRST: Mapping[str, int] = {"start": -3, "prompt": -2, "decision": -1, "message": -1, "result": 1}
+"""What comes before or after the rest of its moment."""
+
+
+def _of_event(event: Event, place: int) -> Entry | None:
+    common: dict[str, Any] = {"at": event.at, "call": event.call, "by": event.by, "run": place}
+    if event.kind == "call":
+        return Entry(kind=_kind_of(event), words=_call_words(event), **common)
+    if event.kind == "model" and event.after not in ("answered", "asked"):  # the reply itself is told
+        return Entry(kind="model", words=" ".join(filter(None, (event.after, event.note))), **common)
+    if event.kind == "batch" and event.after in ("queued", "discarded", "withdrawn"):
+        return Entry(kind="batch", words=f"batch {event.batch} of {event.of}: {event.after}", **common)
+    if event.kind == "turn":
+        return Entry(
+            kind=_TURN.get(event.after, "turn"), words=": ".join(filter(None, (event.after, event.note))), **common
+        )
+    return None
+
+
+def _kind_of(event: Event) -> EntryKind:
+    if event.before is None:
+        return "call"
+    if event.before == event.after and event.note:
+        return "change"
+    return _KINDS.get(event.after, "call")
+
+
+def _call_words(event: Event) -> str:
+    what = event.title or event.tool or ""
+    if event.before is None:
+        return f"asked for: {event.tool}"
+    said = [event.after.replace("_", " ")]
+    said += [f"by {event.by}"] if event.by and event.actor == "person" else []
+    said += [f"by rule {event.rule}"] if event.rule else []
+    said += [f"({event.approval_id})"] if event.approval_id else []
+    said += [f"{event.error}"] if event.error else []
+    said += [event.note] if event.note else []
+    return f"{what}: {' '.join(said)}"
+
+
+def _of_facts(one: _Looked, place: int, approvers: list[Approver]) -> Iterator[Entry]:
+    facts = one.facts
+    for message in facts.messages:
+        if message.name == "decide":
+            said = said_of(message, one.turn, approvers)
+            yield Entry(
+                at=said.at,
+                kind="decision",
+                words=_decision_words(said, replayed=one.turn is not None),
+                by=said.by,
+                call=said.approval.rsplit("/", 2)[-2] if said.approval.count("/") > 1 else None,
+                event=said.event,
+                run=place,
+            )
+        elif message.name not in ("add_calls", "ask"):
+            who = _said(message).by or message.identity
+            yield Entry(
+                at=message.at,
+                kind="message",
+                words=f"{message.name} by {who}{_text_of(message)}",
+                by=who,
+                event=message.event,
+                run=place,
+            )
+    for attempt in facts.attempts.values():
+        if attempt.before and attempt.started:
+            words = f"attempt {attempt.number} on {attempt.worker}, after: {shorten(attempt.before, LINE)}"
+            yield Entry(
+                at=attempt.started, kind="retry", words=words, call=attempt.activity, event=attempt.event, run=place
+            )
+        if attempt.how == "timed out" and attempt.ended:
+            words = f"{attempt.type} was lost on {attempt.worker or 'no worker'}: {attempt.why or 'no answer'}"
+            yield Entry(
+                at=attempt.ended, kind="crash", words=words, call=attempt.activity, event=attempt.event, run=place
+            )
+    for reply in facts.replies:
+        yield Entry(at=reply.at, kind="model", words=_reply_words(reply.body), event=reply.event, run=place)
+    for within in facts.within:
+        yield Entry(at=within.at, kind="turn", words=f"turn {within.turn} {within.how}", event=within.event, run=place)
+    for loss in facts.losses:
+        yield Entry(at=loss.at, kind="crash", words=loss.why, by=loss.worker, event=loss.event, run=place)
+    if facts.ended and facts.how != "continued":
+        words = ": ".join(filter(None, (_status(one), _reason(one))))
+        yield Entry(at=facts.ended, kind="result", words=words, event=one.run.events[-1].event_id, run=place)
+
+
+def _decision_words(said: Said, *, replayed: bool) -> str:
+    who = said.by or "somebody"
+    signed = "" if said.signature == "none" else f", signature {said.signature}"
+    fate = "" if said.counted else " (did not count)" if replayed else " (whether it counted is not known)"
+    note = f": {said.note}" if said.note else ""
+    return f"{who} said {said.outcome} by {said.how} from {said.identity}{signed}{fate}{shorten(note, LINE)}"
+
+
+def _reply_words(body: Mapping[str, Any]) -> str:
+    calls, text, who = body.get("calls") or (), body.get("text") or "", body.get("model")
+    asks = f"asks for {len(calls)} call{'' if len(calls) == 1 else 's'}" if calls else "answers"
+    return f"{who or 'the model'} {asks}{f': {shorten(text, LINE)}' if text else ''}"
+
+
+def _text_of(message: Message) -> str:
+    body = message.body if isinstance(message.body, dict) else {}
+    text = body.get("message") or body.get("text") or body.get("mode") or body.get("reason")
+    return f": {shorten(text, LINE)}" if isinstance(text, str) else ""

@@ -1,0 +1,330 @@
+"""`holdfast audit …`: what an agent did and who allowed it: shown, exported, verified, replayed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.workers.commands.codes import FAILED, OK
+from holdfast.workers.commands.options import (
+    Address,
+    Data,
+    Json,
+    answer,
+    client_settings,
+    emit,
+    example,
+    note,
+    run,
+    say,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from holdfast.settings import Settings
+    from holdfast.workers.audit.replaying import Departure, Replayed
+    from holdfast.workers.audit.verifying import Verified
+
+audit = typer.Typer(
+    help="What an agent did and who allowed it: show, export a bundle, verify and replay it without a server.",
+    epilog=example(
+        "holdfast audit show hello",
+        "holdfast audit export hello -o hello.tar --sign auditor",
+        "holdfast audit verify hello.tar",
+        "holdfast audit replay hello.tar",
+    ),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Named = Annotated[str, typer.Argument(metavar="TURN|SESSION|FILE", help="A turn's or session's id, or a bundle.")]
+Bundle = Annotated[str, typer.Argument(metavar="FILE", help="A bundle.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if there is one.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(audit, name="audit")
+
+
+@audit.command(
+    epilog=example(
+        "holdfast audit show hello",
+        "holdfast audit show hello --html hello.html",
+        "holdfast audit show hello.tar --json",
+    )
+)
+def show(
+    named: Named,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write one self-contained page.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Results and diffs are not cut.")] = False,
+    force: Force = False,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Tell what happened: prompts, calls, verdicts, who decided what and when, waits, runs, results, crashes."""
+
+    async def work() -> None:
+        from holdfast.workers.audit.subjects import subject_of
+        from holdfast.workers.audit.telling import told
+
+        file = _fresh(html, force) if html is not None else None
+        with _progress() as tell:
+            subject = await subject_of(named, _settings(data), address=address, tell=tell)
+            tell("telling what happened")
+            timeline = await told(subject.gathered, subject.converter)
+        if file:
+            from holdfast.workers.audit.page import page
+
+            _write(file, page(timeline))
+        if json:
+            emit(timeline.model_dump(mode="json"))
+        elif file:
+            answer(json, f"Written: {file}")
+        else:
+            from holdfast.workers import render
+            from holdfast.workers.audit import terminal
+
+            render.console().print(terminal.timeline(timeline, every=every))
+
+    run(work())
+
+
+@audit.command(
+    epilog=example(
+        "holdfast audit export hello -o hello.tar",
+        "holdfast audit export my-session -o session.tar --sign auditor --json",
+    )
+)
+def export(
+    named: Annotated[str, typer.Argument(metavar="TURN|SESSION", help="The turn's or session's id.")],
+    output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="Where the bundle goes.")],
+    sign: Annotated[
+        str | None, typer.Option("--sign", metavar="NAME|FILE", help="Sign with a key of `holdfast keys`.")
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Write a bundle: histories, payloads, outputs, definitions, rules, decisions; chained, and signed if you want.
+
+    It holds in plain what the turn did. Keep it as you keep that.
+    """
+
+    async def work() -> None:
+        from holdfast.keys import signer_of
+        from holdfast.workers.audit.exporting import export as make
+        from holdfast.workers.audit.subjects import subject_of
+
+        file, settings = _fresh(output, force), _settings(data)
+        signer = signer_of(sign, settings.approvers) if sign else None
+        with _progress() as tell:
+            subject = await subject_of(named, settings, address=address, tell=tell)
+            made = await make(
+                subject.gathered,
+                subject.converter,
+                subject.fetch,
+                settings,
+                file,
+                namespace=subject.namespace,
+                signer=signer,
+                tell=tell,
+            )
+        for absent in made.absent:
+            note(f"Could not be had: {absent}.")
+        signed = f", signed by {signer.name}" if signer else ""
+        words = f"Written: {file}, {len(made.runs):,} runs, {made.records:,} records{signed}. Head {made.head}"
+        body = {"file": str(file), "signed": bool(signer), **made.model_dump(mode="json")}
+        answer(json, words, **body)
+
+    run(work())
+
+
+@audit.command(
+    epilog=example(
+        "holdfast audit verify hello.tar",
+        "holdfast audit verify hello.tar --key ed25519:cVoKYjnyHVQCYXFUkv5w6a0Jt1ZclnUI6bvaF9SAbwU=",
+        "holdfast audit verify hello.tar --json",
+    )
+)
+def verify(
+    file: Bundle,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="KEY|NAME", help="Only this key may have signed: as text, or one of your own."),
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option("--head", metavar="SHA256", help="The head, as it was noted when it was made.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say whether a bundle is as it was made, and exactly what is not. Needs no server.
+
+    The exit code is 0 when it is, 1 when something was changed, removed, added or moved, 2 when it is no bundle.
+    """
+    from holdfast.workers.audit.verifying import verify as look
+
+    found = look(Path(file), key=_public(key) if key else None, head=head)
+    if json:
+        emit(_verified_json(found))
+    else:
+        _tell_verified(found, sure=key is not None)
+    raise typer.Exit(OK if found.intact else FAILED)
+
+
+@audit.command(epilog=example("holdfast audit replay hello.tar", "holdfast audit replay hello --json"))
+def replay(named: Named, json: Json = False, address: Address = None, data: Data = None) -> None:
+    """Replay with today's code, and say where it would now take another path. A bundle needs no server.
+
+    The exit code is 0 when it would not, and 1 when it would, or cannot be replayed.
+    """
+
+    async def work() -> list[Replayed]:
+        from holdfast.workers.audit.replaying import replay as again
+        from holdfast.workers.audit.subjects import subject_of
+
+        with _progress() as tell:
+            subject = await subject_of(named, _settings(data), address=address, tell=tell)
+            tell("replaying")
+            return await again(subject.gathered.runs, subject.converter)
+
+    replayed = run(work())
+    departures = [one for each in replayed for one in each.departures]
+    broken = [one for one in departures if one.breaks]
+    if json:
+        emit({"same": not broken, "runs": len(replayed), "departures": [_departure_json(one) for one in departures]})
+    else:
+        _tell_replayed(replayed, departures)
+    raise typer.Exit(FAILED if broken else OK)
+
+
+def _settings(data: Path | None) -> Settings:
+    from holdfast.workers import logs
+
+    logs.silence()
+    return client_settings(data)
+
+
+def _fresh(name: str, force: bool) -> Path:
+    """Where to write; BadInput when there is something already that nobody said to overwrite."""
+    from holdfast.errors import BadInput
+
+    file = Path(name).expanduser()
+    if not name.strip():
+        raise BadInput("the file's name is empty")
+    if os.path.lexists(file) and not force:
+        raise BadInput(f"there is a file {name!r} already: give another name, or --force")
+    if not file.parent.is_dir() or file.is_dir():
+        raise BadInput(
+            f"{name!r} cannot be written: {'it is a folder' if file.is_dir() else 'there is no such folder'}"
+        )
+    return file
+
+
+def _write(file: Path, text: str) -> None:
+    from holdfast.errors import BadInput
+
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as opened:
+            opened.write(text)
+    except OSError as error:
+        raise BadInput(f"{str(file)!r} cannot be written: {error.strerror}") from None
+
+
+def _public(named: str) -> str:
+    """A public key, or that of one of our own by its name."""
+    from holdfast.errors import BadInput
+    from holdfast.keys import find
+    from holdfast.signing import KIND, key_id
+
+    if not named.startswith(KIND):
+        found = find(named).public
+        assert found, "one that is found has a public half"
+        return found
+    try:
+        key_id(named)
+    except ValueError:
+        raise BadInput(f"{named[:80]!r} is not a public key, as `holdfast keys show` prints it") from None
+    return named
+
+
+def _verified_json(found: Verified) -> dict[str, object]:
+    return {
+        "intact": found.intact,
+        "findings": list(found.findings),
+        "signature": found.signature,
+        "key": found.key,
+        "head": found.head,
+        "records": found.records,
+        "manifest": found.manifest.model_dump(mode="json"),
+    }
+
+
+def _tell_verified(found: Verified, *, sure: bool) -> None:
+    from holdfast.content import plain
+    from holdfast.signing import key_id
+
+    for finding in found.findings:
+        say(plain(finding))
+    about = f"{found.manifest.kind} {found.manifest.subject}"
+    if not found.intact:
+        say(f"NOT as it was made: {len(found.findings):,} findings.")
+        return
+    say(plain(f"As it was made: {about}, {len(found.manifest.runs):,} runs, {found.records:,} records."))
+    say(f"Head {found.head}")
+    if found.signature == "valid" and found.key:
+        say(f"Signed by key {key_id(found.key)} ({found.key}).")
+    for absent in found.manifest.absent:
+        note(plain(f"Was lacking when it was made: {absent}."))
+    if found.signature == "none":
+        note("It is not signed: whoever could write the whole file anew could make another. Compare the head.")
+    elif not sure:
+        note("Give --key to be sure whose key that is.")
+
+
+def _tell_replayed(replayed: list[Replayed], departures: list[Departure]) -> None:
+    from holdfast.content import plain
+
+    for one in departures:
+        kind = "another path" if one.breaks else "the same path, and says otherwise"
+        say(plain(f"{one.where}: {kind}: {one.what}"))
+    events = sum(len(one.run.events) for one in replayed)
+    runs = f"{len(replayed):,} run{'' if len(replayed) == 1 else 's'} of {events:,} events"
+    broken = len({one.run.run for one in departures if one.breaks})
+    say(f"{runs}: {f'{broken:,} would take another path' if broken else 'today’s code takes the same path'}.")
+
+
+def _departure_json(one: Departure) -> dict[str, object]:
+    return {
+        "workflow": one.run.workflow,
+        "run": one.run.run,
+        "event": one.event,
+        "breaks": one.breaks,
+        "where": one.where,
+        "what": one.what,
+    }
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """One line on a terminal's standard error, gone at the end."""
+    shown = sys.stderr.isatty()
+
+    def tell(text: str) -> None:
+        if shown:
+            sys.stderr.write(f"\r\x1b[2K{text[:100]}")
+            sys.stderr.flush()
+
+    try:
+        yield tell
+    finally:
+        tell("")
