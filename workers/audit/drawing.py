@@ -57,7 +57,7 @@ def scale_of(moments: list[datetime], left: float = LEFT, right: float = WIDTH) 
     total, place, places = sum(drawn_lengths), left, [left]
     for length in drawn_lengths:
         place += (right - left) * length / total
-        places.append(place)
+        places.append(min(place, right))
     cuts = tuple(number for number, length in enumerate(lengths) if length > LONGEST * usual)
     return Scale(tuple(values), tuple(places), cuts)
 
@@ -72,7 +72,7 @@ def drawn(told: Timeline) -> str:
     height = TOP + ROW * len(calls) + 24
     left_out = f"<p>{len(told.calls) - ROWS:,} more calls are not drawn.</p>" if len(told.calls) > ROWS else ""
     body = "".join([*_cuts(scale, height), *_rows(calls, scale, end), *_marked(told, scale, height)])
-    name = escape(f"Calls of {told.id} over time: waiting for people, running, decisions and crashes")
+    name = escape(visible(f"Calls of {told.id} over time: waiting for people, running, decisions and crashes"))
     return f'<svg viewBox="0 0 {WIDTH + 20:g} {height:g}" role="img" aria-label="{name}">{body}</svg>{left_out}{_KEY}'
 
 

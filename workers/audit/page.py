@@ -12,6 +12,7 @@ from html import escape
 from typing import Any
 
 from holdfast.content import plain, visible
+from holdfast.workers.audit import words
 from holdfast.workers.audit.drawing import drawn
 from holdfast.workers.audit.timeline import CallStory, Said, Timeline
 from holdfast.workers.audit.words import seconds
@@ -101,18 +102,13 @@ def _call_facts(call: CallStory) -> Iterator[tuple[str, str]]:
     if call.server:
         yield "server", call.server
     if call.verdict:
-        yield "verdict", f"{call.verdict} by rule {call.rule}" if call.rule else call.verdict
-    if call.reason:
-        yield "because", call.reason
-    for asked in call.questions:
-        waited = f"waited {seconds(asked.seconds)}" if asked.seconds is not None else "still waits"
-        yield "asked", f"{_moment(asked.at)} {asked.approval} ({asked.asks}), {waited}"
+        yield "verdict", words.verdict(call)
+    if needed := words.needed(call):
+        yield "needs", needed
+    yield from (("asked", words.asked(question, _moment(question.at))) for question in call.questions)
     if call.decided_by:
         yield "by", call.decided_by
-    for one in call.attempts:
-        took = f" in {seconds(one.seconds)}" if one.seconds is not None else ""
-        before = f", attempt {one.number} after: {one.before}" if one.before else ""
-        yield "ran", f"on {one.worker or 'no worker yet'}: {one.how}{took}{f' ({one.why})' if one.why else ''}{before}"
+    yield from (("ran", words.ran(attempt)) for attempt in call.attempts)
     if call.digest:
         yield "digest", call.digest
     if call.error:
@@ -121,12 +117,8 @@ def _call_facts(call: CallStory) -> Iterator[tuple[str, str]]:
 
 
 def _decision(said: Said) -> str:
-    signed = {"none": "unsigned"}.get(said.signature, f"signature {said.signature}, key {said.key}")
-    fate = "" if said.counted else " It did not count."
-    words = f"{said.outcome} by {said.by or 'somebody'}, {signed}, by {said.how} from {said.identity}.{fate}"
-    note = f"<br>{_text(said.note)}" if said.note else ""
     kind = "decision" if said.counted else "decision uncounted"
-    return f'<p class="{kind}"><small>{_moment(said.at)}</small> {_text(words)}{note}</p>'
+    return f'<p class="{kind}"><small>{_moment(said.at)}</small> {_text(words.decided(said))}</p>'
 
 
 def _table(rows: Iterator[tuple[str, str]]) -> str:

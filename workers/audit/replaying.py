@@ -17,6 +17,8 @@ from typing import Any
 from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.worker import (
@@ -50,8 +52,9 @@ class Departure:
     """Where today's code would take another path."""
 
     run: Run
-    event: int | None
-    """The event of the history that it would not lead to."""
+    first: int
+    last: int
+    """The events among which is one that it would not lead to."""
     what: str
     breaks: bool = True
     """It would do something else; else it does the same, and says something else with it."""
@@ -59,10 +62,9 @@ class Departure:
     @property
     def where(self) -> str:
         """For people."""
-        if self.event is None:
-            return f"{self.run.name}, run {self.run.run}"
-        kinds = [type_of(event) for event in self.run.events if event.event_id == self.event]
-        return f"{self.run.name}, run {self.run.run}, event {self.event}{''.join(f' ({kind})' for kind in kinds)}"
+        kinds = [type_of(event) for event in self.run.events if event.event_id == self.first]
+        events = f"event {self.first}" if self.first == self.last else f"events {self.first} to {self.last}"
+        return f"{self.run.name}, run {self.run.run}, {events}{f', from {kinds[0]}' if kinds else ''}"
 
 
 @dataclass
@@ -85,6 +87,19 @@ async def replay(runs: Iterable[Run], converter: DataConverter) -> list[Replayed
 
 async def _replayed(run: Run, converter: DataConverter) -> Replayed:
     found = Replayed(run)
+    failure = await _failure(run.events, run.workflow, converter, found)
+    if failure:
+        found.departures.append(await _departure(run, converter, failure))
+    else:
+        said = await _others(found, converter)
+        found.departures += [Departure(run, event, event, what, breaks=False) for event, what in said]
+    return found
+
+
+async def _failure(
+    events: Sequence[HistoryEvent], workflow: str, converter: DataConverter, found: Replayed
+) -> str | None:
+    """Why these events cannot be replayed, in Temporal's words."""
     replayer = Replayer(
         workflows=[TurnWorkflow, SessionWorkflow],
         workflow_runner=UnsandboxedWorkflowRunner(),
@@ -92,22 +107,51 @@ async def _replayed(run: Run, converter: DataConverter) -> Replayed:
         interceptors=[_Listening(found)],
         disable_safe_workflow_eviction=True,  # or the end of the replay would be a stop, in the state that is told
     )
-    history = WorkflowHistory(run.workflow, list(run.events))
+    history = WorkflowHistory(workflow, list(events))
     try:
         async with asyncio.timeout(SECONDS):
             result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
-            failure: BaseException | None = result.replay_failure
     except TimeoutError:
-        failure = TimeoutError(f"it was not done after {SECONDS:g} seconds")
+        return f"it was not done after {SECONDS:g} seconds"
     except Exception as error:
-        failure = error
-    if failure:
-        found.departures.append(_departure(run, failure))
-    else:
-        found.departures += [
-            Departure(run, event, what, breaks=False) for event, what in await _others(found, converter)
-        ]
-    return found
+        return _gist(str(error))
+    return _gist(str(result.replay_failure)) if result.replay_failure else None
+
+
+def _gist(text: str) -> str:
+    """What Temporal's core says at its heart."""
+    words = " ".join(text.split())
+    inner = _MESSAGE.search(words)
+    return shorten(inner[1] if inner else words, WORDS)
+
+
+_MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)+)"')
+
+
+async def _departure(run: Run, converter: DataConverter, why: str) -> Departure:
+    """Where it is: the first task without whose events everything can be replayed."""
+    ends = [*_tasks(run.events), len(run.events)]
+    low, high = 0, len(ends) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if await _failure(run.events[: ends[middle]], run.workflow, converter, Replayed(run)):
+            high = middle
+        else:
+            low = middle + 1
+    start = ends[low - 1] if low else 0
+    done = [event.event_id for event in run.events[start : ends[low]] if event.event_type == _DONE]
+    first = done[0] + 1 if done else run.events[start].event_id
+    last = run.events[ends[low] - 1].event_id
+    return Departure(run, min(first, last), last, why)
+
+
+_DONE = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+
+
+def _tasks(events: Sequence[HistoryEvent]) -> list[int]:
+    """Where the events of a task end, and those of the next begin."""
+    scheduled = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
+    return [place for place, event in enumerate(events) if event.event_type == scheduled][1:]
 
 
 async def _others(found: Replayed, converter: DataConverter) -> list[tuple[int, str]]:
@@ -146,16 +190,6 @@ def _unlike(then: Any, now: Any, path: str) -> Iterator[str]:
             yield from _unlike(one, other, f"{path}[{place}]")
     elif then != now:
         yield f"{path or 'something else'} = {shorten(repr(now), 200)}, and was {shorten(repr(then), 200)}"
-
-
-_NUMBER = re.compile(r"\bid: (\d+)|event (?:id )?(\d+)", re.IGNORECASE)
-
-
-def _departure(run: Run, failure: BaseException) -> Departure:
-    words = " ".join(str(failure).split())
-    number = _NUMBER.search(words)
-    event = int(next(filter(None, number.groups()))) if number else None
-    return Departure(run, event, shorten(words, WORDS))
 
 
 class _Listening(Interceptor):

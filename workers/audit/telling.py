@@ -7,7 +7,7 @@ follow a run any more, what the history says by itself is all that is told, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from temporalio.converter import DataConverter
 
@@ -17,13 +17,13 @@ from holdfast.events import Event
 from holdfast.session_state import SessionState
 from holdfast.sessions import SESSION
 from holdfast.state import TurnState
-from holdfast.turns import TurnInput
+from holdfast.turns import TurnInput, TurnStatus
 from holdfast.workers.audit.facts import Facts, Message, facts_of
 from holdfast.workers.audit.judged import Judged, judged_by
 from holdfast.workers.audit.replaying import Replayed, replay
 from holdfast.workers.audit.runs import Gathered, Run
 from holdfast.workers.audit.stories import calls_of, decisions_of, said_of
-from holdfast.workers.audit.timeline import Entry, EntryKind, RunStory, Said, Timeline
+from holdfast.workers.audit.timeline import CallStory, Entry, EntryKind, RunStory, Said, Timeline
 
 LINE = 300
 
@@ -89,7 +89,7 @@ def _timeline(workflow: str, looked: list[_Looked]) -> Timeline:
         ended=last.facts.ended,
         runs=tuple(map(_run_story, ours)),
         entries=tuple(sorted(entries, key=lambda entry: (entry.at, _FIRST.get(entry.kind, 0)))),
-        calls=tuple(call for one in ours if one.turn for call in calls_of(one.turn, one.facts, approvers)),
+        calls=_calls(ours, approvers),
         messages=tuple(said for one in ours for said in _messages(one, approvers)),
         turns=tuple(_timeline(child, looked) for child in children),
         notes=tuple(
@@ -136,6 +136,12 @@ def _run_story(one: _Looked) -> RunStory:
         catalogue=one.judged.catalogue,
         hooks=one.judged.hooks,
     )
+
+
+def _calls(looked: Iterable[_Looked], approvers: list[Approver]) -> tuple[CallStory, ...]:
+    """Each once: one that a run left in its queue is told by the next."""
+    found = (call for one in looked if one.turn for call in calls_of(one.turn, one.facts, approvers))
+    return tuple({call.id: call for call in found}.values())
 
 
 def _messages(one: _Looked, approvers: list[Approver]) -> Iterator[Said]:
@@ -191,6 +197,7 @@ _KINDS: Mapping[str, EntryKind] = {
 }
 
 
+_STATUSES = get_args(TurnStatus)
 _TURN: Mapping[str, EntryKind] = {"mode": "mode", "granted": "grant", "refused": "grant", "revoked": "grant"}
 _FIRST: Mapping[str, int] = {"start": -3, "prompt": -2, "decision": -1, "message": -1, "result": 1}
 """What comes before or after the rest of its moment."""
@@ -204,7 +211,7 @@ def _of_event(event: Event, place: int) -> Entry | None:
         return Entry(kind="model", words=" ".join(filter(None, (event.after, event.note))), **common)
     if event.kind == "batch" and event.after in ("queued", "discarded", "withdrawn"):
         return Entry(kind="batch", words=f"batch {event.batch} of {event.of}: {event.after}", **common)
-    if event.kind == "turn":
+    if event.kind == "turn" and event.after not in _STATUSES:  # how it ended is told last
         return Entry(
             kind=_TURN.get(event.after, "turn"), words=": ".join(filter(None, (event.after, event.note))), **common
         )

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from holdfast.content import named, plain
 from holdfast.workers import render
-from holdfast.workers.audit.timeline import Attempted, CallStory, Entry, Question, Said, Timeline
+from holdfast.workers.audit import words
+from holdfast.workers.audit.timeline import CallStory, Entry, Timeline
 from holdfast.workers.audit.words import seconds
 from holdfast.workers.columns import Columns, Line
 
@@ -45,7 +46,7 @@ def timeline(told: Timeline, *, every: bool = False) -> RenderableType:
 
 def _parts(told: Timeline, every: bool) -> Iterator[RenderableType]:
     yield _head(told)
-    yield from (Text(f"  {name:10} {words}") for name, words in _facts(told))
+    yield from (Text(f"  {name:10} {value}") for name, value in _facts(told))
     yield from (Text(f"  note       {render.line(note, 1_000)}", "bold yellow") for note in told.notes)
     yield Text("")
     yield Columns([_line(entry, told) for entry in told.entries])
@@ -97,12 +98,16 @@ def _call(call: CallStory, every: bool) -> Iterator[RenderableType]:
     head.append(named(call.tool))
     head.append(" ")
     yield head.append_text(render.state(call.status))
-    for name, words in _call_facts(call):
-        yield Text(f"  {name:9} {render.line(words, 2_000)}")
-    yield from (Text(f"  {words}") for question in call.questions for words in _question(question))
+    for name, value in _call_facts(call):
+        yield Text(f"  {name:9} {render.line(value, 2_000)}")
+    for question in call.questions:
+        yield Text(f"  asked     {render.line(words.asked(question, _clock(question.at)))}")
     for said in call.decisions:
-        yield Text(f"  decided   {render.line(_decision(said), 2_000)}", "" if said.counted else "dim")
-    yield from (Text(f"  ran       {render.line(_attempt(attempt), 1_000)}") for attempt in call.attempts)
+        style = "" if said.counted else "dim"
+        yield Text(f"  decided   {_clock(said.at)} {render.line(words.decided(said), 2_000)}", style)
+    for attempt in call.attempts:
+        when = f"{_clock(attempt.began)} " if attempt.began else ""
+        yield Text(f"  ran       {when}{render.line(words.ran(attempt), 1_000)}")
     yield Text("  arguments", "dim")
     yield _indented(_json(call.requested if call.arguments is None else call.arguments))
     if call.changes:
@@ -119,8 +124,9 @@ def _call(call: CallStory, every: bool) -> Iterator[RenderableType]:
 def _call_facts(call: CallStory) -> Iterator[tuple[str, str]]:
     yield "what", f"{call.title or call.tool}{f' (server {call.server})' if call.server else ''}"
     if call.verdict:
-        rule = f" by rule {call.rule}" if call.rule else ""
-        yield "verdict", f"{call.verdict}{rule}{f': {call.reason}' if call.reason else ''}"
+        yield "verdict", words.verdict(call)
+    if needed := words.needed(call):
+        yield "needs", needed
     if call.decided_by:
         yield "by", f"{call.decided_by}{f', by grant {call.grant}' if call.grant else ''}"
     if call.digest:
@@ -129,26 +135,6 @@ def _call_facts(call: CallStory) -> Iterator[tuple[str, str]]:
         yield "error", call.error
     for path in call.outputs:
         yield "whole", path
-
-
-def _question(asked: Question) -> Iterator[str]:
-    waited = f"waited {seconds(asked.seconds)}" if asked.seconds is not None else "still waits"
-    yield f"asked     {_clock(asked.at)} {asked.approval} ({asked.asks}), {waited}"
-
-
-def _decision(said: Said) -> str:
-    signed = {"none": "unsigned"}.get(said.signature, f"signature {said.signature}, key {said.key}")
-    fate = "" if said.counted else "; it did not count"
-    note = f": {said.note}" if said.note else ""
-    sent = f"by {said.how} from {said.identity}, event {said.event}"
-    return f"{_clock(said.at)} {said.outcome} by {said.by or 'somebody'}, {signed}, {sent}{fate}{note}"
-
-
-def _attempt(one: Attempted) -> str:
-    when = f"{_clock(one.began)} " if one.began else ""
-    took = f" in {seconds(one.seconds)}" if one.seconds is not None else ""
-    before = f", attempt {one.number} after: {one.before}" if one.before else ""
-    return f"{when}on {one.worker or 'no worker yet'}: {one.how}{took}{f' ({one.why})' if one.why else ''}{before}"
 
 
 def _cut(text: str, every: bool) -> str:

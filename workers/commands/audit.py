@@ -123,6 +123,7 @@ def export(
         from holdfast.keys import signer_of
         from holdfast.workers.audit.exporting import export as make
         from holdfast.workers.audit.subjects import subject_of
+        from holdfast.workers.audit.words import counted
 
         file, settings = _fresh(output, force), _settings(data)
         signer = signer_of(sign, settings.approvers) if sign else None
@@ -141,7 +142,8 @@ def export(
         for absent in made.absent:
             note(f"Could not be had: {absent}.")
         signed = f", signed by {signer.name}" if signer else ""
-        words = f"Written: {file}, {len(made.runs):,} runs, {made.records:,} records{signed}. Head {made.head}"
+        held = f"{counted(len(made.runs), 'run')}, {counted(made.records, 'record')}{signed}"
+        words = f"Written: {file}, {held}. Head {made.head}"
         body = {"file": str(file), "signed": bool(signer), **made.model_dump(mode="json")}
         answer(json, words, **body)
 
@@ -272,14 +274,16 @@ def _verified_json(found: Verified) -> dict[str, object]:
 def _tell_verified(found: Verified, *, sure: bool) -> None:
     from holdfast.content import plain
     from holdfast.signing import key_id
+    from holdfast.workers.audit.words import counted
 
     for finding in found.findings:
         say(plain(finding))
     about = f"{found.manifest.kind} {found.manifest.subject}"
     if not found.intact:
-        say(f"NOT as it was made: {len(found.findings):,} findings.")
+        say(f"NOT as it was made: {counted(len(found.findings), 'finding')}.")
         return
-    say(plain(f"As it was made: {about}, {len(found.manifest.runs):,} runs, {found.records:,} records."))
+    held = f"{counted(len(found.manifest.runs), 'run')}, {counted(found.records, 'record')}"
+    say(plain(f"As it was made: {about}, {held}."))
     say(f"Head {found.head}")
     if found.signature == "valid" and found.key:
         say(f"Signed by key {key_id(found.key)} ({found.key}).")
@@ -293,12 +297,13 @@ def _tell_verified(found: Verified, *, sure: bool) -> None:
 
 def _tell_replayed(replayed: list[Replayed], departures: list[Departure]) -> None:
     from holdfast.content import plain
+    from holdfast.workers.audit.words import counted
 
     for one in departures:
         kind = "another path" if one.breaks else "the same path, and says otherwise"
         say(plain(f"{one.where}: {kind}: {one.what}"))
     events = sum(len(one.run.events) for one in replayed)
-    runs = f"{len(replayed):,} run{'' if len(replayed) == 1 else 's'} of {events:,} events"
+    runs = f"{counted(len(replayed), 'run')} of {counted(events, 'event')}"
     broken = len({one.run.run for one in departures if one.breaks})
     say(f"{runs}: {f'{broken:,} would take another path' if broken else 'today’s code takes the same path'}.")
 
@@ -307,7 +312,7 @@ def _departure_json(one: Departure) -> dict[str, object]:
     return {
         "workflow": one.run.workflow,
         "run": one.run.run,
-        "event": one.event,
+        "events": [one.first, one.last],
         "breaks": one.breaks,
         "where": one.where,
         "what": one.what,

@@ -1,0 +1,127 @@
+"""The chain and the container of a bundle: whatever is done to them is found, and told by its name (S43)."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.workers.audit.chain import Chain, Link, Record, check_links, digest, lines_of, read_chain
+from holdfast.workers.audit.comparing import differences
+from holdfast.workers.audit.container import BLOCK, Container, Writer, look_through
+
+MEMBERS = [("histories/0001.jsonl", b'{"a":1}\n{"b":2}\n'), ("payloads/00", bytes(513)), ("manifest.json", b"{}")]
+
+
+def archive(members: list[tuple[str, bytes]]) -> bytes:
+    written = io.BytesIO()
+    writer = Writer(written)
+    for name, data in members:
+        writer.add(name, data)
+    writer.close()
+    return written.getvalue()
+
+
+def looked(folder: Path, data: bytes) -> Container:
+    file = folder / "bundle.tar"
+    file.write_bytes(data)
+    return look_through(file)
+
+
+def test_an_archive_gives_back_what_went_in_and_any_tar_opens_it(tmp_path: Path) -> None:
+    import tarfile
+
+    found = looked(tmp_path, archive(MEMBERS))
+    assert found.problems == []
+    assert [(name, found.read(name)) for name in found.members] == MEMBERS
+    with tarfile.open(tmp_path / "bundle.tar") as opened:
+        assert opened.getnames() == [name for name, _ in MEMBERS]
+
+
+def test_S43_every_byte_of_an_archive_is_content_or_known_beforehand(tmp_path: Path) -> None:
+    whole = archive(MEMBERS)
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= 0x41
+        found = looked(tmp_path, bytes(changed))
+        contents = [(name, found.read(name)) for name in found.members]
+        assert found.problems or contents != MEMBERS, f"byte {place} may be anything"
+
+
+@pytest.mark.parametrize("length", [0, 1, 511, 512, 513, 1024, 3000])
+def test_an_archive_that_was_cut_off_says_so(tmp_path: Path, length: int) -> None:
+    found = looked(tmp_path, archive(MEMBERS)[:length])
+    assert any("changed" in problem for problem in found.problems)
+
+
+def test_what_is_added_behind_the_end_or_twice_is_told(tmp_path: Path) -> None:
+    whole = archive(MEMBERS)
+    assert "added after it" in looked(tmp_path, whole + bytes(BLOCK)).problems[0]
+    twice = looked(tmp_path, archive([*MEMBERS, MEMBERS[0]]))
+    assert twice.problems == ["added: a second 'histories/0001.jsonl' at byte 3,584"]
+
+
+def chain_of(bodies: list[str]) -> Chain:
+    chain = Chain()
+    for place, body in enumerate(bodies, start=1):
+        chain.add(Record("event", "h", f"event {place}", digest(body.encode()), place))
+    return chain
+
+
+def findings(data: bytes) -> list[str]:
+    found = list(read_chain(data))
+    links = [one for one in found if isinstance(one, Link)]
+    return [one for one in found if isinstance(one, str)] + list(check_links(links))
+
+
+Bodies = st.lists(st.text(max_size=5), min_size=2, max_size=12)
+
+
+@given(Bodies, st.data())
+def test_S43_a_chain_tells_the_record_that_was_changed_removed_or_moved(bodies: list[str], data: st.DataObject) -> None:
+    lines = lines_of(chain_of(bodies).text())
+    assert findings(b"".join(line + b"\n" for line in lines)) == []
+    place = data.draw(st.integers(0, len(lines) - 2))
+    how = data.draw(st.sampled_from(["changed", "removed", "moved", "doubled"]))
+    if how == "changed":
+        lines[place] = lines[place].replace(b'"kind":"event"', b'"kind":"other"')
+    elif how == "removed":
+        del lines[place]
+    elif how == "moved":
+        lines[place], lines[place + 1] = lines[place + 1], lines[place]
+    else:
+        lines.insert(place, lines[place])
+    found = findings(b"".join(line + b"\n" for line in lines))
+    assert found
+    assert any(str(place + 1) in finding or str(place + 2) in finding for finding in found)
+
+
+@pytest.mark.parametrize("line", [b"", b"[]", b"{}", b'{"n":1}', b'{"n":"1","link":1}', b"\xff", b"[" * 5_000])
+def test_lines_of_a_chain_that_are_none_are_told(line: bytes) -> None:
+    assert findings(line + b"\n") == ["changed: line 1 of the chain cannot be read"]
+
+
+@given(st.lists(st.integers(0, 50), unique=True, min_size=3, max_size=30), st.data())
+def test_S43_what_was_done_to_lines_is_told_by_what_they_are(numbers: list[int], data: st.DataObject) -> None:
+    records = [Record("event", "h", f"event {n}", digest(b"%d" % n), place) for place, n in enumerate(numbers, 1)]
+    found = [record.sha256 for record in records]
+    assert list(differences(records, found, "h")) == []
+    place = data.draw(st.integers(0, len(found) - 1))
+    about = records[place].about
+    changed = [*found[:place], digest(b"other"), *found[place + 1 :]]
+    assert list(differences(records, changed, "h")) == [f"changed: {about}"]
+    assert list(differences(records, found[:place] + found[place + 1 :], "h")) == [f"missing: {about}"]
+    added = [*found[:place], digest(b"new"), *found[place:]]
+    assert list(differences(records, added, "h")) == [f"added: line {place + 1} of h"]
+    twice = list(differences(records, [*found, found[place]], "h"))
+    assert len(twice) == 1
+    assert twice[0].startswith("added: line")
+    other = data.draw(st.integers(0, len(found) - 1).filter(lambda n: n != place))
+    moved = found[:place] + found[place + 1 :]
+    moved.insert(other, found[place])
+    told = list(differences(records, moved, "h"))
+    assert told
+    assert all(words.startswith("moved: ") for words in told)
