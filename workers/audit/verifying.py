@@ -111,6 +111,13 @@ def _contents(container: Container, records: list[Record]) -> Iterator[str]:
     for name in container.members:
         if name not in files and name not in OUTSIDE_CHAIN:
             yield f"added: {name}"
+    yield from _order([*files, CHAIN, MANIFEST, SIGNATURE], list(container.members))
+
+
+def _order(expected: list[str], found: list[str]) -> Iterator[str]:
+    """Members that are there, and in another place."""
+    wanted = [Record("member", name, name, name) for name in expected if name in found]
+    yield from differences(wanted, [name for name in found if name in expected], "the bundle")
 
 
 def _hash(container: Container, name: str) -> str:

@@ -1,0 +1,236 @@
+"""Bundles of real turns: they verify and replay in an empty folder with no server, and tell all that happened (S43)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from holdfast import Effect, Holdfast, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
+from holdfast.approvers import Approver
+from holdfast.keys import Signer
+from holdfast.signing import public_text
+from holdfast.testing import FakeTool, decide_all, request, until
+from tests.support.bundles import answered, elsewhere, exported, members
+from tests.support.conversations import idle
+from tests.support.engine import Engine, new_engine
+from tests.support.mcp_servers import ours, servers
+from tests.support.processes import worker_process
+from tests.support.server import start_server
+from tests.support.waiting import waiting
+
+OFTEN = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60")
+ANA = Ed25519PrivateKey.generate()
+LARGE = "seq 1 800000"
+"""Puts out over 5 MB."""
+
+
+async def _echo(arguments: dict[str, Any], run: Run) -> str:
+    return f"echo {arguments.get('say')}"
+
+
+ECHO = FakeTool("echo", _echo, safe=True, effect=Effect.READ)
+
+
+@pytest.fixture(scope="module")
+async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """The address of a server that wants histories of some sixty events."""
+    folder: Path = tmp_path_factory.mktemp("impatient")
+    async with await start_server(folder / "temporal.db", OFTEN) as server:
+        yield server.client.service_client.config.target_host
+
+
+@pytest.fixture
+async def engine(impatient: str, tmp_path: Path) -> AsyncIterator[Engine]:
+    async with new_engine(impatient, tmp_path) as made:
+        yield made
+
+
+async def _verifies_and_replays(folder: Path, file: Path, *options: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What verifying and showing say, on a machine with nothing but the bundle."""
+    verified = await answered(folder, "audit", "verify", str(file), *options)
+    assert verified["intact"], verified["findings"]
+    replayed = await elsewhere(folder, "audit", "replay", str(file))
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    assert "takes the same path" in replayed.stdout
+    return verified, await answered(folder, "audit", "show", str(file))
+
+
+async def test_S43_approvals_a_change_signatures_an_mcp_call_and_five_megabytes(engine: Engine, tmp_path: Path) -> None:
+    approver = Approver(name="ana", key=public_text(ANA.public_key()))
+    (tmp_path / "server").mkdir()
+    engine.settings = replace(
+        engine.settings, approvers=(approver,), mcp=servers(s=ours(str(tmp_path / "server"))), modes=None
+    )
+    ana = Holdfast(engine.client, task_queue=engine.queue, signer=Signer("ana", ANA))
+    calls = (
+        request("write_file", path="a.txt", content="one\ntwo\n"),
+        request("shell", command=LARGE),
+        request("s__act", n=7),
+        request("list_directory"),
+    )
+    async with engine.worker():
+        turn = await engine.start(TurnInput(batches=(calls,), requester="ben"))
+        view = await until(lambda: waiting(turn, 3))
+        first = view.approvals[0].approval_id
+        await ana.decide(first, "modify", content="one\nthree\n", note="not two")
+        await decide_all(ana, turn)
+        result = await turn.result()
+    assert [response.status for response in result.responses] == ["success"] * 4
+    made = await exported(engine, turn.id, tmp_path / "turn.tar", signer=Signer("ana", ANA))
+    assert made.absent == ()
+    verified, told = await _verifies_and_replays(
+        tmp_path / "empty", tmp_path / "turn.tar", "--key", public_text(ANA.public_key())
+    )
+    assert verified["signature"] == "valid"
+    assert verified["head"] == made.head
+    write, shell, act, listing = told["calls"]
+    assert (told["requester"], told["status"]) == ("ben", "completed")
+    assert (write["verdict"], listing["verdict"]) == ("ask", "allow")
+    assert (write["rule"], listing["rule"]) == ("default: changes-ask", "default: reads-proceed")
+    assert "-  two\n+  three" in write["changes"]
+    assert [(said["outcome"], said["by"], said["signature"]) for said in write["decisions"]] == [
+        ("modify", "ana", "valid"),
+        ("proceed_once", "ana", "valid"),
+    ]
+    assert all(
+        said["digest"] == question["digest"]
+        for said, question in zip(write["decisions"], write["questions"], strict=True)
+    )
+    assert act["server"] == "s"
+    assert all(call["ran_seconds"] >= 0 and call["attempts"][0]["worker"] for call in told["calls"])
+    assert all(call["waited_seconds"] > 0 for call in (write, shell, act))
+    held = dict(members(tmp_path / "turn.tar"))
+    [output] = [data for name, data in held.items() if name.startswith("outputs/")]
+    assert output == b"".join(b"%d\n" % number for number in range(1, 800_001))
+    assert len(output) > 5_000_000
+    kinds = [name.split("/")[1] for name in held if name.startswith("records/")]
+    assert {kind: kinds.count(kind) for kind in kinds} == {"policy": 1, "hooks": 1, "catalogue": 1, "definition": 4}
+    assert held["decisions.jsonl"].count(b'"signature":"valid"') == 4
+
+
+async def test_S43_a_turn_of_several_runs_with_a_delegated_one(engine: Engine, tmp_path: Path) -> None:
+    replies = [ScriptedReply(calls=(request("delegate", prompt="inner"),))]
+    replies += [ScriptedReply(calls=(request("echo", say=number),)) for number in range(20)]
+    inner = (ScriptedReply(calls=(request("echo", say="inside"),)), ScriptedReply(text="Inside."))
+    model = ModelChoice(script=(*replies, ScriptedReply(text="Done.")), delegated={"inner": inner})
+    async with engine.worker(ECHO):
+        turn = await engine.start(TurnInput(prompt="Go", model=model))
+        result = await turn.result()
+    assert len(result.runs) >= 2
+    made = await exported(engine, turn.id, tmp_path / "turn.tar")
+    assert {run.workflow for run in made.runs} == {turn.id, f"{turn.id}~b1c1"}
+    _, told = await _verifies_and_replays(tmp_path / "empty", tmp_path / "turn.tar")
+    assert len(told["runs"]) == len(result.runs) + 1
+    assert [call["id"] for call in told["calls"]] == [f"b{number}c1" for number in range(1, 22)]
+    assert all(call["status"] == "success" for call in told["calls"])
+    [within] = told["turns"]
+    assert (within["id"], within["answer"]) == (f"{turn.id}~b1c1", "Inside.")
+    assert [call["result"] for call in within["calls"]] == ["echo inside"]
+
+
+async def test_S43_a_crash_is_told_with_both_workers(engine: Engine, tmp_path: Path) -> None:
+    async with worker_process(engine) as first:
+        turn = await engine.start(TurnInput(batches=((request("idempotent", counter="c"),),)))
+        await until(lambda: asyncio.to_thread((engine.workspace / "c.begun").exists))
+        await first.kill()
+    async with worker_process(engine) as second:
+        result = await turn.result()
+    assert [response.text for response in result.responses] == ["done"]
+    await exported(engine, turn.id, tmp_path / "turn.tar")
+    _, told = await _verifies_and_replays(tmp_path / "empty", tmp_path / "turn.tar")
+    [call] = told["calls"]
+    [attempt] = call["attempts"]
+    assert attempt["number"] == 2
+    assert attempt["worker"].startswith(f"{second.pid}@")
+    assert "heartbeat timeout" in attempt["before"]
+    [retry] = [entry for entry in told["entries"] if entry["kind"] == "retry"]
+    assert retry["call"] == "b1c1"
+    assert any(worker.startswith(f"{first.pid}@") for run in told["runs"] for worker in run["workers"])
+
+
+async def test_S43_a_session_is_told_with_its_turns_and_what_was_said(engine: Engine, tmp_path: Path) -> None:
+    replies = tuple(
+        ScriptedReply(text=f"Answer {number}.") if number % 2 else ScriptedReply(calls=(request("echo", say=number),))
+        for number in range(12)
+    )
+    session = engine.holdfast.session()
+    async with engine.worker(ECHO):
+        start = SessionInput(turn=TurnInput(model=ModelChoice(script=replies), requester="ben"))
+        for number in range(6):
+            await session.send(f"Message {number}", start=start, by="ben")
+            await until(lambda: idle(session))
+        await session.close()
+        await session.result()
+    made = await exported(engine, session.id, tmp_path / "session.tar")
+    assert made.kind == "session"
+    _, told = await _verifies_and_replays(tmp_path / "empty", tmp_path / "session.tar")
+    said = [entry["words"] for entry in told["entries"] if entry["kind"] == "message"]
+    assert said[:6] == [f"send by ben: Message {number}" for number in range(6)]
+    assert [turn["id"] for turn in told["turns"]] == [f"{session.id}~{number}" for number in range(1, 7)]
+    assert [turn["prompt"] for turn in told["turns"]] == [f"Message {number}" for number in range(6)]
+    assert [turn["answer"] for turn in told["turns"]] == [f"Answer {number}." for number in range(1, 12, 2)]
+
+
+async def test_S43_what_a_bundle_lacks_is_named_and_the_rest_still_verifies(engine: Engine, tmp_path: Path) -> None:
+    calls = (request("shell", command=LARGE), request("echo", say="x" * 30_000))
+    async with engine.worker(ECHO):
+        turn = await engine.start(TurnInput(batches=(calls,)))
+        await decide_all(engine.holdfast, turn)
+        await turn.result()
+    for file in [*engine.settings.outputs.iterdir(), *engine.settings.records.rglob("*.json")]:
+        await asyncio.to_thread(file.write_bytes, b"something else")
+    made = await exported(engine, turn.id, tmp_path / "turn.tar")
+    lacking = sorted(words.split()[0] for words in made.absent)
+    assert lacking == ["catalogue", "definition", "definition", "hooks", "output", "policy"]
+    verified = await answered(tmp_path / "empty", "audit", "verify", str(tmp_path / "turn.tar"))
+    assert verified["intact"]
+    assert verified["manifest"]["absent"] == list(made.absent)
+
+
+async def test_S43_at_size_two_hundred_calls_with_long_results(engine: Engine, tmp_path: Path) -> None:
+    async def long(arguments: dict[str, Any], run: Run) -> str:
+        return f"{arguments['n']} " + "r" * 40_000
+
+    calls = tuple(request("long", n=number) for number in range(200))
+    async with engine.worker(FakeTool("long", long, safe=True, effect=Effect.READ)):
+        turn = await engine.start(TurnInput(batches=(calls,)))
+        await turn.result()
+    made = await exported(engine, turn.id, tmp_path / "turn.tar")
+    assert made.absent == ()
+    _, told = await _verifies_and_replays(tmp_path / "empty", tmp_path / "turn.tar")
+    assert [call["result"].split()[0] for call in told["calls"]] == [str(number) for number in range(200)]
+
+
+async def test_S43_code_that_takes_another_path_is_told_where(engine: Engine, tmp_path: Path) -> None:
+    async with engine.worker(ECHO):
+        turn = await engine.start(TurnInput(batches=((request("echo", say=1),),)))
+        await turn.result()
+    await exported(engine, turn.id, tmp_path / "turn.tar")
+    changed = await asyncio.to_thread(_other_code, tmp_path / "changed")
+    found = await elsewhere(tmp_path / "empty", "audit", "replay", str(tmp_path / "turn.tar"), PYTHONPATH=str(changed))
+    assert found.returncode == 1, found.stdout + found.stderr
+    assert f"turn {turn.id}, run " in found.stdout
+    assert "Nondeterminism" in found.stdout
+    assert "1 would take another path" in found.stdout
+
+
+def _other_code(folder: Path) -> Path:
+    """The package with a workflow that does something else first."""
+    import shutil
+
+    import holdfast
+
+    source = Path(holdfast.__file__).parent
+    shutil.copytree(source, folder / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
+    file = folder / "holdfast" / "workflows" / "turn.py"
+    text = file.read_text()
+    place = "        steps = asyncio.create_task(self._take_steps())\n"
+    assert place in text
+    file.write_text(text.replace(place, "        await workflow.sleep(1)\n" + place))
+    return folder

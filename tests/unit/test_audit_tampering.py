@@ -1,0 +1,231 @@
+"""Every kind of tampering with a bundle is found, and told by what was done to what (S43)."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from temporalio.client import WorkflowHistory
+
+from holdfast import Settings
+from holdfast.conversion import data_converter
+from holdfast.errors import BadInput
+from holdfast.keys import Signer
+from holdfast.signing import public_text
+from holdfast.workers.audit.bundle import CHAIN, MANIFEST, SIGNATURE
+from holdfast.workers.audit.chain import Chain, Record, digest, lines_of
+from holdfast.workers.audit.exporting import export, signed
+from holdfast.workers.audit.runs import Gathered, run_of
+from holdfast.workers.audit.stored import from_storage, looking
+from holdfast.workers.audit.verifying import Verified, verify
+from tests.support.bundles import Members, archive, members
+
+HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
+KEY, OTHER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+HISTORY = "histories/0001.jsonl"
+FLIPS = 600
+
+
+async def _bundle(folder: Path, *, signer: Signer | None = None) -> Path:
+    said = json.loads((HISTORIES / "large_payloads.json").read_text())
+    run = run_of(WorkflowHistory.from_json("large", said).events)
+    base = data_converter(None, HISTORIES / "payloads")
+    fetch = from_storage(base)
+    file = folder / "bundle.tar"
+    settings = Settings(data=folder / "data")
+    await export(Gathered(run.workflow, (run,)), looking(base, fetch), fetch, settings, file, signer=signer)
+    return file
+
+
+@pytest.fixture(scope="module")
+async def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return await _bundle(tmp_path_factory.mktemp("signed"), signer=Signer("auditor", KEY))
+
+
+@pytest.fixture(scope="module")
+async def unsigned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return await _bundle(tmp_path_factory.mktemp("unsigned"))
+
+
+def looked_at(folder: Path, data: bytes, **how: str) -> Verified:
+    file = folder / "tampered.tar"
+    file.write_bytes(data)
+    return verify(file, **how)
+
+
+def lines(data: bytes) -> list[bytes]:
+    return [line + b"\n" for line in lines_of(data)]
+
+
+def in_history(change: Callable[[list[bytes]], None]) -> Callable[[Members], Members]:
+    """What is done to the lines of the history."""
+    return in_member(HISTORY, change)
+
+
+def in_member(name: str, change: Callable[[list[bytes]], None]) -> Callable[[Members], Members]:
+    def tamper(found: Members) -> Members:
+        rows = lines(dict(found)[name])
+        change(rows)
+        return [(one, b"".join(rows) if one == name else data) for one, data in found]
+
+    return tamper
+
+
+def swap(rows: list[bytes]) -> None:
+    rows[5], rows[6] = rows[6], rows[5]
+
+
+def edit(rows: list[bytes]) -> None:
+    rows[5] = rows[5].replace(b'"eventId"', b'"eventID"')
+
+
+def without(prefix: str) -> Callable[[Members], Members]:
+    def tamper(found: Members) -> Members:
+        gone = next(name for name, _ in found if name.startswith(prefix))
+        return [(name, data) for name, data in found if name != gone]
+
+    return tamper
+
+
+def _payload(found: Members) -> int:
+    return next(place for place, (name, _) in enumerate(found) if name.startswith("payloads/"))
+
+
+def _changed_payload(found: Members) -> Members:
+    place = _payload(found)
+    name, data = found[place]
+    found[place] = (name, data[:-1] + b"?")
+    return found
+
+
+TAMPERINGS: dict[str, tuple[Callable[[Members], Members], str]] = {
+    "an event changed": (in_history(edit), "changed: event 5 (MarkerRecorded) of turn "),
+    "an event removed": (in_history(lambda rows: rows.pop(5)), "missing: event 5 (MarkerRecorded) of turn "),
+    "an event added": (in_history(lambda rows: rows.insert(5, b"{}\n")), f"added: line 6 of {HISTORY}"),
+    "an event doubled": (
+        in_history(lambda rows: rows.insert(5, rows[5])),
+        f"added: line 6 of {HISTORY} is there twice",
+    ),
+    "events reordered": (in_history(swap), "moved: event "),
+    "the last event removed": (in_history(lambda rows: rows.pop()), "missing: event 18 (WorkflowExecutionCompleted)"),
+    "which run it is of changed": (in_history(lambda rows: rows.__setitem__(0, b"{}\n")), "changed: which run"),
+    "a history removed": (without("histories/"), f"missing: {HISTORY}"),
+    "a payload removed": (without("payloads/"), "missing: payload "),
+    "a payload changed": (_changed_payload, "changed: payload "),
+    "a payload added": (lambda found: [("payloads/0", b""), *found], "added: payloads/0"),
+    "where a payload is changed": (
+        in_member("references.jsonl", lambda rows: rows.__setitem__(0, b"{}\n")),
+        "changed: where payload ",
+    ),
+    "the timeline removed": (without("timeline.json"), "missing: the timeline"),
+    "a file added at the end": (lambda found: [*found, ("note.txt", b"hello")], "added: note.txt"),
+    "the chain removed": (without(CHAIN), f"missing: {CHAIN}"),
+    "a record of the chain removed": (in_member(CHAIN, lambda rows: rows.pop(3)), "missing: record 4 of the chain"),
+    "records of the chain reordered": (in_member(CHAIN, swap), "missing: record 6 of the chain, or moved behind"),
+    "a record of the chain doubled": (in_member(CHAIN, lambda rows: rows.insert(3, rows[3])), "moved: record 4 of the"),
+    "a record of the chain changed": (
+        in_member(CHAIN, lambda rows: rows.__setitem__(3, rows[3].replace(b"event 3", b"event 9"))),
+        "changed: record 4 of the chain, event 9",
+    ),
+    "a member twice": (lambda found: [*found, found[0]], f"added: a second '{HISTORY}'"),
+    "the manifest changed": (
+        lambda found: [(n, d.replace(b"holdfast.turn", b"holdfast.tern") if n == MANIFEST else d) for n, d in found],
+        "changed: the manifest, or its signature",
+    ),
+    "the manifest written otherwise": (
+        lambda found: [(n, b" " + d if n == MANIFEST else d) for n, d in found],
+        f"changed: {MANIFEST} is not written as it was",
+    ),
+    "the name beside the signature changed": (
+        lambda found: [(n, d.replace(b"auditor", b"emperor") if n == SIGNATURE else d) for n, d in found],
+        "changed: the manifest, or its signature",
+    ),
+    "garbage for a signature": (
+        lambda found: [(n, b"{}" if n == SIGNATURE else d) for n, d in found],
+        f"changed: {SIGNATURE} cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TAMPERINGS)
+def test_S43_every_kind_of_tampering_is_found_and_told(bundle: Path, tmp_path: Path, kind: str) -> None:
+    tamper, words = TAMPERINGS[kind]
+    found = looked_at(tmp_path, archive(tamper(members(bundle))))
+    assert not found.intact
+    assert any(finding.startswith(words) for finding in found.findings), found.findings
+
+
+def test_S43_members_in_another_order_are_told(bundle: Path, tmp_path: Path) -> None:
+    held = members(bundle)
+    held[0], held[1] = held[1], held[0]
+    found = looked_at(tmp_path, archive(held))
+    assert [words.split(":")[0] for words in found.findings] == ["moved"]
+
+
+def test_S43_a_changed_byte_is_found_wherever_it_is(bundle: Path, tmp_path: Path) -> None:
+    whole = bundle.read_bytes()
+    some = random.Random(9)
+    for place in sorted(some.sample(range(len(whole)), FLIPS)):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << some.randrange(8)
+        assert not looked_at(tmp_path, bytes(changed)).intact, f"byte {place}"
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_S43_a_bundle_that_was_cut_off_is_told(bundle: Path, tmp_path: Path, share: float) -> None:
+    whole = bundle.read_bytes()
+    found = looked_at(tmp_path, whole[: int(len(whole) * share)])
+    assert not found.intact
+
+
+def _rewritten(held: Members, key: Ed25519PrivateKey | None) -> bytes:
+    """All of it anew, as whoever can write the whole file would: another event, another chain, another manifest."""
+    files = dict(in_history(edit)(held))
+    chain = Chain()
+    for row in lines_of(files[CHAIN]):
+        said = json.loads(row)
+        data = lines_of(files[said["file"]])[said["line"] - 1] if "line" in said else files[said["file"]]
+        chain.add(Record(said["kind"], said["file"], said["about"], digest(data), said.get("line")))
+    manifest = json.loads(files[MANIFEST])
+    manifest["head"] = chain.head
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    signature = [(SIGNATURE, _signed(text, key))] if key else []
+    rest = [(name, data) for name, data in files.items() if name not in (CHAIN, MANIFEST, SIGNATURE)]
+    return archive([*rest, (CHAIN, chain.text()), (MANIFEST, text), *signature])
+
+
+def _signed(text: bytes, key: Ed25519PrivateKey) -> bytes:
+    said = signed(text, Signer("auditor", key)).model_dump(mode="json")
+    return json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+
+
+def test_S43_what_was_written_anew_is_told_by_the_key_or_the_head(bundle: Path, unsigned: Path, tmp_path: Path) -> None:
+    """Without either it holds together: docs/audit.md says what that proves."""
+    forged = _rewritten(members(unsigned), None)
+    assert looked_at(tmp_path, forged).intact
+    head = verify(unsigned).head
+    [told] = looked_at(tmp_path, forged, head=head).findings
+    assert told.startswith("changed: the head of the chain is ")
+    assert verify(unsigned, head=head).intact
+    key = public_text(KEY.public_key())
+    assert verify(bundle, key=key).intact
+    [told] = looked_at(tmp_path, _rewritten(members(bundle), OTHER), key=key).findings
+    assert told.startswith("changed: signed by key ")
+    [told] = looked_at(tmp_path, forged, key=key).findings
+    assert told == "missing: a signature by the key that was given"
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", bytes(10_240), b"\xff" * 5_000])
+def test_what_is_no_bundle_is_told_as_that(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(BadInput, match="is not a bundle"):
+        looked_at(tmp_path, data)
+
+
+def test_a_tar_of_other_things_is_no_bundle(tmp_path: Path) -> None:
+    found = looked_at(tmp_path, archive([("a.txt", b"hello")]))
+    assert not found.intact
+    assert "has no manifest" in found.findings[-1]
