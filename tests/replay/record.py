@@ -9,22 +9,26 @@ import asyncio
 import json
 import shutil
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tests.support.engine import new_engine
+from holdfast.workers.audit.runs import gather
+from holdfast.workflows import execution
+from tests.support.engine import Engine, new_engine
+from tests.support.hurried import LIMITS
 from tests.support.server import start_server
-from tests.support.turns import PLAYS, RULES, TOOLS
+from tests.support.turns import PLAYS, RULES, TOOLS, WITH_WORKERS, Play
 
 HISTORIES = Path(__file__).parent / "histories"
 PAYLOADS = HISTORIES / "payloads"
 OFTEN = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=200")
-"""A turn that continues as new does so early: its first run is what is stored."""
+"""A turn that continues as new does so early."""
 
 
 async def record() -> None:
-    """Play what is missing, store its history and the payloads it keeps outside."""
+    """Play what is missing, store its histories and the payloads they keep outside."""
     HISTORIES.mkdir(exist_ok=True)
     missing = {name: play for name, play in PLAYS.items() if not (HISTORIES / f"{name}.json").exists()}
     with tempfile.TemporaryDirectory() as folder:
@@ -33,23 +37,40 @@ async def record() -> None:
             for name, play in missing.items():
                 async with new_engine(address, Path(folder) / name) as engine:
                     engine.with_rules(RULES)
-                    async with engine.worker(*TOOLS):
-                        turn = await play(engine)
-                        await turn.result()
-                    handle = engine.client.get_workflow_handle(turn.id)
-                    first = (await handle.describe()).raw_description.workflow_execution_info.first_run_id
-                    history = await engine.client.get_workflow_handle(turn.id, run_id=first).fetch_history()
-                    stored = json.dumps(_without_traces(history.to_json_dict()), indent=1)
-                    (HISTORIES / f"{name}.json").write_text(stored.replace(engine.queue, "holdfast") + "\n")
-                    if engine.settings.payloads.exists():
-                        shutil.copytree(engine.settings.payloads, PAYLOADS, dirs_exist_ok=True)
-                    print(f"recorded {name}: {len(history.events)} events")
+                    await _store(name, engine, await _played(name, play, engine))
+
+
+async def _played(name: str, play: Play, engine: Engine) -> str:
+    """The id of what was played to its end."""
+    if name in WITH_WORKERS:
+        limits = ((patch.object(execution, limit, value)) for limit, value in LIMITS.items())
+        with ExitStack() as patched:
+            for one in limits:
+                patched.enter_context(one)
+            return (await play(engine)).id
+    async with engine.worker(*TOOLS):
+        turn = await play(engine)
+        await turn.result()
+        return turn.id
+
+
+async def _store(name: str, engine: Engine, workflow: str) -> None:
+    """Every run of it, and of the turns within it: the first under the name itself."""
+    gathered = await gather(engine.client, workflow)
+    for number, run in enumerate(gathered.runs, start=1):
+        stored = json.dumps(_without_traces(run.history.to_json_dict()), indent=1)
+        file = HISTORIES / (f"{name}.json" if number == 1 else f"{name}-{number}.json")
+        file.write_text(stored.replace(engine.queue, "holdfast") + "\n")
+        print(f"recorded {file.stem}: {len(run.events)} events")
+    if engine.settings.payloads.exists():
+        shutil.copytree(engine.settings.payloads, PAYLOADS, dirs_exist_ok=True)
 
 
 def _without_traces(value: Any) -> Any:
-    """Stack traces name the files of the machine that recorded them."""
+    """Stack traces name the files of the machine that recorded them, identities its name."""
     if isinstance(value, dict):
-        return {key: _without_traces(item) for key, item in value.items() if key != "stackTrace"}
+        kept = {key: _without_traces(item) for key, item in value.items() if key != "stackTrace"}
+        return {**kept, "identity": "worker"} if "@" in str(kept.get("identity", "")) else kept
     return [_without_traces(item) for item in value] if isinstance(value, list) else value
 
 

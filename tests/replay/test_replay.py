@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +59,33 @@ def _changed(value: Any, change: Change) -> int:
 
 def test_every_play_has_a_stored_history() -> None:
     assert set(PLAYS) <= set(STORED), "run `make histories`"
+
+
+WORKFLOWS = "\n".join(path.read_text() for path in (HISTORIES.parents[2] / "workflows").glob("*.py"))
+
+
+def _recorded() -> set[str]:
+    """The names of all patches, signals and updates in stored histories."""
+    found: set[str] = set()
+    for name in STORED:
+        for event in json.loads((HISTORIES / f"{name}.json").read_text())["events"]:
+            marker = event.get("markerRecordedEventAttributes", {})
+            if marker.get("markerName") == "core_patch":
+                found.add(json.loads(base64.b64decode(marker["details"]["patch-data"]["payloads"][0]["data"]))["id"])
+            found.add(event.get("workflowExecutionSignaledEventAttributes", {}).get("signalName", ""))
+            update = event.get("workflowExecutionUpdateAcceptedEventAttributes")
+            found.add(update["acceptedRequest"]["input"]["name"] if update else "")
+    return found
+
+
+@pytest.mark.parametrize(
+    "what", [r'patched\("([^"]+)"\)', r'@workflow\.signal\(name="([^"]+)"', r'update\(name="([^"]+)"']
+)
+def test_every_patch_signal_and_update_is_in_a_stored_history(what: str) -> None:
+    """A branch or a handler that no history has could be broken, and no replay would tell."""
+    named = set(re.findall(what, WORKFLOWS))
+    assert named
+    assert named - _recorded() == set(), "add a play to tests/support/turns.py, then `make histories`"
 
 
 @pytest.mark.parametrize("name", STORED)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from temporalio.worker import Worker
@@ -37,7 +39,8 @@ from holdfast.testing import FakeTool, decide_all, request, scripted, until
 from holdfast.tools import NeedsAnswer, OutcomeUnknown
 from holdfast.views import ApprovalView, TurnView
 from tests.support.engine import Engine
-from tests.support.waiting import asked, done, executing, waiting
+from tests.support.processes import hurried_worker
+from tests.support.waiting import asked, done, executing, speaking, waiting
 
 Play = Callable[[Engine], Awaitable[Turn | Session]]
 
@@ -514,6 +517,82 @@ async def continued_turn(engine: Engine) -> Turn:
     return await engine.start(TurnInput(prompt="Go", model=model))
 
 
+async def steered_session(engine: Engine) -> Session:
+    """Its mode is changed, a message is appended, and what is tightened and revoked reaches a delegated turn."""
+    inner = (ScriptedReply(calls=(request("linger"),)), ScriptedReply(text="Inside."))
+    replies = (
+        ScriptedReply(calls=(request("ask", say=1), request("linger"))),
+        ScriptedReply(calls=(request("delegate", prompt="one"),)),
+        ScriptedReply(text="All done."),
+    )
+    session = engine.holdfast.session()
+    model = ModelChoice(script=replies, delegated={"one": inner})
+    start = SessionInput(turn=TurnInput(model=model, requester="recorder", mode=Mode.AUTO_EDIT))
+    turn = session.turn((await session.send("Begin", start=start, message_id="1")).turn)
+    [item] = (await until(lambda: waiting(turn))).approvals
+    given = await engine.holdfast.decide(item.approval_id, "proceed_always")
+    assert given, "a worker answers"
+    assert given.grant, "a standing answer leaves one"
+    await until(lambda: executing(turn, "b1c2"))
+    await session.send("And this", how="append", message_id="2")
+    await session.configure(model=model)
+    await turn.cancel_call("b1c2")
+    inside = engine.holdfast.turn(f"{turn.id}~b2c1")
+    await until(lambda: _begun_by(inside))
+    await turn.set_mode(Mode.PLAN)
+    await turn.revoke(given.grant)
+    await until(lambda: _heard(engine, inside, 2))
+    await inside.cancel_call("b1c1")
+    await session.close()
+    return session
+
+
+async def _heard(engine: Engine, turn: Turn, signals: int) -> bool:
+    return (await engine.history(turn)).count("WORKFLOW_EXECUTION_SIGNALED") == signals
+
+
+def _elsewhere_on(engine: Engine) -> Engine:
+    """The same queue and workspace as another host sees them."""
+    made = copy(engine)
+    made.settings = replace(engine.settings, data=engine.settings.data.with_name("elsewhere"))
+    return made
+
+
+async def moved_call(engine: Engine) -> Turn:
+    """A command whose host is gone before it begins is offered twice, and goes to another."""
+    async with engine.worker():
+        turn = await engine.start(TurnInput(batches=((request("shell", command="echo x"),),)))
+        [item] = (await until(lambda: waiting(turn))).approvals
+    async with _elsewhere_on(engine).worker():
+        await engine.holdfast.approve(item.approval_id)
+        await turn.result()
+    return turn
+
+
+async def stop_of_a_forsaken_call(engine: Engine) -> Turn:
+    """A command that had begun on a host that is gone is told to stop: nobody takes it up, its host does not answer."""
+    file = engine.workspace.parent / "holdfast.toml"
+    file.write_text("")
+    async with hurried_worker(engine, file) as first:
+        turn = await engine.start(TurnInput(batches=((request("shell", command="echo so far; sleep 60"),),)))
+        [item] = (await until(lambda: waiting(turn))).approvals
+        await engine.holdfast.approve(item.approval_id)
+        await until(lambda: speaking(turn, "so far"))
+        await first.kill()
+    async with _elsewhere_on(engine).worker():
+        await until(lambda: _offered(engine, turn), seconds=60)
+        await turn.cancel()
+        await turn.result()
+    return turn
+
+
+async def _offered(engine: Engine, turn: Turn) -> bool:
+    return "ACTIVITY_TASK_TIMED_OUT" in await engine.history(turn)
+
+
+WITH_WORKERS: dict[str, Play] = {play.__name__: play for play in (moved_call, stop_of_a_forsaken_call)}
+"""Those that bring their own workers, and in which a call waits for its host for seconds, not minutes."""
+
 PLAYS: dict[str, Play] = {
     play.__name__: play
     for play in (
@@ -550,5 +629,6 @@ PLAYS: dict[str, Play] = {
         delegated_turn,
         limited_turn,
         continued_turn,
+        steered_session,
     )
-}
+} | WITH_WORKERS
