@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import tempfile
 from contextlib import ExitStack
@@ -25,6 +26,8 @@ HISTORIES = Path(__file__).parent / "histories"
 PAYLOADS = HISTORIES / "payloads"
 OFTEN = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=200")
 """A turn that continues as new does so early."""
+STICKY = re.compile(r'"\d+@[^"]+-([0-9a-f]{32})"')
+"""The queue of one process, which names its machine."""
 
 
 async def record() -> None:
@@ -58,7 +61,7 @@ async def _store(name: str, engine: Engine, workflow: str) -> None:
     """Every run of it, and of the turns within it: the first under the name itself."""
     gathered = await gather(engine.client, workflow)
     for number, run in enumerate(gathered.runs, start=1):
-        stored = json.dumps(_without_traces(run.history.to_json_dict()), indent=1)
+        stored = STICKY.sub(r'"worker-\1"', json.dumps(_without_traces(run.history.to_json_dict()), indent=1))
         file = HISTORIES / (f"{name}.json" if number == 1 else f"{name}-{number}.json")
         file.write_text(stored.replace(engine.queue, "holdfast") + "\n")
         print(f"recorded {file.stem}: {len(run.events)} events")
