@@ -56,6 +56,10 @@ def test_the_first_run_of_the_readme_works_as_written(home: Home) -> None:
     assert "completed" in watched
     assert '[{"tool": "list_directory"},' in _shell(home, blocks["tools"])
     assert (home.workspace / "hello.txt").read_text() == "Hello\n"
+    audited = _shell(home, blocks["audit"])
+    assert "proceed_once by" in audited
+    assert "As it was made: turn hello" in audited
+    assert "takes the same path" in audited
 
 
 def test_the_conversation_of_the_readme_is_answered_and_kept(home: Home) -> None:
