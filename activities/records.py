@@ -51,18 +51,21 @@ class Records:
             *(("definition", definition) for definition in gate.definitions({tool.name for tool in tools})),
         ]
         try:
-            await asyncio.to_thread(self._write_all, texts)
+            self._kept |= await asyncio.to_thread(self._write_all, texts)
         except OSError as error:
             _LOGGER.warning("What verdicts were given by is not kept for audits: %s", error.strerror)
-        else:
-            self._kept |= digests
 
-    def _write_all(self, texts: list[tuple[Kind, Any]]) -> None:
+    def _write_all(self, texts: list[tuple[Kind, Any]]) -> set[str]:
+        """The digests of what is kept now."""
+        kept = set()
         for kind, value in texts:
             data = canonical_bytes(value)
-            file = self.file(kind, hashlib.sha256(data).hexdigest())
-            if not file.exists():
+            digest = hashlib.sha256(data).hexdigest()
+            file = self.file(kind, digest)
+            if not file.exists() or file.stat().st_size != len(data):
                 _write(file, data)
+            kept.add(digest)
+        return kept
 
 
 def _write(file: Path, data: bytes) -> None:
@@ -72,6 +75,8 @@ def _write(file: Path, data: bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as opened:
             opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())
         os.replace(draft, file)
     except BaseException:
         Path(draft).unlink(missing_ok=True)

@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from temporalio.client import WorkflowFailureError
 
 from holdfast import Effect, Holdfast, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
 from holdfast.approvers import Approver
 from holdfast.keys import Signer
 from holdfast.signing import public_text
 from holdfast.testing import FakeTool, decide_all, request, until
+from holdfast.workers.audit.runs import gather
+from holdfast.workers.audit.stored import from_storage, looking
+from holdfast.workers.audit.telling import told
+from holdfast.workers.audit.timeline import Timeline
 from tests.support.bundles import answered, elsewhere, exported, members
 from tests.support.conversations import idle
 from tests.support.engine import Engine, new_engine
@@ -84,13 +89,13 @@ async def test_S43_approvals_a_change_signatures_an_mcp_call_and_five_megabytes(
     assert [response.status for response in result.responses] == ["success"] * 4
     made = await exported(engine, turn.id, tmp_path / "turn.tar", signer=Signer("ana", ANA))
     assert made.absent == ()
-    verified, told = await _verifies_and_replays(
+    verified, shown = await _verifies_and_replays(
         tmp_path / "empty", tmp_path / "turn.tar", "--key", public_text(ANA.public_key())
     )
     assert verified["signature"] == "valid"
     assert verified["head"] == made.head
-    write, shell, act, listing = told["calls"]
-    assert (told["requester"], told["status"]) == ("ben", "completed")
+    write, shell, act, listing = shown["calls"]
+    assert (shown["requester"], shown["status"]) == ("ben", "completed")
     assert (write["verdict"], listing["verdict"]) == ("ask", "allow")
     assert (write["rule"], listing["rule"]) == ("default: changes-ask", "default: reads-proceed")
     assert "-  two\n+  three" in write["changes"]
@@ -103,7 +108,7 @@ async def test_S43_approvals_a_change_signatures_an_mcp_call_and_five_megabytes(
         for said, question in zip(write["decisions"], write["questions"], strict=True)
     )
     assert act["server"] == "s"
-    assert all(call["ran_seconds"] >= 0 and call["attempts"][0]["worker"] for call in told["calls"])
+    assert all(call["ran_seconds"] >= 0 and call["attempts"][0]["worker"] for call in shown["calls"])
     assert all(call["waited_seconds"] > 0 for call in (write, shell, act))
     held = dict(members(tmp_path / "turn.tar"))
     [output] = [data for name, data in held.items() if name.startswith("outputs/")]
@@ -125,11 +130,11 @@ async def test_S43_a_turn_of_several_runs_with_a_delegated_one(engine: Engine, t
     assert len(result.runs) >= 2
     made = await exported(engine, turn.id, tmp_path / "turn.tar")
     assert {run.workflow for run in made.runs} == {turn.id, f"{turn.id}~b1c1"}
-    _, told = await _verifies_and_replays(tmp_path / "empty", tmp_path / "turn.tar")
-    assert len(told["runs"]) == len(result.runs) + 1
-    assert [call["id"] for call in told["calls"]] == [f"b{number}c1" for number in range(1, 22)]
-    assert all(call["status"] == "success" for call in told["calls"])
-    [within] = told["turns"]
+    _, shown = await _verifies_and_replays(tmp_path / "empty", tmp_path / "turn.tar")
+    assert len(shown["runs"]) == len(result.runs) + 1
+    assert [call["id"] for call in shown["calls"]] == [f"b{number}c1" for number in range(1, 22)]
+    assert all(call["status"] == "success" for call in shown["calls"])
+    [within] = shown["turns"]
     assert (within["id"], within["answer"]) == (f"{turn.id}~b1c1", "Inside.")
     assert [call["result"] for call in within["calls"]] == ["echo inside"]
 
@@ -143,15 +148,15 @@ async def test_S43_a_crash_is_told_with_both_workers(engine: Engine, tmp_path: P
         result = await turn.result()
     assert [response.text for response in result.responses] == ["done"]
     await exported(engine, turn.id, tmp_path / "turn.tar")
-    _, told = await _verifies_and_replays(tmp_path / "empty", tmp_path / "turn.tar")
-    [call] = told["calls"]
+    _, shown = await _verifies_and_replays(tmp_path / "empty", tmp_path / "turn.tar")
+    [call] = shown["calls"]
     [attempt] = call["attempts"]
     assert attempt["number"] == 2
     assert attempt["worker"].startswith(f"{second.pid}@")
     assert "heartbeat timeout" in attempt["before"]
-    [retry] = [entry for entry in told["entries"] if entry["kind"] == "retry"]
+    [retry] = [entry for entry in shown["entries"] if entry["kind"] == "retry"]
     assert retry["call"] == "b1c1"
-    assert any(worker.startswith(f"{first.pid}@") for run in told["runs"] for worker in run["workers"])
+    assert any(worker.startswith(f"{first.pid}@") for run in shown["runs"] for worker in run["workers"])
 
 
 async def test_S43_a_session_is_told_with_its_turns_and_what_was_said(engine: Engine, tmp_path: Path) -> None:
@@ -169,12 +174,53 @@ async def test_S43_a_session_is_told_with_its_turns_and_what_was_said(engine: En
         await session.result()
     made = await exported(engine, session.id, tmp_path / "session.tar")
     assert made.kind == "session"
-    _, told = await _verifies_and_replays(tmp_path / "empty", tmp_path / "session.tar")
-    said = [entry["words"] for entry in told["entries"] if entry["kind"] == "message"]
+    _, shown = await _verifies_and_replays(tmp_path / "empty", tmp_path / "session.tar")
+    said = [entry["words"] for entry in shown["entries"] if entry["kind"] == "message"]
     assert said[:6] == [f"send by ben: Message {number}" for number in range(6)]
-    assert [turn["id"] for turn in told["turns"]] == [f"{session.id}~{number}" for number in range(1, 7)]
-    assert [turn["prompt"] for turn in told["turns"]] == [f"Message {number}" for number in range(6)]
-    assert [turn["answer"] for turn in told["turns"]] == [f"Answer {number}." for number in range(1, 12, 2)]
+    assert [turn["id"] for turn in shown["turns"]] == [f"{session.id}~{number}" for number in range(1, 7)]
+    assert [turn["prompt"] for turn in shown["turns"]] == [f"Message {number}" for number in range(6)]
+    assert [turn["answer"] for turn in shown["turns"]] == [f"Answer {number}." for number in range(1, 12, 2)]
+
+
+async def test_S43_a_decision_that_is_sent_again_in_another_name_counts_for_whoever_was_first(engine: Engine) -> None:
+    handle = engine.client.get_workflow_handle
+    async with engine.worker():
+        turn = await engine.start(TurnInput(batches=((request("shell", command="true"),),)))
+        [item] = (await until(lambda: waiting(turn))).approvals
+        body = {"approval_id": item.approval_id, "digest": item.digest, "id": "same"}
+    for by, outcome in (("ada", "yes"), ("mallory", "no"), ("ceo", "yes")):
+        await handle(turn.id).signal("decide", {**body, "by": by, "outcome": outcome})
+    async with engine.worker():
+        await turn.result()
+    found = await _told(engine, turn.id)
+    [call] = found.calls
+    assert [(said.by, said.counted) for said in call.decisions] == [("ada", True), ("mallory", False), ("ceo", False)]
+    words = [entry.words for entry in found.entries if entry.kind == "decision"]
+    assert [by.split()[0] for by in words if "did not count" in by] == ["mallory", "ceo"]
+
+
+async def test_S43_why_a_turn_was_terminated_or_failed_is_told(engine: Engine) -> None:
+    async with engine.worker():
+        turn = await engine.start(TurnInput(batches=((request("shell", command="true"),),)))
+        await until(lambda: waiting(turn))
+        await engine.client.get_workflow_handle(turn.id).terminate(reason="the operator had enough")
+        bad = await engine.client.start_workflow(
+            "holdfast.turn", {"prompt": 3}, id="bad-input", task_queue=engine.queue
+        )
+        with pytest.raises(WorkflowFailureError):
+            await bad.result()
+    found = await _told(engine, turn.id)
+    assert (found.status, found.reason) == ("terminated", "the operator had enough")
+    [question] = found.calls[0].questions
+    assert question.until == found.ended
+    failed = await _told(engine, "bad-input")
+    assert failed.status == "failed"
+    assert "The turn cannot start" in (failed.reason or "")
+
+
+async def _told(engine: Engine, workflow: str) -> Timeline:
+    fetch = from_storage(engine.client.data_converter)
+    return await told(await gather(engine.client, workflow), looking(engine.client.data_converter, fetch))
 
 
 async def test_S43_what_a_bundle_lacks_is_named_and_the_rest_still_verifies(engine: Engine, tmp_path: Path) -> None:
@@ -203,8 +249,8 @@ async def test_S43_at_size_two_hundred_calls_with_long_results(engine: Engine, t
         await turn.result()
     made = await exported(engine, turn.id, tmp_path / "turn.tar")
     assert made.absent == ()
-    _, told = await _verifies_and_replays(tmp_path / "empty", tmp_path / "turn.tar")
-    assert [call["result"].split()[0] for call in told["calls"]] == [str(number) for number in range(200)]
+    _, shown = await _verifies_and_replays(tmp_path / "empty", tmp_path / "turn.tar")
+    assert [call["result"].split()[0] for call in shown["calls"]] == [str(number) for number in range(200)]
 
 
 async def test_S43_code_that_takes_another_path_is_told_where(engine: Engine, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ async def _played(name: str, play: Play, engine: Engine) -> str:
 async def _store(name: str, engine: Engine, workflow: str) -> None:
     """Every run of it, and of the turns within it: the first under the name itself."""
     gathered = await gather(engine.client, workflow)
-    for number, run in enumerate(gathered.runs, start=1):
+    for number, run in reversed(list(enumerate(gathered.runs, start=1))):  # the first one says that all are there
         stored = STICKY.sub(r'"worker-\1"', json.dumps(_without_traces(run.history.to_json_dict()), indent=1))
         file = HISTORIES / (f"{name}.json" if number == 1 else f"{name}-{number}.json")
         file.write_text(stored.replace(engine.queue, "holdfast") + "\n")

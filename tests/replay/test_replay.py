@@ -88,6 +88,11 @@ def test_every_patch_signal_and_update_is_in_a_stored_history(what: str) -> None
     assert named - _recorded() == set(), "add a play to tests/support/turns.py, then `make histories`"
 
 
+def test_a_run_that_goes_on_from_another_is_in_a_stored_history() -> None:
+    begun = [json.loads((HISTORIES / f"{name}.json").read_text())["events"][0] for name in STORED]
+    assert any(event["workflowExecutionStartedEventAttributes"].get("continuedExecutionRunId") for event in begun)
+
+
 @pytest.mark.parametrize("name", STORED)
 async def test_a_stored_history_replays(name: str, settings: Settings) -> None:
     assert (await _replay(name, HoldfastPlugin(settings))).replay_failure is None

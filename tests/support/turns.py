@@ -517,6 +517,17 @@ async def continued_turn(engine: Engine) -> Turn:
     return await engine.start(TurnInput(prompt="Go", model=model))
 
 
+async def turn_of_several_runs(engine: Engine) -> Turn:
+    """The same with all of its runs kept, and an approval in a later one."""
+    replies = (ScriptedReply(calls=(request("echo", say=number),)) for number in range(20))
+    asks = ScriptedReply(calls=(request("ask", say=1),))
+    turn = await engine.start(
+        TurnInput(prompt="Go", model=ModelChoice(script=(*replies, asks, ScriptedReply(text="All done."))))
+    )
+    await decide_all(engine.holdfast, turn)
+    return turn
+
+
 async def steered_session(engine: Engine) -> Session:
     """Its mode is changed, a message is appended, and what is tightened and revoked reaches a delegated turn."""
     inner = (ScriptedReply(calls=(request("linger"),)), ScriptedReply(text="Inside."))
@@ -629,6 +640,7 @@ PLAYS: dict[str, Play] = {
         delegated_turn,
         limited_turn,
         continued_turn,
+        turn_of_several_runs,
         steered_session,
     )
 } | WITH_WORKERS

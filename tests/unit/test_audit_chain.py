@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.workers.audit.chain import Chain, Link, Record, check_links, digest, lines_of, read_chain
+from holdfast.errors import BadInput
+from holdfast.workers.audit.chain import Chain, Link, Record, check_links, digest, read_chain
 from holdfast.workers.audit.comparing import differences
-from holdfast.workers.audit.container import BLOCK, Container, Writer, look_through
+from holdfast.workers.audit.container import BLOCK, Container, Writer, header, look_through
 
 MEMBERS = [("histories/0001.jsonl", b'{"a":1}\n{"b":2}\n'), ("payloads/00", bytes(513)), ("manifest.json", b"{}")]
 
@@ -72,9 +75,49 @@ def chain_of(bodies: list[str]) -> Chain:
 
 
 def findings(data: bytes) -> list[str]:
-    found = list(read_chain(data))
+    found = list(read_chain(data.splitlines()))
     links = [one for one in found if isinstance(one, Link)]
     return [one for one in found if isinstance(one, str)] + list(check_links(links))
+
+
+def test_a_line_is_known_by_its_hash_however_long_it_is_and_whether_it_ends(tmp_path: Path) -> None:
+    rows = [b"", b"a", b"b" * 3_000_000, b"c"]
+    found = looked(tmp_path, archive([("histories/0001.jsonl", b"".join(row + b"\n" for row in rows))]))
+    assert list(found.line_digests("histories/0001.jsonl")) == [digest(row) for row in rows]
+    assert list(found.lines("histories/0001.jsonl")) == rows
+    open_end = looked(tmp_path, archive([("h", b"a\nb")]))
+    assert list(open_end.line_digests("h"))[-1] != digest(b"b")
+    assert list(open_end.lines("h"))[-1] != b"b"
+
+
+def test_a_stranger_s_giant_is_not_read_into_memory(tmp_path: Path) -> None:
+    file = tmp_path / "giant.tar"
+    with file.open("wb") as opened:
+        opened.write(header("histories/0001.jsonl", 6 * 1024**3))
+        opened.truncate(6 * 1024**3 + 3 * BLOCK)
+    found = look_through(file)
+    with pytest.raises(BadInput, match="larger than any"):
+        found.read("histories/0001.jsonl")
+    with pytest.raises(BadInput, match="longer than any"):
+        list(found.lines("histories/0001.jsonl"))
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a file"):
+        look_through(tmp_path / "pipe")
+
+
+def test_a_file_that_changed_leaves_no_trace_in_an_archive(tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(b"something else")
+    written = io.BytesIO()
+    writer = Writer(written)
+    writer.add("a", b"1")
+    before = written.getvalue()
+    assert not writer.add_file("outputs/x.txt", tmp_path / "source", digest(b"what it was"))
+    assert not writer.add_file("outputs/x.txt", tmp_path / "missing", digest(b""))
+    assert written.getvalue() == before
+    assert writer.add_file("outputs/x.txt", tmp_path / "source", digest(b"something else"))
 
 
 Bodies = st.lists(st.text(max_size=5), min_size=2, max_size=12)
@@ -82,7 +125,7 @@ Bodies = st.lists(st.text(max_size=5), min_size=2, max_size=12)
 
 @given(Bodies, st.data())
 def test_S43_a_chain_tells_the_record_that_was_changed_removed_or_moved(bodies: list[str], data: st.DataObject) -> None:
-    lines = lines_of(chain_of(bodies).text())
+    lines = chain_of(bodies).text().splitlines()
     assert findings(b"".join(line + b"\n" for line in lines)) == []
     place = data.draw(st.integers(0, len(lines) - 2))
     how = data.draw(st.sampled_from(["changed", "removed", "moved", "doubled"]))
@@ -99,9 +142,25 @@ def test_S43_a_chain_tells_the_record_that_was_changed_removed_or_moved(bodies: 
     assert any(str(place + 1) in finding or str(place + 2) in finding for finding in found)
 
 
-@pytest.mark.parametrize("line", [b"", b"[]", b"{}", b'{"n":1}', b'{"n":"1","link":1}', b"\xff", b"[" * 5_000])
+GOOD = {"n": 1, "kind": "event", "file": "h", "about": "a", "sha256": "0", "link": "0"}
+BAD = [{**GOOD, "file": []}, {**GOOD, "file": 3}, {**GOOD, "sha256": [1]}, {**GOOD, "more": 1}, {**GOOD, "n": True}]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"[]", b"{}", b"3", b'{"n":1}', b'{"n":"1","link":1}', b"\xff", b"[" * 5_000]
+    + [json.dumps(one).encode() for one in [*BAD, {**GOOD, "line": "1"}]],
+)
 def test_lines_of_a_chain_that_are_none_are_told(line: bytes) -> None:
-    assert findings(line + b"\n") == ["changed: line 1 of the chain cannot be read"]
+    assert [one for one in read_chain([line]) if isinstance(one, Link)] == []
+    assert list(read_chain([line])) == ["changed: line 1 of the chain cannot be read"]
+
+
+def test_S43_many_lines_that_are_not_as_they_were_are_told_in_bounded_time() -> None:
+    records = [Record("event", "h", f"event {n}", "same", n) for n in range(1, 20_001)]
+    found = list(differences(records, ["same"] * 10_000 + ["other"] + ["same"] * 9_000, "h"))
+    assert found
+    assert next(differences(records, ["other"] * 20_000, "h")) == "changed or missing: event 1"
 
 
 @given(st.lists(st.integers(0, 50), unique=True, min_size=3, max_size=30), st.data())

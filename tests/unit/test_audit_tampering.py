@@ -12,12 +12,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from temporalio.client import WorkflowHistory
 
 from holdfast import Settings
+from holdfast.approvals import canonical_bytes
 from holdfast.conversion import data_converter
 from holdfast.errors import BadInput
 from holdfast.keys import Signer
 from holdfast.signing import public_text
-from holdfast.workers.audit.bundle import CHAIN, MANIFEST, SIGNATURE
-from holdfast.workers.audit.chain import Chain, Record, digest, lines_of
+from holdfast.workers.audit.bundle import CHAIN, MANIFEST, SIGNATURE, Manifest
+from holdfast.workers.audit.chain import Chain, Record, digest
 from holdfast.workers.audit.exporting import export, signed
 from holdfast.workers.audit.runs import Gathered, run_of
 from holdfast.workers.audit.stored import from_storage, looking
@@ -58,15 +59,15 @@ def looked_at(folder: Path, data: bytes, **how: str) -> Verified:
 
 
 def lines(data: bytes) -> list[bytes]:
-    return [line + b"\n" for line in lines_of(data)]
+    return data.splitlines(keepends=True)
 
 
-def in_history(change: Callable[[list[bytes]], None]) -> Callable[[Members], Members]:
+def in_history(change: Callable[[list[bytes]], object]) -> Callable[[Members], Members]:
     """What is done to the lines of the history."""
     return in_member(HISTORY, change)
 
 
-def in_member(name: str, change: Callable[[list[bytes]], None]) -> Callable[[Members], Members]:
+def in_member(name: str, change: Callable[[list[bytes]], object]) -> Callable[[Members], Members]:
     def tamper(found: Members) -> Members:
         rows = lines(dict(found)[name])
         change(rows)
@@ -102,13 +103,28 @@ def _changed_payload(found: Members) -> Members:
     return found
 
 
+def _spare_bits(data: bytes) -> bytes:
+    """The last character before the padding carries bits that nobody reads."""
+    letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    place = data.index(b'=="}') - 1 if b'=="}' in data else data.index(b'=="') - 1
+    return data[:place] + bytes([letters[letters.index(data[place]) ^ 1]]) + data[place + 1 :]
+
+
+def _renamed_payload(found: Members) -> Members:
+    """In the chain as well, so that only the name tells."""
+    name = found[_payload(found)][0]
+    other = "payloads/" + "0" * 64
+    held = [(other if one == name else one, content) for one, content in found]
+    return [(n, d.replace(name.encode(), other.encode()) if n == CHAIN else d) for n, d in held]
+
+
 TAMPERINGS: dict[str, tuple[Callable[[Members], Members], str]] = {
     "an event changed": (in_history(edit), "changed: event 5 (MarkerRecorded) of turn "),
     "an event removed": (in_history(lambda rows: rows.pop(5)), "missing: event 5 (MarkerRecorded) of turn "),
     "an event added": (in_history(lambda rows: rows.insert(5, b"{}\n")), f"added: line 6 of {HISTORY}"),
     "an event doubled": (
         in_history(lambda rows: rows.insert(5, rows[5])),
-        f"added: line 6 of {HISTORY} is there twice",
+        f"added: line 7 of {HISTORY}",
     ),
     "events reordered": (in_history(swap), "moved: event "),
     "the last event removed": (in_history(lambda rows: rows.pop()), "missing: event 18 (WorkflowExecutionCompleted)"),
@@ -144,6 +160,29 @@ TAMPERINGS: dict[str, tuple[Callable[[Members], Members], str]] = {
         lambda found: [(n, d.replace(b"auditor", b"emperor") if n == SIGNATURE else d) for n, d in found],
         "changed: the manifest, or its signature",
     ),
+    "the signature removed": (without(SIGNATURE), f"missing: {SIGNATURE}, by key "),
+    "a field added to the signature": (
+        lambda found: [(n, d[:-1] + b',"z":1}' if n == SIGNATURE else d) for n, d in found],
+        f"changed: {SIGNATURE} is not written as it was",
+    ),
+    "spare bits of the signature changed": (
+        lambda found: [(n, _spare_bits(d) if n == SIGNATURE else d) for n, d in found],
+        f"changed: {SIGNATURE} is not written as it was",
+    ),
+    "a key that is none": (
+        lambda found: [(n, d.replace(b"ed25519:", b"") if n == SIGNATURE else d) for n, d in found],
+        f"changed: {SIGNATURE} cannot be read",
+    ),
+    "a field added to the manifest": (
+        lambda found: [(n, d[:-1] + b',"z":NaN}' if n == MANIFEST else d) for n, d in found],
+        f"changed: {MANIFEST} is not written as it was",
+    ),
+    "the manifest garbage": (
+        lambda found: [(n, b"[]" if n == MANIFEST else d) for n, d in found],
+        "changed: the manifest of the bundle cannot be read",
+    ),
+    "a member with a name of its own": (lambda found: [*found, ("../../x", b"")], "added: ../../x"),
+    "a payload under another's name": (_renamed_payload, "changed: payloads/"),
     "garbage for a signature": (
         lambda found: [(n, b"{}" if n == SIGNATURE else d) for n, d in found],
         f"changed: {SIGNATURE} cannot be read",
@@ -175,6 +214,19 @@ def test_S43_a_changed_byte_is_found_wherever_it_is(bundle: Path, tmp_path: Path
         assert not looked_at(tmp_path, bytes(changed)).intact, f"byte {place}"
 
 
+@pytest.mark.parametrize("change", [{"subject": "another"}, {"runs": []}, {"absent": ["x"]}, {"created": "1999"}])
+def test_S43_the_head_is_over_the_manifest_too(unsigned: Path, tmp_path: Path, change: dict[str, object]) -> None:
+    held = [(n, canonical_bytes({**json.loads(d), **change}) if n == MANIFEST else d) for n, d in members(unsigned)]
+    found = looked_at(tmp_path, archive(held), head=verify(unsigned).head)
+    assert f"changed: {MANIFEST} is not the one that the chain ends with" in found.findings
+
+
+def test_a_bundle_of_another_version_is_none_that_was_tampered_with(unsigned: Path, tmp_path: Path) -> None:
+    held = [(n, d.replace(b'"version":1', b'"version":2') if n == MANIFEST else d) for n, d in members(unsigned)]
+    with pytest.raises(BadInput, match="a newer one made it"):
+        looked_at(tmp_path, archive(held))
+
+
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
 def test_S43_a_bundle_that_was_cut_off_is_told(bundle: Path, tmp_path: Path, share: float) -> None:
     whole = bundle.read_bytes()
@@ -186,21 +238,21 @@ def _rewritten(held: Members, key: Ed25519PrivateKey | None) -> bytes:
     """All of it anew, as whoever can write the whole file would: another event, another chain, another manifest."""
     files = dict(in_history(edit)(held))
     chain = Chain()
-    for row in lines_of(files[CHAIN]):
+    signer = public_text(key.public_key()) if key else None
+    manifest = Manifest.model_validate_json(files[MANIFEST]).model_copy(update={"signer": signer})
+    for row in files[CHAIN].splitlines():
         said = json.loads(row)
-        data = lines_of(files[said["file"]])[said["line"] - 1] if "line" in said else files[said["file"]]
+        data = files[said["file"]].splitlines()[said["line"] - 1] if "line" in said else files[said["file"]]
+        data = manifest.chained() if said["file"] == MANIFEST else data
         chain.add(Record(said["kind"], said["file"], said["about"], digest(data), said.get("line")))
-    manifest = json.loads(files[MANIFEST])
-    manifest["head"] = chain.head
-    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    text = canonical_bytes(manifest.model_copy(update={"head": chain.head}).model_dump(mode="json"))
     signature = [(SIGNATURE, _signed(text, key))] if key else []
     rest = [(name, data) for name, data in files.items() if name not in (CHAIN, MANIFEST, SIGNATURE)]
     return archive([*rest, (CHAIN, chain.text()), (MANIFEST, text), *signature])
 
 
 def _signed(text: bytes, key: Ed25519PrivateKey) -> bytes:
-    said = signed(text, Signer("auditor", key)).model_dump(mode="json")
-    return json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+    return canonical_bytes(signed(text, Signer("auditor", key)).model_dump(mode="json"))
 
 
 def test_S43_what_was_written_anew_is_told_by_the_key_or_the_head(bundle: Path, unsigned: Path, tmp_path: Path) -> None:
@@ -228,4 +280,4 @@ def test_what_is_no_bundle_is_told_as_that(tmp_path: Path, data: bytes) -> None:
 def test_a_tar_of_other_things_is_no_bundle(tmp_path: Path) -> None:
     found = looked_at(tmp_path, archive([("a.txt", b"hello")]))
     assert not found.intact
-    assert "has no manifest" in found.findings[-1]
+    assert any("has no manifest" in finding for finding in found.findings)

@@ -58,6 +58,7 @@ async def test_S43_every_behaviour_that_was_ever_released_can_be_told(name: str)
     shown = io.StringIO()
     Console(file=shown, width=120).print(timeline(found, every=True))
     assert all(call.id in shown.getvalue() for call in found.calls)
+    assert {entry.call for entry in found.entries} <= {None, *(call.id for call in found.calls)}
 
 
 async def test_a_change_by_a_person_is_told_as_a_diff_with_who_and_both_questions() -> None:
@@ -85,6 +86,57 @@ async def test_a_decision_that_did_not_count_is_told_as_one() -> None:
     [refusal] = [said for call in found.calls for said in call.decisions]
     assert (refusal.outcome, refusal.counted, refusal.signature) == ("cancel", True, "none")
     assert (found.status, found.reason) == ("stopped", "Somebody refused 'ask' and stopped the turn")
+
+
+JUDGED = {
+    ("standing_answers", "b1c2"): ("ask", "no rule: the tool asks for confirmation"),
+    ("mode_changed", "b1c1"): ("ask", "default: changes-ask"),
+    ("denied_by_mode", "b1c1"): ("deny", "plan-only-reads"),
+    ("cancelled_turn", "b2c1"): ("", None),
+    ("mixed_batch", "b1c2"): ("reject", None),
+}
+
+
+@pytest.mark.parametrize(("name", "call"), JUDGED)
+async def test_S43_a_verdict_is_told_with_the_rule_that_gave_it(name: str, call: str) -> None:
+    [story] = [one for one in (await telling(name)).calls if one.id == call]
+    verdict, rule = JUDGED[name, call]
+    assert story.verdict == verdict
+    assert rule is None or (story.rule or "").endswith(rule)
+
+
+async def test_a_call_that_nobody_took_up_is_no_crash() -> None:
+    found = await telling("moved_call")
+    assert [entry.words for entry in found.entries if entry.kind == "crash"] == []
+    assert [entry.words for entry in found.entries if entry.kind == "retry"] == [
+        "no worker took holdfast.execute of b1c1 up in time"
+    ] * 2
+    [call] = found.calls
+    assert [attempt.how for attempt in call.attempts] == ["not taken up", "not taken up", "completed"]
+
+
+async def test_the_sender_of_a_signal_writes_nothing_on_the_auditors_terminal() -> None:
+    run = stored("refusal_that_stops")
+    for event in run.events:
+        said = event.workflow_execution_signaled_event_attributes
+        if event.HasField("workflow_execution_signaled_event_attributes"):
+            said.identity = "\x1b]0;pwned\x07"
+            evil = "t/\x1b[2J\x1b]0;pwned\x07/1"
+            body = {"approval_id": evil, "digest": "d", "outcome": "yes", "by": "\x1b[2Jada\nbob", "note": "\x1b[2J"}
+            said.input.payloads[0].data = json.dumps(body).encode()
+    found = await told(Gathered(run.workflow, (run,)), CONVERTER)
+    shown = io.StringIO()
+    Console(file=shown, width=120).print(timeline(found, every=True))
+    assert "\x1b" not in shown.getvalue()
+    assert "\x1b" not in page(found)
+
+
+async def test_runs_that_name_one_another_as_parents_are_told_once() -> None:
+    run = stored("one_call")
+    for event in run.events[:1]:
+        event.workflow_execution_started_event_attributes.parent_workflow_execution.workflow_id = run.workflow
+    found = await told(Gathered(run.workflow, (run_of(run.events),)), CONVERTER)
+    assert found.turns == ()
 
 
 async def test_a_history_that_todays_code_cannot_follow_is_told_as_far_as_it_speaks_for_itself() -> None:
@@ -121,8 +173,9 @@ async def test_a_run_whose_payloads_are_missing_says_so_and_does_not_hang(tmp_pa
     base = data_converter(None, tmp_path)
     converter = looking(base, from_storage(base))
     [replayed] = await replay([run], converter)
-    assert replayed.departures
-    assert replayed.departures[0].breaks
+    assert (replayed.departures, len(replayed.lacking)) == ([], 7)
+    found = await told(Gathered(run.workflow, (run,)), converter)
+    assert "is missing" in found.notes[0]
     assert _files(tmp_path) == []
 
 

@@ -14,24 +14,27 @@ signature.json         over the manifest, if somebody signed it
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.client import WorkflowHistory
 
 from holdfast.approvals import canonical_bytes
+from holdfast.content import shorten
 from holdfast.errors import BadInput
 from holdfast.model import Data, problems
-from holdfast.workers.audit.chain import digest, lines_of
+from holdfast.payloads import TOO_LARGE as PAYLOAD_LIMIT
+from holdfast.workers.audit.chain import digest
 from holdfast.workers.audit.container import Container, look_through
 from holdfast.workers.audit.runs import Gathered, Run, run_of
 from holdfast.workers.audit.stored import Reference, nothing
-from holdfast.workers.audit.timeline import Timeline
 
 FORMAT = "holdfast-bundle"
 VERSION = 1
@@ -42,7 +45,13 @@ REFERENCES, DECISIONS, TIMELINE = "references.jsonl", "decisions.jsonl", "timeli
 OUTSIDE_CHAIN = frozenset({MANIFEST, CHAIN, SIGNATURE})
 BY_LINE = ("histories/", REFERENCES, DECISIONS)
 """Members of which each line is a record of its own."""
-MANIFEST_LIMIT = 16 * 1024 * 1024
+SIGNATURE_LIMIT = 64 * 1024
+_HASH = "[0-9a-f]{64}"
+_NAMES = re.compile(
+    rf"histories/[0-9]{{4,}}\.jsonl|payloads/({_HASH})|outputs/({_HASH})\.[a-z0-9]{{2,4}}"
+    rf"|records/(?:catalogue|definition|hooks|policy)/({_HASH})\.json"
+)
+"""Of members: nothing in a bundle is called anything else. What is named by its hash holds what its name says."""
 
 
 class BundledRun(Data):
@@ -63,13 +72,19 @@ class Manifest(Data):
     holdfast: str = ""
     created: str = ""
     subject: str
-    kind: str = "turn"
+    kind: Literal["turn", "session"] = "turn"
     namespace: str = ""
     runs: tuple[BundledRun, ...] = ()
     absent: tuple[str, ...] = ()
     """What belongs to it and could not be had when it was made."""
+    signer: str | None = None
+    """The public key that is to sign it."""
     records: int = 0
     head: str = ""
+
+    def chained(self) -> bytes:
+        """What the chain's last record is over: all but what that record itself makes."""
+        return canonical_bytes(self.model_dump(mode="json", exclude={"records", "head"}))
 
 
 class Signature(Data):
@@ -97,10 +112,12 @@ class Bundle:
 
     async def fetch(self, reference: Reference) -> Payload:
         """A payload that lies beside the histories."""
-        name = f"payloads/{self.references.get(reference)}"
+        sha256 = self.references.get(reference)
+        name = f"payloads/{sha256}"
         if name not in self.container.members:
             return nothing(reference)
-        return Payload.FromString(self.container.read(name))
+        data = await asyncio.to_thread(self.container.read, name, PAYLOAD_LIMIT)
+        return Payload.FromString(data) if digest(data) == sha256 else nothing(reference)
 
     def gathered(self) -> Gathered:
         """The runs of its histories. BadInput when one cannot be read."""
@@ -112,8 +129,8 @@ class Bundle:
     def _run(self, one: BundledRun) -> Run:
         if one.file not in self.container.members:
             raise BadInput(f"the bundle has no {one.file!r}: see `holdfast audit verify`")
-        _, *events = lines_of(self.container.read(one.file))
         try:
+            _, *events = self.container.lines(one.file)
             history = WorkflowHistory.from_json(one.workflow, {"events": [json.loads(event) for event in events]})
             return run_of(history.events, one.workflow)
         except BadInput:
@@ -122,13 +139,6 @@ class Bundle:
             raise BadInput(
                 f"{one.file!r} cannot be read ({type(error).__name__}): see `holdfast audit verify`"
             ) from None
-
-    def timeline(self) -> Timeline | None:
-        """As it was told when the bundle was made."""
-        try:
-            return Timeline.model_validate_json(self.container.read(TIMELINE))
-        except (KeyError, ValidationError):
-            return None
 
 
 def open_bundle(file: Path) -> Bundle:
@@ -149,30 +159,42 @@ def opened(file: Path) -> Container:
 
 
 def read_manifest(container: Container) -> Manifest:
-    """BadInput when there is none that can be read."""
-    member = container.members.get(MANIFEST)
-    if member is None or member.size > MANIFEST_LIMIT:
+    """BadInput when there is none that can be read, or it is of another version."""
+    if MANIFEST not in container.members:
         raise BadInput(f"{str(container.file)!r} has no manifest: it is no bundle, or was cut off")
     try:
         manifest = Manifest.model_validate_json(container.read(MANIFEST))
     except ValidationError as error:
         raise BadInput(f"the manifest of the bundle cannot be read: {problems(error, 'manifest')}") from None
     if (manifest.format, manifest.version) != (FORMAT, VERSION):
-        raise BadInput(
-            f"this is a {manifest.format!r} of version {manifest.version}; this program reads {FORMAT} {VERSION}"
-        )
+        made = f"{shorten(manifest.format, 50)!r} of version {manifest.version}"
+        raise OtherVersion(f"this is a {made}; this program reads {FORMAT} {VERSION}: a newer one made it")
     return manifest
+
+
+class OtherVersion(BadInput):
+    """A bundle that another version of this program made."""
 
 
 def _references(container: Container) -> Iterable[tuple[Reference, str]]:
     if REFERENCES not in container.members:
         return
-    for line in lines_of(container.read(REFERENCES)):
+    for line in container.lines(REFERENCES):
         try:
             said: dict[str, Any] = json.loads(line)
             yield Reference(said["driver"], tuple(sorted(said["claim"].items()))), said["sha256"]
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # verifying says so
+
+
+def hash_in(member: str) -> str | None:
+    """The hash of what it holds, where its name says so; BadInput for a name that nothing in a bundle has."""
+    if member in (REFERENCES, DECISIONS, TIMELINE, *OUTSIDE_CHAIN):
+        return None
+    named = _NAMES.fullmatch(member)
+    if named is None:
+        raise BadInput(f"nothing in a bundle is called {member!r}")
+    return next(filter(None, named.groups()), None)
 
 
 def by_line(member: str) -> bool:

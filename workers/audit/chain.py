@@ -75,20 +75,33 @@ class Chain:
         return b"".join(line + b"\n" for line in self._lines)
 
 
-def read_chain(data: bytes) -> Iterator[Link | str]:
+def read_chain(lines: Iterable[bytes]) -> Iterator[Link | str]:
     """Every line as a link, or what is wrong with it."""
-    for place, line in enumerate(lines_of(data), start=1):
+    for place, line in enumerate(lines, start=1):
         try:
-            said = json.loads(line)
-            number, link = said.pop("n"), said.pop("link")
-            if type(number) is not int or not isinstance(link, str):
-                raise TypeError
-            record = Record(**said)
-            exact = canonical_bytes({**record.body(number), "link": link}) == line
+            link = _link(line)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             yield f"changed: line {place} of the chain cannot be read"
             continue
-        yield Link(number, record, link) if exact else f"changed: line {place} of the chain is not written as it was"
+        exact = canonical_bytes({**link.record.body(link.number), "link": link.link}) == line
+        yield link if exact else f"changed: line {place} of the chain is not written as it was"
+
+
+def _link(line: bytes) -> Link:
+    said = json.loads(line)
+    number, place, texts = said.pop("n"), said.pop("line", None), [said.pop(name) for name in _TEXTS]
+    if (
+        said
+        or type(number) is not int
+        or type(place) not in (int, type(None))
+        or not all(type(x) is str for x in texts)
+    ):
+        raise TypeError("not a record")
+    kind, file, about, sha256, link = texts
+    return Link(number, Record(kind, file, about, sha256, place), link)
+
+
+_TEXTS = ("kind", "file", "about", "sha256", "link")
 
 
 def check_links(links: Iterable[Link]) -> Iterator[str]:
@@ -98,7 +111,7 @@ def check_links(links: Iterable[Link]) -> Iterator[str]:
         what = _gap(number + 1, one.number)
         if what:
             yield what
-        if one.number > number and what is None and link_of(before, one.number, one.record) != one.link:
+        elif link_of(before, one.number, one.record) != one.link:
             yield f"changed: record {one.number} of the chain, {one.record.about}: its link does not hold"
         before, number = one.link, max(one.number, number)
 
@@ -110,9 +123,3 @@ def _gap(expected: int, found: int) -> str | None:
         return f"moved: record {found} of the chain comes after record {expected - 1}, or twice"
     gone = f"record {expected}" if found == expected + 1 else f"records {expected} to {found - 1}"
     return f"missing: {gone} of the chain, or moved behind record {found}"
-
-
-def lines_of(data: bytes) -> list[bytes]:
-    """The lines of a member; one that does not end in a line break has that told by its last line being another."""
-    *lines, rest = data.split(b"\n")
-    return [*lines, rest + b"\0"] if rest else lines

@@ -8,30 +8,54 @@ from difflib import SequenceMatcher
 
 from holdfast.workers.audit.chain import Record
 
+ALIGNED = 2_000
+"""So many lines are put side by side; where more are not as they were, the rest is told by what there is of each."""
+
 
 def differences(expected: Sequence[Record], found: Sequence[str], file: str) -> Iterator[str]:
     """Each record that is not where the chain has it, and each line that no record is about."""
     wanted = [record.sha256 for record in expected]
-    if wanted == list(found):
-        return
-    spare, lacking = Counter(found), Counter(wanted)
-    matcher = SequenceMatcher(None, wanted, list(found), autojunk=False)
-    for kind, first, last, start, end in matcher.get_opcodes():
+    first = _alike(wanted, found)
+    last = _alike(wanted[first:][::-1], found[first:][::-1])
+    records = expected[first : len(expected) - last]
+    rows = found[first : len(found) - last]
+    if len(records) > ALIGNED or len(rows) > ALIGNED:
+        yield from _unaligned(records, rows, file)
+    elif records or rows:
+        yield from _aligned(records, rows, file, first)
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many are the same from the beginning."""
+    return next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+
+
+def _aligned(records: Sequence[Record], rows: Sequence[str], file: str, before: int) -> Iterator[str]:
+    wanted = [record.sha256 for record in records]
+    there, lacking = Counter(rows), Counter(wanted)
+    for kind, first, last, start, end in SequenceMatcher(None, wanted, list(rows), autojunk=False).get_opcodes():
         if kind == "equal":
             continue
-        gone, come = list(range(first, last)), list(range(start, end))
-        moved_away = [place for place in gone if spare[wanted[place]]]
-        moved_here = [place for place in come if lacking[found[place]]]
-        for place in moved_away:
-            yield f"moved: {expected[place].about} is not in its place"
-        gone = [place for place in gone if place not in moved_away]
-        come = [place for place in come if place not in moved_here]
-        for place, _ in zip(gone, come, strict=False):
-            yield f"changed: {expected[place].about}"
-        for place in gone[len(come) :]:
-            yield f"missing: {expected[place].about}"
-        for place in come[len(gone) :]:
-            yield f"added: line {place + 1} of {file}"
-        for place in moved_here:
-            if not moved_away and wanted.count(found[place]) < spare[found[place]]:
-                yield f"added: line {place + 1} of {file} is there twice"
+        for place in range(first, last):
+            if there[wanted[place]]:
+                yield f"moved: {records[place].about} is not in its place"
+        gone = [place for place in range(first, last) if not there[wanted[place]]]
+        come = [place for place in range(start, end) if not lacking[rows[place]]]
+        yield from (f"changed: {records[place].about}" for place, _ in zip(gone, come, strict=False))
+        yield from (f"missing: {records[place].about}" for place in gone[len(come) :])
+        yield from (f"added: line {before + place + 1} of {file}" for place in come[len(gone) :])
+        for place in range(start, end):
+            if 0 < lacking[rows[place]] < there[rows[place]]:
+                yield f"added: line {before + place + 1} of {file} is there twice"
+
+
+def _unaligned(records: Sequence[Record], rows: Sequence[str], file: str) -> Iterator[str]:
+    there, wanted = Counter(rows), Counter(record.sha256 for record in records)
+    moved = sum((there & wanted).values())
+    yield from (f"changed or missing: {record.about}" for record in records if not there[record.sha256])
+    if added := sum((there - wanted).values()):
+        yield f"added or changed: {added:,} lines of {file}"
+    if moved:
+        yield f"moved, perhaps: {moved:,} lines of {file}"

@@ -3,19 +3,30 @@
 Any `tar` opens it. Headers say a name and a size and are otherwise always the same, what fills up blocks is zero, and
 the end is where it must be: so every byte of the file is either content, which the chain covers, or known beforehand,
 and a byte that was changed is found wherever it is.
+
+A bundle may be a stranger's: nothing here reads a member whole that nobody asked for, or looks for one without an end.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import stat
 import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from holdfast.errors import BadInput
+
 BLOCK = 512
 PIECE = 1024 * 1024
-NAME_LIMIT = 100
+LINE_LIMIT = 16 * 1024 * 1024
+"""Bytes of one line that is read whole."""
+SEARCHED = 64 * 1024 * 1024
+"""How far behind a damaged header the next one is looked for."""
 _END = bytes(2 * BLOCK)
 
 
@@ -40,16 +51,27 @@ class Writer:
         """One member."""
         self._file.write(header(name, len(data)) + data + _filler(len(data)))
 
-    def add_file(self, name: str, source: BinaryIO, size: int) -> None:
-        """One member from an open file; ValueError when it is not as long as it was."""
-        self._file.write(header(name, size))
-        left = size
+    def add_file(self, name: str, source: Path, sha256: str) -> bool:
+        """One member from a file; False, and nothing is written, when that cannot be read or holds something else."""
+        place = self._file.tell()
+        with suppress(FileNotFoundError, PermissionError, IsADirectoryError), source.open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            self._file.write(header(name, size))
+            if self._copy(opened, size) == sha256:
+                self._file.write(_filler(size))
+                return True
+        self._file.seek(place)
+        self._file.truncate()
+        return False
+
+    def _copy(self, source: BinaryIO, size: int) -> str:
+        """SHA-256 of what was copied: another one when the file became shorter meanwhile."""
+        copied, left = hashlib.sha256(), size
         while left and (piece := source.read(min(PIECE, left))):
             self._file.write(piece)
+            copied.update(piece)
             left -= len(piece)
-        if left:
-            raise ValueError("it became shorter while it was read")
-        self._file.write(_filler(size))
+        return copied.hexdigest() if not left else ""
 
     def close(self) -> None:
         """The end of the archive."""
@@ -73,12 +95,44 @@ class Container:
     members: dict[str, Member] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    def read(self, name: str) -> bytes:
-        """A member's whole content."""
-        return b"".join(self.pieces(name))
+    def read(self, name: str, limit: int = LINE_LIMIT) -> bytes:
+        """A member's whole content; BadInput when that is more than anybody would have written."""
+        if self.members[name].size > limit:
+            raise BadInput(f"{name!r} is larger than any that a bundle has")
+        return b"".join(self._pieces(name))
 
-    def pieces(self, name: str) -> Iterator[bytes]:
-        """A member's content, a megabyte at a time."""
+    def digest(self, name: str) -> str:
+        """SHA-256 of a member."""
+        found = hashlib.sha256()
+        for piece in self._pieces(name):
+            found.update(piece)
+        return found.hexdigest()
+
+    def lines(self, name: str) -> Iterator[bytes]:
+        """A member's lines; BadInput for one that is longer than any. The last one must end in a line break as well."""
+        rest = b""
+        for piece in self._pieces(name):
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from lines
+            if len(rest) > LINE_LIMIT:
+                raise BadInput(f"a line of {name!r} is longer than any that a bundle has")
+        if rest:
+            yield rest + b"\0"
+
+    def line_digests(self, name: str) -> Iterator[str]:
+        """SHA-256 of each line, however long."""
+        found, open_line = hashlib.sha256(), False
+        for piece in self._pieces(name):
+            first, *others = piece.split(b"\n")
+            found.update(first)
+            open_line = open_line or bool(first)
+            for line in others:
+                yield found.hexdigest()
+                found, open_line = hashlib.sha256(line), bool(line)
+        if open_line:
+            yield "without an end"
+
+    def _pieces(self, name: str) -> Iterator[bytes]:
         member = self.members[name]
         with self.file.open("rb") as opened:
             opened.seek(member.start)
@@ -90,32 +144,41 @@ class Container:
 
 def look_through(file: Path) -> Container:
     """Find the members of an archive, whatever was done to it. OSError when it cannot be read at all."""
-    found, length = Container(file), file.stat().st_size
+    found, length = Container(file), _length(file)
     with file.open("rb") as opened:
         place = 0
         while (member := _next(opened, place, length, found)) is not None:
             if member.name in found.members:
-                found.problems.append(f"added: a second {member.name!r} at byte {place:,}")
+                found.problems.append(f"added: a second {member.name!r} at byte {member.start - BLOCK:,}")
             else:
                 found.members[member.name] = member
             place = _end_of(opened, member, found)
-        _check_end(opened, place if place <= length else length, length, found)
+        _check_end(opened, min(place, length), length, found)
     return found
+
+
+def _length(file: Path) -> int:
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise IsADirectoryError(0, "it is not a file")
+    return status.st_size
 
 
 def _next(opened: BinaryIO, place: int, length: int, found: Container) -> Member | None:
     """The member at a place, or at the first after it that is one."""
-    start = place
-    while place + BLOCK <= length:
-        opened.seek(place)
-        block = opened.read(BLOCK)
-        if block == bytes(BLOCK) and start == place:
-            return None
-        if member := _member(block, place):
-            if place > start:
-                found.problems.append(f"changed: bytes {start:,} to {place:,} are no member of a bundle")
-            return member
-        place += BLOCK
+    start, limit = place, min(length, place + SEARCHED)
+    opened.seek(place)
+    while place + BLOCK <= limit:
+        blocks = opened.read(PIECE)
+        for offset in range(0, len(blocks) - BLOCK + 1, BLOCK):
+            block = blocks[offset : offset + BLOCK]
+            if start == place + offset and block == bytes(BLOCK):
+                return None
+            if block[257:262] == b"ustar" and (member := _member(block, place + offset)):
+                if place + offset > start:
+                    found.problems.append(f"changed: bytes {start:,} to {place + offset:,} are no member of a bundle")
+                return member
+        place += PIECE
     if start < length:
         found.problems.append(f"changed: nothing after byte {start:,} is a member of a bundle")
     return None
@@ -142,10 +205,11 @@ def _end_of(opened: BinaryIO, member: Member, found: Container) -> int:
 
 def _check_end(opened: BinaryIO, place: int, length: int, found: Container) -> None:
     opened.seek(place)
-    rest = opened.read(PIECE)
-    if rest != _END:
-        what = "it was cut off" if len(rest) < len(_END) else "something was added after it"
-        if rest.strip(b"\0") and len(rest) <= len(_END):
-            what = "it was changed"
-        where = f"at byte {place:,} of {length:,}"
-        found.problems.append(f"changed: the end of the archive, {where}, is not as it was: {what}")
+    rest = opened.read(len(_END) + 1)
+    if rest == _END:
+        return
+    what = "it was cut off" if len(rest) < len(_END) else "something was added after it"
+    if rest.strip(b"\0") and len(rest) <= len(_END):
+        what = "it was changed"
+    where = f"at byte {place:,} of {length:,}"
+    found.problems.append(f"changed: the end of the archive, {where}, is not as it was: {what}")

@@ -119,7 +119,7 @@ def _rows(calls: tuple[CallStory, ...], scale: Scale, end: datetime) -> Iterator
                 yield _bar(scale, first, until, y + 4, 12, "#3b6fd4", f"ran: {call.status}")
         colour = {"success": "#2a9d6a", "error": "#cc3333", "cancelled": "#9b59b6"}.get(call.status, "#888")
         place = f'cx="{scale.at(last):.1f}" cy="{y + 10:g}" r="4"'
-        yield f'<circle {place} fill="{colour}"><title>{call.status}</title></circle>'
+        yield f'<circle {place} fill="{colour}"><title>{escape(visible(call.status))}</title></circle>'
 
 
 def _bar(scale: Scale, first: datetime, last: datetime, y: float, height: float, colour: str, words: str) -> str:

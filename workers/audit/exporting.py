@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ from holdfast.workers.audit.bundle import (
     signed_bytes,
 )
 from holdfast.workers.audit.chain import Chain, Record, digest
-from holdfast.workers.audit.container import PIECE, Writer
+from holdfast.workers.audit.container import Writer
 from holdfast.workers.audit.facts import type_of
 from holdfast.workers.audit.judged import judged_by
 from holdfast.workers.audit.runs import Gathered, Run, Tell
@@ -112,19 +111,20 @@ class _Making:
             namespace=namespace,
             runs=tuple(self._runs),
             absent=tuple(dict.fromkeys(self._absent)),
-            records=self._chain.length,
-            head=self._chain.head,
+            signer=public_text(signer.key.public_key()) if signer else None,
         )
-        self._finish(manifest, signer)
-        return manifest
+        return self._finish(manifest, signer)
 
-    def _finish(self, manifest: Manifest, signer: Signer | None) -> None:
+    def _finish(self, unchained: Manifest, signer: Signer | None) -> Manifest:
+        self._chain.add(Record("manifest", MANIFEST, "the manifest", digest(unchained.chained())))
+        manifest = unchained.model_copy(update={"records": self._chain.length, "head": self._chain.head})
         self._writer.add(CHAIN, self._chain.text())
         text = canonical_bytes(manifest.model_dump(mode="json"))
         self._writer.add(MANIFEST, text)
         if signer:
             self._writer.add(SIGNATURE, canonical_bytes(signed(text, signer).model_dump(mode="json")))
         self._writer.close()
+        return manifest
 
     def _history(self, number: int, run: Run) -> None:
         file = f"histories/{number:04}.jsonl"
@@ -183,14 +183,7 @@ class _Making:
         """A file whose name says what it holds; False when it is not there, or holds something else."""
         if name in self._added:
             return True
-        try:
-            with source.open("rb") as opened:
-                if _hash(opened) != sha256:
-                    return False
-                size = opened.seek(0, os.SEEK_END)
-                opened.seek(0)
-                self._writer.add_file(name, opened, size)
-        except (OSError, ValueError):
+        if not self._writer.add_file(name, source, sha256):
             return False
         self._added.add(name)
         self._chain.add(Record(kind, name, f"{kind} {sha256}", sha256))
@@ -213,13 +206,6 @@ def signed(manifest: bytes, signer: Signer) -> Signature:
     unsigned = Signature(key=public_text(signer.key.public_key()), name=signer.name)
     signature = base64.b64encode(signer.key.sign(signed_bytes(unsigned, manifest))).decode()
     return unsigned.model_copy(update={"signature": signature})
-
-
-def _hash(opened: BinaryIO) -> str:
-    found = hashlib.sha256()
-    while piece := opened.read(PIECE):
-        found.update(piece)
-    return found.hexdigest()
 
 
 def _referred(gathered: Gathered) -> Iterator[tuple[Reference, str]]:

@@ -5,13 +5,14 @@ Times and identities are the server's: they are in the history whatever today's 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import EventType, TimeoutType
+from temporalio.api.enums.v1 import EventType, TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
@@ -20,6 +21,13 @@ from holdfast.workers.audit.runs import Run
 from holdfast.workers.audit.stored import decoded
 
 MODEL = "holdfast.model"
+_CALL = re.compile(r"(b\d+c\d+)(?:-\d+)?(?:-stop)?")
+_ORDINARY = (
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_UPDATE,
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_STICKY_TASK_QUEUE,
+)
+"""Something came while the task was at work, and it is done again with that: nobody failed."""
 
 How = Literal["signal", "update"]
 Ending = Literal["completed", "failed", "timed out", "cancelled"]
@@ -40,6 +48,8 @@ class Message:
     """What an update was answered."""
     refused: str | None = None
     """Why an update that was accepted came to nothing."""
+    id: str = ""
+    """Of an update: the sender's own."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,22 @@ class Attempt:
     """How it ended, where that is not by itself."""
     before: str | None = None
     """How the attempt before ended."""
+
+    @property
+    def call(self) -> str | None:
+        """The call that it executes, if it does."""
+        named = _CALL.fullmatch(self.activity)
+        return named[1] if named else None
+
+    @property
+    def stops(self) -> bool:
+        """Does it only stop what an earlier one left at work?"""
+        return self.activity.endswith("-stop")
+
+    @property
+    def untaken(self) -> bool:
+        """Did nobody take it up?"""
+        return self.how == "timed out" and self.started is None and "schedule to start" in (self.why or "")
 
 
 @dataclass(frozen=True)
@@ -112,9 +138,9 @@ class Facts:
     """Who started it."""
     input: Any = None
 
-    def of_activity(self, name: str) -> list[Attempt]:
-        """The attempts under one id, or under it with a number for each further run of the call."""
-        return [one for one in self.attempts.values() if one.activity == name or one.activity.startswith(f"{name}-")]
+    def of_call(self, call: str) -> list[Attempt]:
+        """The attempts at one call, those of its further runs too."""
+        return [one for one in self.attempts.values() if one.call == call and not one.stops]
 
 
 async def facts_of(run: Run, converter: DataConverter) -> Facts:
@@ -180,7 +206,15 @@ class _Reading:
         body = await self._first(asked.input.args.payloads)
         self._accepted[event.event_id] = len(self.facts.messages)
         # The event is written when the task is done that took it; what it led to is told with the time of that task.
-        said = Message(event.event_id, self._taken, "update", asked.input.name, asked.meta.identity, body)
+        said = Message(
+            event.event_id,
+            self._taken,
+            "update",
+            asked.input.name,
+            asked.meta.identity,
+            body,
+            id=asked.meta.update_id,
+        )
         self.facts.messages.append(said)
 
     async def _workflow_execution_update_completed(self, event: HistoryEvent, about: Any) -> None:
@@ -225,7 +259,10 @@ class _Reading:
         self._lose(event, self._started.get(about.started_event_id), why)
 
     async def _workflow_task_failed(self, event: HistoryEvent, about: Any) -> None:
-        self._lose(event, about.identity, f"a task failed and was tried again: {await self._why(about.failure)}")
+        if about.cause in _ORDINARY:
+            return
+        why = await self._why(about.failure)
+        self._lose(event, about.identity, f"a task failed and was tried again{f': {why}' if why else ''}")
 
     def _lose(self, event: HistoryEvent, worker: str | None, why: str) -> None:
         self.facts.losses.append(Loss(event.event_id, time_of(event), worker or None, why))

@@ -6,8 +6,8 @@ Read from the history alone, so it is known also of runs that today's code canno
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,12 +30,19 @@ class Judged:
     catalogue: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     definitions: tuple[str, ...] = ()
-    approvers: tuple[Approver, ...] = field(default=())
+    approvers: tuple[tuple[int, tuple[Approver, ...]], ...] = ()
+    """Whose word counted, from which event on."""
+
+    def approvers_at(self, event: int) -> tuple[Approver, ...]:
+        """Whose word counted when this event was written."""
+        before = [approvers for since, approvers in self.approvers if since < event]
+        return before[-1] if before else self.approvers[0][1] if self.approvers else ()
 
 
 async def judged_by(run: Run, converter: DataConverter) -> Judged:
     """What the verdicts of a run were given by."""
-    results = [result async for result in _results(run, converter)]
+    found = [each async for each in _results(run, converter)]
+    results = [result for _, result in found]
     bound = [
         verdict.bound.tool.definition
         for result in results
@@ -47,7 +54,7 @@ async def judged_by(run: Run, converter: DataConverter) -> Judged:
         catalogue=_once(result.catalogue for result in results),
         hooks=_once(result.hooks for result in results),
         definitions=_once(bound),
-        approvers=tuple({each.name: each for result in results for each in result.approvers or ()}.values()),
+        approvers=tuple((event, result.approvers) for event, result in found if result.approvers is not None),
     )
 
 
@@ -55,7 +62,7 @@ def _once(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, values)))
 
 
-async def _results(run: Run, converter: DataConverter) -> Any:
+async def _results(run: Run, converter: DataConverter) -> AsyncIterator[tuple[int, ValidateResult]]:
     scheduled: set[int] = set()
     for event in run.events:
         if event.activity_task_scheduled_event_attributes.activity_type.name == VALIDATE:
@@ -70,7 +77,7 @@ async def _results(run: Run, converter: DataConverter) -> Any:
             continue
         for value in await decoded(converter, payloads):
             try:
-                yield ValidateResult.model_validate(value)
+                yield event.event_id, ValidateResult.model_validate(value)
             except ValidationError:
                 continue
 

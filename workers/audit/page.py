@@ -11,14 +11,14 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
-from holdfast.content import plain, visible
+from holdfast.content import plain, shorten, visible
 from holdfast.workers.audit import words
 from holdfast.workers.audit.drawing import drawn
-from holdfast.workers.audit.timeline import CallStory, Said, Timeline
+from holdfast.workers.audit.timeline import CallStory, Timeline
 from holdfast.workers.audit.words import seconds
 
-RESULT_LIMIT = 200_000
-"""Characters of a result that a page holds."""
+TEXT_LIMIT = 200_000
+"""Characters of a text that a page holds; it says how many there were."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --dim: #777; --ask: #c90; --run: #36c; --bad: #c33; --good: #2a7; }
@@ -30,8 +30,9 @@ td.time { white-space: nowrap; font-variant-numeric: tabular-nums; color: var(--
 pre { background: #8881; padding: .6rem; overflow: auto; max-height: 30rem; white-space: pre-wrap;
   overflow-wrap: anywhere; }
 .crash, .retry, .error, .failed { color: var(--bad); } .ask, .awaiting_approval { color: var(--ask); }
-.success, .completed { color: var(--good); } .decision { font-weight: 600; } .note { border-left: 4px solid var(--ask);
-  padding-left: .8rem; } .add { color: var(--good); } .del { color: var(--bad); } .uncounted { color: var(--dim); }
+.success, .completed { color: var(--good); } tr.decision { font-weight: 600; }
+.note { border-left: 4px solid var(--ask); padding-left: .8rem; }
+.add { color: var(--good); } .del { color: var(--bad); }
 svg { width: 100%; height: auto; display: block; } svg text { font: 11px system-ui, sans-serif; fill: currentColor; }
 details > summary { cursor: pointer; }
 @media print { pre { max-height: none; } details > * { display: block; } }
@@ -53,9 +54,9 @@ def page(told: Timeline) -> str:
 def _section(told: Timeline, level: int) -> Iterator[str]:
     heading = min(level, 3)
     yield f'<section id="{_name(told.id)}"><h{heading}>{told.kind} {_text(told.id)} '
-    yield f'<small class="{_text(told.status)}">{_text(told.status)}</small></h{heading}>'
+    yield f'<small class="{_name(told.status)}">{_text(told.status)}</small></h{heading}>'
     yield from (f'<p class="note">{_text(note)}</p>' for note in told.notes)
-    yield _table(_facts(told))
+    yield _table(words.facts(told, _moment, TEXT_LIMIT))
     yield drawn(told)
     yield '<table class="entries"><thead><tr><th>time</th><th>call</th><th>what</th><th></th></tr></thead><tbody>'
     for entry in told.entries:
@@ -71,54 +72,18 @@ def _section(told: Timeline, level: int) -> Iterator[str]:
     yield "</section>"
 
 
-def _facts(told: Timeline) -> Iterator[tuple[str, str]]:
-    yield "started", f"{_moment(told.began)} by {told.requester or 'nobody named'} (from {told.started_by})"
-    yield "ended", _moment(told.ended) if told.ended else "not yet"
-    yield from ((name, value) for name, value in (("because", told.reason), ("model", told.model)) if value)
-    yield "mode", told.mode
-    yield from ((name, value) for name, value in (("prompt", told.prompt), ("answer", told.answer)) if value)
-    for run in told.runs:
-        yield "run", f"{run.run}: {run.how}, {run.events:,} events, workers {', '.join(run.workers) or 'none'}"
-        yield from (("judged by", f"rules {digest}") for digest in run.policy)
-
-
 def _call(told: Timeline, call: CallStory) -> Iterator[str]:
     yield f'<article id="{_name(told.id, call.id)}"><h3>{_text(call.id)} {_text(call.tool)} '
-    yield f'<small class="{call.status}">{call.status.replace("_", " ")}</small></h3>'
-    yield _table(_call_facts(call))
-    yield from map(_decision, call.decisions)
+    yield f'<small class="{_name(call.status)}">{_text(call.status.replace("_", " "))}</small></h3>'
+    yield _table(words.call_facts(call, _moment))
     yield _folded("arguments", _json(call.requested if call.arguments is None else call.arguments), shut=False)
     if call.changes:
         yield f"<p>changed by {_text(', '.join(call.changed_by) or 'validation')}</p>{_diff(call.changes)}"
-    if diff := call.shown.get("diff"):
+    if isinstance(diff := call.shown.get("diff"), str):
         yield f"<details><summary>diff that was shown</summary>{_diff(diff)}</details>"
     if call.result:
-        yield _folded("result", plain(call.result)[:RESULT_LIMIT])
+        yield _folded("result", shorten(plain(call.result), TEXT_LIMIT))
     yield "</article>"
-
-
-def _call_facts(call: CallStory) -> Iterator[tuple[str, str]]:
-    yield "what", call.title or call.tool
-    if call.server:
-        yield "server", call.server
-    if call.verdict:
-        yield "verdict", words.verdict(call)
-    if needed := words.needed(call):
-        yield "needs", needed
-    yield from (("asked", words.asked(question, _moment(question.at))) for question in call.questions)
-    if call.decided_by:
-        yield "by", call.decided_by
-    yield from (("ran", words.ran(attempt)) for attempt in call.attempts)
-    if call.digest:
-        yield "digest", call.digest
-    if call.error:
-        yield "error", call.error
-    yield from (("whole output", path) for path in call.outputs)
-
-
-def _decision(said: Said) -> str:
-    kind = "decision" if said.counted else "decision uncounted"
-    return f'<p class="{kind}"><small>{_moment(said.at)}</small> {_text(words.decided(said))}</p>'
 
 
 def _table(rows: Iterator[tuple[str, str]]) -> str:

@@ -11,8 +11,9 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import BaseModel
 from temporalio import workflow
@@ -22,27 +23,35 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.worker import (
+    ContinueAsNewInput,
+    ExecuteWorkflowInput,
+    HandleSignalInput,
+    HandleUpdateInput,
     Interceptor,
     Replayer,
     StartActivityInput,
+    StartChildWorkflowInput,
     UnsandboxedWorkflowRunner,
     WorkflowInboundInterceptor,
     WorkflowInterceptorClassInput,
     WorkflowOutboundInterceptor,
 )
-from temporalio.workflow import ActivityHandle
+from temporalio.workflow import ActivityHandle, ChildWorkflowHandle
 
 from holdfast.content import shorten
 from holdfast.session_state import SessionState
 from holdfast.state import TurnState
+from holdfast.workers.audit.counting import Deliveries
 from holdfast.workers.audit.facts import type_of
 from holdfast.workers.audit.runs import Run
-from holdfast.workers.audit.stored import decoded
+from holdfast.workers.audit.stored import LookingStorage, Reference, decoded, is_missing, payloads_in, reference_of
 from holdfast.workflows.session import SessionWorkflow
 from holdfast.workflows.turn import TurnWorkflow
 
+DECIDE = "decide"
 SECONDS = 120.0
 """One run may take so long: what is missing would be waited for in vain."""
+TOO_LONG = f"it was not done after {SECONDS:g} seconds"
 WORDS = 600
 """Characters of what Temporal says of a difference."""
 
@@ -77,7 +86,10 @@ class Replayed:
     given: list[tuple[str, Any]] = field(default_factory=list)
     """What activities would be given, by their ids."""
     result: Any = None
-    """What it would end with."""
+    """What it would end with, or go on with in another run."""
+    deliveries: Deliveries = field(default_factory=Deliveries)
+    lacking: tuple[str, ...] = ()
+    """Payloads that nobody has: it cannot be replayed."""
 
 
 async def replay(runs: Iterable[Run], converter: DataConverter) -> list[Replayed]:
@@ -86,7 +98,9 @@ async def replay(runs: Iterable[Run], converter: DataConverter) -> list[Replayed
 
 
 async def _replayed(run: Run, converter: DataConverter) -> Replayed:
-    found = Replayed(run)
+    found = Replayed(run, lacking=await _lacking(run, converter))
+    if found.lacking:
+        return found
     failure = await _failure(run.events, run.workflow, converter, found)
     if failure:
         found.departures.append(await _departure(run, converter, failure))
@@ -94,6 +108,19 @@ async def _replayed(run: Run, converter: DataConverter) -> Replayed:
         said = await _others(found, converter)
         found.departures += [Departure(run, event, event, what, breaks=False) for event, what in said]
     return found
+
+
+async def _lacking(run: Run, converter: DataConverter) -> tuple[str, ...]:
+    """What its events refer to, and nobody has."""
+    storage = converter.external_storage
+    found: dict[Reference, str] = {}
+    for event in run.events:
+        for payload in payloads_in(event):
+            reference = reference_of(payload)
+            if reference and reference not in found and isinstance(storage, LookingStorage):
+                missing = is_missing(await storage.fetch(reference))
+                found[reference] = f"payload {reference.name}, of event {event.event_id}" if missing else ""
+    return tuple(filter(None, found.values()))
 
 
 async def _failure(
@@ -112,7 +139,7 @@ async def _failure(
         async with asyncio.timeout(SECONDS):
             result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     except TimeoutError:
-        return f"it was not done after {SECONDS:g} seconds"
+        return TOO_LONG
     except Exception as error:
         return _gist(str(error))
     return _gist(str(result.replay_failure)) if result.replay_failure else None
@@ -131,7 +158,7 @@ _MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)+)"')
 async def _departure(run: Run, converter: DataConverter, why: str) -> Departure:
     """Where it is: the first task without whose events everything can be replayed."""
     ends = [*_tasks(run.events), len(run.events)]
-    low, high = 0, len(ends) - 1
+    low, high = (0, len(ends) - 1) if why != TOO_LONG else (len(ends) - 1, len(ends) - 1)
     while low < high:
         middle = (low + high) // 2
         if await _failure(run.events[: ends[middle]], run.workflow, converter, Replayed(run)):
@@ -155,23 +182,36 @@ def _tasks(events: Sequence[HistoryEvent]) -> list[int]:
 
 
 async def _others(found: Replayed, converter: DataConverter) -> list[tuple[int, str]]:
-    """Where activities would be given something else, or the run would end with something else."""
+    """Where activities or turns within would be given something else, or the run would end with something else."""
     told: list[tuple[int, str]] = []
     given = defaultdict(list)
     for name, value in found.given:
         given[name].append(value)
     for event in found.run.events:
-        scheduled = event.activity_task_scheduled_event_attributes
-        ended = event.workflow_execution_completed_event_attributes
-        if given[scheduled.activity_id]:
-            value, payloads = given[scheduled.activity_id].pop(0), scheduled.input.payloads
-            what = f"activity {scheduled.activity_id!r} ({scheduled.activity_type.name}) would be given"
-        elif event.HasField("workflow_execution_completed_event_attributes"):
-            value, payloads, what = found.result, ended.result.payloads, "it would end with"
+        kind, name, payloads = _recorded(event)
+        if kind == "end":
+            value, what = found.result, "it would end with"
+        elif kind and given[name]:
+            value, what = given[name].pop(0), f"{kind} {name!r} would be given"
         else:
             continue
         told += [(event.event_id, f"{what} {words}") for words in await _differing(value, payloads, converter)]
     return told
+
+
+def _recorded(event: HistoryEvent) -> tuple[str, str, Sequence[Payload]]:
+    """What an event hands to somebody: what kind of thing that is, its id, and what it is handed."""
+    if event.HasField("activity_task_scheduled_event_attributes"):
+        scheduled = event.activity_task_scheduled_event_attributes
+        return "activity", scheduled.activity_id, scheduled.input.payloads
+    if event.HasField("start_child_workflow_execution_initiated_event_attributes"):
+        child = event.start_child_workflow_execution_initiated_event_attributes
+        return "turn", child.workflow_id, child.input.payloads
+    if event.HasField("workflow_execution_continued_as_new_event_attributes"):
+        return "end", "", event.workflow_execution_continued_as_new_event_attributes.input.payloads
+    if event.HasField("workflow_execution_completed_event_attributes"):
+        return "end", "", event.workflow_execution_completed_event_attributes.result.payloads
+    return "", "", ()
 
 
 async def _differing(value: Any, payloads: Sequence[Payload], converter: DataConverter) -> list[str]:
@@ -206,17 +246,36 @@ class _Listening(Interceptor):
 
         class Outbound(WorkflowOutboundInterceptor):
             def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:
-                if input.activity_id and len(input.args) == 1:
-                    found.given.append((input.activity_id, input.args[0]))
+                found.given += [(input.activity_id or "", each) for each in input.args]
                 return super().start_activity(input)
+
+            async def start_child_workflow(self, input: StartChildWorkflowInput) -> ChildWorkflowHandle[Any, Any]:
+                found.given += [(input.id, each) for each in input.args]
+                return await super().start_child_workflow(input)
+
+            def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:
+                found.result = input.args[0]
+                super().continue_as_new(input)
 
         class Inbound(WorkflowInboundInterceptor):
             def init(self, outbound: WorkflowOutboundInterceptor) -> None:
                 super().init(Outbound(outbound))
 
-            async def execute_workflow(self, input: Any) -> Any:
+            async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
                 found.state = workflow.instance()._state
                 found.result = await super().execute_workflow(input)
                 return found.result
+
+            async def handle_signal(self, input: HandleSignalInput) -> None:
+                body = input.args[0] if input.signal == DECIDE and input.args else None
+                watched = found.deliveries.signal(workflow.instance()._state, body)
+                with watched if input.signal == DECIDE else nullcontext():
+                    await super().handle_signal(input)
+
+            async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
+                if input.update != DECIDE:
+                    return await super().handle_update_handler(input)
+                with found.deliveries.update(workflow.instance()._state, input.id, input.args[0]):
+                    return await super().handle_update_handler(input)
 
         return Inbound

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
@@ -60,7 +61,7 @@ class Gathered:
     """What the server does not have any more, in words."""
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Literal["turn", "session"]:
         """A turn, or a session?"""
         return "session" if self.runs[0].type == SESSION else "turn"
 

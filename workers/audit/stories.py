@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -19,33 +20,34 @@ from holdfast.errors import BadInput, DecisionRefused
 from holdfast.events import Event
 from holdfast.signing import check_signed
 from holdfast.state import TurnState
+from holdfast.workers.audit.counting import Deliveries
 from holdfast.workers.audit.facts import Attempt, Facts, Message
+from holdfast.workers.audit.judged import Judged
+from holdfast.workers.audit.replaying import DECIDE
 from holdfast.workers.audit.timeline import Attempted, CallStory, Question, Said
 
 _WAITING = Status.AWAITING_APPROVAL.value
 
 
-def calls_of(state: TurnState, facts: Facts, approvers: Sequence[Approver]) -> list[CallStory]:
-    """Every call of one run of a turn."""
+def calls_of(state: TurnState, facts: Facts, decisions: Mapping[str, list[Said]]) -> list[CallStory]:
+    """Every call of one run of a turn, with what was said of it."""
     batches = [*state.done, *([state.active] if state.active else []), *state.queue]
     batches.sort(key=lambda batch: int(batch.id.removeprefix("b")))
-    decisions = decisions_of(facts, state, approvers)
     events: dict[str, list[Event]] = {}
     for event in state.events:
         if event.call and event.kind == "call":
             events.setdefault(event.call, []).append(event)
     return [
-        _story(call, batch, place, events.get(call.id, []), decisions.get(call.id, []), facts.of_activity(call.id))
+        _story(call, batch, place, events.get(call.id, []), decisions.get(call.id, []), facts)
         for batch in batches
         for place, call in enumerate(batch.calls, start=1)
     ]
 
 
-def _story(
-    call: Call, batch: Batch, place: int, events: list[Event], said: list[Said], attempts: list[Attempt]
-) -> CallStory:
+def _story(call: Call, batch: Batch, place: int, events: list[Event], said: list[Said], facts: Facts) -> CallStory:
     bound, shown, response = call.bound, call.confirmation, call.response
-    questions = tuple(questions_of(events))
+    questions = tuple(questions_of(events, facts.ended if facts.how != "continued" else None))
+    verdict, rule = _verdict(events)
     began = [event.at for event in events if event.after == Status.EXECUTING.value]
     return CallStory(
         id=call.id,
@@ -58,8 +60,9 @@ def _story(
         effect=bound.tool.effect.value if bound else None,
         definition=bound.tool.definition if bound else None,
         status=call.status.value,
-        verdict=_verdict(call, events),
-        rule=call.rule,
+        verdict=verdict,
+        rule=rule,
+        settled_by=call.rule if call.rule != rule else None,
         reason=shown.reason if shown else None,
         requested=call.request.arguments,
         arguments=bound.arguments if bound else None,
@@ -76,7 +79,7 @@ def _story(
         ended=call.ended_at,
         waited_seconds=sum(question.seconds or 0 for question in questions),
         ran_seconds=call.duration.total_seconds() if call.duration is not None else None,
-        attempts=tuple(map(attempted, attempts)),
+        attempts=tuple(map(attempted, facts.of_call(call.id))),
         error=f"{call.error.type}: {call.error.message}" if call.error else None,
         result=response.text if response else "",
         display=response.display if response else None,
@@ -84,20 +87,17 @@ def _story(
     )
 
 
-def _verdict(call: Call, events: Sequence[Event]) -> str:
-    """What validation said first."""
+def _verdict(events: Sequence[Event]) -> tuple[str, str | None]:
+    """What validation said first, and by which rule; nothing of a call that was never judged."""
     first = next((event for event in events if event.before == Status.VALIDATING.value), None)
     if first is None:
-        return ""
-    if first.after == _WAITING:
-        return "ask"
-    if first.after == Status.SCHEDULED.value:
-        return "allow"
-    return "deny" if call.rule else "reject"
+        return "", None
+    said = {_WAITING: "ask", Status.SCHEDULED.value: "allow", Status.ERROR.value: "deny" if first.rule else "reject"}
+    return said.get(first.after, "deny" if first.rule else ""), first.rule
 
 
-def questions_of(events: Iterable[Event]) -> list[Question]:
-    """Each time a call waited for somebody, from the events of that call."""
+def questions_of(events: Iterable[Event], ended: datetime | None = None) -> list[Question]:
+    """Each time a call waited for somebody, from the events of that call; at the latest until its turn ended."""
     found: list[Question] = []
     for event in events:
         if found and found[-1].until is None and (event.after != _WAITING or event.approval_id != found[-1].approval):
@@ -105,7 +105,7 @@ def questions_of(events: Iterable[Event]) -> list[Question]:
         if event.after == _WAITING and event.approval_id and (not found or found[-1].until is not None):
             asked = Question(approval=event.approval_id, at=event.at, asks=event.asks or "", digest=event.digest)
             found.append(asked)
-    return found
+    return [_ended(one, ended) if ended and one.until is None else one for one in found]
 
 
 def _ended(question: Question, at: datetime) -> Question:
@@ -121,29 +121,38 @@ def attempted(one: Attempt) -> Attempted:
         began=one.started,
         ended=one.ended,
         seconds=seconds,
-        how=one.how or ("running" if one.started else "waiting for a worker"),
+        how="not taken up" if one.untaken else one.how or "not ended",
         why=one.why,
         before=one.before,
         event=one.event,
     )
 
 
-def decisions_of(facts: Facts, state: TurnState | None, approvers: Sequence[Approver]) -> dict[str, list[Said]]:
-    """What was said of which call, with whether it counted and whose word it was."""
-    found: dict[str, list[Said]] = {}
+def decisions_of(facts: Facts, deliveries: Deliveries | None, judged: Judged) -> list[Said]:
+    """What was said of calls, with whether it counted and whose word it was. None: nobody knows what counted."""
+    found: list[Said] = []
+    signals = 0
     for message in facts.messages:
-        if message.name != "decide":
-            continue
-        one = said_of(message, state, approvers)
-        try:
-            call = ApprovalId.parse(one.approval).call
-        except BadInput:
-            call = ""
-        found.setdefault(call, []).append(one)
+        if message.name == DECIDE:
+            counted = deliveries.counted(message, signals) if deliveries else message.refused is None
+            found.append(said_of(message, counted, judged.approvers_at(message.event)))
+            signals += message.how == "signal"
     return found
 
 
-def said_of(message: Message, state: TurnState | None, approvers: Sequence[Approver]) -> Said:
+def call_of(said: Said) -> str | None:
+    """The call that a decision is about, if it names one."""
+    try:
+        call = ApprovalId.parse(said.approval).call
+    except BadInput:
+        return None
+    return call if _CALL.fullmatch(call) else None
+
+
+_CALL = re.compile(r"b\d{1,9}c\d{1,9}")
+
+
+def said_of(message: Message, counted: bool, approvers: Sequence[Approver]) -> Said:
     """A decision as it was sent."""
     body: Mapping[str, Any] = message.body if isinstance(message.body, dict) else {}
     common: dict[str, Any] = {
@@ -157,7 +166,6 @@ def said_of(message: Message, state: TurnState | None, approvers: Sequence[Appro
         decision = Decision.model_validate(body)
     except ValidationError:
         return Said(outcome="not a decision", counted=False, **common)
-    counted = message.refused is None and (state.has_counted(decision) if state else message.how == "update")
     return Said(
         outcome=decision.outcome.value,
         by=decision.by,

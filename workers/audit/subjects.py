@@ -10,9 +10,10 @@ from temporalio.converter import DataConverter
 
 from holdfast.conversion import data_converter
 from holdfast.settings import Settings
-from holdfast.workers.audit.bundle import Bundle, open_bundle
+from holdfast.workers.audit.bundle import open_bundle
 from holdfast.workers.audit.runs import Gathered, Tell, gather
 from holdfast.workers.audit.stored import Fetch, from_storage, looking
+from holdfast.workers.audit.verifying import verify
 from holdfast.workers.connecting import connect
 
 
@@ -24,20 +25,28 @@ class Subject:
     converter: DataConverter
     fetch: Fetch
     namespace: str = ""
-    bundle: Bundle | None = None
+    findings: tuple[str, ...] = ()
+    """Of a bundle: what is not as it was made."""
 
 
 def is_file(named: str) -> bool:
-    """Is a bundle meant? A path holds a slash or ends in .tar, or there is a file of that name."""
-    return ("/" in named and os.path.lexists(named)) or named.endswith(".tar") or Path(named).is_file()
+    """Is a bundle meant? A path holds a slash, or ends in .tar."""
+    return ("/" in named and os.path.lexists(named)) or named.endswith(".tar")
 
 
 async def subject_of(named: str, settings: Settings, *, address: str | None = None, tell: Tell) -> Subject:
     """A bundle by its path, or what a server has under an id. BadInput, TurnNotFound or ServerUnavailable."""
-    if is_file(named):
-        bundle = open_bundle(Path(named))
-        converter = looking(data_converter(None, settings.payloads), bundle.fetch)
-        return Subject(bundle.gathered(), converter, bundle.fetch, bundle.manifest.namespace, bundle)
+    if not is_file(named):
+        return await on_server(named, settings, address=address, tell=tell)
+    tell("verifying")
+    findings = verify(Path(named)).findings
+    bundle = open_bundle(Path(named))
+    converter = looking(data_converter(None, settings.payloads), bundle.fetch)
+    return Subject(bundle.gathered(), converter, bundle.fetch, bundle.manifest.namespace, findings)
+
+
+async def on_server(named: str, settings: Settings, *, address: str | None = None, tell: Tell) -> Subject:
+    """What a server has under an id."""
     client = await connect(settings, address=address)
     fetch = from_storage(client.data_converter)
     gathered = await gather(client, named, tell)

@@ -7,31 +7,32 @@ follow a run any more, what the history says by itself is all that is told, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from temporalio.converter import DataConverter
 
-from holdfast.approvers import Approver
 from holdfast.content import shorten
 from holdfast.events import Event
 from holdfast.session_state import SessionState
 from holdfast.sessions import SESSION
 from holdfast.state import TurnState
 from holdfast.turns import TurnInput, TurnStatus
-from holdfast.workers.audit.facts import Facts, Message, facts_of
+from holdfast.workers.audit.facts import Attempt, Facts, Message, facts_of
 from holdfast.workers.audit.judged import Judged, judged_by
-from holdfast.workers.audit.replaying import Replayed, replay
+from holdfast.workers.audit.replaying import DECIDE, Replayed, replay
 from holdfast.workers.audit.runs import Gathered, Run
-from holdfast.workers.audit.stories import calls_of, decisions_of, said_of
+from holdfast.workers.audit.stories import call_of, calls_of, decisions_of
 from holdfast.workers.audit.timeline import CallStory, Entry, EntryKind, RunStory, Said, Timeline
 
-LINE = 300
+LINE = 10_000
+"""Characters of one text in a timeline; terminals show fewer."""
 
 
 async def told(gathered: Gathered, converter: DataConverter) -> Timeline:
     """The timeline of a turn or a session, with the turns within it."""
     looked = [await _look(run, converter) for run in gathered.runs]
-    top = _timeline(gathered.id, looked)
+    top = _timeline(gathered.id, _families(looked), set())
     return top.model_copy(update={"notes": (*top.notes, *gathered.lacking)})
 
 
@@ -58,8 +59,14 @@ class _Looked:
 
     @property
     def breaks(self) -> list[str]:
-        """Where today's code cannot follow."""
-        return [f"{one.where}: {one.what}" for one in self.replayed.departures if one.breaks]
+        """Why today's code cannot follow."""
+        lacking = [f"{words} is missing" for words in self.replayed.lacking[:1]]
+        return lacking + [f"{one.where}: {one.what}" for one in self.replayed.departures if one.breaks]
+
+    @property
+    def decisions(self) -> list[Said]:
+        """What was said of calls."""
+        return decisions_of(self.facts, None if self.breaks else self.replayed.deliveries, self.judged)
 
 
 async def _look(run: Run, converter: DataConverter) -> _Looked:
@@ -67,13 +74,32 @@ async def _look(run: Run, converter: DataConverter) -> _Looked:
     return _Looked(run, await facts_of(run, converter), replayed, await judged_by(run, converter))
 
 
-def _timeline(workflow: str, looked: list[_Looked]) -> Timeline:
-    ours = [one for one in looked if one.run.workflow == workflow]
-    children = dict.fromkeys(one.run.workflow for one in looked if one.run.parent == workflow)
+@dataclass(frozen=True)
+class _Family:
+    """The runs of each workflow, and which of them were started within which."""
+
+    runs: dict[str, list[_Looked]]
+    within: dict[str, list[str]]
+
+
+def _families(looked: Iterable[_Looked]) -> _Family:
+    """A workflow is within the one that its first run says it is in."""
+    runs: dict[str, list[_Looked]] = {}
+    for one in looked:
+        runs.setdefault(one.run.workflow, []).append(one)
+    within: dict[str, list[str]] = {}
+    for workflow, (first, *_) in runs.items():
+        within.setdefault(first.run.parent or "", []).append(workflow)
+    return _Family(runs, within)
+
+
+def _timeline(workflow: str, family: _Family, told: set[str]) -> Timeline:
+    told.add(workflow)
+    ours = family.runs[workflow]
+    children = [child for child in family.within.get(workflow, ()) if child not in told]
     first, last = ours[0], ours[-1]
-    approvers = _approvers(ours)
     input = _input(first.facts.input)
-    entries = [entry for place, one in enumerate(ours, start=1) for entry in _entries(one, place, approvers)]
+    entries = [entry for place, one in enumerate(ours, start=1) for entry in _entries(one, place)]
     return Timeline(
         id=workflow,
         kind="session" if first.run.type == SESSION else "turn",
@@ -89,9 +115,9 @@ def _timeline(workflow: str, looked: list[_Looked]) -> Timeline:
         ended=last.facts.ended,
         runs=tuple(map(_run_story, ours)),
         entries=tuple(sorted(entries, key=lambda entry: (entry.at, _FIRST.get(entry.kind, 0)))),
-        calls=_calls(ours, approvers),
-        messages=tuple(said for one in ours for said in _messages(one, approvers)),
-        turns=tuple(_timeline(child, looked) for child in children),
+        calls=_calls(ours),
+        messages=tuple(said for one in ours for said in _messages(one)),
+        turns=tuple(_timeline(child, family, told) for child in children if child not in told),
         notes=tuple(
             f"today's code cannot follow it, so only what the history says by itself is told: {words}"
             for one in ours
@@ -108,12 +134,6 @@ def _input(found: Any) -> TurnInput | None:
         return None
 
 
-def _approvers(looked: Iterable[_Looked]) -> list[Approver]:
-    """Whose word counted, as the workers said when they judged."""
-    found = {approver.name: approver for one in looked for approver in one.judged.approvers}
-    return list(found.values())
-
-
 def _status(last: _Looked) -> str:
     if last.facts.how != "completed":
         return last.facts.how
@@ -121,7 +141,7 @@ def _status(last: _Looked) -> str:
 
 
 def _reason(last: _Looked) -> str | None:
-    return last.turn.result().reason if last.turn and last.facts.ended else last.facts.why
+    return last.turn.result().reason if last.turn and last.facts.how == "completed" else last.facts.why
 
 
 def _run_story(one: _Looked) -> RunStory:
@@ -138,22 +158,22 @@ def _run_story(one: _Looked) -> RunStory:
     )
 
 
-def _calls(looked: Iterable[_Looked], approvers: list[Approver]) -> tuple[CallStory, ...]:
+def _calls(looked: Iterable[_Looked]) -> tuple[CallStory, ...]:
     """Each once: one that a run left in its queue is told by the next."""
-    found = (call for one in looked if one.turn for call in calls_of(one.turn, one.facts, approvers))
-    return tuple({call.id: call for call in found}.values())
+    found: dict[str, CallStory] = {}
+    for one in looked:
+        said: dict[str, list[Said]] = {}
+        for decision in one.decisions:
+            said.setdefault(call_of(decision) or "", []).append(decision)
+        found |= {call.id: call for call in calls_of(one.turn, one.facts, said)} if one.turn else {}
+    return tuple(found.values())
 
 
-def _messages(one: _Looked, approvers: list[Approver]) -> Iterator[Said]:
+def _messages(one: _Looked) -> Iterator[Said]:
     """What was said that belongs to no call: those of calls are with them."""
-    known = set() if one.turn is None else {call.id for batch in one.turn.done for call in batch.calls}
-    known |= {call.id for call in one.turn.active.calls} if one.turn and one.turn.active else set()
-    for call, decisions in decisions_of(one.facts, one.turn, approvers).items():
-        if call not in known:
-            yield from decisions
-    for message in one.facts.messages:
-        if message.name not in ("decide", "add_calls"):
-            yield _said(message)
+    known = {call.id for call in _calls([one])}
+    yield from (said for said in one.decisions if call_of(said) not in known)
+    yield from (_said(message) for message in one.facts.messages if message.name not in (DECIDE, "add_calls"))
 
 
 def _said(message: Message) -> Said:
@@ -172,7 +192,7 @@ def _said(message: Message) -> Said:
     )
 
 
-def _entries(one: _Looked, place: int, approvers: list[Approver]) -> Iterator[Entry]:
+def _entries(one: _Looked, place: int) -> Iterator[Entry]:
     facts = one.facts
     if place == 1:
         input = _input(facts.input)
@@ -184,7 +204,8 @@ def _entries(one: _Looked, place: int, approvers: list[Approver]) -> Iterator[En
         yield Entry(at=facts.began, kind="run", words=f"goes on in run {one.run.run}", event=1, run=place)
     if one.turn:
         yield from filter(None, (_of_event(event, place) for event in one.turn.events))
-    yield from _of_facts(one, place, approvers)
+    yield from _of_messages(one, place)
+    yield from _of_facts(one, place)
 
 
 _KINDS: Mapping[str, EntryKind] = {
@@ -231,49 +252,33 @@ def _call_words(event: Event) -> str:
     if event.before is None:
         return f"asked for: {event.tool}"
     said = [event.after.replace("_", " ")]
-    said += [f"by {event.by}"] if event.by and event.actor == "person" else []
-    said += [f"by rule {event.rule}"] if event.rule else []
+    said += [f"by rule {event.rule}"] if event.rule else [f"by {_who(event)}"] if event.by else []
     said += [f"({event.approval_id})"] if event.approval_id else []
     said += [f"{event.error}"] if event.error else []
     said += [event.note] if event.note else []
     return f"{what}: {' '.join(said)}"
 
 
-def _of_facts(one: _Looked, place: int, approvers: list[Approver]) -> Iterator[Entry]:
-    facts = one.facts
-    for message in facts.messages:
-        if message.name == "decide":
-            said = said_of(message, one.turn, approvers)
-            yield Entry(
-                at=said.at,
-                kind="decision",
-                words=_decision_words(said, replayed=one.turn is not None),
-                by=said.by,
-                call=said.approval.rsplit("/", 2)[-2] if said.approval.count("/") > 1 else None,
-                event=said.event,
-                run=place,
-            )
-        elif message.name not in ("add_calls", "ask"):
+def _who(event: Event) -> str:
+    return str(event.by) if event.actor in (None, "person") else f"{event.actor}: {event.by}"
+
+
+def _of_messages(one: _Looked, place: int) -> Iterator[Entry]:
+    for said in one.decisions:
+        words = _decision_words(said, replayed=not one.breaks)
+        common: dict[str, Any] = {"at": said.at, "by": said.by, "event": said.event, "run": place}
+        yield Entry(kind="decision", words=words, call=call_of(said), **common)
+    for message in one.facts.messages:
+        if message.name not in (DECIDE, "add_calls", "ask"):
             who = _said(message).by or message.identity
-            yield Entry(
-                at=message.at,
-                kind="message",
-                words=f"{message.name} by {who}{_text_of(message)}",
-                by=who,
-                event=message.event,
-                run=place,
-            )
+            words = f"{message.name} by {who}{_text_of(message)}"
+            yield Entry(at=message.at, kind="message", words=words, by=who, event=message.event, run=place)
+
+
+def _of_facts(one: _Looked, place: int) -> Iterator[Entry]:
+    facts = one.facts
     for attempt in facts.attempts.values():
-        if attempt.before and attempt.started:
-            words = f"attempt {attempt.number} on {attempt.worker}, after: {shorten(attempt.before, LINE)}"
-            yield Entry(
-                at=attempt.started, kind="retry", words=words, call=attempt.activity, event=attempt.event, run=place
-            )
-        if attempt.how == "timed out" and attempt.ended:
-            words = f"{attempt.type} was lost on {attempt.worker or 'no worker'}: {attempt.why or 'no answer'}"
-            yield Entry(
-                at=attempt.ended, kind="crash", words=words, call=attempt.activity, event=attempt.event, run=place
-            )
+        yield from _of_attempt(attempt, place, alone=bool(one.breaks))
     for reply in facts.replies:
         yield Entry(at=reply.at, kind="model", words=_reply_words(reply.body), event=reply.event, run=place)
     for within in facts.within:
@@ -283,6 +288,24 @@ def _of_facts(one: _Looked, place: int, approvers: list[Approver]) -> Iterator[E
     if facts.ended and facts.how != "continued":
         words = ": ".join(filter(None, (_status(one), _reason(one))))
         yield Entry(at=facts.ended, kind="result", words=words, event=one.run.events[-1].event_id, run=place)
+
+
+def _of_attempt(attempt: Attempt, place: int, *, alone: bool) -> Iterator[Entry]:
+    """What went wrong with an activity; and, where today's code does not tell it, that it ran."""
+    common: dict[str, Any] = {"call": attempt.call, "event": attempt.event, "run": place}
+    name = attempt.type if attempt.call is None else f"{attempt.type} of {attempt.activity}"
+    if attempt.before and attempt.started:
+        words = f"attempt {attempt.number} on {attempt.worker}, after: {shorten(attempt.before, LINE)}"
+        yield Entry(at=attempt.started, kind="retry", words=words, **common)
+    if attempt.untaken and attempt.ended:
+        yield Entry(at=attempt.ended, kind="retry", words=f"no worker took {name} up in time", **common)
+    elif attempt.how == "timed out" and attempt.ended:
+        words = f"{name} was lost on {attempt.worker or 'its worker'}: {attempt.why or 'no answer'}"
+        yield Entry(at=attempt.ended, kind="crash", words=words, **common)
+    if alone and attempt.started:
+        yield Entry(at=attempt.started, kind="begin", words=f"{name} on {attempt.worker}", **common)
+    if alone and attempt.ended:
+        yield Entry(at=attempt.ended, kind="end", words=f"{name}: {attempt.how}", **common)
 
 
 def _decision_words(said: Said, *, replayed: bool) -> str:
@@ -299,7 +322,13 @@ def _reply_words(body: Mapping[str, Any]) -> str:
     return f"{who or 'the model'} {asks}{f': {shorten(text, LINE)}' if text else ''}"
 
 
+_ABOUT = ("call", "batch", "grant", "mode", "message", "text", "reason", "approval_id")
+
+
 def _text_of(message: Message) -> str:
+    """What it is about, as far as it says so."""
     body = message.body if isinstance(message.body, dict) else {}
-    text = body.get("message") or body.get("text") or body.get("mode") or body.get("reason")
-    return f": {shorten(text, LINE)}" if isinstance(text, str) else ""
+    said = [shorten(body[name], LINE) for name in _ABOUT if isinstance(body.get(name), str)]
+    calls = body.get("calls")
+    said += [f"{len(calls)} calls"] if isinstance(calls, list) else []
+    return f": {', '.join(said)}" if said else ""

@@ -104,8 +104,11 @@ class CallStory(Data):
     """The digest of the tool's definition."""
     status: str
     verdict: str = ""
-    """allow, ask, deny or reject."""
+    """What validation said first: allow, ask, deny or reject."""
     rule: str | None = None
+    """By which that was said."""
+    settled_by: str | None = None
+    """The rule or grant that it was judged by last, where that is another."""
     reason: str | None = None
     """Why it was asked about, or not allowed."""
     requested: JsonValue = None

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from holdfast.settings import Settings
     from holdfast.workers.audit.replaying import Departure, Replayed
+    from holdfast.workers.audit.subjects import Subject
     from holdfast.workers.audit.verifying import Verified
 
 audit = typer.Typer(
@@ -42,6 +43,9 @@ audit = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+LINE = 2_000
+"""Characters of a line that comes from a bundle."""
 
 Named = Annotated[str, typer.Argument(metavar="TURN|SESSION|FILE", help="A turn's or session's id, or a bundle.")]
 Bundle = Annotated[str, typer.Argument(metavar="FILE", help="A bundle.")]
@@ -80,6 +84,9 @@ def show(
             subject = await subject_of(named, _settings(data), address=address, tell=tell)
             tell("telling what happened")
             timeline = await told(subject.gathered, subject.converter)
+        if subject.findings:
+            forged = tuple(f"the bundle is not as it was made: {words}" for words in subject.findings)
+            timeline = timeline.model_copy(update={"notes": (*forged, *timeline.notes)})
         if file:
             from holdfast.workers.audit.page import page
 
@@ -122,13 +129,14 @@ def export(
     async def work() -> None:
         from holdfast.keys import signer_of
         from holdfast.workers.audit.exporting import export as make
-        from holdfast.workers.audit.subjects import subject_of
+        from holdfast.workers.audit.subjects import on_server
         from holdfast.workers.audit.words import counted
+        from holdfast.workers.render import line
 
         file, settings = _fresh(output, force), _settings(data)
         signer = signer_of(sign, settings.approvers) if sign else None
         with _progress() as tell:
-            subject = await subject_of(named, settings, address=address, tell=tell)
+            subject = await on_server(named, settings, address=address, tell=tell)
             made = await make(
                 subject.gathered,
                 subject.converter,
@@ -140,7 +148,7 @@ def export(
                 tell=tell,
             )
         for absent in made.absent:
-            note(f"Could not be had: {absent}.")
+            note(line(f"Could not be had: {absent}.", LINE))
         signed = f", signed by {signer.name}" if signer else ""
         held = f"{counted(len(made.runs), 'run')}, {counted(made.records, 'record')}{signed}"
         words = f"Written: {file}, {held}. Head {made.head}"
@@ -189,23 +197,32 @@ def replay(named: Named, json: Json = False, address: Address = None, data: Data
     The exit code is 0 when it would not, and 1 when it would, or cannot be replayed.
     """
 
-    async def work() -> list[Replayed]:
+    async def work() -> tuple[Subject, list[Replayed]]:
         from holdfast.workers.audit.replaying import replay as again
         from holdfast.workers.audit.subjects import subject_of
 
         with _progress() as tell:
             subject = await subject_of(named, _settings(data), address=address, tell=tell)
             tell("replaying")
-            return await again(subject.gathered.runs, subject.converter)
+            return subject, await again(subject.gathered.runs, subject.converter)
 
-    replayed = run(work())
+    subject, replayed = run(work())
     departures = [one for each in replayed for one in each.departures]
+    lacking = [f"{each.run.name}, run {each.run.run}: {words}" for each in replayed for words in each.lacking]
     broken = [one for one in departures if one.breaks]
     if json:
-        emit({"same": not broken, "runs": len(replayed), "departures": [_departure_json(one) for one in departures]})
+        emit(
+            {
+                "same": not broken and not lacking,
+                "runs": len(replayed),
+                "departures": [_departure_json(one) for one in departures],
+                "lacking": lacking,
+                "findings": list(subject.findings),
+            }
+        )
     else:
-        _tell_replayed(replayed, departures)
-    raise typer.Exit(FAILED if broken else OK)
+        _tell_replayed(subject, replayed, departures, lacking)
+    raise typer.Exit(FAILED if broken or lacking else OK)
 
 
 def _settings(data: Path | None) -> Settings:
@@ -265,6 +282,7 @@ def _verified_json(found: Verified) -> dict[str, object]:
         "findings": list(found.findings),
         "signature": found.signature,
         "key": found.key,
+        "name": found.name,
         "head": found.head,
         "records": found.records,
         "manifest": found.manifest.model_dump(mode="json"),
@@ -272,40 +290,45 @@ def _verified_json(found: Verified) -> dict[str, object]:
 
 
 def _tell_verified(found: Verified, *, sure: bool) -> None:
-    from holdfast.content import plain
     from holdfast.signing import key_id
     from holdfast.workers.audit.words import counted
+    from holdfast.workers.render import line
 
     for finding in found.findings:
-        say(plain(finding))
-    about = f"{found.manifest.kind} {found.manifest.subject}"
+        say(line(finding, LINE))
     if not found.intact:
         say(f"NOT as it was made: {counted(len(found.findings), 'finding')}.")
         return
     held = f"{counted(len(found.manifest.runs), 'run')}, {counted(found.records, 'record')}"
-    say(plain(f"As it was made: {about}, {held}."))
-    say(f"Head {found.head}")
+    say(line(f"As it was made: {found.manifest.kind} {found.manifest.subject}, {held}.", LINE))
+    say(line(f"Head {found.head}"))
     if found.signature == "valid" and found.key:
-        say(f"Signed by key {key_id(found.key)} ({found.key}).")
+        say(line(f"Signed by key {key_id(found.key)} ({found.key}), who calls themselves {found.name!r}.", LINE))
     for absent in found.manifest.absent:
-        note(plain(f"Was lacking when it was made: {absent}."))
+        note(line(f"Was lacking when it was made: {absent}.", LINE))
     if found.signature == "none":
         note("It is not signed: whoever could write the whole file anew could make another. Compare the head.")
     elif not sure:
         note("Give --key to be sure whose key that is.")
 
 
-def _tell_replayed(replayed: list[Replayed], departures: list[Departure]) -> None:
-    from holdfast.content import plain
+def _tell_replayed(subject: Subject, replayed: list[Replayed], departures: list[Departure], lacking: list[str]) -> None:
     from holdfast.workers.audit.words import counted
+    from holdfast.workers.render import line
 
+    for finding in subject.findings:
+        note(line(f"The bundle is not as it was made: {finding}", LINE))
     for one in departures:
         kind = "another path" if one.breaks else "the same path, and says otherwise"
-        say(plain(f"{one.where}: {kind}: {one.what}"))
+        say(line(f"{one.where}: {kind}: {one.what}", LINE))
+    for words in lacking:
+        say(line(f"cannot be replayed: {words}, is missing", LINE))
     events = sum(len(one.run.events) for one in replayed)
-    runs = f"{counted(len(replayed), 'run')} of {counted(events, 'event')}"
     broken = len({one.run.run for one in departures if one.breaks})
-    say(f"{runs}: {f'{broken:,} would take another path' if broken else 'today’s code takes the same path'}.")
+    verdict = f"{broken:,} would take another path" if broken else "today’s code takes the same path"
+    if lacking and not broken:
+        verdict = "what is missing keeps some of them from being replayed"
+    say(f"{counted(len(replayed), 'run')} of {counted(events, 'event')}: {verdict}.")
 
 
 def _departure_json(one: Departure) -> dict[str, object]:
@@ -322,11 +345,13 @@ def _departure_json(one: Departure) -> dict[str, object]:
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
     """One line on a terminal's standard error, gone at the end."""
+    from holdfast.content import visible
+
     shown = sys.stderr.isatty()
 
     def tell(text: str) -> None:
         if shown:
-            sys.stderr.write(f"\r\x1b[2K{text[:100]}")
+            sys.stderr.write(f"\r\x1b[2K{visible(text[:100])}")
             sys.stderr.flush()
 
     try:
