@@ -54,6 +54,11 @@ class TurnMessages:
     _state: TurnState
     _inbox: Inbox
 
+    @property
+    def observed(self) -> TurnState:
+        """What is told of it to whoever watches all turns."""
+        return self._state
+
     # Decisions come as an update from clients that want to know that they counted, and as a signal from everything
     # else, the stock command included: a signal needs no live worker. Both count once.
     @workflow.update(name="decide")
