@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
@@ -28,6 +28,7 @@ HEADER = "holdfast-trace"
 """Of what a turn starts: the place that this stands within, as a `traceparent`."""
 
 Tell = Callable[[Span], None]
+T = TypeVar("T")
 
 
 @dataclass
@@ -41,6 +42,17 @@ class _Within:
 
 
 _ATTEMPT: ContextVar[_Within | None] = ContextVar("holdfast_attempt", default=None)
+_CALL: ContextVar[Mapping[str, str | int] | None] = ContextVar("holdfast_call", default=None)
+
+
+def at_work() -> dict[str, str | int]:
+    """Whose turn and call this process is at, right here: for its logs."""
+    about, within = _CALL.get() or {}, _ATTEMPT.get()
+    found = {name: about[f"holdfast.{key}"] for name, key in _LOGGED.items() if f"holdfast.{key}" in about}
+    return {**found, "trace": within.place.trace} if within else found
+
+
+_LOGGED = {"turn": "turn.id", "call": "call.id", "tool": "tool", "step": "step", "attempt": "attempt"}
 
 
 def read_header(headers: Mapping[str, Payload]) -> Place | None:
@@ -67,9 +79,6 @@ class ObservedActivity(ActivityInboundInterceptor):
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         """Run it, and tell."""
-        parent = read_header(input.headers)
-        if self._tell is None or parent is None:
-            return await super().execute_activity(input)
         info = activity.info()
         about: dict[str, str | int] = {
             "holdfast.turn.id": info.workflow_id or "",
@@ -78,9 +87,16 @@ class ObservedActivity(ActivityInboundInterceptor):
             "holdfast.worker": self._worker,
         }
         about |= _of_call(input.args)
+        with _set(_CALL, about):
+            return await self._observed(input, info, about)
+
+    async def _observed(self, input: ExecuteActivityInput, info: activity.Info, about: Mapping[str, str | int]) -> Any:
+        parent = read_header(input.headers)
+        if self._tell is None or parent is None:
+            return await super().execute_activity(input)
         place = parent.inner("attempt", info.activity_id, info.workflow_run_id, info.attempt)
         within = _Within(place, self._tell, about)
-        with _told("holdfast.attempt", within, parent) as result, _current(within):
+        with _told("holdfast.attempt", within, parent) as result, _set(_ATTEMPT, within):
             outcome = await super().execute_activity(input)
             result["holdfast.outcome"] = str(getattr(outcome, "kind", "answered"))
             return outcome
@@ -105,12 +121,12 @@ def error_type(error: BaseException) -> str:
 
 
 @contextmanager
-def _current(within: _Within) -> Iterator[None]:
-    token = _ATTEMPT.set(within)
+def _set(variable: ContextVar[T | None], value: T) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _ATTEMPT.reset(token)
+        variable.reset(token)
 
 
 @contextmanager

@@ -1,61 +1,147 @@
-"""Logging of the processes we run: one line per record, on standard error.
+"""Logging of the processes we run: one line per record, on standard error, as text or as JSON.
 
 Expected conditions (a garbage signal, a server that went away) are logged by Temporal with their traceback; a line
-with the exception's words says as much, unless `verbose` asks for more.
+with the exception's type says as much. `verbose` adds what is informative, and where exceptions come from.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import re
+import os
+import socket
 import sys
+import threading
+from typing import Any
 
-from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    PrometheusConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
 
-from holdfast.content import plain, shorten
+from holdfast.errors import BadInput
+from holdfast.measuring import BUCKETS
+from holdfast.telemetry import TelemetrySettings
+from holdfast.withheld import allow_content
+from holdfast.workers.records import Written, written
 
-LINE_LIMIT = 1_000
-_FIELDS = re.compile(r"\s*\(\{.*\}\)")
-_LINK = re.compile(r"\s*(?:For further information visit )?https?://\S+")
+_LOGGER = logging.getLogger(__name__)
 
 
 class OneLine(logging.Formatter):
-    """A record as one line, with the exception's type and words instead of its traceback."""
+    """A record as one line for people; with `verbose`, where an exception comes from on the lines below it."""
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
+    def __init__(self, *, verbose: bool = False) -> None:
+        super().__init__()
+        self._verbose = verbose
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        short = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None, "stack_info": None})
-        text = _gist(super().format(short))
-        if record.exc_info and record.exc_info[1] is not None:
-            text = f"{text}: {type(record.exc_info[1]).__name__}: {_gist(str(record.exc_info[1]))}"
-        return shorten(" ".join(plain(text).split()), LINE_LIMIT)
+        found = written(record)
+        about = ", ".join(f"{name} {value}" for name, value in found.about.items() if name != "trace")
+        error = ": ".join(filter(None, (found.error, found.said)))
+        logger = f" {found.logger}" if self._verbose else ""
+        line = f"{found.time.astimezone():%H:%M:%S} {found.level}{logger} {found.message}"
+        line += (f": {error}" if error else "") + (f" [{about}]" if about else "")
+        return "\n".join((line, *(f"    {frame}" for frame in found.frames))) if self._verbose else line
 
 
-def _gist(text: str) -> str:
-    """The first line, without the fields that Temporal adds and without links: pydantic writes pages."""
-    first = next(iter(text.strip().splitlines()), "")
-    return _LINK.sub("", _FIELDS.sub("", first)).rstrip()
+class JsonLine(logging.Formatter):
+    """A record as one JSON object."""
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        super().__init__()
+        self._verbose = verbose
+        self._worker = f"{os.getpid()}@{socket.gethostname()}"  # as Temporal calls it
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        found = written(record)
+        return json.dumps(self._fields(found), ensure_ascii=True)
+
+    def _fields(self, found: Written) -> dict[str, Any]:
+        fields = {
+            "time": found.time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": found.level.lower(),
+            "logger": found.logger,
+            "message": found.message,
+            **found.about,
+            "worker": self._worker,
+            "error": found.error,
+            "error_text": found.said,
+            "frames": list(found.frames) if self._verbose else [],
+        }
+        return {name: value for name, value in fields.items() if value not in ("", [])}
 
 
-def configure(*, verbose: bool = False) -> None:
-    """Log warnings to standard error; with `verbose` everything, with tracebacks."""
+def configure(telemetry: TelemetrySettings | None = None, *, verbose: bool = False, serves: bool = False) -> None:
+    """Log warnings to standard error; with `verbose` more. `serves`: answer Prometheus, where the settings say so.
+
+    BadInput when that cannot be.
+    """
+    given = telemetry or TelemetrySettings()
+    allow_content(given.content)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s") if verbose else OneLine())
+    handler.setFormatter((JsonLine if given.logs == "json" else OneLine)(verbose=verbose))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], force=True)
-    Runtime.set_default(_runtime("INFO" if verbose else "WARN"), error_if_already_set=False)
+    _let_nothing_past()
+    _use(_runtime("INFO" if verbose else "WARN", given.metrics if serves else None))
 
 
 def silence() -> None:
     """For commands that answer a person: what went wrong is in their answer, not in a log."""
     logging.basicConfig(level=logging.CRITICAL, handlers=[logging.NullHandler()], force=True)
-    Runtime.set_default(_runtime("ERROR"), error_if_already_set=False)
+    _use(_runtime("ERROR"))
 
 
-def _runtime(level: str) -> Runtime:
-    """Temporal's core writes to standard output by itself; forwarded, its lines look like ours."""
-    forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"), append_target_to_name=False)
+def _use(runtime: Runtime) -> None:
+    Runtime.set_default(runtime, error_if_already_set=False)
+
+
+def _runtime(level: str, metrics: str | None = None) -> Runtime:
+    """Temporal's core writes to standard output by itself; forwarded, its lines look like ours.
+
+    Their fields hold whole failures, and are left out.
+    """
+    forwarding = LogForwardingConfig(
+        logger=logging.getLogger("temporalio.core"), append_target_to_name=False, append_log_fields_to_message=False
+    )
     logs = LoggingConfig(TelemetryFilter(core_level=level, other_level="ERROR"), forwarding=forwarding)
-    return Runtime(telemetry=TelemetryConfig(logging=logs))
+    served = _prometheus(metrics) if metrics else None
+    try:
+        return Runtime(telemetry=TelemetryConfig(logging=logs, metrics=served, attach_service_name=False))
+    except ValueError as error:
+        raise BadInput(f"no metrics can be had at {metrics} (telemetry.metrics): {error}") from None
+
+
+def _prometheus(address: str) -> PrometheusConfig:
+    return PrometheusConfig(
+        bind_address=address,
+        counters_total_suffix=True,
+        durations_as_seconds=True,
+        histogram_bucket_overrides=BUCKETS,
+    )
+
+
+def _let_nothing_past() -> None:
+    """Python tells of warnings, and of what is raised in threads, with all its words and on standard error itself."""
+    logging.captureWarnings(True)
+
+    def in_thread(found: threading.ExceptHookArgs) -> None:
+        if found.exc_type is not SystemExit and found.exc_value is not None:
+            _tell("A thread ended with an exception", found.exc_value)
+
+    def unraisable(found: Any) -> None:
+        _tell("An exception was raised where nobody could hear it", found.exc_value)
+
+    threading.excepthook = in_thread
+    sys.unraisablehook = unraisable
+
+
+def _tell(what: str, error: BaseException | None) -> None:
+    known = (type(error), error, error.__traceback__) if error else None
+    _LOGGER.warning(what, exc_info=known)

@@ -44,6 +44,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.state import TurnState
     from holdfast.turns import BatchResult, check_batch, check_waiting
     from holdfast.views import TurnView, view_of
+    from holdfast.withheld import Words
     from holdfast.work import Question
     from holdfast.workflows.inbox import Inbox
 
@@ -329,9 +330,9 @@ def _unheard(what: str) -> Iterator[None]:
     try:
         yield
     except Refused as refusal:
-        workflow.logger.warning("%s: %s", what, shorten(str(refusal), 500))
+        workflow.logger.warning("%s: %s", what, Words(shorten(str(refusal), 500), refusal.code))
     except ValidationError as error:
-        workflow.logger.warning("%s: %s", what, shorten(problems(error, "body"), 500))
+        workflow.logger.warning("%s: %s", what, Words(shorten(problems(error, "body"), 500), "it cannot be read"))
 
 
 @contextmanager

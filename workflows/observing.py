@@ -7,7 +7,8 @@ event. Nothing is told while a history is replayed. Whatever goes wrong here goe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
@@ -38,7 +39,8 @@ THEIRS = "_tracer-data"
 """The header of Temporal's own tracing, by which whoever starts a turn within a trace says so."""
 
 
-class Observer(NamedTuple):
+@dataclass(frozen=True)
+class Observer:
     """Whoever is told, outside of the sandbox."""
 
     count: Callable[[Iterable[Measurement]], None]

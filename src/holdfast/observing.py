@@ -16,7 +16,8 @@ from temporalio.worker import ActivityInboundInterceptor, WorkflowInboundInterce
 
 from holdfast.activities.observing import ObservedActivity
 from holdfast.exporting import Sink, SpanQueue, open_queue
-from holdfast.measuring import COUNTERS, HISTOGRAMS, SPANS_LOST, Measurement
+from holdfast.live_turns import keep_counting
+from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS, OUTCOME_UNKNOWN, SPANS_LOST, Measurement
 from holdfast.phases import OTHER
 from holdfast.spans import Span
 from holdfast.telemetry import TelemetrySettings
@@ -34,7 +35,16 @@ class Counting:
         self._histograms = {
             name: meter.create_histogram_float(name, about, "s") for name, (about, _) in HISTOGRAMS.items()
         }
+        self._gauges = {name: meter.create_gauge(name, about) for name, about in GAUGES.items()}
         self._tools: set[str] = set()
+
+    def expect(self, tools: Iterable[str]) -> None:
+        """Begin at nothing where the first one matters: what was never counted cannot be seen to rise."""
+        self.count(Measurement(OUTCOME_UNKNOWN, 0, {"tool": tool}) for tool in tools)
+
+    def show(self, name: str, value: int) -> None:
+        """How many there are now."""
+        self._gauges[name].set(value)
 
     def count(self, found: Iterable[Measurement]) -> None:
         """Add what was measured."""
@@ -77,12 +87,15 @@ class Observing(client.Interceptor, worker.Interceptor):
             queue.on_loss = self._lost
 
     @asynccontextmanager
-    async def told(self) -> AsyncIterator[None]:
+    async def told(self, used: client.Client, task_queue: str) -> AsyncIterator[None]:
         """While a worker runs. What is left is sent at its end, if that can be done in a moment."""
         self._users += 1
+        looking = asyncio.create_task(keep_counting(used, task_queue, self.counting.show)) if self.counting else None
         try:
             yield
         finally:
+            if looking:
+                looking.cancel()
             self._users -= 1
             if not self._users and isinstance(self.sink, SpanQueue):
                 queue, self.sink = self.sink, None

@@ -157,6 +157,8 @@ class HoldfastPlugin(SimplePlugin):
         once = Once(self.ledger, beating)
         tools = ToolActivities(gate, self.outputs, self._live, once, Questions(client))
         self._execute = tools.execute
+        if self.observing.counting:
+            self.observing.counting.expect(entry.declaration.name for entry in self.registry.entries)
         asking = ModelActivities(client, lambda: self.models, lambda: self.registry)
         return [tools.validate, tools.execute, asking.step, asking.compact]
 
@@ -167,7 +169,11 @@ class HoldfastPlugin(SimplePlugin):
             self.host_queue, self._execute, self.settings.limits.concurrent_calls, HEARTBEAT_THROTTLE, HOST_GRACE
         )
         await self._ready_for_commands()
-        async with self.observing.told(), self.servers.used(), self._host.used_by(worker.client, options):
+        async with (
+            self.observing.told(worker.client, worker.task_queue),
+            self.servers.used(),
+            self._host.used_by(worker.client, options),
+        ):
             sweeping = asyncio.create_task(self._sweep())
             try:
                 await super().run_worker(worker, next)

@@ -21,6 +21,8 @@ from holdfast.events import Event
 from holdfast.phases import Phase, Phases
 from holdfast.spans import Attributes, Place, Span
 
+_About = dict[str, str | int]
+
 
 @dataclass(frozen=True)
 class TurnFacts:
@@ -80,7 +82,8 @@ def _span(facts: TurnFacts, phase: Phase) -> Span | None:
         case "turn":
             return _turn(facts, phase)
         case "step":
-            about = {"holdfast.step": phase.step, "holdfast.attempts": phase.attempts, "holdfast.model": facts.model}
+            about: _About = {"holdfast.step": phase.step, "holdfast.attempts": phase.attempts}
+            about["holdfast.model"] = facts.model
             return _made(facts, phase, "holdfast.step", place_of_step(root, phase.step), root, about)
         case "call":
             about = {**_of_call(phase), "holdfast.reason": phase.reason}
@@ -97,7 +100,7 @@ def _span(facts: TurnFacts, phase: Phase) -> Span | None:
 
 
 def _turn(facts: TurnFacts, phase: Phase) -> Span:
-    about = {
+    about: _About = {
         "holdfast.session.id": facts.session_id,
         "holdfast.depth": facts.depth,
         "holdfast.model": facts.model,
@@ -119,7 +122,7 @@ def _validations(facts: TurnFacts, phases: Iterable[Phase]) -> Iterator[Span]:
     judged = sorted((phase for phase in phases if phase.outcome != Status.CANCELLED), key=together)
     for _, group in groupby(judged, key=together):
         calls = list(group)
-        about: dict[str, str | int] = {"holdfast.batch.id": calls[0].batch or "", "holdfast.calls": len(calls)}
+        about: _About = {"holdfast.batch.id": calls[0].batch or "", "holdfast.calls": len(calls)}
         for name in ("scheduled", "awaiting_approval", "error"):
             about[f"holdfast.calls.{name}"] = sum(call.outcome == name for call in calls)
         first = min(calls, key=lambda call: _number(call.call))
@@ -128,19 +131,19 @@ def _validations(facts: TurnFacts, phases: Iterable[Phase]) -> Iterator[Span]:
         yield Span("holdfast.validate", place, first.start, first.end, facts.root, attributes)
 
 
-def _made(facts: TurnFacts, phase: Phase, name: str, place: Place, parent: Place, about: dict[str, str | int]) -> Span:
+def _made(facts: TurnFacts, phase: Phase, name: str, place: Place, parent: Place, about: _About) -> Span:
     return Span(name, place, phase.start, phase.end, parent, _attributes(facts, phase, about), phase.failed)
 
 
-def _attributes(facts: TurnFacts, phase: Phase, about: dict[str, str | int]) -> Attributes:
+def _attributes(facts: TurnFacts, phase: Phase, about: _About) -> Attributes:
     """What there is to say; nothing that is empty."""
-    found: dict[str, str | int] = {"holdfast.turn.id": facts.turn_id, "holdfast.outcome": phase.outcome, **about}
+    found: _About = {"holdfast.turn.id": facts.turn_id, "holdfast.outcome": phase.outcome, **about}
     if facts.content and phase.title:
         found["holdfast.title"] = phase.title
     return {name: value for name, value in found.items() if value != ""}
 
 
-def _of_call(phase: Phase) -> dict[str, str | int]:
+def _of_call(phase: Phase) -> _About:
     return {"holdfast.batch.id": phase.batch or "", "holdfast.call.id": phase.call or "", "holdfast.tool": phase.tool}
 
 

@@ -1,13 +1,13 @@
 """Words of others in our logs: of tools, servers, people and their requests. They are written where that is allowed.
 
-    _LOGGER.warning("The result of call %s is not kept: %s", call_id, Words(error))
+    _LOGGER.warning("What call %s left is still there: %s", call_id, Words(error))
 
 A handler of somebody else's, who uses Holdfast as a library, sees as little as our own.
 """
 
 from __future__ import annotations
 
-WITHHELD = "(withheld: see telemetry.content)"
+WITHHELD = "(withheld: telemetry.content)"
 
 
 class _Allowed:
@@ -25,16 +25,16 @@ def content_allowed() -> bool:
 
 
 class Words:
-    """What somebody or something else said; an exception is told by its type at least."""
+    """What somebody or something else said. Of an exception its type is told in any case, and `known` of the rest."""
 
-    def __init__(self, said: object) -> None:
+    def __init__(self, said: object, known: str = "") -> None:
         self._said = said
+        self._known = known or (type(said).__name__ if isinstance(said, BaseException) else "")
 
     def __str__(self) -> str:
-        said = self._said
-        if isinstance(said, BaseException):
-            kind = type(said).__name__
-            return f"{kind}: {said}" if content_allowed() else kind
-        return str(said) if content_allowed() else WITHHELD
+        if content_allowed():
+            said = str(self._said)
+            return f"{self._known}: {said}" if isinstance(self._said, BaseException) else said
+        return self._known or WITHHELD
 
     __repr__ = __str__

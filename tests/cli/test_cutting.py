@@ -50,5 +50,6 @@ def test_a_warning_is_one_line_without_fields_and_links() -> None:
         "    For further information visit https://errors.pydantic.dev"
     )
     for text in (message, "A decision was not counted: 1 validation error ({'attempt': 1, 'namespace': 'default'})"):
-        line = OneLine().format(logging.makeLogRecord({"msg": text, "levelname": "WARNING"}))
+        record = logging.makeLogRecord({"msg": text, "levelname": "WARNING", "name": "temporalio.workflow"})
+        line = OneLine().format(record)
         assert line.endswith("WARNING A decision was not counted: 1 validation error")

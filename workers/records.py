@@ -1,0 +1,112 @@
+"""What of a log record is written: its message, and whose turn and call it is about. Nothing that a call was given.
+
+A message of ours is written as it is: what others said stands in it as `Words`, which withhold themselves. Of Temporal
+and of Python itself the first line is, without what they append. Of anybody else only the form, without what was put
+into it, since nobody knows what that is. `content` lets all of it through.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from temporalio import activity, workflow
+
+from holdfast.activities.observing import at_work, error_type
+from holdfast.content import plain, shorten
+from holdfast.withheld import WITHHELD, content_allowed
+
+LINE_LIMIT = 1_000
+FRAMES = 30
+_KNOWN = ("holdfast", "temporalio", "asyncio", "uvicorn", "py.warnings")
+_FIELDS = re.compile(r"\s*\(\{.*\}\)")
+_LINK = re.compile(r"\s*(?:For further information visit )?https?://\S+")
+_QUOTED = re.compile(r"(?<=error of type).*|(?<=original error):.*|<(?:Task|Future|Handle|coroutine)\b.*", re.DOTALL)
+"""Where messages of Temporal and asyncio quote what went wrong."""
+_WARNING = re.compile(r"(.*?:\d+: \w+):.*", re.DOTALL)
+_CALL = re.compile(r"b\d+c\d+")
+_ID_LIMIT = 300
+
+
+class Written(NamedTuple):
+    """A record as it is written."""
+
+    time: datetime
+    level: str
+    logger: str
+    message: str
+    about: dict[str, str | int]
+    """turn, call, tool, attempt, trace: as far as they are known."""
+    error: str = ""
+    """The type of an exception,"""
+    said: str = ""
+    """and its words, where those are allowed."""
+    frames: tuple[str, ...] = ()
+
+
+def written(record: logging.LogRecord) -> Written:
+    """What of a record is written now, in the place where it was logged."""
+    error = record.exc_info[1] if record.exc_info else None
+    return Written(
+        time=datetime.fromtimestamp(record.created, UTC),
+        level=record.levelname,
+        logger=record.name,
+        message=_line(_message(record)),
+        about=about(record),
+        error=error_type(error) if error else "",
+        said=_line(_gist(str(error))) if error and content_allowed() else "",
+        frames=_frames(error) if error else (),
+    )
+
+
+def about(record: logging.LogRecord) -> dict[str, str | int]:
+    """Whose turn and call it is about: by what Temporal adds to it, or by what is at work here."""
+    found = dict(at_work())
+    details: Any = getattr(record, "temporal_activity", None) or getattr(record, "temporal_workflow", None)
+    if not details and activity.in_activity():
+        details = activity.info()._logger_details()
+    elif not details and workflow.in_workflow():
+        details = workflow.info()._logger_details()
+    fields = getattr(getattr(record, "temporal_log", None), "fields", None)
+    return _of(details or (fields if isinstance(fields, dict) else {})) | found
+
+
+def _of(details: Any) -> dict[str, str | int]:
+    turn, call, attempt = details.get("workflow_id"), details.get("activity_id"), details.get("attempt")
+    found: dict[str, str | int] = {"turn": _line(turn)[:_ID_LIMIT]} if isinstance(turn, str) and turn else {}
+    if isinstance(call, str) and (named := _CALL.match(call)):
+        found["call"] = named[0]
+    return {**found, "attempt": attempt} if isinstance(attempt, int) and call else found
+
+
+def _message(record: logging.LogRecord) -> str:
+    root = next((name for name in _KNOWN if record.name == name or record.name.startswith(f"{name}.")), None)
+    if record.name == "root" and not record.args:
+        root = "holdfast"
+    if content_allowed() or root == "holdfast":
+        return _gist(record.getMessage())
+    if root == "py.warnings":
+        found = _WARNING.match(_gist(record.getMessage()))
+        return found[1] if found else WITHHELD
+    if root:
+        return _QUOTED.sub(f" {WITHHELD}", _gist(record.getMessage()))
+    return _gist(str(record.msg)) if record.args else WITHHELD
+
+
+def _gist(text: str) -> str:
+    """The first line, without the fields that Temporal adds and without links: pydantic writes pages."""
+    first = next(iter(text.strip().splitlines()), "")
+    return _LINK.sub("", _FIELDS.sub("", first)).rstrip()
+
+
+def _line(text: str) -> str:
+    return shorten(" ".join(plain(text).split()), LINE_LIMIT)
+
+
+def _frames(error: BaseException) -> tuple[str, ...]:
+    """Where it was raised, the innermost last."""
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
+    return tuple(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
