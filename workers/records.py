@@ -84,8 +84,6 @@ def _of(details: Any) -> dict[str, str | int]:
 
 def _message(record: logging.LogRecord) -> str:
     root = next((name for name in _KNOWN if record.name == name or record.name.startswith(f"{name}.")), None)
-    if record.name == "root" and not record.args:
-        root = "holdfast"
     if content_allowed() or root == "holdfast":
         return _gist(record.getMessage())
     if root == "py.warnings":
