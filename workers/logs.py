@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from temporalio.runtime import (
@@ -90,6 +91,14 @@ def configure(telemetry: TelemetrySettings | None = None, *, verbose: bool = Fal
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], force=True)
     _let_nothing_past()
     _use(_runtime("INFO" if verbose else "WARN", given.metrics if serves else None))
+
+
+def mention(telemetry: TelemetrySettings, text: str, note: Callable[[str], None]) -> None:
+    """Tell something that whoever started this process should know; in the log, where machines read that."""
+    if telemetry.logs == "json":
+        _LOGGER.warning("%s", text)
+    else:
+        note(text)
 
 
 def silence() -> None:

@@ -21,6 +21,7 @@ from tests.support.engine import Engine, new_engine
 from tests.support.mcp_servers import ours, servers
 from tests.support.observed import observed_worker
 from tests.support.otlp import Collector, Told, collector
+from tests.support.server import start_server
 from tests.support.waiting import waiting
 
 TRACED = TelemetrySettings(traces="otlp")
@@ -274,3 +275,39 @@ async def test_a_killed_worker_takes_no_span_of_a_turn_along_and_nothing_is_coun
 
 async def _marked(engine: Engine, *names: str) -> bool:
     return all((engine.workspace / name).exists() for name in names)
+
+
+OFTEN = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60")
+
+
+async def test_a_turn_that_continues_as_new_is_one_trace_told_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [[request("look", say=n), request("ask", say=n)] for n in range(12)]
+    with collector() as traces:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", traces.url)
+        async with await start_server(tmp_path / "temporal.db", OFTEN) as server:
+            address = server.client.service_client.config.target_host
+            async with new_engine(address, tmp_path / "engine") as engine:
+                engine.settings = replace(engine.settings, telemetry=TRACED)
+                async with engine.worker(ASK, LOOK):
+                    turn = await engine.start(TurnInput(model=scripted(*batches, "done"), prompt="go"))
+                    await decide_all(engine.holdfast, turn)
+                    result = await turn.result()
+    assert len(result.runs) > 1
+    whole(traces.spans(turn.id))
+    names = Counter(span.name.removeprefix("holdfast.") for span in traces.spans(turn.id))
+    assert names == {
+        "turn": 1, "step": 13, "validate": 12, "call": 24, "approval": 12, "execute": 24, "attempt": 37,
+    }  # fmt: skip
+
+
+async def test_a_call_that_lives_on_its_host_is_told_by_the_worker_of_the_host(
+    engine: Engine, traces: Collector
+) -> None:
+    async with engine.worker():
+        turn = await engine.start(TurnInput(batches=((request("shell", command="true"),),)))
+        await decide_all(engine.holdfast, turn)
+    whole(traces.spans(turn.id))
+    [attempt] = [span for span in traces.spans(turn.id) if span.name == "holdfast.attempt"]
+    assert (attempt["tool"], attempt["outcome"], attempt["worker"]) == ("shell", "finished", "engine")

@@ -119,7 +119,7 @@ def worker(
     plugin = HoldfastPlugin(settings)
     _ = plugin.policy  # rules that are not right stop us before anything runs
     for problem in plugin.registry.problems:
-        note(f"Not available, from {problem.source}: {problem.reason}")
+        logs.mention(settings.telemetry, f"Not available, from {problem.source}: {problem.reason}", note)
 
     def ready(_: str) -> None:
         emit({"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue})
