@@ -6,10 +6,7 @@ with the exception's type says as much. `verbose` adds what is informative, and 
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -25,58 +22,10 @@ from temporalio.runtime import (
 )
 
 from holdfast.errors import BadInput
-from holdfast.measuring import BUCKETS
 from holdfast.telemetry import TelemetrySettings
 from holdfast.withheld import allow_content
-from holdfast.workers.records import Written, written
 
 _LOGGER = logging.getLogger(__name__)
-
-
-class OneLine(logging.Formatter):
-    """A record as one line for people; with `verbose`, where an exception comes from on the lines below it."""
-
-    def __init__(self, *, verbose: bool = False) -> None:
-        super().__init__()
-        self._verbose = verbose
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line."""
-        found = written(record)
-        about = ", ".join(f"{name} {value}" for name, value in found.about.items() if name != "trace")
-        error = ": ".join(filter(None, (found.error, found.said)))
-        logger = f" {found.logger}" if self._verbose else ""
-        line = f"{found.time.astimezone():%H:%M:%S} {found.level}{logger} {found.message}"
-        line += (f": {error}" if error else "") + (f" [{about}]" if about else "")
-        return "\n".join((line, *(f"    {frame}" for frame in found.frames))) if self._verbose else line
-
-
-class JsonLine(logging.Formatter):
-    """A record as one JSON object."""
-
-    def __init__(self, *, verbose: bool = False) -> None:
-        super().__init__()
-        self._verbose = verbose
-        self._worker = f"{os.getpid()}@{socket.gethostname()}"  # as Temporal calls it
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line."""
-        found = written(record)
-        return json.dumps(self._fields(found), ensure_ascii=True)
-
-    def _fields(self, found: Written) -> dict[str, Any]:
-        fields = {
-            "time": found.time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "level": found.level.lower(),
-            "logger": found.logger,
-            "message": found.message,
-            **found.about,
-            "worker": self._worker,
-            "error": found.error,
-            "error_text": found.said,
-            "frames": list(found.frames) if self._verbose else [],
-        }
-        return {name: value for name, value in fields.items() if value not in ("", [])}
 
 
 def configure(telemetry: TelemetrySettings | None = None, *, verbose: bool = False, serves: bool = False) -> None:
@@ -84,6 +33,8 @@ def configure(telemetry: TelemetrySettings | None = None, *, verbose: bool = Fal
 
     BadInput when that cannot be.
     """
+    from holdfast.workers.log_lines import JsonLine, OneLine  # only where there is a log: all commands come by here
+
     given = telemetry or TelemetrySettings()
     allow_content(given.content)
     handler = logging.StreamHandler(sys.stderr)
@@ -128,6 +79,8 @@ def _runtime(level: str, metrics: str | None = None) -> Runtime:
 
 
 def _prometheus(address: str) -> PrometheusConfig:
+    from holdfast.measuring import BUCKETS
+
     return PrometheusConfig(
         bind_address=address,
         counters_total_suffix=True,

@@ -1,27 +1,38 @@
 """What of a log record is written: its message, and whose turn and call it is about. Nothing that a call was given.
 
 A message of ours is written as it is: what others said stands in it as `Words`, which withhold themselves. Of Temporal
-and of Python itself the first line is, without what they append. Of anybody else only the form, without what was put
-into it, since nobody knows what that is. `content` lets all of it through.
+and of Python itself the first line is, without what they append. Of anybody else, a tool for example, nothing is, since
+nobody knows what they put into it; whoever logs is known by its file, not by the name of its logger. `content` lets all
+of it through.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import traceback
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from temporalio import activity, workflow
 
+import holdfast
 from holdfast.activities.observing import at_work, error_type
 from holdfast.content import plain, shorten
 from holdfast.withheld import WITHHELD, content_allowed
 
 LINE_LIMIT = 1_000
 FRAMES = 30
-_KNOWN = ("holdfast", "temporalio", "asyncio", "uvicorn", "py.warnings")
+_CORE = "(sdk-core)"
+"""Where Temporal's core says that its lines come from."""
+_OURS = os.path.dirname(holdfast.__file__) + os.sep
+_THEIRS = tuple(
+    os.path.dirname(found.origin) + os.sep
+    for found in map(find_spec, ("temporalio", "asyncio", "uvicorn"))
+    if found and found.origin
+)
 _FIELDS = re.compile(r"\s*\(\{.*\}\)")
 _LINK = re.compile(r"\s*(?:For further information visit )?https?://\S+")
 _QUOTED = re.compile(r"(?<=error of type).*|(?<=original error):.*|<(?:Task|Future|Handle|coroutine)\b.*", re.DOTALL)
@@ -64,7 +75,7 @@ def written(record: logging.LogRecord) -> Written:
 
 def about(record: logging.LogRecord) -> dict[str, str | int]:
     """Whose turn and call it is about: by what Temporal adds to it, or by what is at work here."""
-    found = dict(at_work())
+    found = {name: _id(value) if isinstance(value, str) else value for name, value in at_work().items()}
     details: Any = getattr(record, "temporal_activity", None) or getattr(record, "temporal_workflow", None)
     if not details and activity.in_activity():
         details = activity.info()._logger_details()
@@ -76,28 +87,32 @@ def about(record: logging.LogRecord) -> dict[str, str | int]:
 
 def _of(details: Any) -> dict[str, str | int]:
     turn, call, attempt = details.get("workflow_id"), details.get("activity_id"), details.get("attempt")
-    found: dict[str, str | int] = {"turn": _line(turn)[:_ID_LIMIT]} if isinstance(turn, str) and turn else {}
+    found: dict[str, str | int] = {"turn": _id(turn)} if isinstance(turn, str) and turn else {}
     if isinstance(call, str) and (named := _CALL.match(call)):
         found["call"] = named[0]
     return {**found, "attempt": attempt} if isinstance(attempt, int) and call else found
 
 
 def _message(record: logging.LogRecord) -> str:
-    root = next((name for name in _KNOWN if record.name == name or record.name.startswith(f"{name}.")), None)
-    if content_allowed() or root == "holdfast":
-        return _gist(record.getMessage())
-    if root == "py.warnings":
-        found = _WARNING.match(_gist(record.getMessage()))
+    message = _gist(record.getMessage())
+    if content_allowed() or record.pathname.startswith(_OURS):
+        return message
+    if record.name == "py.warnings":
+        found = _WARNING.match(message)
         return found[1] if found else WITHHELD
-    if root:
-        return _QUOTED.sub(f" {WITHHELD}", _gist(record.getMessage()))
-    return _gist(str(record.msg)) if record.args else WITHHELD
+    if record.pathname == _CORE or record.pathname.startswith(_THEIRS):
+        return _QUOTED.sub(f" {WITHHELD}", message)
+    return f"{_id(record.name)} has logged something {WITHHELD}"
 
 
 def _gist(text: str) -> str:
     """The first line, without the fields that Temporal adds and without links: pydantic writes pages."""
     first = next(iter(text.strip().splitlines()), "")
     return _LINK.sub("", _FIELDS.sub("", first)).rstrip()
+
+
+def _id(text: str) -> str:
+    return _line(text)[:_ID_LIMIT]
 
 
 def _line(text: str) -> str:

@@ -73,7 +73,7 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
         """Watch it from its beginning to its end."""
         state = getattr(workflow.instance(), "observed", None)
-        if self._observer is None or state is None:
+        if self._observer is None or not isinstance(state, TurnState | SessionState):
             return await super().execute_workflow(input)
         info = workflow.info()
         self._parent = _started_within(input.headers)

@@ -32,6 +32,7 @@ FLUSH_SECONDS = 3.0
 """What is left gets this long when its worker ends."""
 QUIET_SECONDS = 60.0
 """Between two lines about a collector that is away."""
+PROTOCOL = "http/protobuf"
 MISSING = (
     'telemetry.traces = "otlp" needs packages that are not installed: install "holdfast[otel]", or '
     "opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http"
@@ -120,6 +121,7 @@ class SpanQueue:
 
 def open_queue(worker: str) -> SpanQueue:
     """The queue to the collector that OpenTelemetry's variables name; BadInput where that cannot be had."""
+    _check_protocol()
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -140,6 +142,12 @@ def open_queue(worker: str) -> SpanQueue:
         return exporter.export([_readable(span, resource) for span in spans]).name == "SUCCESS"
 
     return SpanQueue(send, exporter.shutdown)
+
+
+def _check_protocol() -> None:
+    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if os.environ.get(name, PROTOCOL).strip().lower() != PROTOCOL:
+            raise BadInput(f"{name} wants another protocol than {PROTOCOL}, and no other is spoken here: unset it")
 
 
 def _readable(span: Span, resource: Any) -> ReadableSpan:

@@ -9,7 +9,7 @@ import time
 import urllib.request
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from holdfast.configuration import Configuration, configuration_of
 from holdfast.documents import Content

@@ -5,7 +5,10 @@ The canaries are in arguments, output, prompts, exceptions, answers of people an
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,13 +192,24 @@ async def test_a_port_that_is_taken_is_told_and_nothing_runs_unseen(engine: Engi
     )
 
 
-async def _run(engine: Engine, file: Path) -> tuple[int | None, str]:
-    import asyncio
-    import sys
+async def test_packages_that_are_missing_stop_a_worker_with_a_sentence(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "without" / "opentelemetry").mkdir(parents=True)
+    (tmp_path / "without" / "opentelemetry" / "__init__.py").write_text("")
+    file = tmp_path / "traced.toml"
+    file.write_text('[telemetry]\ntraces = "otlp"\n')
+    code, said = await _run(engine, file, PYTHONPATH=str(tmp_path / "without"))
+    assert (code, said.count("\n")) == (2, 1)
+    assert 'install "holdfast[otel]"' in said
 
+
+async def _run(engine: Engine, file: Path, **environment: str) -> tuple[int | None, str]:
     command = ["-m", "holdfast.workers.cli", "--config", str(file), "worker", "--address", engine.address]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        *command,
+        env={**os.environ, "HOLDFAST_DATA": str(engine.settings.data), **environment},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(40):
         _, errors = await process.communicate()
@@ -221,5 +235,5 @@ async def test_a_line_about_a_call_says_which_it_is(engine: Engine) -> None:
     assert [(line["turn"], line["call"], line["tool"], line["attempt"]) for line in found] == [
         (turn.id, "b1c2", "tell", 1)
     ] * 2
-    assert [line["message"] for line in found] == ["it was given %s", "(withheld: telemetry.content)"]
+    assert [line["message"] for line in found] == ["a.tool has logged something (withheld: telemetry.content)"] * 2
     assert json.loads(json.dumps(found)) == found

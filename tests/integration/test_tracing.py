@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import Client
 from temporalio.contrib.opentelemetry import TracingInterceptor
+from temporalio.worker import Worker
 
-from holdfast import Holdfast, HoldfastPlugin, Run, ScriptedReply, SessionInput, Turn, TurnInput
+from holdfast import Holdfast, HoldfastPlugin, Run, ScriptedReply, SessionInput, Settings, Turn, TurnInput
 from holdfast.spans import root_of
 from holdfast.telemetry import TelemetrySettings
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
@@ -21,7 +23,7 @@ from tests.support.engine import Engine, new_engine
 from tests.support.mcp_servers import ours, servers
 from tests.support.observed import observed_worker
 from tests.support.otlp import Collector, Told, collector
-from tests.support.server import start_server
+from tests.support.server import start_server, start_skipping_server
 from tests.support.waiting import waiting
 
 TRACED = TelemetrySettings(traces="otlp")
@@ -311,3 +313,33 @@ async def test_a_call_that_lives_on_its_host_is_told_by_the_worker_of_the_host(
     whole(traces.spans(turn.id))
     [attempt] = [span for span in traces.spans(turn.id) if span.name == "holdfast.attempt"]
     assert (attempt["tool"], attempt["outcome"], attempt["worker"]) == ("shell", "finished", "engine")
+
+
+WEEK = """
+[[rule]]
+name = "slow"
+decision = "ask"
+tool = "shell"
+deadline = "7d"
+on_deadline = "deny"
+"""
+
+
+async def test_S28_a_wait_of_a_week_is_a_span_of_a_week(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "workspace").mkdir()
+    (tmp_path / "policy.toml").write_text(WEEK)
+    with collector() as traces:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", traces.url)
+        places = Settings(data=tmp_path / "data", workspace=tmp_path / "workspace")
+        plugin = HoldfastPlugin(replace(places, policy=(tmp_path / "policy.toml",), telemetry=TRACED))
+        async with (
+            await start_skipping_server(plugin) as environment,
+            Worker(environment.client, task_queue="week", max_cached_workflows=0),
+        ):
+            holdfast = Holdfast(environment.client, task_queue="week")
+            turn = await holdfast.start(TurnInput(batches=((request("shell", command="true"),),)))
+            await turn.result()
+    [wait] = [span for span in traces.spans(turn.id) if span.name == "holdfast.approval"]
+    assert (wait["outcome"], wait["actor"]) == ("expired", "runtime")
+    assert timedelta(days=7) <= timedelta(microseconds=(wait.end - wait.start) / 1_000) < timedelta(days=8)
+    whole(traces.spans(turn.id))

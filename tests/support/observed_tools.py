@@ -8,6 +8,8 @@ import threading
 import warnings
 from typing import Any
 
+from temporalio import activity
+
 from holdfast import Effect, Run, ToolFailure
 from holdfast.testing import FakeTool
 
@@ -37,6 +39,7 @@ async def _tell(arguments: dict[str, Any], run: Run) -> str:
     logging.getLogger("a.tool").warning("it was given %s", said)
     logging.getLogger("a.tool").error(f"it was given {said}")
     logging.warning(f"it was given {said}")
+    activity.logger.warning(f"it was given {said} %s", 1)
     warnings.warn(said, UserWarning, stacklevel=1)
 
     def broken() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -414,3 +415,20 @@ def tomls(draw: st.DrawFn) -> str:
 @given(tomls())
 def test_any_toml_is_settings_or_problems(text: str) -> None:
     harmless(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "9464", "localhost:9464", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:70000", "1.2.3.999:1", "::1:9464", "a b:1"],
+)
+def test_metrics_listen_at_an_address_and_a_port(text: str) -> None:
+    [problem] = found(f"[telemetry]\nmetrics = {json.dumps(text)}\n")
+    assert problem.line == 2
+    assert "must be an address and a port, as 127.0.0.1:9464" in problem.message
+    assert loaded('[telemetry]\nmetrics = "[::1]:9464"\n').telemetry.metrics == "[::1]:9464"
+
+
+@pytest.mark.parametrize("line", ['traces = "jaeger"', 'logs = "xml"', 'content = "yes"', 'endpoint = "http://x"'])
+def test_what_telemetry_does_not_know_is_an_error_with_its_line(line: str) -> None:
+    [problem] = found(f"[telemetry]\n{line}\n")
+    assert problem.line == 2

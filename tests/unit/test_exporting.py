@@ -116,6 +116,15 @@ def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) ->
         open_queue("w")
 
 
+@pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"])
+def test_a_protocol_that_is_not_spoken_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "grpc")
+    with pytest.raises(BadInput, match=f"{name} wants another protocol than http/protobuf"):
+        open_queue("w")
+    monkeypatch.setenv(name, "HTTP/protobuf")
+    open_queue("w").close()
+
+
 @pytest.mark.parametrize("name", ["ENDPOINT", "HEADERS", "TIMEOUT", "COMPRESSION", "CERTIFICATE", "CLIENT_KEY"])
 def test_S45_variables_that_make_no_sense_are_quoted_nowhere(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import temporalio.activity
 from temporalio.testing import ActivityEnvironment
 
+import holdfast
 from holdfast.activities.mcp.logged import logged
 from holdfast.withheld import WITHHELD, Words, allow_content
-from holdfast.workers.logs import JsonLine, OneLine
+from holdfast.workers.log_lines import JsonLine, OneLine
 
 CANARY = "kZ8qW3vTu6Rm9pLx7"
+FILES = {"holdfast": holdfast.__file__, "temporalio": temporalio.activity.__file__, "asyncio": asyncio.__file__}
+"""Who logs, by the root of a logger's name."""
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +33,8 @@ def record(
     name: str, message: str, *args: object, error: BaseException | None = None, **more: Any
 ) -> logging.LogRecord:
     known = (type(error), error, error.__traceback__) if error else None
-    made = logging.LogRecord(name, logging.WARNING, __file__, 1, message, args, known)
+    file = FILES.get(name.partition(".")[0], __file__)
+    made = logging.LogRecord(name, logging.WARNING, file, 1, message, args, known)
     made.__dict__.update(more)
     return made
 
@@ -53,6 +60,8 @@ RECORDS = [
     record("a.tool", "it was given %s", CANARY),
     record("a.tool", f"it was given {CANARY}"),
     record("root", f"it was given {CANARY}"),
+    record("temporalio.activity", f"it was given {CANARY}", pathname="/a/tool.py"),
+    record("holdfast", f"it was given {CANARY} %s", 1, pathname="/a/tool.py"),
     record("py.warnings", "%s", f"/x/y.py:7: UserWarning: {CANARY}\n  warn({CANARY})\n"),
 ]
 
@@ -75,8 +84,8 @@ def test_what_is_left_out_leaves_something_to_go_by() -> None:
     assert line(RECORDS[2]).endswith("WARNING It failed: ValueError")
     assert line(RECORDS[3]).endswith("WARNING Completing activity as failed: KeyError")
     assert line(RECORDS[6]).endswith("WARNING Task exception was never retrieved")
-    assert line(RECORDS[8]).endswith("WARNING it was given %s")
-    assert line(RECORDS[11]).endswith("WARNING /x/y.py:7: UserWarning")
+    assert line(RECORDS[8]).endswith(f"WARNING a.tool has logged something {WITHHELD}")
+    assert line(RECORDS[-1]).endswith("WARNING /x/y.py:7: UserWarning")
 
 
 def test_a_line_says_whose_turn_and_call_it_is_about() -> None:
@@ -103,6 +112,17 @@ async def test_inside_an_activity_the_turn_is_known_without_being_said() -> None
         return OneLine().format(record("holdfast.x", "Here"))
 
     assert "turn test" in await ActivityEnvironment().run(body)
+
+
+async def test_whatever_a_turn_is_called_it_cannot_forge_a_line() -> None:
+    async def body() -> str:
+        return OneLine().format(record("holdfast.x", "Here"))
+
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, workflow_id="x]\n00:00:00 ERROR forged\x1b[31m")
+    line = await environment.run(body)
+    assert "\n" not in line
+    assert "\x1b" not in line
 
 
 def test_json_is_one_line_whatever_is_in_it_and_says_where_when_it_is_to() -> None:
