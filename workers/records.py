@@ -78,9 +78,10 @@ def about(record: logging.LogRecord) -> dict[str, str | int]:
     found = {name: _id(value) if isinstance(value, str) else value for name, value in at_work().items()}
     details: Any = getattr(record, "temporal_activity", None) or getattr(record, "temporal_workflow", None)
     if not details and activity.in_activity():
-        details = activity.info()._logger_details()
+        info = activity.info()
+        details = {"workflow_id": info.workflow_id, "activity_id": info.activity_id, "attempt": info.attempt}
     elif not details and workflow.in_workflow():
-        details = workflow.info()._logger_details()
+        details = {"workflow_id": workflow.info().workflow_id}
     fields = getattr(getattr(record, "temporal_log", None), "fields", None)
     return _of(details or (fields if isinstance(fields, dict) else {})) | found
 

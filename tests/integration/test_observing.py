@@ -80,6 +80,16 @@ async def play(engine: Engine, *places: str) -> None:
         await bad.result()
 
 
+def leaking(folder: Path) -> str:
+    """An MCP server that tells all that it was given, in a settings file."""
+    (folder / "server").mkdir()
+    table = leaky_table(folder / "server")
+    return table.replace("[mcp.servers.s.env]", 'effects = { tell = "read" }\n[mcp.servers.s.env]', 1)
+
+
+PLACES = ("text", "an error of the tool", "a result that is none", "structured")
+
+
 def found_in(worker: Observed, traces: Collector, metrics: str) -> dict[str, str]:
     return {"log": worker.logged(), "traces": traces.raw.decode("utf-8", "replace"), "metrics": metrics}
 
@@ -89,14 +99,10 @@ def found_in(worker: Observed, traces: Collector, metrics: str) -> dict[str, str
 async def test_S45_what_calls_are_given_and_give_back_is_in_no_log_no_metric_and_no_trace(
     engine: Engine, traces: Collector, tmp_path: Path, logs: str, verbose: tuple[str, ...]
 ) -> None:
-    folder = tmp_path / "server"
-    folder.mkdir()
-    leaks = leaky_table(folder) + 'effects = { tell = "read" }\n'
-    leaks = leaks.replace("[mcp.servers.s.env]", 'effects = { tell = "read" }\n[mcp.servers.s.env]', 1)
-    leaks = leaks.removesuffix('effects = { tell = "read" }\n')
+    leaks = leaking(tmp_path)
     told = f'traces = "otlp"\nlogs = "{logs}"'
     async with observed_worker(engine, told, leaks, *verbose, **GIVEN, **otlp(traces)) as worker:
-        await play(engine, "text", "an error of the tool", "a result that is none", "structured")
+        await play(engine, *PLACES)
         await worker.until_counted("holdfast_turns_total", 7)
         metrics = worker.scraped()
         assert await worker.end() == 0
@@ -111,17 +117,18 @@ async def test_S45_what_calls_are_given_and_give_back_is_in_no_log_no_metric_and
 
 
 async def test_what_people_are_shown_is_told_where_that_is_allowed_and_credentials_are_not(
-    engine: Engine, traces: Collector
+    engine: Engine, traces: Collector, tmp_path: Path
 ) -> None:
-    """S45: `content` lets arguments into logs and traces, and no credential of ours."""
+    """S45: `content` lets arguments into logs and traces, and no credential of ours or of a server."""
     told = 'traces = "otlp"\nlogs = "json"\ncontent = true'
-    async with observed_worker(engine, told, **otlp(traces)) as worker:
-        await play(engine)
+    options = ("--verbose",)
+    async with observed_worker(engine, told, leaking(tmp_path), *options, **GIVEN, **otlp(traces)) as worker:
+        await play(engine, *PLACES)
         metrics = worker.scraped()
         assert await worker.end() == 0
     texts = found_in(worker, traces, metrics)
     assert [place for place, text in texts.items() if CANARY in text] == ["log", "traces"]
-    assert [place for place, text in texts.items() if tells(text, KEY)] == []
+    assert [place for place, text in texts.items() if tells(text, KEY, *TOLD)] == []
     assert any(CANARY in line.get("error_text", "") for line in worker.lines())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,19 @@ from temporalio.client import Client
 from temporalio.contrib.opentelemetry import TracingInterceptor
 from temporalio.worker import Worker
 
-from holdfast import Holdfast, HoldfastPlugin, Run, ScriptedReply, SessionInput, Settings, Turn, TurnInput
+from holdfast import (
+    Confirmation,
+    Holdfast,
+    HoldfastPlugin,
+    ModelChoice,
+    Run,
+    Schedule,
+    ScriptedReply,
+    SessionInput,
+    Settings,
+    Turn,
+    TurnInput,
+)
 from holdfast.spans import root_of
 from holdfast.telemetry import TelemetrySettings
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
@@ -24,7 +37,7 @@ from tests.support.mcp_servers import ours, servers
 from tests.support.observed import observed_worker
 from tests.support.otlp import Collector, Told, collector
 from tests.support.server import start_server, start_skipping_server
-from tests.support.waiting import waiting
+from tests.support.waiting import asked, waiting
 
 TRACED = TelemetrySettings(traces="otlp")
 
@@ -343,3 +356,70 @@ async def test_S28_a_wait_of_a_week_is_a_span_of_a_week(tmp_path: Path, monkeypa
     assert (wait["outcome"], wait["actor"]) == ("expired", "runtime")
     assert timedelta(days=7) <= timedelta(microseconds=(wait.end - wait.start) / 1_000) < timedelta(days=8)
     whole(traces.spans(turn.id))
+
+
+async def test_a_streamed_reply_that_breaks_off_is_told_with_what_was_discarded(
+    engine: Engine, traces: Collector
+) -> None:
+    calls = (request("look", say=1), request("look", say=2))
+    script = (ScriptedReply(calls=calls, breaks=(1,)), ScriptedReply(text="done"))
+    input = TurnInput(model=ModelChoice(script=script), prompt="go", schedule=Schedule.STREAMING)
+    async with engine.worker(LOOK):
+        turn = await engine.start(input)
+        assert (await turn.result()).status == "completed"
+    found = traces.spans(turn.id)
+    whole(found)
+    [step] = [span for span in found if span.name == "holdfast.step" and span["step"] == 1]
+    assert step["attempts"] == 2
+    assert Counter(span["batch.id"] for span in found if span.name == "holdfast.call") == {"b1": 1, "b2": 2}
+
+
+async def _question(arguments: dict[str, Any], run: Run) -> str:
+    return (await run.ask(Confirmation(kind="question", title="Who?", question="Who?"))).text
+
+
+async def test_each_question_about_a_call_and_of_it_is_a_wait_of_its_own(engine: Engine, traces: Collector) -> None:
+    """What is changed is asked again; a tool that asks in the middle of its run runs before it and after it."""
+    asking = FakeTool("asking", _question, asks=True, questions=True)
+    async with engine.worker(asking):
+        turn = await engine.start(TurnInput(batches=((request("asking", say=1),),)))
+        for revision, given in enumerate(
+            [("modify", {"arguments": {"say": 2}}), ("proceed_once", {}), ("respond", {"content": "ana"})], start=1
+        ):
+            view = await until(lambda revision=revision: asked(turn, "b1c1", revision))  # type: ignore[misc]
+            item, (outcome, more) = view.approvals[0], given
+            await engine.holdfast.decide(item.approval_id, outcome, digest=item.digest, **more)
+        [response] = (await turn.result()).responses
+        assert response.text.endswith("ana")
+    found = traces.spans(turn.id)
+    whole(found)
+    waits = sorted((span["revision"], span["asks"], span["outcome"]) for span in found if "approval" in span.name)
+    assert waits == [(1, "info", "asked_again"), (2, "info", "proceed"), (3, "question", "answered")]
+    assert sorted(span["outcome"] for span in found if span.name == "holdfast.execute") == ["question", "success"]
+
+
+async def test_a_call_that_is_stopped_is_told_as_cancelled(engine: Engine, traces: Collector) -> None:
+    begun = asyncio.Event()
+
+    async def hang(arguments: dict[str, Any], run: Run) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return ""
+
+    async with engine.worker(FakeTool("hang", hang)):
+        turn = await engine.start(TurnInput(batches=((request("hang"), request("hang")),)))
+        async with asyncio.timeout(20):
+            await begun.wait()
+        await turn.cancel()
+        await turn.result()
+    found = traces.spans(turn.id)
+    whole(found)
+    assert sorted(traces.tree(turn.id)) == [
+        "turn=cancelled",
+        "turn=cancelled/call b1c1=cancelled",
+        "turn=cancelled/call b1c1=cancelled/execute b1c1=cancelled",
+        "turn=cancelled/call b1c1=cancelled/execute b1c1=cancelled/attempt b1c1=stopped",
+        "turn=cancelled/call b1c2=cancelled",
+        "turn=cancelled/validate b1",
+    ]
+    assert not any(span.failed for span in found)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from holdfast import TurnInput
 from holdfast.calls import Call, CallRequest, Status
 from holdfast.content import CallError
 from holdfast.conversations import Usage
 from holdfast.events import Event
-from holdfast.measuring import COUNTERS, HISTOGRAMS, measured, used
+from holdfast.measuring import CALLS, COUNTERS, HISTOGRAMS, Measurement, measured, used
 from holdfast.moves import end
+from holdfast.observing import TOOLS_COUNTED, Counting
 from holdfast.phases import OTHER, REASONS, UNKNOWN, Phase, Phases, reason_of, revision_of, tool_of
 from holdfast.spans import Place, read_place, root_of
 from holdfast.state import TurnState
@@ -177,6 +180,16 @@ def test_labels_are_few_and_hold_no_id() -> None:
             assert one.name in COUNTERS or one.name in HISTOGRAMS
             assert set(one.labels) <= {"tool", "outcome", "reason", "kind", "direction"}
             assert not {CANARY, "b1", "b1c1"} & set(one.labels.values())
+
+
+def test_a_server_that_names_its_tools_anew_all_the_time_fills_no_metric() -> None:
+    buffer = MetricBuffer(10_000)
+    counting = Counting(Runtime(telemetry=TelemetryConfig(metrics=buffer)).metric_meter)
+    for number in range(TOOLS_COUNTED + 50):
+        counting.count([Measurement(CALLS, 1, {"tool": f"t{number}", "outcome": "success", "reason": ""})])
+    counting.count([Measurement(CALLS, 1, {"tool": "t7", "outcome": "success", "reason": ""})])
+    tools = Counter(update.attributes["tool"] for update in buffer.retrieve_updates())
+    assert (len(tools), tools[OTHER], tools["t7"]) == (TOOLS_COUNTED + 1, 50, 2)
 
 
 def test_tokens_are_counted_by_what_is_new() -> None:
