@@ -381,13 +381,16 @@ async def _question(arguments: dict[str, Any], run: Run) -> str:
 async def test_each_question_about_a_call_and_of_it_is_a_wait_of_its_own(engine: Engine, traces: Collector) -> None:
     """What is changed is asked again; a tool that asks in the middle of its run runs before it and after it."""
     asking = FakeTool("asking", _question, asks=True, questions=True)
+    said: list[tuple[str, dict[str, Any]]] = [
+        ("modify", {"arguments": {"say": 2}}),
+        ("proceed_once", {}),
+        ("respond", {"content": "ana"}),
+    ]
     async with engine.worker(asking):
         turn = await engine.start(TurnInput(batches=((request("asking", say=1),),)))
-        for revision, given in enumerate(
-            [("modify", {"arguments": {"say": 2}}), ("proceed_once", {}), ("respond", {"content": "ana"})], start=1
-        ):
+        for revision, (outcome, more) in enumerate(said, start=1):
             view = await until(lambda revision=revision: asked(turn, "b1c1", revision))  # type: ignore[misc]
-            item, (outcome, more) = view.approvals[0], given
+            item = view.approvals[0]
             await engine.holdfast.decide(item.approval_id, outcome, digest=item.digest, **more)
         [response] = (await turn.result()).responses
         assert response.text.endswith("ana")
