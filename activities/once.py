@@ -22,6 +22,7 @@ from holdfast.activities.processes import to_the_end
 from holdfast.content import CallError, Result, said
 from holdfast.tools import Invocation
 from holdfast.verdicts import UNFINISHED, CallOutcome, Failed, Finished, Lost
+from holdfast.withheld import Words
 
 T = TypeVar("T")
 
@@ -155,7 +156,7 @@ async def _forgotten(invocation: Invocation, run: LiveRun) -> None:
     try:
         await invocation.forget(run)
     except (Exception, asyncio.CancelledError) as error:
-        _LOGGER.warning("What %s left is still there: %s", run.key, said(error))
+        _LOGGER.warning("What %s left is still there: %s", run.key, Words(error))
 
 
 def outcome_of(entry: Entry | None) -> CallOutcome | None:

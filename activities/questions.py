@@ -13,6 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.activities.live import Asker
 from holdfast.approvals import Answer, Confirmation
 from holdfast.forms import CHECKS
+from holdfast.withheld import Words
 from holdfast.work import ExecuteInput, Question
 
 RETRY_SECONDS = 1.0
@@ -55,7 +56,7 @@ class Questions:
                 answer: Answer = await turn.execute_update("ask", body, id=name, result_type=Answer)
                 return answer
             except WorkflowUpdateFailedError as error:
-                _LOGGER.warning("A question of call %s in %s was not asked: %s", body.call, turn_id, error.cause)
+                _LOGGER.warning("A question of call %s in %s was not asked: %s", body.call, turn_id, Words(error.cause))
                 return Answer(action="cancel")
             except WorkflowUpdateRPCTimeoutOrCancelledError:
                 if (task := asyncio.current_task()) and task.cancelling():

@@ -1,61 +1,109 @@
-"""Logging of the processes we run: one line per record, on standard error.
+"""Logging of the processes we run: one line per record, on standard error, as text or as JSON.
 
 Expected conditions (a garbage signal, a server that went away) are logged by Temporal with their traceback; a line
-with the exception's words says as much, unless `verbose` asks for more.
+with the exception's type says as much. `verbose` adds what is informative, and where exceptions come from.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import sys
+import threading
+from collections.abc import Callable
+from typing import Any
 
-from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    PrometheusConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
 
-from holdfast.content import plain, shorten
+from holdfast.errors import BadInput
+from holdfast.telemetry import TelemetrySettings
+from holdfast.withheld import allow_content
 
-LINE_LIMIT = 1_000
-_FIELDS = re.compile(r"\s*\(\{.*\}\)")
-_LINK = re.compile(r"\s*(?:For further information visit )?https?://\S+")
-
-
-class OneLine(logging.Formatter):
-    """A record as one line, with the exception's type and words instead of its traceback."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line."""
-        short = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None, "stack_info": None})
-        text = _gist(super().format(short))
-        if record.exc_info and record.exc_info[1] is not None:
-            text = f"{text}: {type(record.exc_info[1]).__name__}: {_gist(str(record.exc_info[1]))}"
-        return shorten(" ".join(plain(text).split()), LINE_LIMIT)
+_LOGGER = logging.getLogger(__name__)
 
 
-def _gist(text: str) -> str:
-    """The first line, without the fields that Temporal adds and without links: pydantic writes pages."""
-    first = next(iter(text.strip().splitlines()), "")
-    return _LINK.sub("", _FIELDS.sub("", first)).rstrip()
+def configure(telemetry: TelemetrySettings | None = None, *, verbose: bool = False, serves: bool = False) -> None:
+    """Log warnings to standard error; with `verbose` more. `serves`: answer Prometheus, where the settings say so.
 
+    BadInput when that cannot be.
+    """
+    from holdfast.workers.log_lines import JsonLine, OneLine  # only where there is a log: all commands come by here
 
-def configure(*, verbose: bool = False) -> None:
-    """Log warnings to standard error; with `verbose` everything, with tracebacks."""
+    given = telemetry or TelemetrySettings()
+    allow_content(given.content)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s") if verbose else OneLine())
+    handler.setFormatter((JsonLine if given.logs == "json" else OneLine)(verbose=verbose))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], force=True)
-    Runtime.set_default(_runtime("INFO" if verbose else "WARN"), error_if_already_set=False)
+    _let_nothing_past()
+    _use(_runtime("INFO" if verbose else "WARN", given.metrics if serves else None))
+
+
+def mention(telemetry: TelemetrySettings, text: str, note: Callable[[str], None]) -> None:
+    """Tell something that whoever started this process should know; in the log, where machines read that."""
+    if telemetry.logs == "json":
+        _LOGGER.warning("%s", text)
+    else:
+        note(text)
 
 
 def silence() -> None:
     """For commands that answer a person: what went wrong is in their answer, not in a log."""
     logging.basicConfig(level=logging.CRITICAL, handlers=[logging.NullHandler()], force=True)
-    Runtime.set_default(_runtime("ERROR"), error_if_already_set=False)
+    _use(_runtime("ERROR"))
 
 
-def _runtime(level: str) -> Runtime:
-    """Temporal's core writes to standard output by itself; forwarded, its lines look like ours."""
-    forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"), append_target_to_name=False)
+def _use(runtime: Runtime) -> None:
+    Runtime.set_default(runtime, error_if_already_set=False)
+
+
+def _runtime(level: str, metrics: str | None = None) -> Runtime:
+    """Temporal's core writes to standard output by itself; forwarded, its lines look like ours.
+
+    Their fields hold whole failures, and are left out.
+    """
+    forwarding = LogForwardingConfig(
+        logger=logging.getLogger("temporalio.core"), append_target_to_name=False, append_log_fields_to_message=False
+    )
     logs = LoggingConfig(TelemetryFilter(core_level=level, other_level="ERROR"), forwarding=forwarding)
-    return Runtime(telemetry=TelemetryConfig(logging=logs))
+    served = _prometheus(metrics) if metrics else None
+    try:
+        return Runtime(telemetry=TelemetryConfig(logging=logs, metrics=served, attach_service_name=False))
+    except ValueError as error:
+        raise BadInput(f"no metrics can be had at {metrics} (telemetry.metrics): {error}") from None
+
+
+def _prometheus(address: str) -> PrometheusConfig:
+    from holdfast.measuring import BUCKETS
+
+    return PrometheusConfig(
+        bind_address=address,
+        counters_total_suffix=True,
+        durations_as_seconds=True,
+        histogram_bucket_overrides=BUCKETS,
+    )
+
+
+def _let_nothing_past() -> None:
+    """Python tells of warnings, and of what is raised in threads, with all its words and on standard error itself."""
+    logging.captureWarnings(True)
+
+    def in_thread(found: threading.ExceptHookArgs) -> None:
+        if found.exc_type is not SystemExit and found.exc_value is not None:
+            _tell("A thread ended with an exception", found.exc_value)
+
+    def unraisable(found: Any) -> None:
+        _tell("An exception was raised where nobody could hear it", found.exc_value)
+
+    threading.excepthook = in_thread
+    sys.unraisablehook = unraisable
+
+
+def _tell(what: str, error: BaseException | None) -> None:
+    known = (type(error), error, error.__traceback__) if error else None
+    _LOGGER.warning(what, exc_info=known)

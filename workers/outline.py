@@ -45,7 +45,8 @@ def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Ro
     rows.append(("discovery", [_dumped(source) for source in settings.discovery], _said(settings.discovery)))
     rows.append(("mcp.files", list(map(str, mcp.files)), _said(mcp.files)))
     rows.append(("mcp.servers", {name: _dumped(one) for name, one in mcp.servers.items()}, _said(mcp.servers)))
-    return rows + _fields("limits", settings.limits) + _fields("gateway", settings.gateway)
+    rows += _fields("limits", settings.limits) + _fields("gateway", settings.gateway)
+    return rows + _fields("telemetry", settings.telemetry)
 
 
 def harmless(text: str) -> str:
@@ -118,11 +119,24 @@ def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
         yield "HTTP listens on", f"{found.gateway.host}, port {found.gateway.port}"
     if found.gateway.names:
         yield "HTTP answers to", ", ".join(found.gateway.names)
+    yield from _tells(found)
     for model, prefix in ((tools, ""), (shell, "shell "), (tools.fetch, "fetch "), (found.limits, "")):
         for name in sorted(model.model_fields_set):
             value = getattr(model, name)
             if isinstance(value, bool | int | float):
                 yield prefix + name.replace("_", " "), _number(value)
+
+
+def _tells(found: Configuration) -> Iterator[tuple[str, str]]:
+    telemetry = found.telemetry
+    if telemetry.traces != "none":
+        yield "sends traces by", telemetry.traces
+    if telemetry.metrics:
+        yield "metrics listen on", telemetry.metrics
+    if telemetry.logs != "text":
+        yield "writes logs as", telemetry.logs
+    if telemetry.content:
+        yield "logs and traces hold", "what calls are given and give back"
 
 
 def _fields(prefix: str, model: BaseModel) -> list[Row]:

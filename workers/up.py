@@ -183,6 +183,7 @@ def greeting(settings: Settings, running: Running) -> str:
         f"  web UI     {where.ui}",
         f"  worker     process {running.worker}, task queue {settings.task_queue!r}",
         *([f"  HTTP       {http}"] if running.url else []),
+        *([f"  metrics    http://{settings.telemetry.metrics}/metrics"] if settings.telemetry.metrics else []),
         f"  workspace  {settings.workspace}",
         f"  data       {settings.data}",
         *([f"  settings   {settings.file}"] if settings.file else []),

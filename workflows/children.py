@@ -11,6 +11,7 @@ from temporalio.exceptions import FailureError
 with workflow.unsafe.imports_passed_through():
     from holdfast.content import shorten
     from holdfast.turns import WORKFLOW, TurnInput, TurnResult
+    from holdfast.withheld import Words
 
 
 class Child:
@@ -42,7 +43,7 @@ class Child:
         try:
             await self._handle.signal(name, body)
         except FailureError as error:
-            workflow.logger.info("The turn did not hear: %s", error)
+            workflow.logger.info("The turn did not hear: %s", Words(error))
 
     def _tell(self, work: Any) -> None:
         task = asyncio.create_task(_unless_it_has_ended(work))
@@ -67,4 +68,4 @@ async def _unless_it_has_ended(work: Any) -> None:
     try:
         await work
     except FailureError as error:
-        workflow.logger.info("The turn has ended: %s", error)
+        workflow.logger.info("The turn has ended: %s", Words(error))

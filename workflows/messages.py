@@ -44,6 +44,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.state import TurnState
     from holdfast.turns import BatchResult, check_batch, check_waiting
     from holdfast.views import TurnView, view_of
+    from holdfast.withheld import Words
     from holdfast.work import Question
     from holdfast.workflows.inbox import Inbox
 
@@ -53,6 +54,11 @@ class TurnMessages:
 
     _state: TurnState
     _inbox: Inbox
+
+    @property
+    def observed(self) -> TurnState:
+        """What is told of it to whoever watches all turns."""
+        return self._state
 
     # Decisions come as an update from clients that want to know that they counted, and as a signal from everything
     # else, the stock command included: a signal needs no live worker. Both count once.
@@ -324,9 +330,9 @@ def _unheard(what: str) -> Iterator[None]:
     try:
         yield
     except Refused as refusal:
-        workflow.logger.warning("%s: %s", what, shorten(str(refusal), 500))
+        workflow.logger.warning("%s: %s", what, Words(shorten(str(refusal), 500), refusal.code))
     except ValidationError as error:
-        workflow.logger.warning("%s: %s", what, shorten(problems(error, "body"), 500))
+        workflow.logger.warning("%s: %s", what, Words(shorten(problems(error, "body"), 500), "it cannot be read"))
 
 
 @contextmanager

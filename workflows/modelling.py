@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.compaction import near
     from holdfast.conversations import ModelReply
     from holdfast.state import TurnState
+    from holdfast.withheld import Words
     from holdfast.work import CONTEXT_WINDOW, Compacted, CompactInput, ModelStepInput
     from holdfast.workflows.failures import reason_of
 
@@ -91,7 +92,7 @@ async def _compact(state: TurnState, step: int, times: int) -> bool:
     try:
         done: Compacted = handle.result()
     except ActivityError as error:
-        workflow.logger.warning("The conversation was not made shorter: %s", reason_of(error))
+        workflow.logger.warning("The conversation was not made shorter: %s", Words(reason_of(error)))
         return False
     if done.tokens_after >= WORTH_IT * done.tokens:
         state.keep_as_it_is(done)

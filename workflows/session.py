@@ -83,6 +83,11 @@ class SessionWorkflow:
             workflow.continue_as_new(self._state.carry())
         return self._state.result()
 
+    @property
+    def observed(self) -> SessionState:
+        """What is told of it to whoever watches all sessions."""
+        return self._state
+
     async def _take_turns(self) -> bool:
         """True when the session is to go on in another run."""
         state = self._state

@@ -19,6 +19,7 @@ from holdfast.activities.mcp.parts import result_of
 from holdfast.activities.mcp.questions import Carried, carried, required, required_first
 from holdfast.activities.mcp.secrets import UNCUT, Secrets
 from holdfast.activities.mcp.status import State, Unavailable
+from holdfast.activities.observing import spanning
 from holdfast.activities.processes import to_the_end
 from holdfast.approvals import Answer, Confirmation
 from holdfast.content import Result, plain, said, shorten
@@ -201,15 +202,26 @@ async def _sent(
         words = shorten(secrets.hide(plain(message), cut=True), PROGRESS_LIMIT) if message else ""
         run.write(f"{amount}{f': {words}' if words else ''}\n")
 
-    meta = {KEY: run.effect_key}
-    return await called(
-        connection,
-        asked.definition.name,
-        asked.arguments,
-        exchange=sending.exchange,
-        meta=meta,
-        progress=tell,
-        ask=ask,
-        answers=going_on.told if going_on else None,
-        state=going_on.state if going_on else None,
-    )
+    with spanning("holdfast.mcp", **{"mcp.server": asked.server.name, "mcp.method": "tools/call"}) as span:
+        try:
+            answer = await called(
+                connection,
+                asked.definition.name,
+                asked.arguments,
+                exchange=sending.exchange,
+                meta={KEY: run.effect_key},
+                progress=tell,
+                ask=ask,
+                answers=going_on.told if going_on else None,
+                state=going_on.state if going_on else None,
+            )
+        except Exception as error:
+            span["holdfast.outcome"] = str(getattr(error, "fault", "error"))
+            raise
+        span["holdfast.outcome"] = _ending_of(answer)
+        return answer
+
+
+def _ending_of(answer: CallToolResult | InputRequiredResult) -> str:
+    """How an exchange ended, for whoever traces."""
+    return "failed" if getattr(answer, "is_error", False) else "answered" if hasattr(answer, "content") else "asks"

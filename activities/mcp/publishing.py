@@ -12,6 +12,7 @@ from functools import partial
 from holdfast.activities.catalogue.registry import Missing, Problem, Registry, problem_of
 from holdfast.activities.mcp.approved import Approved, remember
 from holdfast.activities.mcp.definitions import Definition
+from holdfast.activities.mcp.logged import logged
 from holdfast.activities.mcp.names import prefix_of
 from holdfast.activities.mcp.reading import reading_tools, readings
 from holdfast.activities.mcp.server import Server
@@ -92,7 +93,7 @@ class Publishing:
             return
         self._told[server.name] = server.problem
         if server.problem:
-            _LOGGER.warning("MCP server %s: %s", server.name, server.problem)
+            _LOGGER.warning("MCP server %s: %s", server.name, logged(server.problem))
         elif before:
             _LOGGER.warning("MCP server %s is connected again", server.name)
 

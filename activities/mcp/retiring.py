@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.activities.mcp.connecting import Connection
+from holdfast.activities.mcp.logged import logged
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -37,4 +38,4 @@ class Retiring:
             await asyncio.sleep(0.1)  # calls have limits of their own
         await connection.close()
         if connection.broken and not told:  # by the call that noticed it, and to nobody else
-            _LOGGER.warning("MCP server %s: %s", connection.name, connection.reason)
+            _LOGGER.warning("MCP server %s: %s", connection.name, logged(connection.reason))

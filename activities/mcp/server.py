@@ -16,6 +16,7 @@ from holdfast.activities.mcp.authorizing import Authorize, Bearer, remedy
 from holdfast.activities.mcp.definitions import Definition, wanted
 from holdfast.activities.mcp.hearing import ServerLog
 from holdfast.activities.mcp.listing import listing_of, usable
+from holdfast.activities.mcp.logged import logged
 from holdfast.activities.mcp.logins import NotAuthorized
 from holdfast.activities.mcp.pausing import Retrying, Settling
 from holdfast.activities.mcp.resolving import Resolved, resolve
@@ -261,7 +262,7 @@ class Server:
             self._published(self)
         except Exception as error:
             if not connection.gone.is_set():
-                _LOGGER.info("MCP server %s did not list its tools: %s", self.name, self._words(error))
+                _LOGGER.info("MCP server %s did not list its tools: %s", self.name, logged(self._words(error)))
                 self.doubt(connection)
 
     async def _read(self, connection: Connection, offers: frozenset[str] | None = None) -> None:

@@ -26,8 +26,8 @@ from holdfast.activities.mcp.resolving import Resolved
 from holdfast.activities.mcp.streams import Incoming, Outgoing
 from holdfast.activities.mcp.traffic import Traffic
 from holdfast.activities.processes import MARKER, kill_tree, to_the_end
-from holdfast.content import said
 from holdfast.errors import BadInput
+from holdfast.withheld import Words
 
 CHUNK = 262_144
 ERRORS_CHUNK = 16_384
@@ -184,7 +184,7 @@ async def _end(process: asyncio.subprocess.Process, key: str, tasks: list[asynci
         await _exited(process, EXIT_SECONDS)
         await kill_tree(process.pid, key)
     except Exception as error:
-        _LOGGER.warning("A server may not have ended: %s", said(error))
+        _LOGGER.warning("A server may not have ended: %s", Words(error))
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

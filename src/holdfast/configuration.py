@@ -50,6 +50,7 @@ from holdfast.setting_values import (
     unique,
     web_address,
 )
+from holdfast.telemetry import TelemetrySettings
 from holdfast.tools import Effect
 
 
@@ -348,6 +349,7 @@ class Configuration(Message):
     models: ModelsSettings = ModelsSettings()
     limits: LimitSettings = LimitSettings()
     gateway: GatewaySettings = GatewaySettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
 
 def configuration_of(content: Content) -> Document[Configuration]:

@@ -46,6 +46,7 @@ from holdfast.activities.tools import ToolActivities
 from holdfast.conversion import data_converter
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.hosts import Host, HostOptions, host_queue, process_queue
+from holdfast.observing import Observing
 from holdfast.settings import Settings
 from holdfast.tools import Tool
 from holdfast.workflows.session import SessionWorkflow
@@ -83,8 +84,10 @@ class HoldfastPlugin(SimplePlugin):
         self._live = LiveRuns(process_queue(self.settings.task_queue))
         self._host = Host(self._live)
         self._execute: Callable[..., object] | None = None
+        self.observing = Observing(self.settings.telemetry)
         super().__init__(
             "holdfast.Plugin",
+            interceptors=[self.observing],
             data_converter=lambda existing: data_converter(existing, self.settings.payloads),
             workflows=[TurnWorkflow, SessionWorkflow],
             workflow_runner=_sandbox,
@@ -126,6 +129,7 @@ class HoldfastPlugin(SimplePlugin):
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add workflows, activities and the options that make stopping quick and recovery fast."""
         config = super().configure_worker(config)
+        self.observing.begin(config["client"])
         config["activities"] = [*config.get("activities", []), *self.worker_activities(config["client"])]
         config["max_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
         config["default_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
@@ -154,6 +158,8 @@ class HoldfastPlugin(SimplePlugin):
         once = Once(self.ledger, beating)
         tools = ToolActivities(gate, self.outputs, self._live, once, Questions(client), Records(settings.records))
         self._execute = tools.execute
+        if self.observing.counting:
+            self.observing.counting.expect(entry.declaration.name for entry in self.registry.entries)
         asking = ModelActivities(client, lambda: self.models, lambda: self.registry)
         return [tools.validate, tools.execute, asking.step, asking.compact]
 
@@ -164,7 +170,11 @@ class HoldfastPlugin(SimplePlugin):
             self.host_queue, self._execute, self.settings.limits.concurrent_calls, HEARTBEAT_THROTTLE, HOST_GRACE
         )
         await self._ready_for_commands()
-        async with self.servers.used(), self._host.used_by(worker.client, options):
+        async with (
+            self.observing.told(worker.client, worker.task_queue),
+            self.servers.used(),
+            self._host.used_by(worker.client, options),
+        ):
             sweeping = asyncio.create_task(self._sweep())
             try:
                 await super().run_worker(worker, next)

@@ -42,6 +42,8 @@ class Queueing:
         """The batches that callers queued, the newest, by the keys under which they did."""
         self.runs: tuple[EarlierRun, ...] = ()
         """Of this turn, before this one (S42)."""
+        self.watcher: Callable[[Event], None] | None = None
+        """Is told of every event. It changes nothing."""
         self._clock = clock
         self._batches = 0
         self._events = 0
@@ -79,8 +81,8 @@ class Queueing:
 
     def change(self, batch: Batch) -> None:
         """Replace the batch at work by what became of it."""
-        self._write_changes(self.active, batch)
-        self.active = batch
+        before, self.active = self.active, batch
+        self._write_changes(before, batch)
 
     def retire(self) -> None:
         """Put the finished batch at work aside; a model will read its responses."""
@@ -142,6 +144,12 @@ class Queueing:
         batch = self._found(call_id.partition("c")[0])
         return batch.get(call_id) if batch else None
 
+    def call_of(self, event: Event) -> Call | None:
+        """The call that an event is about, as it is now; None of one that this run no longer has."""
+        batch = self._found(event.batch) if event.batch and event.place else None
+        calls = batch.calls if batch else ()
+        return calls[event.place - 1] if event.place and event.place <= len(calls) else None
+
     def answers_from(self, call_id: str) -> tuple[Response, ...]:
         """The delivered answers from that of this call on, in order: a page of them (S13)."""
         batches = sorted((*self.done, *([self.active] if self.active else [])), key=number_of)
@@ -192,6 +200,8 @@ class Queueing:
     def _emit(self, **fields: Any) -> None:
         self.events.append(Event(seq=self.last_event + 1, at=self._clock(), **fields))
         self.changed = True
+        if self.watcher:
+            self.watcher(self.events[-1])
 
 
 def number_of(batch: Batch | BatchResult) -> int:

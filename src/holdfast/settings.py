@@ -31,6 +31,7 @@ from holdfast.configuration import (
 from holdfast.documents import Document
 from holdfast.modes import PERMITTED, Mode
 from holdfast.positions import lines_of
+from holdfast.telemetry import TelemetrySettings
 from holdfast.trust import find, read_source
 from holdfast.turns import TASK_QUEUE
 
@@ -60,6 +61,7 @@ class Settings:
     models: ModelsSettings = field(default_factory=ModelsSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     policy: tuple[Path, ...] = ()
     """The user's policy files."""
     modes: tuple[Mode, ...] | None = None
@@ -172,6 +174,7 @@ def combined(document: Document[Configuration]) -> Settings:
         models=found.models,
         limits=found.limits,
         gateway=found.gateway,
+        telemetry=found.telemetry,
         policy=found.policy,
         modes=found.modes,
         approvers=found.approvers,

@@ -7,8 +7,9 @@ import logging
 from hypothesis import given
 from hypothesis import strategies as st
 
+import holdfast
 from holdfast.workers.cutting import LINE_LIMIT, count_changes, cut_diff, cut_lines
-from holdfast.workers.logs import OneLine
+from holdfast.workers.log_lines import OneLine
 
 HEAD = ["--- a/file", "+++ b/file", "@@ -1,450 +1,3 @@"]
 
@@ -50,5 +51,6 @@ def test_a_warning_is_one_line_without_fields_and_links() -> None:
         "    For further information visit https://errors.pydantic.dev"
     )
     for text in (message, "A decision was not counted: 1 validation error ({'attempt': 1, 'namespace': 'default'})"):
-        line = OneLine().format(logging.makeLogRecord({"msg": text, "levelname": "WARNING"}))
+        record = logging.makeLogRecord({"msg": text, "levelname": "WARNING", "pathname": holdfast.__file__})
+        line = OneLine().format(record)
         assert line.endswith("WARNING A decision was not counted: 1 validation error")

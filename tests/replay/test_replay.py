@@ -13,10 +13,14 @@ from typing import Any
 import pytest
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
+from temporalio.common import MetricMeter
 from temporalio.worker import Replayer, WorkflowReplayResult
 
 with workflow.unsafe.imports_passed_through():
     from holdfast import HoldfastPlugin, Settings
+    from holdfast.measuring import Measurement
+    from holdfast.observing import Counting
+    from holdfast.spans import Span
     from tests.support.turns import PLAYS
 
 Change = Callable[[dict[str, Any]], dict[str, Any] | None]
@@ -96,6 +100,26 @@ def test_a_run_that_goes_on_from_another_is_in_a_stored_history() -> None:
 @pytest.mark.parametrize("name", STORED)
 async def test_a_stored_history_replays(name: str, settings: Settings) -> None:
     assert (await _replay(name, HoldfastPlugin(settings))).replay_failure is None
+
+
+class _Kept(list[Span]):
+    def put(self, span: Span) -> None:
+        self.append(span)
+
+
+@pytest.mark.parametrize("name", STORED)
+async def test_a_stored_history_replays_while_somebody_traces_and_nothing_is_told_again(
+    name: str, settings: Settings
+) -> None:
+    plugin, counted = HoldfastPlugin(settings), list[Measurement]()
+    plugin.observing.sink = kept = _Kept()
+    plugin.observing.counting = Counting(MetricMeter.noop)
+    plugin.observing.counting.count = lambda found: counted.extend(found)  # type: ignore[method-assign]
+    observer, asked = plugin.observing.observer, list[str]()
+    plugin.observing.observer = lambda: asked.append(name) or observer()  # type: ignore[method-assign, func-returns-value]
+    assert (await _replay(name, plugin)).replay_failure is None
+    assert asked
+    assert (kept, counted) == ([], [])
 
 
 def _with_content(said: dict[str, Any]) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -70,7 +71,8 @@ def test_the_example_of_the_docs_is_read_and_holds_every_key() -> None:
     tables: list[Message] = [configuration, configuration.tools, configuration.tools.shell, configuration.tools.fetch]
     [server] = configuration.models.servers.values()
     tables += [configuration.models, server]
-    for table in (*tables, configuration.limits, configuration.gateway, configuration.mcp, approver, source):
+    tables += [configuration.limits, configuration.gateway, configuration.telemetry]
+    for table in (*tables, configuration.mcp, approver, source):
         written = {name for name, field in type(table).model_fields.items() if not field.exclude}
         assert table.model_fields_set == written, "the example leaves out a key"
     hooks = {name for hook in configuration.hooks for name in hook.model_fields_set}
@@ -84,11 +86,13 @@ def test_the_example_of_the_docs_is_read_and_holds_every_key() -> None:
 def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
     told = dict(re.findall(r"^\| `([\w.]+)` \| `?(.*?)`? \|", DOCS.read_text(), re.MULTILINE))
     tools, limits, gateway = Configuration().tools, Configuration().limits, Configuration().gateway
+    telemetry = Configuration().telemetry
     for prefix, table in (
         ("tools.shell", tools.shell),
         ("tools.fetch", tools.fetch),
         ("limits", limits),
         ("gateway", gateway),
+        ("telemetry", telemetry),
     ):
         for name, value in table.model_dump(mode="json").items():
             shown = str(value).lower().removesuffix(".0")
@@ -112,6 +116,7 @@ def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
         "models",
         "limits",
         "gateway",
+        "telemetry",
     } <= set(told)
 
 
@@ -410,3 +415,20 @@ def tomls(draw: st.DrawFn) -> str:
 @given(tomls())
 def test_any_toml_is_settings_or_problems(text: str) -> None:
     harmless(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "9464", "localhost:9464", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:70000", "1.2.3.999:1", "::1:9464", "a b:1"],
+)
+def test_metrics_listen_at_an_address_and_a_port(text: str) -> None:
+    [problem] = found(f"[telemetry]\nmetrics = {json.dumps(text)}\n")
+    assert problem.line == 2
+    assert "must be an address and a port, as 127.0.0.1:9464" in problem.message
+    assert loaded('[telemetry]\nmetrics = "[::1]:9464"\n').telemetry.metrics == "[::1]:9464"
+
+
+@pytest.mark.parametrize("line", ['traces = "jaeger"', 'logs = "xml"', 'content = "yes"', 'endpoint = "http://x"'])
+def test_what_telemetry_does_not_know_is_an_error_with_its_line(line: str) -> None:
+    [problem] = found(f"[telemetry]\n{line}\n")
+    assert problem.line == 2

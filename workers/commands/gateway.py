@@ -45,8 +45,8 @@ def gateway(
     from holdfast.workers.gateway.serving import listen, run_gateway
     from holdfast.workers.worker import leave_with
 
-    logs.configure(verbose=verbose)
     settings = settings_of(data)
+    logs.configure(settings.telemetry, verbose=verbose)
     parent = os.getppid() if embedded else None
     asked = settings.gateway
     chosen_host = _checked(host) if host is not None else asked.host

@@ -59,8 +59,8 @@ def up(
     from holdfast.workers import logs
     from holdfast.workers.up import greeting, run_up
 
-    logs.configure(verbose=verbose)
     settings = settings_of(data, workspace)
+    logs.configure(settings.telemetry, verbose=verbose)
     _check_workspace(settings)
 
     def welcome(settings: Settings, running: Running) -> None:
@@ -110,8 +110,8 @@ def worker(
     from holdfast.workers.connecting import connect
     from holdfast.workers.worker import leave_with, run_worker
 
-    logs.configure(verbose=verbose)
     settings = settings_of(data, workspace)
+    logs.configure(settings.telemetry, verbose=verbose, serves=True)
     _check_workspace(settings)
     parent = os.getppid() if embedded else None
     named = settings.tools.model_copy(update={"modules": (*settings.tools.modules, *(tools or ()))})
@@ -119,7 +119,7 @@ def worker(
     plugin = HoldfastPlugin(settings)
     _ = plugin.policy  # rules that are not right stop us before anything runs
     for problem in plugin.registry.problems:
-        note(f"Not available, from {problem.source}: {problem.reason}")
+        logs.mention(settings.telemetry, f"Not available, from {problem.source}: {problem.reason}", note)
 
     def ready(_: str) -> None:
         emit({"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue})

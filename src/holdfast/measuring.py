@@ -1,0 +1,96 @@
+"""What is counted of turns: names, labels and buckets, and what each phase adds to them. Pure.
+
+Labels are few and bounded: registered tools, and closed sets of words. No turn, no call and nobody's name is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from holdfast.conversations import Usage
+from holdfast.phases import Phase
+
+CALLS = "holdfast_calls"
+EXECUTION = "holdfast_execution_seconds"
+APPROVAL_WAIT = "holdfast_approval_wait_seconds"
+DECISIONS = "holdfast_decisions"
+OUTCOME_UNKNOWN = "holdfast_outcome_unknown"
+BATCHES = "holdfast_batches"
+STEPS = "holdfast_model_steps"
+STEP_SECONDS = "holdfast_model_step_seconds"
+TOKENS = "holdfast_model_tokens"
+TURNS = "holdfast_turns"
+TURN_SECONDS = "holdfast_turn_seconds"
+LIVE_TURNS = "holdfast_live_turns"
+WAITING_TURNS = "holdfast_waiting_turns"
+SPANS_LOST = "holdfast_spans_lost"
+
+COUNTERS = {
+    CALLS: "Calls that have ended, by tool, outcome and reason",
+    DECISIONS: "Approvals that somebody or something has answered, by outcome and kind",
+    OUTCOME_UNKNOWN: "Calls of which nobody knew whether they took effect, by tool",
+    BATCHES: "Batches that have ended, by outcome",
+    STEPS: "Steps of models, by outcome",
+    TOKENS: "Tokens that models read (input) and wrote (output)",
+    TURNS: "Turns that have ended, by outcome",
+    SPANS_LOST: "Spans that did not reach the collector",
+}
+_QUICK = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600)
+HISTOGRAMS = {
+    EXECUTION: ("Seconds from the beginning of a call's execution to its end, retries included, by tool", _QUICK),
+    STEP_SECONDS: ("Seconds of a model's step, retries included", _QUICK),
+    APPROVAL_WAIT: (
+        "Seconds that an approval waited, by kind and outcome",
+        (1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 12 * 3_600, 86_400, 3 * 86_400, 7 * 86_400),
+    ),
+    TURN_SECONDS: (
+        "Seconds of a turn from its beginning to its end, by outcome",
+        (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 86_400, 7 * 86_400),
+    ),
+}
+GAUGES = {
+    LIVE_TURNS: "Turns that have not ended, of this task queue, on all workers together",
+    WAITING_TURNS: "Those of them that wait for somebody",
+}
+BUCKETS: Mapping[str, tuple[float, ...]] = {name: buckets for name, (_, buckets) in HISTOGRAMS.items()}
+
+
+class Measurement(NamedTuple):
+    """One thing more to count, or one value more."""
+
+    name: str
+    value: float
+    labels: Mapping[str, str]
+
+
+def measured(phase: Phase) -> Iterator[Measurement]:
+    """What a phase that has ended adds."""
+    outcome, tool = {"outcome": phase.outcome}, {"tool": phase.tool}
+    match phase.kind:
+        case "call":
+            yield Measurement(CALLS, 1, {**tool, **outcome, "reason": phase.reason})
+        case "approval":
+            kinds = {"kind": phase.asks or "info", **outcome}
+            yield Measurement(APPROVAL_WAIT, phase.seconds, kinds)
+            yield Measurement(DECISIONS, 1, kinds)
+        case "execute":
+            yield Measurement(EXECUTION, phase.seconds, {**tool, **outcome})
+            if phase.outcome == "outcome_unknown" or (phase.outcome == "error" and phase.reason == "outcome_unknown"):
+                yield Measurement(OUTCOME_UNKNOWN, 1, tool)
+        case "batch":
+            yield Measurement(BATCHES, 1, outcome)
+        case "step":
+            yield Measurement(STEPS, 1, outcome)
+            yield Measurement(STEP_SECONDS, phase.seconds, outcome)
+        case "turn":
+            yield Measurement(TURNS, 1, outcome)
+            yield Measurement(TURN_SECONDS, phase.seconds, outcome)
+
+
+def used(before: Usage, after: Usage) -> Iterator[Measurement]:
+    """What a model has read and written since."""
+    for direction in ("input", "output"):
+        more = getattr(after, f"{direction}_tokens") - getattr(before, f"{direction}_tokens")
+        if more > 0:
+            yield Measurement(TOKENS, more, {"direction": direction})

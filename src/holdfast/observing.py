@@ -1,0 +1,131 @@
+"""One interceptor that observes a process: turns and calls are counted by Temporal's own metrics, spans are sent on.
+
+It is the client's, so that every worker of the process has it, those of its host's queues too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+
+from temporalio import client, worker
+from temporalio.common import MetricMeter
+from temporalio.runtime import Runtime
+from temporalio.worker import ActivityInboundInterceptor, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
+
+from holdfast.activities.observing import ObservedActivity
+from holdfast.exporting import Sink, SpanQueue, open_queue
+from holdfast.live_turns import keep_counting
+from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS, OUTCOME_UNKNOWN, SPANS_LOST, Measurement
+from holdfast.phases import OTHER
+from holdfast.spans import Span
+from holdfast.telemetry import TelemetrySettings
+from holdfast.workflows.observing import OBSERVER, ObservedWorkflow, Observer
+
+TOOLS_COUNTED = 1_000
+"""Different tools that are counted by name: servers may name theirs anew as often as they like."""
+
+
+class Counting:
+    """The instruments of a process."""
+
+    def __init__(self, meter: MetricMeter) -> None:
+        self._counters = {name: meter.create_counter(name, about) for name, about in COUNTERS.items()}
+        self._histograms = {
+            name: meter.create_histogram_float(name, about, "s") for name, (about, _) in HISTOGRAMS.items()
+        }
+        self._gauges = {name: meter.create_gauge(name, about) for name, about in GAUGES.items()}
+        self._tools: set[str] = set()
+
+    def expect(self, tools: Iterable[str]) -> None:
+        """Begin at nothing where the first one matters: what was never counted cannot be seen to rise."""
+        self.count(Measurement(OUTCOME_UNKNOWN, 0, {"tool": tool}) for tool in tools)
+
+    def show(self, name: str, value: int) -> None:
+        """How many there are now."""
+        self._gauges[name].set(value)
+
+    def count(self, found: Iterable[Measurement]) -> None:
+        """Add what was measured."""
+        for name, value, labels in found:
+            bounded = self._bounded(labels) if "tool" in labels else labels
+            if name in self._counters:
+                self._counters[name].add(int(value), bounded)
+            else:
+                self._histograms[name].record(value, bounded)
+
+    def _bounded(self, labels: Mapping[str, str]) -> Mapping[str, str]:
+        tool = labels["tool"]
+        if len(self._tools) < TOOLS_COUNTED:
+            self._tools.add(tool)
+        return labels if tool in self._tools else {**labels, "tool": OTHER}
+
+
+class Observing(client.Interceptor, worker.Interceptor):
+    """Observes what the workers of a process do."""
+
+    def __init__(self, settings: TelemetrySettings) -> None:
+        self._settings = settings
+        self.counting: Counting | None = None
+        self.sink: Sink | None = None
+        self._users = 0
+        self.worker = ""
+        """Who the workers of this process are, to Temporal."""
+
+    def begin(self, used: client.Client) -> None:
+        """From now on, workers of this client are observed as the settings say; BadInput where that cannot be.
+
+        What is counted goes where the client's runtime takes it, and nowhere when that takes nothing.
+        """
+        self.worker = used.identity
+        meter = (used.service_client.config.runtime or Runtime.default()).metric_meter
+        if self.counting is None and meter is not MetricMeter.noop:
+            self.counting = Counting(meter)
+        if self.sink is None and self._settings.traces == "otlp":
+            self.sink = queue = open_queue(self.worker)
+            queue.on_loss = self._lost
+
+    @asynccontextmanager
+    async def told(self, used: client.Client, task_queue: str) -> AsyncIterator[None]:
+        """While a worker runs. What is left is sent at its end, if that can be done in a moment."""
+        self._users += 1
+        looking = asyncio.create_task(keep_counting(used, task_queue, self.counting.show)) if self.counting else None
+        try:
+            yield
+        finally:
+            if looking:
+                looking.cancel()
+            self._users -= 1
+            if not self._users and isinstance(self.sink, SpanQueue):
+                queue, self.sink = self.sink, None
+                await asyncio.to_thread(queue.close)
+
+    def _lost(self, spans: int) -> None:
+        self._count([Measurement(SPANS_LOST, spans, {})])
+
+    def observer(self) -> Observer | None:
+        """What workflows are given; None when nobody wants to know anything."""
+        if self.counting is None and self.sink is None:
+            return None
+        return Observer(self._count, self._tell if self.sink else None, self._settings.content)
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Tell of attempts."""
+        return ObservedActivity(next, self.sink.put if self.sink else None, self.worker)
+
+    def workflow_interceptor_class(
+        self, input: WorkflowInterceptorClassInput
+    ) -> type[WorkflowInboundInterceptor] | None:
+        """Tell of turns and sessions."""
+        input.unsafe_extern_functions[OBSERVER] = self.observer
+        return ObservedWorkflow
+
+    def _count(self, found: Iterable[Measurement]) -> None:
+        if self.counting:
+            self.counting.count(found)
+
+    def _tell(self, spans: Iterable[Span]) -> None:
+        if self.sink:
+            for span in spans:
+                self.sink.put(span)

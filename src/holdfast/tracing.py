@@ -1,0 +1,156 @@
+"""The spans of a turn, from what it knows of itself when it ends. Pure.
+
+    turn ┬ model step          (its attempts are told by the workers that made them)
+         ├ validate            one for the calls that were judged together
+         └ call ┬ approval     each question that somebody was asked
+                └ execute ┬ attempt ┬ mcp     told by the worker that ran it
+                          └ turn              of a call that delegates
+
+They are told when the turn ends, by whoever ends it: none is kept in a process meanwhile, and none is lost with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+from holdfast.calls import Call, Status
+from holdfast.events import Event
+from holdfast.phases import Phase, Phases
+from holdfast.spans import Attributes, Place, Span
+
+_About = dict[str, str | int]
+
+
+@dataclass(frozen=True)
+class TurnFacts:
+    """One run of a turn, as it is told."""
+
+    turn_id: str
+    root: Place
+    events: tuple[Event, ...]
+    call_of: Callable[[Event], Call | None]
+    began_at: datetime
+    ended_at: datetime
+    parent: Place | None = None
+    """Of the turn's own span: the call that delegated to it, or whoever started it."""
+    session: Place | None = None
+    session_id: str = ""
+    depth: int = 0
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    failure: str = ""
+    """Why it never began."""
+    content: bool = False
+    """May spans hold what people are shown?"""
+
+
+def turn_spans(facts: TurnFacts) -> list[Span]:
+    """All that has begun and ended in this run of the turn; the turn's own span when it is the last one."""
+    tracker = Phases(facts.began_at, facts.call_of)
+    phases = [phase for event in facts.events for phase in tracker.take(event)]
+    spans = [span for phase in phases if (span := _span(facts, phase))]
+    spans += _validations(facts, [phase for phase in phases if phase.kind == "validate"])
+    if facts.failure:
+        spans.append(_turn(facts, Phase("turn", facts.began_at, facts.ended_at, facts.failure)))
+    return spans
+
+
+def place_of_execution(root: Place, call: str, seq: int) -> Place:
+    """Where a call's execution stands that began with this event."""
+    return root.inner("execute", call, seq)
+
+
+def place_of_step(root: Place, step: int) -> Place:
+    """Where a model's step stands."""
+    return root.inner("step", step)
+
+
+def session_span(root: Place, session_id: str, start: datetime, end: datetime, *, turns: int, later: str = "") -> Span:
+    """One run of a session, `later` being one that is not its first. Its turns link to that from their own traces."""
+    attributes: Attributes = {"holdfast.session.id": session_id, "holdfast.turns": turns}
+    place, parent = (root.inner("run", later), root) if later else (root, None)
+    return Span("holdfast.session", place, start, end, parent, attributes)
+
+
+def _span(facts: TurnFacts, phase: Phase) -> Span | None:
+    root = facts.root
+    match phase.kind:
+        case "turn":
+            return _turn(facts, phase)
+        case "step":
+            about: _About = {"holdfast.step": phase.step, "holdfast.attempts": phase.attempts}
+            about["holdfast.model"] = facts.model
+            return _made(facts, phase, "holdfast.step", place_of_step(root, phase.step), root, about)
+        case "call":
+            about = {**_of_call(phase), "holdfast.reason": phase.reason}
+            return _made(facts, phase, "holdfast.call", _place_of_call(root, phase), root, about)
+        case "approval":
+            about = {**_of_call(phase), "holdfast.revision": phase.revision, "holdfast.asks": phase.asks}
+            about |= {"holdfast.actor": phase.actor}
+            place = root.inner("approval", phase.call, phase.seq)
+            return _made(facts, phase, "holdfast.approval", place, _place_of_call(root, phase), about)
+        case "execute":
+            place = place_of_execution(root, phase.call or "", phase.seq)
+            return _made(facts, phase, "holdfast.execute", place, _place_of_call(root, phase), _of_call(phase))
+    return None
+
+
+def _turn(facts: TurnFacts, phase: Phase) -> Span:
+    about: _About = {
+        "holdfast.session.id": facts.session_id,
+        "holdfast.depth": facts.depth,
+        "holdfast.model": facts.model,
+        "holdfast.tokens.input": facts.input_tokens,
+        "holdfast.tokens.output": facts.output_tokens,
+    }
+    links = (facts.session,) if facts.session else ()
+    failed = phase.failed or bool(facts.failure)
+    attributes = _attributes(facts, phase, about)
+    return Span("holdfast.turn", facts.root, phase.start, phase.end, facts.parent, attributes, failed, links)
+
+
+def _validations(facts: TurnFacts, phases: Iterable[Phase]) -> Iterator[Span]:
+    """Calls are judged together. Those that were stopped before are no part of it."""
+
+    def together(phase: Phase) -> tuple[str, datetime, datetime]:
+        return phase.batch or "", phase.end, phase.start
+
+    judged = sorted((phase for phase in phases if phase.outcome != Status.CANCELLED), key=together)
+    for _, group in groupby(judged, key=together):
+        calls = list(group)
+        about: _About = {"holdfast.batch.id": calls[0].batch or "", "holdfast.calls": len(calls)}
+        for name in ("scheduled", "awaiting_approval", "error"):
+            about[f"holdfast.calls.{name}"] = sum(call.outcome == name for call in calls)
+        first = min(calls, key=lambda call: _number(call.call))
+        place = facts.root.inner("validate", first.call, first.end.isoformat())
+        attributes = {"holdfast.turn.id": facts.turn_id, **about}
+        yield Span("holdfast.validate", place, first.start, first.end, facts.root, attributes)
+
+
+def _made(facts: TurnFacts, phase: Phase, name: str, place: Place, parent: Place, about: _About) -> Span:
+    return Span(name, place, phase.start, phase.end, parent, _attributes(facts, phase, about), phase.failed)
+
+
+def _attributes(facts: TurnFacts, phase: Phase, about: _About) -> Attributes:
+    """What there is to say; nothing that is empty."""
+    found: _About = {"holdfast.turn.id": facts.turn_id, "holdfast.outcome": phase.outcome, **about}
+    if facts.content and phase.title:
+        found["holdfast.title"] = phase.title
+    return {name: value for name, value in found.items() if value != ""}
+
+
+def _of_call(phase: Phase) -> _About:
+    return {"holdfast.batch.id": phase.batch or "", "holdfast.call.id": phase.call or "", "holdfast.tool": phase.tool}
+
+
+def _place_of_call(root: Place, phase: Phase) -> Place:
+    return root.inner("call", phase.call)
+
+
+def _number(call: str | None) -> tuple[int, int]:
+    batch, _, number = (call or "").removeprefix("b").partition("c")
+    return (int(batch), int(number)) if batch.isdigit() and number.isdigit() else (0, 0)

@@ -1,0 +1,67 @@
+"""The page on observing says what is so: its settings are read, its alerts name metrics that there are, `up` serves."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+import urllib.request
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from holdfast.configuration import Configuration, configuration_of
+from holdfast.documents import Content
+from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS
+from tests.cli.support import SECONDS, Home, call
+from tests.cli.test_readme import ROOT, _blocks
+from tests.support.observed import free_port, samples
+
+PAGE = "docs/observing.md"
+
+
+def _telemetry() -> Configuration:
+    block = _blocks(PAGE)["observing"]
+    return configuration_of(Content(ROOT / "holdfast.toml", block.encode())).require()
+
+
+def test_the_settings_of_the_page_are_read() -> None:
+    found = _telemetry().telemetry
+    assert found.model_fields_set == set(type(found).model_fields)
+    [job] = yaml.safe_load(_blocks(PAGE)["scrape"])["scrape_configs"]
+    assert job["static_configs"][0]["targets"] == [found.metrics]
+
+
+def test_the_alerts_of_the_page_name_metrics_and_outcomes_that_there_are() -> None:
+    rules: list[dict[str, Any]] = yaml.safe_load(_blocks(PAGE)["alerts"])["groups"][0]["rules"]
+    known = {*(f"{name}_total" for name in COUNTERS), *HISTOGRAMS, *GAUGES}
+    used = {name for rule in rules for name in re.findall(r"holdfast_\w+", rule["expr"])}
+    assert used <= known
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    text = (ROOT / PAGE).read_text()
+    for word in re.findall(r'(?:outcome|reason)=~?"([\w|]+)"', " ".join(rule["expr"] for rule in rules)):
+        assert all(f"`{one}`" in text or one == "no_worker" for one in word.split("|"))
+
+
+def _turns(port: int) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return sum(value for _, value in samples(answer.read().decode(), "holdfast_turns_total"))
+
+
+def test_up_serves_the_metrics_of_its_worker_also_of_the_next_one(empty: Home) -> None:
+    port = free_port()
+    file = empty.folder / "holdfast.toml"
+    file.write_text(f'[telemetry]\nmetrics = "127.0.0.1:{port}"\nlogs = "json"\n')
+    empty.env["HOLDFAST_CONFIG"] = str(file)
+    with empty.up() as up:
+        for number in (1, 2):
+            empty.start(f"t{number}", call("list_directory"))
+            empty.seen(f"t{number}", kind="turn", after="completed")
+            deadline = time.monotonic() + SECONDS
+            while _turns(port) < 1:
+                assert time.monotonic() < deadline
+            if number == 1:
+                os.kill(up.where["worker"], signal.SIGKILL)
+                up.wait_for("worker ready")
+        assert up.end() == 0

@@ -1,0 +1,126 @@
+"""What of a log record is written: its message, and whose turn and call it is about. Nothing that a call was given.
+
+A message of ours is written as it is: what others said stands in it as `Words`, which withhold themselves. Of Temporal
+and of Python itself the first line is, without what they append. Of anybody else, a tool for example, nothing is, since
+nobody knows what they put into it; whoever logs is known by its file, not by the name of its logger. `content` lets all
+of it through.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import traceback
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from temporalio import activity, workflow
+
+import holdfast
+from holdfast.activities.observing import at_work, error_type
+from holdfast.content import plain, shorten
+from holdfast.withheld import WITHHELD, content_allowed
+
+LINE_LIMIT = 1_000
+FRAMES = 30
+_CORE = "(sdk-core)"
+"""Where Temporal's core says that its lines come from."""
+_OURS = os.path.dirname(holdfast.__file__) + os.sep
+_THEIRS = tuple(
+    os.path.dirname(found.origin) + os.sep
+    for found in map(find_spec, ("temporalio", "asyncio", "uvicorn"))
+    if found and found.origin
+)
+_FIELDS = re.compile(r"\s*\(\{.*\}\)")
+_LINK = re.compile(r"\s*(?:For further information visit )?https?://\S+")
+_QUOTED = re.compile(r"(?<=error of type).*|(?<=original error):.*|<(?:Task|Future|Handle|coroutine)\b.*", re.DOTALL)
+"""Where messages of Temporal and asyncio quote what went wrong."""
+_WARNING = re.compile(r"(.*?:\d+: \w+):.*", re.DOTALL)
+_CALL = re.compile(r"b\d+c\d+")
+_ID_LIMIT = 300
+
+
+class Written(NamedTuple):
+    """A record as it is written."""
+
+    time: datetime
+    level: str
+    logger: str
+    message: str
+    about: dict[str, str | int]
+    """turn, call, tool, attempt, trace: as far as they are known."""
+    error: str = ""
+    """The type of an exception,"""
+    said: str = ""
+    """and its words, where those are allowed."""
+    frames: tuple[str, ...] = ()
+
+
+def written(record: logging.LogRecord) -> Written:
+    """What of a record is written now, in the place where it was logged."""
+    error = record.exc_info[1] if record.exc_info else None
+    return Written(
+        time=datetime.fromtimestamp(record.created, UTC),
+        level=record.levelname,
+        logger=record.name,
+        message=_line(_message(record)),
+        about=about(record),
+        error=error_type(error) if error else "",
+        said=_line(_gist(str(error))) if error and content_allowed() else "",
+        frames=_frames(error) if error else (),
+    )
+
+
+def about(record: logging.LogRecord) -> dict[str, str | int]:
+    """Whose turn and call it is about: by what Temporal adds to it, or by what is at work here."""
+    found = {name: _id(value) if isinstance(value, str) else value for name, value in at_work().items()}
+    details: Any = getattr(record, "temporal_activity", None) or getattr(record, "temporal_workflow", None)
+    if not details and activity.in_activity():
+        info = activity.info()
+        details = {"workflow_id": info.workflow_id, "activity_id": info.activity_id, "attempt": info.attempt}
+    elif not details and workflow.in_workflow():
+        details = {"workflow_id": workflow.info().workflow_id}
+    fields = getattr(getattr(record, "temporal_log", None), "fields", None)
+    return _of(details or (fields if isinstance(fields, dict) else {})) | found
+
+
+def _of(details: Any) -> dict[str, str | int]:
+    turn, call, attempt = details.get("workflow_id"), details.get("activity_id"), details.get("attempt")
+    found: dict[str, str | int] = {"turn": _id(turn)} if isinstance(turn, str) and turn else {}
+    if isinstance(call, str) and (named := _CALL.match(call)):
+        found["call"] = named[0]
+    return {**found, "attempt": attempt} if isinstance(attempt, int) and call else found
+
+
+def _message(record: logging.LogRecord) -> str:
+    message = _gist(record.getMessage())
+    if content_allowed() or record.pathname.startswith(_OURS):
+        return message
+    if record.name == "py.warnings":
+        found = _WARNING.match(message)
+        return found[1] if found else WITHHELD
+    if record.pathname == _CORE or record.pathname.startswith(_THEIRS):
+        return _QUOTED.sub(f" {WITHHELD}", message)
+    return f"{_id(record.name)} has logged something {WITHHELD}"
+
+
+def _gist(text: str) -> str:
+    """The first line, without the fields that Temporal adds and without links: pydantic writes pages."""
+    first = next(iter(text.strip().splitlines()), "")
+    return _LINK.sub("", _FIELDS.sub("", first)).rstrip()
+
+
+def _id(text: str) -> str:
+    return _line(text)[:_ID_LIMIT]
+
+
+def _line(text: str) -> str:
+    return shorten(" ".join(plain(text).split()), LINE_LIMIT)
+
+
+def _frames(error: BaseException) -> tuple[str, ...]:
+    """Where it was raised, the innermost last."""
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
+    return tuple(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)

@@ -1,0 +1,224 @@
+"""What is told of turns and sessions to whoever watches a whole installation: phases to count, spans to draw.
+
+Nothing here is in a history, but for a header that says within which span an activity or a child runs: bytes, and no
+event. Nothing is told while a history is replayed. Whatever goes wrong here goes wrong for nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import PayloadConverter
+from temporalio.exceptions import FailureError
+from temporalio.worker import (
+    ContinueAsNewInput,
+    ExecuteWorkflowInput,
+    StartActivityInput,
+    StartChildWorkflowInput,
+    WorkflowInboundInterceptor,
+    WorkflowOutboundInterceptor,
+)
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.activities.observing import HEADER, read_header, write_header
+    from holdfast.conversations import Usage
+    from holdfast.events import Event
+    from holdfast.measuring import Measurement, measured, used
+    from holdfast.phases import Phase, Phases
+    from holdfast.session_state import SessionState
+    from holdfast.spans import Place, Span, read_place, root_of
+    from holdfast.state import TurnState
+    from holdfast.tracing import TurnFacts, place_of_execution, place_of_step, session_span, turn_spans
+
+OBSERVER = "__holdfast_observer"
+THEIRS = "_tracer-data"
+"""The header of Temporal's own tracing, by which whoever starts a turn within a trace says so."""
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Whoever is told, outside of the sandbox."""
+
+    count: Callable[[Iterable[Measurement]], None]
+    tell: Callable[[Iterable[Span]], None] | None
+    """None: nobody traces."""
+    content: bool
+
+
+class ObservedWorkflow(WorkflowInboundInterceptor):
+    """Watches one run of a turn or a session."""
+
+    def __init__(self, next: WorkflowInboundInterceptor) -> None:
+        super().__init__(next)
+        self._observer: Observer | None = workflow.extern_functions().get(OBSERVER, lambda: None)()
+        self._parent: Place | None = None
+        self.root: Place | None = None
+        self._phases: Phases | None = None
+        self._usage = Usage()
+        self._broken = False
+
+    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+        """Say within which span things are started."""
+        super().init(_Outbound(outbound, self))
+
+    @property
+    def traces(self) -> bool:
+        """Is anybody told of spans?"""
+        return self._observer is not None and self._observer.tell is not None
+
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
+        """Watch it from its beginning to its end."""
+        state = getattr(workflow.instance(), "observed", None)
+        if self._observer is None or not isinstance(state, TurnState | SessionState):
+            return await super().execute_workflow(input)
+        info = workflow.info()
+        self._parent = _started_within(input.headers)
+        self.root = root_of(info.workflow_id, info.first_execution_run_id, self._parent)
+        if isinstance(state, TurnState):
+            self._watch(state)
+        try:
+            result = await super().execute_workflow(input)
+        except workflow.ContinueAsNewError:
+            self._tell(state)
+            raise
+        except FailureError:
+            self._tell(state, failure="failed")
+            raise
+        self._tell(state)
+        return result
+
+    def continued(self) -> Place | None:
+        """What the next run is to be told to stand within."""
+        return self._parent
+
+    def place_of(self, activity: str, args: Any) -> Place | None:
+        """Where an activity stands."""
+        input = args[0] if args else None
+        return self.place_of_call(getattr(input, "call_id", None)) or self._place_of_step(getattr(input, "step", None))
+
+    def place_of_call(self, call: object) -> Place | None:
+        """Where stands what executes a call."""
+        if self.root is None or self._phases is None or not isinstance(call, str):
+            return None
+        return place_of_execution(self.root, call, self._phases.executing(call))
+
+    def _place_of_step(self, step: object) -> Place | None:
+        return place_of_step(self.root, step) if self.root and isinstance(step, int) else self.root
+
+    def _watch(self, state: TurnState) -> None:
+        self._phases = Phases(state.began_at, state.call_of)
+        self._usage = state.usage
+        for event in state.events:
+            self._take(state, event)
+        state.watcher = lambda event: self._take(state, event)
+
+    def _take(self, state: TurnState, event: Event) -> None:
+        """Count what ends with an event. A replay only finds out again what is under way."""
+        if self._phases is None or self._broken:
+            return
+        try:
+            found = [one for phase in self._phases.take(event) for one in measured(phase)]
+            found += used(self._usage, state.usage)
+            self._usage = state.usage
+            self._count(found)
+        except Exception as error:  # a turn is worth more than what is told of it
+            self._give_up(error)
+
+    def _tell(self, state: TurnState | SessionState, failure: str = "") -> None:
+        """This run has ended."""
+        if self._broken or workflow.unsafe.is_replaying():
+            return
+        try:
+            self._told(state, failure)
+        except Exception as error:
+            self._give_up(error)
+
+    def _told(self, state: TurnState | SessionState, failure: str) -> None:
+        assert self._observer, "nobody is told"
+        info = workflow.info()
+        if failure and isinstance(state, TurnState):
+            self._count(measured(Phase("turn", info.start_time, workflow.now(), failure)))
+        if self._observer.tell is None or self.root is None:
+            return
+        if isinstance(state, TurnState):
+            self._observer.tell(turn_spans(self._facts(state, self.root, failure)))
+        else:
+            later = info.run_id if info.run_id != info.first_execution_run_id else ""
+            about = (self.root, info.workflow_id, info.start_time, workflow.now())
+            self._observer.tell([session_span(*about, turns=state.turns, later=later)])
+
+    def _facts(self, state: TurnState, root: Place, failure: str) -> TurnFacts:
+        input = state.input
+        session = root_of(input.session, input.session_run) if input.session and input.session_run else None
+        return TurnFacts(
+            turn_id=state.turn_id,
+            root=root,
+            events=tuple(state.events),
+            call_of=state.call_of,
+            began_at=state.began_at,
+            ended_at=workflow.now(),
+            parent=self._parent,
+            session=session,
+            session_id=input.session or "",
+            depth=input.depth,
+            model=input.model.names[state.model] if input.model else "",
+            input_tokens=state.usage.input_tokens,
+            output_tokens=state.usage.output_tokens,
+            failure=failure,
+            content=bool(self._observer and self._observer.content),
+        )
+
+    def _count(self, found: Iterable[Measurement]) -> None:
+        if self._observer and not workflow.unsafe.is_replaying():
+            self._observer.count(found)
+
+    def _give_up(self, error: Exception) -> None:
+        self._broken = True
+        workflow.logger.warning("This turn is not observed any more: %s", type(error).__name__)
+
+
+class _Outbound(WorkflowOutboundInterceptor):
+    """Says within which span activities and children run."""
+
+    def __init__(self, next: WorkflowOutboundInterceptor, watching: ObservedWorkflow) -> None:
+        super().__init__(next)
+        self._watching = watching
+
+    def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
+        """A regular one; what is local ends with its workflow task, and is told with the turn."""
+        self._mark(input, self._watching.place_of(input.activity, input.args))
+        return super().start_activity(input)
+
+    async def start_child_workflow(self, input: StartChildWorkflowInput) -> workflow.ChildWorkflowHandle[Any, Any]:
+        """A turn that a call runs is within that call. One of a session has a trace of its own."""
+        call = input.id.rpartition("~")[2].partition("-")[0]
+        self._mark(input, self._watching.place_of_call(call))
+        return await super().start_child_workflow(input)
+
+    def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:
+        """The next run belongs to the same trace."""
+        self._mark(input, self._watching.continued())
+        super().continue_as_new(input)
+
+    def _mark(self, input: StartActivityInput | StartChildWorkflowInput | ContinueAsNewInput, at: Place | None) -> None:
+        if at and self._watching.traces:
+            input.headers = write_header(input.headers, at)
+
+
+def _started_within(headers: Any) -> Place | None:
+    """The span that whoever started this stands in, by our header or by that of Temporal's own tracing."""
+    if HEADER in headers:
+        return read_header(headers)
+    found = _read(headers[THEIRS]) if THEIRS in headers else None
+    return read_place(found.get("traceparent")) if isinstance(found, dict) else None
+
+
+def _read(payload: Payload) -> Any:
+    try:
+        return PayloadConverter.default.from_payload(payload)
+    except Exception:  # anybody may send headers
+        return None
