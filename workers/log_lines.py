@@ -8,7 +8,7 @@ import os
 import socket
 from typing import Any
 
-from holdfast.workers.records import Written, written
+from holdfast.workers.log_records import Written, written
 
 
 class OneLine(logging.Formatter):
