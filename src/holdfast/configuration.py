@@ -39,6 +39,7 @@ from holdfast.setting_values import (
     destination,
     glob,
     host_name,
+    listening,
     naming,
     person,
     plain_web_address,
@@ -318,6 +319,15 @@ class GatewaySettings(Message):
     """Of a proxy in front of it that passes on the name it was called by."""
 
 
+class WorkerSettings(Message):
+    """How a worker is asked how it is, and how long it takes to end."""
+
+    health: Annotated[str, AfterValidator(listening)] | None = None
+    """Where probes ask it: host:port."""
+    grace_seconds: Annotated[float, Field(strict=True, ge=0, le=86_400)] | None = None
+    """What running calls get to finish by themselves when it ends; None for a few seconds."""
+
+
 class LimitSettings(Message):
     """How much is taken in at once."""
 
@@ -348,6 +358,7 @@ class Configuration(Message):
     models: ModelsSettings = ModelsSettings()
     limits: LimitSettings = LimitSettings()
     gateway: GatewaySettings = GatewaySettings()
+    worker: WorkerSettings = WorkerSettings()
 
 
 def configuration_of(content: Content) -> Document[Configuration]:

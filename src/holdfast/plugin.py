@@ -58,7 +58,7 @@ _LOGGER = logging.getLogger(__name__)
 HEARTBEAT_THROTTLE = timedelta(milliseconds=200)
 """Temporal's own default lets a stop take half a minute to reach a running tool."""
 HOST_GRACE = timedelta(seconds=3)
-"""What a running call that lives on the host gets to finish by itself when its worker ends."""
+"""What a running call that lives on the host gets to finish by itself when its worker ends, unless settings say."""
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a turn waits for a dead worker that had it in its cache."""
 
@@ -159,9 +159,8 @@ class HoldfastPlugin(SimplePlugin):
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Answer what this process is asked while it runs calls, and run those that live on this host."""
         assert self._execute, "a worker is configured before it runs"
-        options = HostOptions(
-            self.host_queue, self._execute, self.settings.limits.concurrent_calls, HEARTBEAT_THROTTLE, HOST_GRACE
-        )
+        concurrent, grace = self.settings.limits.concurrent_calls, self._host_grace()
+        options = HostOptions(self.host_queue, self._execute, concurrent, HEARTBEAT_THROTTLE, grace)
         await self._ready_for_commands()
         async with self.servers.used(), self._host.used_by(worker.client, options):
             sweeping = asyncio.create_task(self._sweep())
@@ -172,6 +171,14 @@ class HoldfastPlugin(SimplePlugin):
                 if "models" in self.__dict__:
                     await self.models.close()
                     del self.models
+
+    async def drain(self) -> None:
+        """Take up no more calls that live here: beside the worker's own shutdown, so that both take one time."""
+        await self._host.drain()
+
+    def _host_grace(self) -> timedelta:
+        seconds = self.settings.worker.grace_seconds
+        return HOST_GRACE if seconds is None else timedelta(seconds=seconds)
 
     async def _ready_for_commands(self) -> None:
         """BadInput when they are to run in a sandbox that cannot be had. What threatens them is said."""

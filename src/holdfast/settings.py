@@ -26,6 +26,7 @@ from holdfast.configuration import (
     McpSettings,
     ModelsSettings,
     ToolSettings,
+    WorkerSettings,
     configuration_of,
 )
 from holdfast.documents import Document
@@ -60,6 +61,7 @@ class Settings:
     models: ModelsSettings = field(default_factory=ModelsSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
     policy: tuple[Path, ...] = ()
     """The user's policy files."""
     modes: tuple[Mode, ...] | None = None
@@ -167,6 +169,7 @@ def combined(document: Document[Configuration]) -> Settings:
         models=found.models,
         limits=found.limits,
         gateway=found.gateway,
+        worker=found.worker,
         policy=found.policy,
         modes=found.modes,
         approvers=found.approvers,
