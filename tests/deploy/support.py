@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -63,25 +64,22 @@ class Caller:
         self.data = folder / "data"
         self.workspace = folder / "workspace"
         self.workspace.mkdir(parents=True, exist_ok=True)
-        self._command = [str(word) for word in command or (sys.executable, "-m", "holdfast.workers.cli")]
+        self.command = [str(word) for word in command or (sys.executable, "-m", "holdfast.workers.cli")]
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "HOLDFAST_"))}
         folders = {"HOLDFAST_DATA": str(self.data), "HOLDFAST_WORKSPACE": str(self.workspace)}
         self.environment = {**kept, "HOME": str(folder), **folders, **environment}
         self.folder = folder
-        self.options: dict[str, Any] = {}
-        """For the processes: the user they run as."""
 
     async def started(self, *arguments: str, **environment: str) -> asyncio.subprocess.Process:
         """A command that was begun."""
         return await asyncio.create_subprocess_exec(
-            *self._command,
+            *self.command,
             *arguments,
             env={**self.environment, **environment},
             cwd=self.folder,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            **self.options,
         )
 
     async def run(self, *arguments: str, stdin: str = "", **environment: str) -> Done:
@@ -107,7 +105,7 @@ class Caller:
     async def staying(self, *arguments: str, ready: str = READY) -> AsyncIterator[Staying]:
         """A command that stays, once it says that it is ready; ended with SIGTERM."""
         process = await self.started(*arguments)
-        staying = Staying(process)
+        staying = Staying(process, contained="--as-pid-1" in self.command)
         try:
             await staying.heard(ready)
             yield staying
@@ -122,8 +120,10 @@ class Caller:
 class Staying:
     """A process that stays."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, *, contained: bool = False) -> None:
         self.process = process
+        self.contained = contained
+        """Is it the first process of a container, below the one that we know?"""
         self.said = ""
 
     async def heard(self, ready: str) -> str:
@@ -139,12 +139,18 @@ class Staying:
 
     async def end(self) -> Done:
         """SIGTERM, and all that it said."""
-        self.process.terminate()
+        os.kill(_first_below(self.process.pid) if self.contained else self.process.pid, signal.SIGTERM)
         async with asyncio.timeout(SECONDS):
             out, err = await self.process.communicate()
         self.said += out.decode() + err.decode()
         assert self.process.returncode is not None
         return Done(self.process.returncode, out.decode(), err.decode())
+
+
+def _first_below(pid: int) -> int:
+    """A container's first process, by that of the program which made it."""
+    [child] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
 
 
 async def approved_turn(caller: Caller, turn: str, command: str) -> str:
