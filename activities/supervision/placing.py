@@ -1,8 +1,9 @@
 """Where a supervisor must be placed to outlive its worker.
 
 systemd ends a unit with everything in its control group, double fork or not. There a supervisor is started in a scope
-of its own, if systemd lets us; otherwise the unit needs `KillMode=process`, and we say so where it has something else, or
-does not tell us. In a container nothing outlives its first process: a command is lost with it, and its outcome is unknown.
+of its own, if systemd lets us; otherwise the unit needs `KillMode=process`, and we say so where it has something else
+or does not tell us. In a container nothing outlives its first process: a command is lost with it, and its outcome is
+unknown.
 """
 
 from __future__ import annotations

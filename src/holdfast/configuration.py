@@ -326,6 +326,8 @@ class WorkerSettings(Message):
     """Where probes ask it: host:port."""
     grace_seconds: Annotated[float, Field(strict=True, ge=0, le=86_400)] | None = None
     """What running calls get to finish by themselves when it ends; None for a few seconds."""
+    heartbeat_seconds: Annotated[float, Field(strict=True, ge=0.2, le=8)] = 0.2
+    """At most how often it tells the server of a running call, and hears whether to stop it."""
 
 
 class LimitSettings(Message):

@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
-HEARTBEAT_THROTTLE = timedelta(milliseconds=200)
-"""Temporal's own default lets a stop take half a minute to reach a running tool."""
 HOST_GRACE = timedelta(seconds=3)
 """What a running call that lives on the host gets to finish by itself when its worker ends, unless settings say."""
 STICKY_TIMEOUT = timedelta(seconds=3)
@@ -126,8 +124,8 @@ class HoldfastPlugin(SimplePlugin):
         """Add workflows, activities and the options that make stopping quick and recovery fast."""
         config = super().configure_worker(config)
         config["activities"] = [*config.get("activities", []), *self.worker_activities(config["client"])]
-        config["max_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
-        config["default_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
+        config["max_heartbeat_throttle_interval"] = self._throttle
+        config["default_heartbeat_throttle_interval"] = self._throttle
         config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
         config["max_concurrent_activities"] = (
             config.get("max_concurrent_activities") or self.settings.limits.concurrent_calls
@@ -160,7 +158,7 @@ class HoldfastPlugin(SimplePlugin):
         """Answer what this process is asked while it runs calls, and run those that live on this host."""
         assert self._execute, "a worker is configured before it runs"
         concurrent, grace = self.settings.limits.concurrent_calls, self._host_grace()
-        options = HostOptions(self.host_queue, self._execute, concurrent, HEARTBEAT_THROTTLE, grace)
+        options = HostOptions(self.host_queue, self._execute, concurrent, self._throttle, grace)
         await self._ready_for_commands()
         async with self.servers.used(), self._host.used_by(worker.client, options):
             sweeping = asyncio.create_task(self._sweep())
@@ -175,6 +173,11 @@ class HoldfastPlugin(SimplePlugin):
     async def drain(self) -> None:
         """Take up no more calls that live here: beside the worker's own shutdown, so that both take one time."""
         await self._host.drain()
+
+    @property
+    def _throttle(self) -> timedelta:
+        """Temporal's own default lets a stop take half a minute to reach a running tool."""
+        return timedelta(seconds=self.settings.worker.heartbeat_seconds)
 
     def _host_grace(self) -> timedelta:
         seconds = self.settings.worker.grace_seconds

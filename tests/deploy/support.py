@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml  # type: ignore[import-untyped]
+
 from holdfast.workers.worker import READY
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +44,16 @@ def checked(name: str, *arguments: str | Path, cwd: Path = ROOT, env: Mapping[st
     )
     assert done.returncode == 0, f"{name} {arguments}:\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
+
+
+def loaded(file: Path) -> Any:
+    """A YAML file of one document."""
+    return yaml.safe_load(file.read_text())
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """Those of a YAML file of several."""
+    return [found for found in yaml.safe_load_all(text) if found]
 
 
 def read(*parts: str) -> str:

@@ -10,12 +10,16 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
 
-from holdfast import HoldfastError, Settings, TurnInput
+from holdfast import HoldfastError, HoldfastPlugin, Settings, TurnInput
 from holdfast.configuration import WorkerSettings
 from holdfast.testing import request, until
 from holdfast.workers.health import CONNECTIONS, HEAD_LIMIT, Health, serving
@@ -179,6 +183,16 @@ async def test_settings_say_where_probes_ask_and_how_long_a_worker_takes(engine:
     (engine.workspace / "short.go").touch()
     async with command_line_worker(engine, file):
         assert (await answer(turn)).text == "up\ndone\n"
+
+
+@pytest.mark.parametrize("seconds", [None, 5.0])
+async def test_heartbeats_are_as_rare_as_the_settings_say(engine: Engine, seconds: float | None) -> None:
+    asked = WorkerSettings() if seconds is None else WorkerSettings(heartbeat_seconds=seconds)
+    plugin = HoldfastPlugin(replace(engine.settings, worker=asked))
+    made = Worker(await Client.connect(engine.address, plugins=[plugin]), task_queue=engine.queue)
+    config = made.config(active_config=True)
+    expected = timedelta(seconds=seconds or 0.2)
+    assert config["max_heartbeat_throttle_interval"] == config["default_heartbeat_throttle_interval"] == expected
 
 
 def test_without_a_grace_nothing_is_other_than_it_was() -> None:
