@@ -45,12 +45,13 @@ bench: setup
 chaos: setup
 	$(BIN)/python -m tests.chaos.harness $(SEED:%=--seed %) $(CALLS:%=--calls %) $(KILLS:%=--kills %)
 
-# Pins every dependency with its hashes, and no address.
+# Pins every dependency with its hashes, and no address; then says which of them the image needs.
 lock: setup
 	$(BIN)/python -m pip install --quiet pip-tools
 	$(BIN)/pip-compile --quiet --extra dev --allow-unsafe --generate-hashes --strip-extras --no-header \
 		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-annotate \
 		--output-file requirements.lock pyproject.toml
+	$(BIN)/python -m tests.deploy.packages
 
 clean:
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,7 +7,6 @@ the embedded server of the data folder. Always bounded: a server that does not a
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,11 +17,11 @@ from temporalio.common import SearchAttributeIndexedValueType
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.content import shorten
 from holdfast.conversion import data_converter
 from holdfast.errors import BadInput, HoldfastError, ServerUnavailable
 from holdfast.settings import Settings
 from holdfast.workers.address import read_server_file
+from holdfast.workers.unreachable import why
 from holdfast.workflows.attributes import DEADLINE, STATE, TOOLS
 
 CONNECT_SECONDS = 5.0
@@ -68,15 +67,12 @@ async def connect_to(
     except TimeoutError:
         raise ServerUnavailable(f"no Temporal server answers at {address!r} within {seconds:g} seconds") from None
     except ValueError as error:
+        if "private key" in str(error):
+            pair = "TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH"
+            raise BadInput(f"Temporal's configuration names a certificate or a key, not both: {pair}") from None
         raise BadInput(f"{address!r} is not an address (host:port): {error}") from error
     except (RuntimeError, RPCError) as error:
-        raise ServerUnavailable(f"no Temporal server answers at {address!r}: {_innermost(str(error))}") from error
-
-
-def _innermost(text: str) -> str:
-    """What a nested error of Temporal's core says at its heart."""
-    quoted = re.findall(r'(?:message|error): "([^"]+)"', text)
-    return quoted[-1] if quoted else shorten(text, 300)
+        raise ServerUnavailable(f"no Temporal server answers at {address!r}: {why(str(error), config)}") from None
 
 
 def environment_address() -> str | None:
@@ -154,8 +150,10 @@ def _unavailable(error: RPCError) -> HoldfastError:
 
 def _instruction(namespace: str, missing: list[str], error: RPCError | None) -> str:
     options = " ".join(f"--name {name} --type {ATTRIBUTES[name]}" for name in missing)
+    on_cloud = " ".join(f"--sa {name}={ATTRIBUTES[name]}" for name in missing)
     reason = f" ({error.message})" if error else ""
     return (
         f"search attributes are missing in namespace {namespace!r} and could not be added{reason}. Ask whoever may: "
-        f"temporal operator search-attribute create --namespace {namespace} {options}"
+        f"temporal operator search-attribute create --namespace {namespace} {options}; "
+        f"on Temporal Cloud: tcld namespace search-attributes add --namespace {namespace} {on_cloud}"
     )

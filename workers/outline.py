@@ -45,8 +45,8 @@ def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Ro
     rows.append(("discovery", [_dumped(source) for source in settings.discovery], _said(settings.discovery)))
     rows.append(("mcp.files", list(map(str, mcp.files)), _said(mcp.files)))
     rows.append(("mcp.servers", {name: _dumped(one) for name, one in mcp.servers.items()}, _said(mcp.servers)))
-    rows += _fields("limits", settings.limits) + _fields("gateway", settings.gateway)
-    return rows + _fields("telemetry", settings.telemetry)
+    tables = ("limits", "gateway", "telemetry", "worker")
+    return rows + [row for name in tables for row in _fields(name, getattr(settings, name))]
 
 
 def harmless(text: str) -> str:
@@ -120,7 +120,10 @@ def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
     if found.gateway.names:
         yield "HTTP answers to", ", ".join(found.gateway.names)
     yield from _tells(found)
-    for model, prefix in ((tools, ""), (shell, "shell "), (tools.fetch, "fetch "), (found.limits, "")):
+    if found.worker.health:
+        yield "probes ask at", found.worker.health
+    numbers = ((tools, ""), (shell, "shell "), (tools.fetch, "fetch "), (found.limits, ""), (found.worker, "worker "))
+    for model, prefix in numbers:
         for name in sorted(model.model_fields_set):
             value = getattr(model, name)
             if isinstance(value, bool | int | float):

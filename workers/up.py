@@ -20,10 +20,11 @@ from holdfast.workers.children import adopt_orphans, end_orphans, see_off_superv
 from holdfast.workers.connecting import environment_address
 from holdfast.workers.gateway import READY as GATEWAY_READY
 from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
+from holdfast.workers.server import STOP_SECONDS as SERVER_STOP_SECONDS
 from holdfast.workers.server import EmbeddedServer
 from holdfast.workers.services import Service
 from holdfast.workers.supervising import Kept, Say, supervise, unless
-from holdfast.workers.worker import READY, STOP_SECONDS, stop_on_signals
+from holdfast.workers.worker import READY, stop_on_signals, stop_seconds
 
 READY_SECONDS = 60.0
 GATEWAY_READY_SECONDS = 30.0
@@ -39,7 +40,7 @@ class WorkerProcess(Service):
             settings,
             ready=READY,
             ready_seconds=READY_SECONDS + discovering,
-            stop_seconds=STOP_SECONDS + 2,
+            stop_seconds=stop_seconds(settings) + 2,
             log=log,
         )
         self._options = options
@@ -100,7 +101,7 @@ async def run_up(
     welcome: Callable[[Settings, Running], None],
 ) -> None:
     """Run until SIGTERM or SIGINT. `welcome` is told where everything is."""
-    stopping = stop_on_signals(2 * STOP_SECONDS + GATEWAY_STOP_SECONDS)
+    stopping = stop_on_signals(stop_seconds(settings) + 2 * SERVER_STOP_SECONDS + GATEWAY_STOP_SECONDS)
     adopt_orphans()
     options = ("--verbose",) if verbose else ()
     server = EmbeddedServer(settings, port=port, ui_port=ui_port)

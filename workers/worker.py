@@ -1,7 +1,7 @@
 """Running a worker: from a connected client to a clean end.
 
-SIGTERM or SIGINT ends it: running calls get a few seconds to finish, then they are stopped and answered, and what may
-be repeated is left for another worker. A second Ctrl-C ends it at once.
+SIGTERM or SIGINT ends it: running calls get a few seconds to finish, or as many as the settings say, then they are
+stopped and answered, and what may be repeated is left for another worker. A second Ctrl-C ends it at once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -22,11 +22,12 @@ from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.workers.children import adopt_orphans, end_orphans
 from holdfast.workers.connecting import ensure_search_attributes
+from holdfast.workers.health import Health
 
 GRACE = timedelta(seconds=5)
-"""What a running call gets to finish by itself when its worker ends."""
-STOP_SECONDS = 20.0
-"""After the signal, the process ends whatever hangs: nobody may have to kill it."""
+"""What a running call gets to finish by itself when its worker ends, unless settings say."""
+STOPPING_SECONDS = 15.0
+"""What stopping and answering calls may take after that."""
 PARENT_SECONDS = 0.2
 READY = "worker ready"
 """How the line begins that says the worker polls."""
@@ -38,25 +39,45 @@ async def run_worker(
     *,
     say: Callable[[str], None] = print,
     stop: asyncio.Event | None = None,
+    health: Health | None = None,
+    drain: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Poll until a signal (or `stop`) comes. The client's plugin brings workflows, activities and options."""
+    """Poll until a signal (or `stop`) comes. The client's plugin brings workflows, activities and options.
+
+    `drain` is called when the end begins, and awaited beside it.
+    """
     await ensure_search_attributes(client)
-    worker = Worker(client, task_queue=settings.task_queue, graceful_shutdown_timeout=GRACE)
-    stopping = stop or stop_on_signals(STOP_SECONDS)
+    worker = Worker(client, task_queue=settings.task_queue, graceful_shutdown_timeout=grace(settings))
+    stopping = stop or stop_on_signals(stop_seconds(settings))
     running = asyncio.create_task(worker.run())
     waiting = asyncio.create_task(stopping.wait())
     while not worker.is_running and not running.done():  # noqa: ASYNC110 - it gives no notice
         await asyncio.sleep(0.01)
     if not running.done():
+        if health:
+            health.polls(client, lambda: worker.is_running)
         say(f"{READY}: task queue {settings.task_queue!r}, workspace {settings.workspace}, process {os.getpid()}")
     await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
+    if health:
+        health.ends()
     if not running.done():
-        await worker.shutdown()
+        await asyncio.gather(worker.shutdown(), *([drain()] if drain else []))
     try:
         await running
     except (RuntimeError, RPCError) as error:
         raise HoldfastError(f"the worker ended: {error}") from error
+
+
+def grace(settings: Settings) -> timedelta:
+    """What a running call gets to finish by itself."""
+    seconds = settings.worker.grace_seconds
+    return GRACE if seconds is None else timedelta(seconds=seconds)
+
+
+def stop_seconds(settings: Settings) -> float:
+    """After the signal, the process ends whatever hangs: nobody may have to kill it."""
+    return grace(settings).total_seconds() + STOPPING_SECONDS
 
 
 async def leave_with(parent: int) -> None:

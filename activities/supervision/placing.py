@@ -1,8 +1,9 @@
 """Where a supervisor must be placed to outlive its worker.
 
 systemd ends a unit with everything in its control group, double fork or not. There a supervisor is started in a scope
-of its own, if systemd lets us; otherwise the unit needs `KillMode=process`, which cannot be seen from inside, and we
-say so. In a container nothing outlives its first process: a command is lost with it, and its outcome is unknown.
+of its own, if systemd lets us; otherwise the unit needs `KillMode=process`, and we say so where it has something else
+or does not tell us. In a container nothing outlives its first process: a command is lost with it, and its outcome is
+unknown.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ async def find_placement(cgroups: str | None = None) -> Placement:
         manager = manager_of(cgroups)
         if await _works(manager):
             return Placement(manager)
+        if await _kill_mode(manager, unit) == "process":
+            return Placement()
         worry = f"systemd ends commands with {unit}, unless that has KillMode=process: systemd-run gives us no scope"
         return Placement(worry=worry)
     if in_container():
@@ -87,18 +90,29 @@ def _scope(manager: Manager) -> tuple[str, ...]:
 
 async def _works(manager: Manager) -> bool:
     """Found out by making one."""
-    if shutil.which("systemd-run") is None:
-        return False
+    return await _answer(*_scope(manager), "--", "true") is not None
+
+
+async def _kill_mode(manager: Manager, unit: str) -> str:
+    """What systemd ends with the unit, as it tells anybody who asks; nothing where it cannot be asked."""
+    return await _answer("systemctl", f"--{manager}", "show", "--property=KillMode", "--value", unit) or ""
+
+
+async def _answer(*command: str) -> str | None:
+    """What a command that succeeds says; None when it does not, in time, or is not there."""
+    if shutil.which(command[0]) is None:
+        return None
     process = await asyncio.create_subprocess_exec(
-        *(*_scope(manager), "--", "true"),
+        *command,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
         async with asyncio.timeout(PROBE_SECONDS):
-            return await process.wait() == 0
+            said, _ = await process.communicate()
+        return said.decode("utf-8", "replace").strip() if process.returncode == 0 else None
     except TimeoutError:
         process.kill()
         await process.wait()
-        return False
+        return None

@@ -39,6 +39,7 @@ from holdfast.setting_values import (
     destination,
     glob,
     host_name,
+    listening,
     naming,
     person,
     plain_web_address,
@@ -319,6 +320,17 @@ class GatewaySettings(Message):
     """Of a proxy in front of it that passes on the name it was called by."""
 
 
+class WorkerSettings(Message):
+    """How a worker is asked how it is, and how long it takes to end."""
+
+    health: Annotated[str, AfterValidator(listening)] | None = None
+    """Where probes ask it: host:port."""
+    grace_seconds: Annotated[float, Field(strict=True, ge=0, le=86_400)] | None = None
+    """What running calls get to finish by themselves when it ends; None for a few seconds."""
+    heartbeat_seconds: Annotated[float, Field(strict=True, ge=0.2, le=8)] = 0.2
+    """At most how often it tells the server of a running call, and hears whether to stop it."""
+
+
 class LimitSettings(Message):
     """How much is taken in at once."""
 
@@ -350,6 +362,7 @@ class Configuration(Message):
     limits: LimitSettings = LimitSettings()
     gateway: GatewaySettings = GatewaySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    worker: WorkerSettings = WorkerSettings()
 
 
 def configuration_of(content: Content) -> Document[Configuration]:

@@ -75,6 +75,10 @@ class Host:
             if self._users == 0:
                 await self._end()
 
+    async def drain(self) -> None:
+        """Take up no more calls that live here; those that run get their grace. What they put out is still told."""
+        await asyncio.gather(*(worker.shutdown() for worker in self._workers[1:]))
+
     def _answering(self, client: Client) -> Worker:
         return Worker(
             bare(client),

@@ -57,10 +57,8 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
-HEARTBEAT_THROTTLE = timedelta(milliseconds=200)
-"""Temporal's own default lets a stop take half a minute to reach a running tool."""
 HOST_GRACE = timedelta(seconds=3)
-"""What a running call that lives on the host gets to finish by itself when its worker ends."""
+"""What a running call that lives on the host gets to finish by itself when its worker ends, unless settings say."""
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a turn waits for a dead worker that had it in its cache."""
 
@@ -131,8 +129,8 @@ class HoldfastPlugin(SimplePlugin):
         config = super().configure_worker(config)
         self.observing.begin(config["client"])
         config["activities"] = [*config.get("activities", []), *self.worker_activities(config["client"])]
-        config["max_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
-        config["default_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
+        config["max_heartbeat_throttle_interval"] = self._throttle
+        config["default_heartbeat_throttle_interval"] = self._throttle
         config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
         config["max_concurrent_activities"] = (
             config.get("max_concurrent_activities") or self.settings.limits.concurrent_calls
@@ -166,9 +164,8 @@ class HoldfastPlugin(SimplePlugin):
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Answer what this process is asked while it runs calls, and run those that live on this host."""
         assert self._execute, "a worker is configured before it runs"
-        options = HostOptions(
-            self.host_queue, self._execute, self.settings.limits.concurrent_calls, HEARTBEAT_THROTTLE, HOST_GRACE
-        )
+        concurrent, grace = self.settings.limits.concurrent_calls, self._host_grace()
+        options = HostOptions(self.host_queue, self._execute, concurrent, self._throttle, grace)
         await self._ready_for_commands()
         async with (
             self.observing.told(worker.client, worker.task_queue),
@@ -183,6 +180,19 @@ class HoldfastPlugin(SimplePlugin):
                 if "models" in self.__dict__:
                     await self.models.close()
                     del self.models
+
+    async def drain(self) -> None:
+        """Take up no more calls that live here: beside the worker's own shutdown, so that both take one time."""
+        await self._host.drain()
+
+    @property
+    def _throttle(self) -> timedelta:
+        """Temporal's own default lets a stop take half a minute to reach a running tool."""
+        return timedelta(seconds=self.settings.worker.heartbeat_seconds)
+
+    def _host_grace(self) -> timedelta:
+        seconds = self.settings.worker.grace_seconds
+        return HOST_GRACE if seconds is None else timedelta(seconds=seconds)
 
     async def _ready_for_commands(self) -> None:
         """BadInput when they are to run in a sandbox that cannot be had. What threatens them is said."""

@@ -145,6 +145,19 @@ def host_name(text: str) -> str:
     return text
 
 
+def listening(text: str) -> str:
+    """Where to listen: a host and a port, an IPv6 address in brackets."""
+    host, _, port = text.rpartition(":")
+    named = host[1:-1] if host.startswith("[") and host.endswith("]") else host if ":" not in host else ""
+    if not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65_536):
+        raise ValueError("must be host:port, as in 127.0.0.1:8235")
+    try:
+        host_name(named)
+    except ValueError:
+        raise ValueError("must be host:port, as in 127.0.0.1:8235 or [::1]:8235") from None
+    return text
+
+
 def web_address(text: str) -> str:
     """An address of HTTP, or a reference to one."""
     if not re.fullmatch(r"(https?://[^\s/?#]|\$\{)\S*", text):

@@ -26,6 +26,7 @@ from holdfast.configuration import (
     McpSettings,
     ModelsSettings,
     ToolSettings,
+    WorkerSettings,
     configuration_of,
 )
 from holdfast.documents import Document
@@ -62,6 +63,7 @@ class Settings:
     limits: LimitSettings = field(default_factory=LimitSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
     policy: tuple[Path, ...] = ()
     """The user's policy files."""
     modes: tuple[Mode, ...] | None = None
@@ -175,6 +177,7 @@ def combined(document: Document[Configuration]) -> Settings:
         limits=found.limits,
         gateway=found.gateway,
         telemetry=found.telemetry,
+        worker=found.worker,
         policy=found.policy,
         modes=found.modes,
         approvers=found.approvers,

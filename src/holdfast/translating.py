@@ -54,6 +54,8 @@ def _translated_rpc(error: RPCError, turn_id: str, kind: str) -> HoldfastError:
     if error.status is RPCStatusCode.NOT_FOUND:
         if "already completed" in error.message or "closing workflow" in error.message:
             return RequestRefused("ended", f"{kind} {turn_id!r} has ended")
+        if error.message.startswith("Namespace "):
+            return HoldfastError(f"the Temporal server refused: {error.message.rstrip('.')}: see TEMPORAL_NAMESPACE")
         return TurnNotFound(f"no {kind} is called {turn_id!r}")
     nobody_polls = error.status is RPCStatusCode.FAILED_PRECONDITION and "no poller" in error.message
     if nobody_polls or error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):

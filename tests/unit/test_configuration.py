@@ -21,6 +21,7 @@ from holdfast.configuration import (
     ModelsSettings,
     ShellSettings,
     ToolSettings,
+    WorkerSettings,
     configuration_of,
 )
 from holdfast.content import visible
@@ -71,7 +72,7 @@ def test_the_example_of_the_docs_is_read_and_holds_every_key() -> None:
     tables: list[Message] = [configuration, configuration.tools, configuration.tools.shell, configuration.tools.fetch]
     [server] = configuration.models.servers.values()
     tables += [configuration.models, server]
-    tables += [configuration.limits, configuration.gateway, configuration.telemetry]
+    tables += [configuration.limits, configuration.gateway, configuration.telemetry, configuration.worker]
     for table in (*tables, configuration.mcp, approver, source):
         written = {name for name, field in type(table).model_fields.items() if not field.exclude}
         assert table.model_fields_set == written, "the example leaves out a key"
@@ -98,6 +99,7 @@ def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
             shown = str(value).lower().removesuffix(".0")
             assert told[f"{prefix}.{name}"] == shown, name
     assert {f"approvers.{name}" for name in ApproverSettings.model_fields} <= set(told)
+    assert {f"worker.{name}" for name in WorkerSettings.model_fields} <= set(told)
     for name, field in HookSettings.model_fields.items():
         default = field.get_default(call_default_factory=True)
         shown = "required" if field.is_required() else str(default).lower().replace("('*',)", '["*"]')
@@ -117,6 +119,7 @@ def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
         "limits",
         "gateway",
         "telemetry",
+        "worker",
     } <= set(told)
 
 
@@ -229,6 +232,13 @@ WRONG: dict[str, tuple[str, int, str]] = {
         1,
         "`gateway.names.1` must be the name or the address of a host",
     ),
+    "a worker's grace": ("worker.grace_seconds = 90000", 1, "`worker.grace_seconds` must be at most 86,400, not 90000"),
+    "probes without a port": (
+        "[worker]\nhealth = '127.0.0.1'",
+        2,
+        "`worker.health` must be host:port, as in 127.0.0.1:8235",
+    ),
+    "probes at a bare IPv6 address": ("worker.health = '::1:80'", 1, "`worker.health` must be host:port"),
     "no host": ("gateway.host = ''", 1, "`gateway.host` is empty"),
     "a module": ("tools.modules = ['a.b']", 1, "`tools.modules.1` must be `module:name`"),
     "no module": ("tools.modules = [':x']", 1, "must be `module:name`"),

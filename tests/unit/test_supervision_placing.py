@@ -57,6 +57,20 @@ async def test_service_without_scopes_is_told_what_to_do(tmp_path: Path, monkeyp
         monkeypatch.setenv("PATH", "/nonexistent")
 
 
+@pytest.mark.parametrize(("mode", "worried"), [("process", False), ("control-group", True), ("mixed", True)])
+async def test_service_that_ends_only_its_first_process_needs_no_scopes(
+    mode: str, worried: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = "--system show --property=KillMode --value holdfast.service"
+    scripts = {"systemd-run": "exit 1", "systemctl": f'[ "$*" = "{wanted}" ] && echo {mode}'}
+    for name, script in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = await find_placement(SERVICE)
+    assert (found.manager, bool(found.worry)) == (None, worried)
+
+
 async def test_scope_is_used_where_one_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     granting = tmp_path / "systemd-run"
     granting.write_text("#!/bin/sh\nexit 0\n")

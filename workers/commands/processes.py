@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import AsyncExitStack
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,20 +21,32 @@ from holdfast.workers.commands.options import (
     note,
     run,
     say,
+    seconds,
     settings_of,
 )
 
 if TYPE_CHECKING:
+    from holdfast.configuration import WorkerSettings
     from holdfast.settings import Settings
     from holdfast.workers.up import Running
 
 Verbose = Annotated[bool, typer.Option("--verbose", help="Log everything, with tracebacks.")]
+Grace = Annotated[
+    int | None,
+    typer.Option(
+        "--grace", metavar="10m", help="At its end, what running calls get to finish; else 5 seconds.", parser=seconds
+    ),
+]
+HealthAt = Annotated[
+    str | None, typer.Option("--health", metavar="HOST:PORT", help="Answer probes there: /live and /ready.")
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(epilog=example("holdfast up --workspace ~/project"))(up)
-    app.command(epilog=example("TEMPORAL_ADDRESS=temporal.example:7233 holdfast worker"))(worker)
+    elsewhere = "TEMPORAL_ADDRESS=temporal.example:7233 holdfast worker"
+    app.command(epilog=example(elsewhere, "holdfast worker --grace 10m --health 127.0.0.1:8235"))(worker)
     app.command(epilog=example("holdfast demo"))(demo)
 
 
@@ -93,6 +106,8 @@ def worker(
     address: Address = None,
     data: Data = None,
     workspace: Workspace = None,
+    grace: Grace = None,
+    health: HealthAt = None,
     verbose: Verbose = False,
     json: Json = False,
     embedded: Annotated[bool, typer.Option("--embedded", hidden=True)] = False,
@@ -103,11 +118,12 @@ def worker(
     """Run a worker: it validates and executes the calls of turns.
 
     Prints a line beginning with "worker ready" once it polls. SIGTERM or Ctrl-C ends it: running calls get five
-    seconds, then they are stopped and answered.
+    seconds, or what --grace says, then they are stopped and answered.
     """
     from holdfast.plugin import HoldfastPlugin
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
+    from holdfast.workers.health import Health, serving
     from holdfast.workers.worker import leave_with, run_worker
 
     settings = settings_of(data, workspace)
@@ -115,23 +131,49 @@ def worker(
     _check_workspace(settings)
     parent = os.getppid() if embedded else None
     named = settings.tools.model_copy(update={"modules": (*settings.tools.modules, *(tools or ()))})
-    settings = replace(settings, tools=named)
+    settings = replace(settings, tools=named, worker=_worker_settings(settings, grace, health))
     plugin = HoldfastPlugin(settings)
     _ = plugin.policy  # rules that are not right stop us before anything runs
     for problem in plugin.registry.problems:
         logs.mention(settings.telemetry, f"Not available, from {problem.source}: {problem.reason}", note)
 
-    def ready(_: str) -> None:
-        emit({"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue})
-
     async def work() -> None:
-        client = await connect(settings, plugin, address=address, embedded=embedded)
-        tied = asyncio.create_task(leave_with(parent)) if parent else None
-        await run_worker(client, settings, say=ready if json else say)
+        async with AsyncExitStack() as probes:
+            asked = Health()
+            at = settings.worker.health
+            url = await probes.enter_async_context(serving(asked, at)) if at else None
+
+            def ready(line: str) -> None:
+                if json:
+                    told = {"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue}
+                    emit({**told, "health": url} if url else told)
+                else:
+                    say(f"{line}, health {url}" if url else line)
+
+            client = await connect(settings, plugin, address=address, embedded=embedded)
+            tied = asyncio.create_task(leave_with(parent)) if parent else None
+            await run_worker(client, settings, say=ready, health=asked, drain=plugin.drain)
         if tied:
             tied.cancel()
 
     run(work())
+
+
+def _worker_settings(settings: Settings, grace: int | None, health: str | None) -> WorkerSettings:
+    """Those of the file, with what the options say; BadInput when they say it wrongly."""
+    from pydantic import ValidationError
+
+    from holdfast.configuration import WorkerSettings
+    from holdfast.errors import BadInput
+
+    given = {"grace_seconds": None if grace is None else float(grace), "health": health}
+    said = {name: value for name, value in given.items() if value is not None}
+    try:
+        return WorkerSettings.model_validate({**settings.worker.model_dump(exclude_unset=True), **said})
+    except ValidationError as error:
+        name = str(error.errors()[0]["loc"][0]).removesuffix("_seconds")
+        rule = "at most a day" if name == "grace" else "host:port, as in 127.0.0.1:8235"
+        raise BadInput(f"--{name} must be {rule}") from None
 
 
 def demo(json: Json = False) -> None:

@@ -1,0 +1,194 @@
+"""deploy/compose: read by compose's own schema, and its scripts run for real as far as that goes without an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]
+import pytest
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.client import Client
+
+from holdfast.activities.ledger.addresses import resolved
+from holdfast.activities.ledger.postgres import PostgresLedger
+from holdfast.durations import seconds_of
+from holdfast.settings import load_settings
+from holdfast.workers.connecting import ATTRIBUTES
+from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
+from holdfast.workers.server import FAST
+from holdfast.workers.worker import stop_seconds
+from tests.deploy.container import recipe
+from tests.deploy.support import DEPLOY, ROOT, SECONDS, checked, loaded, read
+from tests.support.postgres import USER, postgres_server
+from tests.support.server import start_server, temporal_command
+
+FOLDER = DEPLOY / "compose"
+COMPOSE = FOLDER / "compose.yaml"
+
+
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = loaded(COMPOSE)["services"]
+    return found
+
+
+def test_the_file_is_what_the_compose_specification_allows() -> None:
+    checked("check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE)
+
+
+@pytest.mark.parametrize("name", ["POSTGRES_PASSWORD", "HOLDFAST_LEDGER_PASSWORD"])
+def test_nothing_starts_without_passwords_and_no_file_has_one(name: str) -> None:
+    text = COMPOSE.read_text()
+    used = re.findall(r"\$\{([A-Z_]+)([^}]*)\}", text)
+    assert name in dict(used)
+    assert all(rest.startswith(":?") for _, rest in used), "empty counts as unset"
+    assert f"\n{name}=\n" in read("compose", ".env.example")
+    assert {found for found, _ in used} == set(re.findall(r"^([A-Z_]+)=$", read("compose", ".env.example"), re.M))
+    assert ".env" in read("compose", ".gitignore").split()
+
+
+def test_what_is_published_is_published_on_this_machine_alone() -> None:
+    ports = [port for service in services().values() for port in service.get("ports", ())]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    inner = loaded(COMPOSE)["networks"]["inner"]
+    assert inner == {"internal": True}
+    assert services()["postgresql"]["networks"] == services()["temporal"]["networks"] == ["inner"]
+
+
+def test_images_are_pinned_and_ours_is_of_this_version() -> None:
+    for name, service in services().items():
+        assert re.fullmatch(r"[a-z/-]+:\d+\.\d+(\.\d+)?", service["image"]), name
+    [version] = re.findall(r"^ARG VERSION=(\S+)", read("image", "Dockerfile"), re.M)
+    assert services()["gateway"]["image"] == f"holdfast:{version}"
+    assert services()["schema"]["image"] == services()["prepare"]["image"]
+    assert services()["schema"]["image"].split(":")[1] == services()["temporal"]["image"].split(":")[1]
+
+
+def test_a_worker_is_a_host_of_its_own_and_shares_what_must_be_shared() -> None:
+    places = {
+        name: dict(mount.split(":")[:2] for mount in one["volumes"])
+        for name, one in services().items()
+        if one["image"].startswith("holdfast")
+    }
+    assert set(places) == {"worker-1", "worker-2", "gateway"}
+    data = [next(volume for volume, place in mounts.items() if place == "/data") for mounts in places.values()]
+    assert len(set(data)) == 3
+    assert {mounts["payloads"] for mounts in places.values()} == {"/data/payloads"}
+    assert places["worker-1"]["workspace"] == places["worker-2"]["workspace"] == "/workspace"
+    declared = loaded(COMPOSE)["volumes"]
+    used = {name for mounts in places.values() for name in mounts if not name.startswith(".")}
+    assert used | {"postgresql"} == set(declared)
+
+
+def test_files_that_are_mounted_are_there() -> None:
+    mounted = [mount.split(":")[0] for one in services().values() for mount in one.get("volumes", ())]
+    assert all((FOLDER / name).is_file() for name in mounted if name.startswith("."))
+    build = services()["gateway"]["build"]
+    assert (FOLDER / build["context"]).resolve() == ROOT
+    assert (ROOT / build["dockerfile"]).is_file()
+
+
+def test_S36_a_container_is_given_longer_to_end_than_its_worker_takes() -> None:
+    settings = load_settings(FOLDER / "holdfast.toml")
+    assert seconds_of(services()["worker-1"]["stop_grace_period"]) > stop_seconds(settings)
+    assert seconds_of(services()["gateway"]["stop_grace_period"]) > GATEWAY_STOP_SECONDS
+    assert settings.worker.grace_seconds == settings.tools.shell.timeout_seconds
+
+
+def test_probes_and_ports_are_those_of_the_settings() -> None:
+    settings = load_settings(FOLDER / "holdfast.toml")
+    default = re.findall(r'"(http://127.0.0.1:\d+/ready)"', read("image", "healthy.py"))
+    assert default == [f"http://{settings.worker.health}/ready"]
+    gateway = services()["gateway"]
+    assert gateway["environment"]["HOLDFAST_PROBE"] == f"http://127.0.0.1:{settings.gateway.port}/health"
+    assert gateway["ports"] == [f"127.0.0.1:{settings.gateway.port}:{settings.gateway.port}"]
+    assert settings.gateway.host == "0.0.0.0"
+    mounted = gateway["environment"]["HOLDFAST_CONFIG"]
+    assert any(mount.endswith(f":{mounted}:ro") for mount in gateway["volumes"])
+    uid = recipe().user
+    assert any(f"uid={uid},gid={uid}" in mount for mount in gateway["tmpfs"])
+
+
+def test_the_servers_settings_are_what_the_embedded_one_has() -> None:
+    """Of those that are about what is right. The other makes one shard fast."""
+    found = loaded(FOLDER / "dynamicconfig.yaml")
+    embedded = dict(value.split("=") for option, value in FAST if option == "--dynamic-config-value")
+    assert found == {"history.MaxBufferedQueryCount": [{"value": int(embedded["history.MaxBufferedQueryCount"])}]}
+
+
+# The scripts
+
+
+def run(script: str, path: Path | str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": f"{path}:/usr/bin:/bin", **environment}
+    command = ["sh", str(FOLDER / script)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+async def test_the_namespace_and_the_search_attributes_are_made_and_made_again_without_harm(tmp_path: Path) -> None:
+    """On a real server that has neither."""
+    async with await start_server(tmp_path / "temporal.db") as server:
+        address = server.client.service_client.config.target_host
+        said = {"TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": "agents", "RETENTION": "720h", "HOME": str(tmp_path)}
+        for _ in range(2):
+            done = await asyncio.to_thread(run, "prepare.sh", Path(temporal_command()).parent, **said)
+            assert done.returncode == 0, done.stdout + done.stderr
+        client = await Client.connect(address, namespace="agents")
+        listed = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace="agents"))
+        assert set(ATTRIBUTES) <= set(listed.custom_attributes)
+    for name, kind in ATTRIBUTES.items():
+        assert f"--name {name} --type {kind}" in read("compose", "prepare.sh")
+
+
+def test_a_new_database_is_set_up_once_and_an_old_one_is_only_updated(tmp_path: Path) -> None:
+    """With a stand-in for Temporal's tool, which only its image has."""
+    tool = tmp_path / "temporal-sql-tool"
+    tool.write_text(
+        '#!/bin/sh\necho "$2 $3 $5" >> "$LOG"\n'
+        'case "$3" in update-schema) [ -e "$MADE/$2" ];; setup-schema) touch "$MADE/$2";; esac\n'
+    )
+    tool.chmod(0o755)
+    log, said = tmp_path / "log", {"LOG": str(tmp_path / "log"), "MADE": str(tmp_path)}
+    for _ in range(2):
+        assert run("schema.sh", tmp_path, **said).returncode == 0
+    place = "/etc/temporal/schema/postgresql/v12"
+    first = [
+        line
+        for name, folder in (("temporal", "temporal"), ("temporal_visibility", "visibility"))
+        for line in (
+            f"{name} update-schema {place}/{folder}/versioned",
+            f"{name} create ",
+            f"{name} setup-schema 0.0",
+            f"{name} update-schema {place}/{folder}/versioned",
+        )
+    ]
+    again = [line for line in first if "update-schema" in line]
+    assert log.read_text().splitlines() == [*first, *dict.fromkeys(again)]
+
+
+async def test_the_ledger_has_a_database_of_its_own() -> None:
+    """Made by the script on a real server, as its image makes it; with the password of compose.yaml's address."""
+    password = "0a1b2c3d"
+    address = re.sub(r"\$\{[^}]*\}", password, services()["worker-1"]["environment"]["HOLDFAST_LEDGER"])
+    assert resolved("env:HOLDFAST_LEDGER", {"HOLDFAST_LEDGER": address}) == address
+    with postgres_server("fsync=off") as server:
+        here = server.address().partition("?host=")[2]
+        first = await asyncpg.connect(server.address())
+        await first.execute(f"CREATE ROLE temporal SUPERUSER LOGIN PASSWORD '{password}'")
+        await first.close()
+        second = await asyncpg.connect(server.address(user="temporal", password=password))
+        await second.execute(f'ALTER ROLE "{USER}" RENAME TO elsewhere')
+        said = {"PGHOST": here, "PGPASSWORD": password, "POSTGRES_USER": "temporal"}
+        done = await asyncio.to_thread(run, "ledger.sh", "", HOLDFAST_LEDGER_PASSWORD=password, **said)
+        assert done.returncode == 0, done.stderr
+        ledger = PostgresLedger(server.address(user="holdfast", password=password, database="holdfast"))
+        await ledger.sweep(timedelta(days=1))
+        await ledger.close()
+        made = {row["tablename"] for row in await second.fetch("SELECT tablename FROM pg_tables")}
+        assert "holdfast_effects" not in made, "in a database of its own"
+        await second.close()

@@ -1,0 +1,131 @@
+"""A door before a Temporal server, as Temporal Cloud has one: TLS, and then a client's certificate or an API key.
+
+The server of our tests speaks neither, so this ends the TLS before it and passes the rest on. Of HTTP/2 it knows just
+enough: a key is looked for in what a client sends, in the one way in which HPACK writes it, and who has the wrong one
+is told so as gRPC tells it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from tests.support.certificates import HOST, Pair
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+REFUSAL = "Request unauthorized."
+_SETTINGS, _HEADERS = 4, 1
+_CODES = {
+    "0": "00000", "1": "00001", "2": "00010", "a": "00011", "c": "00100", "e": "00101", "i": "00110", "o": "00111",
+    "s": "01000", "t": "01001", " ": "010100", "r": "101100", "B": "1011101",
+}  # fmt: skip
+"""HPACK's Huffman code, as far as keys of our tests need it."""
+KEY_LETTERS = "012aceiost"
+"""What keys may be made of."""
+
+
+class Door:
+    """Where it is, and who came."""
+
+    def __init__(self, behind: str, key: str | None) -> None:
+        self._host, _, port = behind.rpartition(":")
+        self._port = int(port)
+        self._key = huffman(f"Bearer {key}") if key else None
+        self.address = ""
+        self.passed = 0
+        self.refused = 0
+
+    async def come(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        try:
+            sent = await self._first(reader)
+            if self._key and self._key not in sent:
+                self.refused += 1
+                await _refuse(sent, reader, writer)
+                return
+            self.passed += 1
+            inside, outside = await asyncio.open_connection(self._host, self._port)
+            outside.write(sent)
+            await asyncio.gather(_pump(inside, writer), _pump(reader, outside))
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def _first(self, reader: asyncio.StreamReader) -> bytes:
+        """Up to the end of the first request's headers, where a key is wanted."""
+        if not self._key:
+            return b""
+        sent = await reader.readexactly(len(PREFACE))
+        while True:
+            kind, frame = await _frame(reader)
+            sent += frame
+            if kind == _HEADERS:
+                return sent
+
+
+def huffman(text: str) -> bytes:
+    """As HPACK writes it."""
+    bits = "".join(_CODES[letter] for letter in text)
+    bits += "1" * (-len(bits) % 8)
+    return int(bits, 2).to_bytes(len(bits) // 8, "big")
+
+
+async def _frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    head = await reader.readexactly(9)
+    return head[3], head + await reader.readexactly(int.from_bytes(head[:3], "big"))
+
+
+async def _refuse(sent: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer every request with gRPC's UNAUTHENTICATED."""
+    writer.write(_made(_SETTINGS, 0, 0, b"") + _made(_SETTINGS, 1, 0, b""))
+    stream = 1
+    said = {"content-type": "application/grpc", "grpc-status": "16", "grpc-message": REFUSAL}
+    fields = b"\x88" + b"".join(b"\0" + _text(name) + _text(value) for name, value in said.items())
+    while True:
+        writer.write(_made(_HEADERS, 0x5, stream, fields))
+        await writer.drain()
+        kind = -1
+        while kind != _HEADERS:
+            kind, frame = await _frame(reader)
+        stream = int.from_bytes(frame[5:9], "big")
+
+
+def _made(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+    return len(body).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + body
+
+
+def _text(value: str) -> bytes:
+    return bytes((len(value),)) + value.encode()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    with suppress(OSError, RuntimeError):
+        writer.close()
+
+
+@asynccontextmanager
+async def door(
+    behind: str, server: Pair, *, clients: Path | None = None, key: str | None = None
+) -> AsyncIterator[Door]:
+    """A door before the server at an address: for `clients` of that authority, for those with that `key`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server.certificate, server.key)
+    context.set_alpn_protocols(["h2"])
+    if clients:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(clients)
+    made = Door(behind, key)
+    listening = await asyncio.start_server(made.come, HOST, 0, ssl=context)
+    made.address = f"{HOST}:{listening.sockets[0].getsockname()[1]}"
+    try:
+        yield made
+    finally:
+        listening.close()

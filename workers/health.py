@@ -1,0 +1,138 @@
+"""Where a worker is asked how it is: `GET /live` and `GET /ready`, for the probes of whatever runs it.
+
+Alive is an event loop that answers. Ready is one that polls, on a server that has answered lately, and is not about to
+end. Nothing else is told, so it needs no token; and no HTTP library, so it costs a worker nothing. Whoever probes gets
+one answer per connection, within a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+
+from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from holdfast.errors import HoldfastError
+
+FRESH_SECONDS = 5.0
+"""How long the server's last answer counts."""
+ASK_SECONDS = 2.0
+"""How long it may take to answer."""
+ARRIVE_SECONDS = 5.0
+HEAD_LIMIT = 8_192
+CONNECTIONS = 32
+_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+
+class Health:
+    """How a worker is. Told by the worker, asked by probes."""
+
+    def __init__(self) -> None:
+        self._client: Client | None = None
+        self._polling: Callable[[], bool] = lambda: False
+        self._ending = False
+        self._answered = float("-inf")
+        self._asking = asyncio.Lock()
+
+    def polls(self, client: Client, polling: Callable[[], bool]) -> None:
+        """It polls this server, as long as `polling` says so."""
+        self._client, self._polling = client, polling
+
+    def ends(self) -> None:
+        """It takes up nothing more."""
+        self._ending = True
+
+    async def state(self) -> str:
+        """`ok`, or why it is not ready."""
+        if self._ending:
+            return "ending"
+        if self._client is None or not self._polling():
+            return "starting" if self._client is None else "not polling"
+        return "ok" if await self._server_answers(self._client) else "no answer from the server"
+
+    async def _server_answers(self, client: Client) -> bool:
+        async with self._asking:  # however many probe, the server is asked once
+            if time.monotonic() - self._answered < FRESH_SECONDS:
+                return True
+            with suppress(RPCError):
+                limit = timedelta(seconds=ASK_SECONDS)
+                await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=limit)
+                self._answered = time.monotonic()
+                return True
+        return False
+
+
+@asynccontextmanager
+async def serving(health: Health, address: str) -> AsyncIterator[str]:
+    """Answer probes at host:port until the end of the block; where that is, as a URL."""
+    host, _, port = address.rpartition(":")
+    probes = _Probes(health)
+    try:
+        server = await asyncio.start_server(probes.answer, host.strip("[]"), int(port), limit=HEAD_LIMIT)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise HoldfastError(f"probes cannot be answered at {address!r}: {why.lower()}; choose another") from None
+    try:
+        yield f"http://{host}:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+class _Probes:
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._open = 0
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request of one connection."""
+        self._open += 1
+        try:
+            if self._open <= CONNECTIONS:
+                async with asyncio.timeout(ARRIVE_SECONDS + ASK_SECONDS):
+                    writer.write(await self._response(await _head(reader)))
+                    await writer.drain()
+        except (OSError, TimeoutError):
+            pass  # whoever asked is gone, or never came to the point
+        finally:
+            self._open -= 1
+            writer.close()
+
+    async def _response(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
+        path = rest.split(b" ")[0].partition(b"?")[0]
+        if not rest:
+            status, state = 400, "this is not HTTP"
+        elif path not in (b"/live", b"/ready"):
+            status, state = 404, "there is /live and /ready"
+        elif method not in (b"GET", b"HEAD"):
+            status, state = 405, "only GET and HEAD"
+        else:
+            state = "ok" if path == b"/live" else await self._health.state()
+            status = 200 if state == "ok" else 503
+        return _answer(status, state, body=method != b"HEAD")
+
+
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    """The first line of a request whose head is complete; empty when it is not, or too long."""
+    with suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return (await reader.readuntil(b"\r\n\r\n")).splitlines()[0]
+    return b""
+
+
+def _answer(status: int, state: str, *, body: bool) -> bytes:
+    content = json.dumps({"status": state}).encode() + b"\n"
+    lines = (
+        f"HTTP/1.1 {status} {_REASONS[status]}",
+        "content-type: application/json",
+        f"content-length: {len(content)}",
+        "cache-control: no-store",
+        *(("allow: GET, HEAD",) if status == 405 else ()),
+        "connection: close",
+    )
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + (content if body else b"")
