@@ -42,7 +42,7 @@ from holdfast.activities.supervision.launching import unsupported
 from holdfast.activities.supervision.opening import open_runs, open_sandbox
 from holdfast.activities.supervision.placing import Placement
 from holdfast.activities.tools import ToolActivities
-from holdfast.conversion import data_converter
+from holdfast.conversion import converter_of
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.hosts import Host, HostOptions, host_queue, process_queue
 from holdfast.settings import Settings
@@ -84,7 +84,7 @@ class HoldfastPlugin(SimplePlugin):
         self._execute: Callable[..., object] | None = None
         super().__init__(
             "holdfast.Plugin",
-            data_converter=lambda existing: data_converter(existing, self.settings.payloads),
+            data_converter=lambda existing: converter_of(self.settings, existing),
             workflows=[TurnWorkflow, SessionWorkflow],
             workflow_runner=_sandbox,
         )
@@ -137,7 +137,7 @@ class HoldfastPlugin(SimplePlugin):
     def worker_activities(self, client: Client) -> list[Callable[..., object]]:
         """What a worker runs, with this process's tools, policy, hooks and approvers; BadInput if one is wrong."""
         settings = self.settings
-        withhold(*settings.models.keys)
+        withhold(*settings.models.keys, *settings.storage.secrets)
         check_roles(self.policy, settings.approvers)
         gate = Gate(
             self.registry,

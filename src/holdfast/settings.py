@@ -29,8 +29,10 @@ from holdfast.configuration import (
     configuration_of,
 )
 from holdfast.documents import Document
+from holdfast.encryption_settings import EncryptionSettings
 from holdfast.modes import PERMITTED, Mode
 from holdfast.positions import lines_of
+from holdfast.storage_settings import StorageSettings
 from holdfast.trust import find, read_source
 from holdfast.turns import TASK_QUEUE
 
@@ -60,6 +62,8 @@ class Settings:
     models: ModelsSettings = field(default_factory=ModelsSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    encryption: EncryptionSettings = field(default_factory=EncryptionSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
     policy: tuple[Path, ...] = ()
     """The user's policy files."""
     modes: tuple[Mode, ...] | None = None
@@ -78,7 +82,8 @@ class Settings:
     file_digest: str | None = None
     """SHA-256 of what was read."""
     file_lines: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Of `data`, `workspace` and `task_queue`, those that the file decides, and of `hooks.1` …, with their lines."""
+    """Of `data`, `workspace` and `task_queue`, those that the file decides, and of `hooks.1`, `encryption.keys.1` …,
+    with their lines."""
 
     @property
     def payloads(self) -> Path:
@@ -159,6 +164,7 @@ def combined(document: Document[Configuration]) -> Settings:
     said = {name: getattr(found, name) for name, variable in VARIABLES.items() if not os.environ.get(variable)}
     places: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
     hooks = lines_of(document.text, [("hooks", place) for place in range(len(found.hooks))])
+    keys = lines_of(document.text, [("encryption", "keys", place) for place in range(len(found.encryption.keys))])
     return replace(
         Settings(),
         tools=found.tools,
@@ -167,6 +173,8 @@ def combined(document: Document[Configuration]) -> Settings:
         models=found.models,
         limits=found.limits,
         gateway=found.gateway,
+        encryption=found.encryption,
+        storage=found.storage,
         policy=found.policy,
         modes=found.modes,
         approvers=found.approvers,
@@ -177,6 +185,7 @@ def combined(document: Document[Configuration]) -> Settings:
         file=document.content.file,
         file_digest=document.content.digest,
         file_lines={name: document.line(name) for name in places}
-        | {f"hooks.{place}": line for place, line in enumerate(hooks.values(), start=1)},
+        | {f"hooks.{place}": line for place, line in enumerate(hooks.values(), start=1)}
+        | {f"encryption.keys.{place}": line for place, line in enumerate(keys.values(), start=1)},
         **places,
     )
