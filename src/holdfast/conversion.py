@@ -72,8 +72,8 @@ class HoldfastPayloadConverter(CompositePayloadConverter):
         return [self._read(payload, hint) for payload, hint in zip(payloads, hints, strict=True)]
 
     def _read(self, payload: Payload, hint: type | None) -> Any:
-        if words := _GONE.get(payload.metadata.get("encoding", b"")):
-            raise PayloadUnreadable(words.format(payload.data.decode("utf-8", "replace")))
+        if why := unreadable(payload):
+            raise PayloadUnreadable(why)
         try:
             return super().from_payloads([payload], [hint] if hint else None)[0]
         except Exception as error:
@@ -98,6 +98,20 @@ class TolerantConverter(DataConverter):
         except Exception:
             return Payload(metadata={"encoding": MISSING}, data=b"a reference that is none")
         return reference
+
+    async def reference(self, payload: Payload) -> ExternalStorageReference | None:
+        """Where a payload is kept, if it is only a reference."""
+        [unmarked] = await self._decode_reference_payload_sequence([payload])
+        return self.external_storage._decode_reference(unmarked) if self.external_storage else None
+
+    async def retrieved(self, payload: Payload) -> Payload:
+        """A payload from where it is kept, as it was stored; or why nobody can tell."""
+        [unmarked] = await self._decode_reference_payload_sequence([payload])
+        return await self.external_storage._retrieve_payload(unmarked) if self.external_storage else unmarked
+
+    async def decrypted(self, payload: Payload) -> Payload:
+        """What a retrieved payload holds; or why nobody can tell."""
+        return (await self.payload_codec.decode([payload]))[0] if self.payload_codec else payload
 
 
 class TolerantStorage(ExternalStorage):
@@ -142,6 +156,12 @@ def converter_of(settings: Settings, existing: DataConverter | None = None) -> D
     """The same with the keys and the stores that the settings name. BadInput when one of them cannot be had."""
     keyring = load_keyring(settings)
     return data_converter(existing, settings.payloads, keyring=keyring, drivers=drivers_of(settings))
+
+
+def unreadable(payload: Payload) -> str | None:
+    """Why a payload that was opened cannot be read; None when it can, whatever it holds."""
+    words = _GONE.get(payload.metadata.get("encoding", b""))
+    return words.format(payload.data.decode("utf-8", "replace")) if words else None
 
 
 def _encrypting(converter: DataConverter, keyring: Keyring) -> DataConverter:

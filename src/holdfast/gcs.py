@@ -80,9 +80,12 @@ class GcsBuckets(Buckets):
                 asked["pageToken"] = page["nextPageToken"]
 
     async def remove(self, found: StoredObject) -> bool:
-        """See the base class."""
+        """See the base class. Not everything that speaks as Google does heeds the condition, so we look as well."""
         async with self._kept.use() as client:
             try:
+                now = await client.download_metadata(self.settings.bucket, self.prefix + found.name, timeout=_SECONDS)
+                if str(now.get("generation")) != found.version:
+                    return False
                 await client.delete(
                     self.settings.bucket,
                     self.prefix + found.name,

@@ -167,10 +167,11 @@ def _from_command(given: KeySettings) -> bytes:
         try:
             said = _said(process, deadline)
             code = process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, ValueError) as error:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            raise ValueError(f"it did not end within {given.timeout_seconds:g} seconds") from None
+            late = f"it did not end within {given.timeout_seconds:g} seconds"
+            raise (error if isinstance(error, ValueError) else ValueError(late)) from None
     if code:
         how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
         raise ValueError(f"it {how}; run it yourself to see what it says")
@@ -187,9 +188,9 @@ def _said(process: subprocess.Popen[bytes], deadline: float) -> bytes:
             raise subprocess.TimeoutExpired(process.args, 0)
         chunk = os.read(pipe.fileno(), _LIMIT)
         if not chunk:
-            break
+            return said
         said += chunk
-    return said
+    raise ValueError("it prints far more than a key")
 
 
 def _decoded(text: bytes) -> bytes:

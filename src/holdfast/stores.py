@@ -116,6 +116,17 @@ class BucketStorage(StorageDriver):
         except Exception as error:
             raise self._unavailable("written", error) from error
 
+    async def reach(self) -> None:
+        """StoreUnavailable when the buckets cannot be read."""
+        for bucket in sorted(self._buckets.settings.buckets):
+            try:
+                async with asyncio.timeout(_SECONDS):
+                    await self._buckets.get(bucket, "v0/none")
+            except NotThere:
+                continue
+            except Exception as error:
+                raise self._unavailable("read", error) from error
+
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:

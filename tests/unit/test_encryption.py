@@ -16,6 +16,7 @@ from holdfast.encryption import CIPHER, ENCRYPTED, KEY_ID, LARGE, LOCKED, VOUCHE
 from holdfast.errors import BadInput, KeyMissing, PayloadUnreadable
 from holdfast.keyring import Key, Keyring
 from holdfast.payloads import MISSING
+from tests.support.encrypting import files_of
 
 OLD, NEW, OTHER = (Key(name, bytes([number]) * 32) for number, name in enumerate(("old", "new", "other")))
 WORD = "a-word-that-nobody-reads"
@@ -146,9 +147,9 @@ def converter(tmp_path: Path, *keys: Key) -> DataConverter:
 async def test_S42_S45_what_lies_in_external_storage_is_encrypted(tmp_path: Path) -> None:
     ours = converter(tmp_path, NEW)
     [reference] = await ours.encode([WORD * 10_000])
-    [file] = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert WORD.encode() not in file.read_bytes()
-    assert Payload.FromString(file.read_bytes()).metadata["encoding"] == ENCRYPTED
+    [(_, stored)] = files_of(tmp_path)
+    assert WORD.encode() not in stored
+    assert Payload.FromString(stored).metadata["encoding"] == ENCRYPTED
     assert await ours.decode([reference], [str]) == [WORD * 10_000]
     with pytest.raises(PayloadUnreadable, match="the key 'new'"):
         await converter(tmp_path).decode([reference], [str])

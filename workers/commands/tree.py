@@ -11,6 +11,7 @@ from holdfast.workers.commands import (
     catalogue,
     changing,
     chat,
+    encryption,
     gateway,
     grants,
     keys,
@@ -20,6 +21,7 @@ from holdfast.workers.commands import (
     running,
     sessions,
     settings,
+    storage,
     tokens,
     turns,
 )
@@ -73,6 +75,8 @@ policy.register(app)
 keys.register(app)
 tokens.register(app)
 mcp.register(app)
+encryption.register(app)
+storage.register(app)
 
 
 def run_command(arguments: list[str]) -> None:
