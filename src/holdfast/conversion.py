@@ -152,9 +152,11 @@ def data_converter(
     return dataclasses.replace(converter, external_storage=storage)
 
 
-def converter_of(settings: Settings, existing: DataConverter | None = None) -> DataConverter:
+def converter_of(
+    settings: Settings, existing: DataConverter | None = None, *, keyring: Keyring | None = None
+) -> DataConverter:
     """The same with the keys and the stores that the settings name. BadInput when one of them cannot be had."""
-    keyring = load_keyring(settings)
+    keyring = load_keyring(settings) if keyring is None else keyring
     return data_converter(existing, settings.payloads, keyring=keyring, drivers=drivers_of(settings))
 
 

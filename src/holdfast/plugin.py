@@ -45,6 +45,7 @@ from holdfast.activities.tools import ToolActivities
 from holdfast.conversion import converter_of
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.hosts import Host, HostOptions, host_queue, process_queue
+from holdfast.keyring import Keyring, load_keyring
 from holdfast.settings import Settings
 from holdfast.tools import Tool
 from holdfast.workflows.session import SessionWorkflow
@@ -84,10 +85,15 @@ class HoldfastPlugin(SimplePlugin):
         self._execute: Callable[..., object] | None = None
         super().__init__(
             "holdfast.Plugin",
-            data_converter=lambda existing: converter_of(self.settings, existing),
+            data_converter=lambda existing: converter_of(self.settings, existing, keyring=self.keyring),
             workflows=[TurnWorkflow, SessionWorkflow],
             workflow_runner=_sandbox,
         )
+
+    @cached_property
+    def keyring(self) -> Keyring:
+        """The keys that payloads are encrypted with; BadInput when one cannot be had, and then nothing runs."""
+        return load_keyring(self.settings)
 
     @cached_property
     def registry(self) -> Registry:
