@@ -119,14 +119,25 @@ def test_S45_the_command_line_speaks_with_encrypted_turns(encrypted: Home) -> No
     assert set(used["keys"]) == {"new"}
     assert used["problems"] == []
 
-    _distrust(home)
-    for words in (("turn", "show", "flow"), ("turn", "watch", "flow"), ("turn", "show", "flow", "--call", "b1c1")):
+    home.start("more", call("shell", command="echo"))
+    _waiting(home, 1)
+    assert home.run("config", "distrust").returncode == 0
+    looks = [
+        ("show", "flow"),
+        ("watch", "flow"),
+        ("show", "flow", "--call", "b1c1"),
+        ("watch", "more"),
+        ("show", "more"),
+    ]
+    for words in (*(("turn", *look) for look in looks), ("inbox",), ("approve", "more/b1c1/1")):
         refused = home.run(*words)
-        assert refused.returncode != 0, words
-        assert "Left out: " in refused.stderr
-        assert "encrypted with the key 'new', which this process does not have" in refused.stderr, refused.stderr
-        assert "trust the one in this folder" in refused.stderr
-        assert "Traceback" not in refused.stderr
+        assert refused.returncode == 2, words
+        assert "is not trusted" in refused.stderr
+        assert "It has [encryption]: without its keys nothing encrypted is read" in refused.stderr
+        blind = home.run("--no-config", *words)
+        assert blind.returncode == 1, words
+        assert "encrypted with the key 'new', which this process does not have" in blind.stderr, blind.stderr
+        assert "Traceback" not in blind.stderr + refused.stderr
 
 
 def _waiting(home: Home, count: int) -> list[dict[str, Any]]:
@@ -136,10 +147,6 @@ def _waiting(home: Home, count: int) -> list[dict[str, Any]]:
         if len(found) == count:
             return found
     raise AssertionError(found)
-
-
-def _distrust(home: Home) -> None:
-    assert home.run("config", "distrust").returncode == 0
 
 
 def test_S42_what_nothing_needs_is_swept_by_the_command(encrypted: Home) -> None:
