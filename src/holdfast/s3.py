@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aioboto3
-from botocore.config import Config
+from aiobotocore.config import AioConfig
 from botocore.exceptions import BotoCoreError, ClientError
 from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
 from temporalio.converter import StorageDriver
@@ -20,7 +20,7 @@ from holdfast.payloads import TOO_LARGE
 from holdfast.storage_settings import S3Settings
 from holdfast.stores import MOST_BYTES, Buckets, NotThere, StoredObject, TooLarge
 
-_CONFIG = Config(connect_timeout=3, read_timeout=15, retries={"max_attempts": 2, "mode": "standard"})
+_CONFIG = AioConfig(connect_timeout=3, read_timeout=15, retries={"max_attempts": 2, "mode": "standard"})
 _GONE = ("NoSuchKey", "404")
 
 

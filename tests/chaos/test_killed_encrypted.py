@@ -127,7 +127,7 @@ async def story(engine: Engine, file: Path, log: IO[bytes]) -> bytes:
         view = await until(lambda: waiting(turn, 5), seconds=60)
         assert len(await holdfast.inbox()) == 5
         by_say = {item.title.split("'say': '")[-1][:8]: item for item in view.approvals if item.title}
-        decided = {
+        decided: dict[str, dict[str, Any]] = {
             c["title"][:8]: {"outcome": "proceed_once", "note": c["note"]},
             "denied'}": {"outcome": "cancel", "note": c["refusal"]},
             "answered": {"outcome": "respond", "content": c["answer"]},
