@@ -84,13 +84,6 @@ def sweep_outputs(folder: Path, plan: Plan) -> Swept:
     return swept
 
 
-def has_old_outputs(folder: Path, before: float) -> bool:
-    """Is there any output that could be removed? If not, nobody need know which are needed."""
-    with suppress(FileNotFoundError):
-        return any(path.is_file() and path.stat().st_mtime < before for path in folder.iterdir())
-    return False
-
-
 async def sweep_bucket(buckets: Buckets, namespaces: list[str], plan: Plan) -> Swept:
     """Stored payloads of these namespaces in a bucket."""
     swept = Swept(f"{buckets.kind} bucket {buckets.settings.bucket}")

@@ -7,11 +7,14 @@ connection: it closes it after a pause, and when the loop ends.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+_LOGGER = logging.getLogger(__name__)
 
 IDLE_SECONDS = 30.0
 _KEEPERS: set[asyncio.Task[None]] = set()
@@ -55,11 +58,11 @@ class Kept(Generic[T]):
                 opened.set_result(connection)
                 await self._idle(opened)
         except Exception as error:
-            self._forget(opened)
             if opened.done():
-                raise
-            opened.set_exception(error)
-            opened.exception()  # nobody may be waiting any more
+                _LOGGER.warning("A connection did not close well: %s", type(error).__name__)
+            else:
+                opened.set_exception(error)
+                opened.exception()  # nobody may be waiting any more
         finally:
             self._forget(opened)
             opened.cancel()

@@ -86,7 +86,7 @@ class S3Buckets(Buckets):
                 if _code(error) in _GONE:
                     return False
                 raise
-            if now["LastModified"].timestamp() != found.modified:
+            if int(now["LastModified"].timestamp()) != int(found.modified):  # one has fractions, the other has none
                 return False
             await client.delete_object(**place)
             return True

@@ -172,7 +172,7 @@ async def test_a_client_without_the_key_is_told_so(engine: Engine, monkeypatch: 
         turn = await engine.start(TurnInput(batches=((request("asks", say="x"),),)))
         view = await until(lambda: waiting(turn))
         stranger = Holdfast(await replaced(engine, monkeypatch), task_queue=engine.queue)
-        for asking in (stranger.inbox(), stranger.turn(turn.id).view(), stranger.turn(turn.id).call("b1c1")):
+        for asking in (stranger.turn(turn.id).view(), stranger.turn(turn.id).call("b1c1")):
             with pytest.raises(PayloadUnreadable, match="no keys are in effect here"):
                 await asking
         with pytest.raises((RequestRefused, HoldfastError)):
@@ -181,6 +181,26 @@ async def test_a_client_without_the_key_is_told_so(engine: Engine, monkeypatch: 
         await turn.result()
         with pytest.raises(PayloadUnreadable, match="the key 'a'"):
             await stranger.turn(turn.id).result()
+
+
+async def test_S41_a_turn_that_cannot_be_read_hides_no_other_from_the_inbox(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with engine.worker(ASKS):
+        plain = await engine.start(TurnInput(batches=((request("asks", say="x"),),)))
+        await until(lambda: waiting(plain))
+    stranger = engine.holdfast
+    await use(engine, monkeypatch, "a")
+    async with engine.worker(ASKS):
+        secret = await engine.start(TurnInput(batches=((request("asks", say="y"),),)))
+        await until(lambda: waiting(secret))
+        ours = [item for item in await engine.holdfast.inbox() if item.approval_id.startswith((plain.id, secret.id))]
+        theirs = [item for item in await stranger.inbox() if item.approval_id.startswith((plain.id, secret.id))]
+        assert len(ours) == 2
+        assert [item.approval_id for item in theirs] == [f"{plain.id}/b1c1/1"]
+        for turn in (plain, secret):
+            await engine.holdfast.turn(turn.id).cancel()
+            await engine.holdfast.turn(turn.id).result()
 
 
 async def replaced(engine: Engine, monkeypatch: pytest.MonkeyPatch, *ids: str) -> Client:
