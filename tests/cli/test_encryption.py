@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import KeyMissing, StoreUnavailable
 from holdfast.keyring import new_key
 from holdfast.payloads import stored_files
+from holdfast.workers.gateway.answers import problem_of
 from tests.cli.support import Home, call
 from tests.support.encrypting import files_of, found_in
 
@@ -205,6 +207,20 @@ def test_a_folder_of_another_server_is_not_swept(home: Home, tmp_path: Path) -> 
     assert stray.exists()
     assert home.run(*options, "--all", "--ignore-unreadable").returncode == 0
     assert not stray.exists()
+
+
+def test_a_store_that_does_not_answer_is_told_by_the_command_and_the_gateway(home: Home, tmp_path: Path) -> None:
+    file = tmp_path / "s3.toml"
+    table = 'bucket = "abc"\nendpoint = "http://127.0.0.1:1"\nregion = "x"\n'
+    file.write_text(f'[storage]\nkind = "s3"\n[storage.s3]\n{table}')
+    calls = json.dumps([call("write_file", path="a", content="x" * 50_000)])
+    words = ("--config", str(file), "turn", "start", "--calls", "-", "--id", "never")
+    done = home.run(*words, stdin=calls, AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")
+    assert done.returncode == 3
+    assert "a payload could not be written: the bucket 'abc' (s3): Could not connect" in done.stderr
+    assert home.run("turn", "show", "never").returncode == 1, "it did not start"
+    assert problem_of(StoreUnavailable("x")).status == 503
+    assert problem_of(KeyMissing("x")).code == "payload_unreadable"
 
 
 def test_bad_options_of_a_sweep_are_told(place: Home) -> None:
