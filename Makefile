@@ -39,6 +39,7 @@ histories: setup
 bench: setup
 	$(BIN)/python -m tests.bench.judging
 	$(BIN)/python -m tests.bench.ledger
+	$(BIN)/python -m tests.bench.encryption
 	$(BIN)/python -m tests.bench.turns
 
 # Turns whose effects are counted outside, while everything dies around them: make chaos SEED=7 CALLS=520 KILLS=300

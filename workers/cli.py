@@ -81,7 +81,7 @@ def _code(code: object) -> int:
 def _explained(error: Exception) -> tuple[str, int]:
     """An exception as a sentence and an exit code."""
     from holdfast.content import plain
-    from holdfast.errors import BadInput, HoldfastError, NoWorker, ServerUnavailable
+    from holdfast.errors import BadInput, HoldfastError, NoWorker, ServerUnavailable, StoreUnavailable
 
     if os.environ.get("HOLDFAST_TRACEBACK"):
         import traceback
@@ -90,7 +90,7 @@ def _explained(error: Exception) -> tuple[str, int]:
     text = plain(str(error))
     if isinstance(error, BadInput):
         return text, USAGE
-    if isinstance(error, ServerUnavailable | NoWorker):
+    if isinstance(error, ServerUnavailable | NoWorker | StoreUnavailable):
         return text, UNREACHABLE
     if isinstance(error, HoldfastError):
         return text, FAILED

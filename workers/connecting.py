@@ -17,7 +17,7 @@ from temporalio.common import SearchAttributeIndexedValueType
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.conversion import data_converter
+from holdfast.conversion import converter_of
 from holdfast.errors import BadInput, HoldfastError, ServerUnavailable
 from holdfast.settings import Settings
 from holdfast.workers.address import read_server_file
@@ -49,7 +49,7 @@ async def connect(
     folder's server whatever the environment says.
     """
     config = {} if embedded else _environment()
-    ours: dict[str, Any] = {} if plugin else {"data_converter": data_converter(None, settings.payloads)}
+    ours: dict[str, Any] = {} if plugin else {"data_converter": converter_of(settings)}
     if address or config.get("target_host"):
         target = address or str(config.pop("target_host"))
         config.pop("target_host", None)

@@ -45,6 +45,11 @@ def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Ro
     rows.append(("discovery", [_dumped(source) for source in settings.discovery], _said(settings.discovery)))
     rows.append(("mcp.files", list(map(str, mcp.files)), _said(mcp.files)))
     rows.append(("mcp.servers", {name: _dumped(one) for name, one in mcp.servers.items()}, _said(mcp.servers)))
+    rows += _fields("encryption", settings.encryption)
+    for name in ("s3", "gcs"):
+        if bucket := getattr(settings.storage, name):
+            rows += _fields(f"storage.{name}", bucket)
+    rows.append(("storage.kind", settings.storage.kind, "file" if settings.storage.model_fields_set else "default"))
     tables = ("limits", "gateway", "telemetry", "worker")
     return rows + [row for name in tables for row in _fields(name, getattr(settings, name))]
 
@@ -64,6 +69,9 @@ def _runs(found: Configuration) -> Iterator[tuple[str, str]]:
     for hook in found.hooks:
         what = hook.python or _assigned(hook.environment) + shlex.join(hook.command or ())
         yield f"asks {hook.when.value} calls", f"{what}  (hook {hook.name}, for {', '.join(hook.tools)})"
+    for key in found.encryption.keys:
+        if key.command:
+            yield "runs at start", f"{shlex.join(key.command)}  (encryption key {key.id})"
     for file in found.mcp.files:
         yield "MCP servers of", f"{file}  (this trust is not about what that says)"
         yield from (("  now it has", server) for server in _in_file(file))
@@ -105,6 +113,15 @@ def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
         yield "permits the modes", ", ".join(found.modes)
     if found.ledger:
         yield "keeps its ledger at", found.ledger
+    for key in found.encryption.keys:
+        yield "encrypts with", f"{key.id}, from {key.env or key.file or 'a command'}"
+    if found.encryption.plain == "refuse":
+        yield "takes", "only what is encrypted"
+    for kind, bucket in (("s3", found.storage.s3), ("gcs", found.storage.gcs)):
+        if bucket:
+            use = "keeps payloads in" if found.storage.kind == kind else "reads payloads from"
+            endpoint = getattr(bucket, "endpoint", None)
+            yield use, f"{kind}, bucket {bucket.bucket}" + (f" at {endpoint}" if endpoint else "")
     for approver in found.approvers:
         word = "lets decide for anybody" if approver.vouches else "lets decide"
         yield word, " ".join(filter(None, (approver.name, approver.key, *approver.roles)))

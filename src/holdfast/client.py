@@ -21,7 +21,7 @@ from temporalio.service import RPCError
 
 from holdfast.approvals import ApprovalId, Decision
 from holdfast.content import shorten
-from holdfast.errors import BadInput
+from holdfast.errors import BadInput, PayloadUnreadable
 from holdfast.families import MARK
 from holdfast.identity import whoami
 from holdfast.looking import summary_of
@@ -163,14 +163,20 @@ class Holdfast:
         """Everything that waits for a person, in all turns, the most urgent first. Most turns need no worker for it."""
         query = f"{STATE.name} = 'awaiting_approval' AND ExecutionStatus = 'Running'"
         items: list[ApprovalView] = []
+        locked: PayloadUnreadable | None = None
         try:
             async for found in self.client.list_workflows(query):
                 memo = await summary_of(found)
                 items += memo.approvals
-                if memo.total > len(memo.approvals):
-                    items += await self._rest(found.id, {item.approval_id for item in memo.approvals})
+                try:
+                    if memo.total > len(memo.approvals):
+                        items += await self._rest(found.id, {item.approval_id for item in memo.approvals})
+                except PayloadUnreadable as error:
+                    locked = error
         except RPCError as error:
             raise translated(error, "inbox") from error
+        if locked and not items:  # one turn that we cannot read hides no other
+            raise locked
         return sorted(as_of(datetime.now(UTC), items), key=urgency)
 
     async def _rest(self, turn_id: str, known: set[str]) -> list[ApprovalView]:

@@ -18,12 +18,13 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from holdfast.activities.ledger.addresses import ledger_address
 from holdfast.approvers import Approver
+from holdfast.beside import BesideTheFile
 from holdfast.content import OUTPUT_LIMIT
 from holdfast.documents import Content, Document, check
+from holdfast.encryption_settings import EncryptionSettings
 from holdfast.model import Message
 from holdfast.modes import Mode
 from holdfast.setting_values import (
@@ -51,6 +52,7 @@ from holdfast.setting_values import (
     unique,
     web_address,
 )
+from holdfast.storage_settings import StorageSettings
 from holdfast.telemetry import TelemetrySettings
 from holdfast.tools import Effect
 
@@ -93,23 +95,7 @@ class ToolSettings(Message):
     fetch: FetchSettings = FetchSettings()
 
 
-class _BesideTheFile(Message):
-    """Something that a file names, and that is found or run from the file's folder."""
-
-    folder: Annotated[Path, Field(exclude=True, validate_default=True)] = Path()
-    """The file's folder. Not a key of the file."""
-
-    @field_validator("folder", mode="before")
-    @classmethod
-    def _of_the_file(cls, value: object, info: ValidationInfo) -> object:
-        if not info.context:
-            return value
-        if value != Path():
-            raise PydanticCustomError("extra_forbidden", "not a setting")
-        return info.context["folder"]
-
-
-class DiscoverySettings(_BesideTheFile):
+class DiscoverySettings(BesideTheFile):
     """A command that declares tools, and one that calls them."""
 
     name: Name
@@ -151,7 +137,7 @@ class HookTraits(Message):
     on_failure: OnFailure = OnFailure.DENY
 
 
-class HookSettings(HookTraits, _BesideTheFile):
+class HookSettings(HookTraits, BesideTheFile):
     """A hook: a command, or a function of a module."""
 
     name: Name
@@ -229,7 +215,7 @@ class McpOauthSettings(Message):
         return self
 
 
-class McpServerSettings(_BesideTheFile):
+class McpServerSettings(BesideTheFile):
     """An MCP server: a command to start, or a URL to reach. One with neither adds to a server of `files`."""
 
     command: Filled | None = None
@@ -363,6 +349,8 @@ class Configuration(Message):
     gateway: GatewaySettings = GatewaySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     worker: WorkerSettings = WorkerSettings()
+    encryption: EncryptionSettings = EncryptionSettings()
+    storage: StorageSettings = StorageSettings()
 
 
 def configuration_of(content: Content) -> Document[Configuration]:

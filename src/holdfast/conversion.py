@@ -1,4 +1,4 @@
-"""How our data becomes payloads: pydantic, and external storage for what is large.
+"""How our data becomes payloads: pydantic, encryption where there are keys, and external storage for what is large.
 
 What arrives where anything may arrive (the input of a turn, the body of a signal) is read by the turn itself. So JSON
 that cannot even be parsed becomes a value that says so, instead of a decoding error that Temporal retries for ever.
@@ -7,9 +7,10 @@ that cannot even be parsed becomes a value that says so, instead of a decoding e
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.sdk.v1 import ExternalStorageReference
@@ -17,13 +18,30 @@ from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter, pydan
 from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
     DefaultPayloadConverter,
     ExternalStorage,
     StorageDriver,
 )
 
 from holdfast.content import said
+from holdfast.encryption import LOCKED, EncryptingCodec
+from holdfast.errors import BadInput, KeyMissing, PayloadUnreadable
+from holdfast.keyring import Keyring, load_keyring
 from holdfast.payloads import MISSING, THRESHOLD, FileStorage, Nowhere
+from holdfast.stores import drivers_of
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+
+_LOGGER = logging.getLogger(__name__)
+_MARKER = "__temporal_external_storage_reference"
+"""What Temporal marks references with that a codec has encoded."""
+_GONE = {
+    MISSING: "a payload that is kept outside the history is not there ({})",
+    LOCKED: "a payload cannot be read: {}",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +54,7 @@ class Unreadable:
 class HoldfastPayloadConverter(CompositePayloadConverter):
     """The default converters with pydantic's JSON; an untyped value that none of them can read is `Unreadable`.
 
-    Save one whose file is missing: that is ours, and is tried again until the file is back.
+    Save one whose file or key is missing: that is ours, and is tried again until it is back.
     """
 
     def __init__(self) -> None:
@@ -54,12 +72,46 @@ class HoldfastPayloadConverter(CompositePayloadConverter):
         return [self._read(payload, hint) for payload, hint in zip(payloads, hints, strict=True)]
 
     def _read(self, payload: Payload, hint: type | None) -> Any:
+        if why := unreadable(payload):
+            raise PayloadUnreadable(why)
         try:
             return super().from_payloads([payload], [hint] if hint else None)[0]
         except Exception as error:
-            if hint not in (None, Any) or payload.metadata.get("encoding") == MISSING:
+            if hint not in (None, Any):
                 raise
             return Unreadable(said(error, 500))
+
+
+class TolerantConverter(DataConverter):
+    """A converter that a forged mark cannot stop: Temporal fails the task of a marked reference that is none."""
+
+    async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [await self._unmarked(payload) for payload in payloads]
+
+    async def _unmarked(self, payload: Payload) -> Payload:
+        if payload.metadata.get(_MARKER) != b"true":
+            return payload
+        try:
+            [reference] = await super()._decode_reference_payload_sequence([payload])
+        except KeyMissing:
+            raise
+        except Exception:
+            return Payload(metadata={"encoding": MISSING}, data=b"a reference that is none")
+        return reference
+
+    async def reference(self, payload: Payload) -> ExternalStorageReference | None:
+        """Where a payload is kept, if it is only a reference."""
+        [unmarked] = await self._decode_reference_payload_sequence([payload])
+        return self.external_storage._decode_reference(unmarked) if self.external_storage else None
+
+    async def retrieved(self, payload: Payload) -> Payload:
+        """A payload from where it is kept, as it was stored; or why nobody can tell."""
+        [unmarked] = await self._decode_reference_payload_sequence([payload])
+        return await self.external_storage._retrieve_payload(unmarked) if self.external_storage else unmarked
+
+    async def decrypted(self, payload: Payload) -> Payload:
+        """What a retrieved payload holds; or why nobody can tell."""
+        return (await self.payload_codec.decode([payload]))[0] if self.payload_codec else payload
 
 
 class TolerantStorage(ExternalStorage):
@@ -79,12 +131,52 @@ class TolerantStorage(ExternalStorage):
         return self._driver_map.get(name) or Nowhere()
 
 
-def data_converter(existing: DataConverter | None, payloads: Path) -> DataConverter:
-    """Ours, as far as the application has not brought its own."""
+def data_converter(
+    existing: DataConverter | None,
+    payloads: Path,
+    *,
+    keyring: Keyring | None = None,
+    drivers: Sequence[StorageDriver] = (),
+) -> DataConverter:
+    """Ours, as far as the application has not brought its own. The first driver is written to."""
     converter = existing
     if converter is None or converter is DataConverter.default or converter is pydantic_data_converter:
-        converter = DataConverter(payload_converter_class=HoldfastPayloadConverter)
+        converter = TolerantConverter(payload_converter_class=HoldfastPayloadConverter)
+    converter = _encrypting(converter, keyring or Keyring())
     if converter.external_storage is not None:
         return converter
-    storage = TolerantStorage(drivers=[FileStorage(payloads)], payload_size_threshold=THRESHOLD)
+    known = list(drivers) or [FileStorage(payloads)]
+    storage = TolerantStorage(
+        drivers=known, driver_selector=lambda context, payload: known[0], payload_size_threshold=THRESHOLD
+    )
     return dataclasses.replace(converter, external_storage=storage)
+
+
+def converter_of(
+    settings: Settings, existing: DataConverter | None = None, *, keyring: Keyring | None = None
+) -> DataConverter:
+    """The same with the keys and the stores that the settings name. BadInput when one of them cannot be had."""
+    keyring = load_keyring(settings) if keyring is None else keyring
+    return data_converter(existing, settings.payloads, keyring=keyring, drivers=drivers_of(settings))
+
+
+def unreadable(payload: Payload) -> str | None:
+    """Why a payload that was opened cannot be read; None when it can, whatever it holds."""
+    words = _GONE.get(payload.metadata.get("encoding", b""))
+    return words.format(payload.data.decode("utf-8", "replace")) if words else None
+
+
+def _encrypting(converter: DataConverter, keyring: Keyring) -> DataConverter:
+    """With our codec. Without keys too: it then says of what is encrypted that it is."""
+    if converter.payload_codec is not None and not isinstance(converter.payload_codec, EncryptingCodec):
+        if keyring.keys:
+            raise BadInput(
+                "the client has a payload codec of its own, and [encryption] has keys: leave one of them out"
+            )
+        return converter
+    failures = converter.failure_converter_class
+    if keyring.keys and failures is DefaultFailureConverter:
+        failures = DefaultFailureConverterWithEncodedAttributes
+    elif keyring.keys and not issubclass(failures, DefaultFailureConverterWithEncodedAttributes):
+        _LOGGER.warning("The client has a failure converter of its own: words of failures may not be encrypted")
+    return dataclasses.replace(converter, payload_codec=EncryptingCodec(keyring), failure_converter_class=failures)

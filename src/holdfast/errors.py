@@ -9,6 +9,9 @@
     ├── TurnNotFound           no turn has this id
     ├── ServerUnavailable      no Temporal server answers
     ├── NoWorker               the server answers, but no worker does
+    ├── PayloadUnreadable      what a turn or somebody else wrote cannot be read here; the message says why
+    │   └── KeyMissing         … since it is encrypted with a key that this process lacks
+    ├── StoreUnavailable       the store of payloads does not answer, or not as it should
     ├── LedgerUnavailable      the ledger cannot be used (activities/ledger/protocol.py)
     └── LedgerRefused          … works, and does not take this
 
@@ -56,3 +59,15 @@ class ServerUnavailable(HoldfastError):
 
 class NoWorker(HoldfastError):
     """The server answers, but no worker took up the request in time."""
+
+
+class PayloadUnreadable(HoldfastError):
+    """A payload cannot be read in this process: it is locked, changed, or not where it was kept."""
+
+
+class KeyMissing(PayloadUnreadable):
+    """A payload is encrypted with a key of ours that this process does not have."""
+
+
+class StoreUnavailable(HoldfastError):
+    """Payloads cannot be written or read where they are kept: it does not answer, or refuses."""

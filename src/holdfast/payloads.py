@@ -1,7 +1,8 @@
 """Payloads outside the history: Temporal's external storage, with files named by the hash of what they hold (S42).
 
 A payload over the threshold is written once, synced, and renamed into place; the history keeps its hash. Workers and
-clients of one turn must see the same folder.
+clients of one turn must see the same folder. What is stored again is marked as used, so that no sweep takes it away;
+and the folder remembers for which namespaces it was used, so that no sweep looks at one of them alone.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
@@ -27,6 +30,9 @@ THRESHOLD = 16 * 1024
 TOO_LARGE = 100_000_000
 """Bytes above which a payload is not even read: decoding it would take longer than a workflow task may."""
 MISSING = b"holdfast/missing"
+SWEPT = ".swept-"
+"""Before the name of a file that a sweep is about to remove, and may yet put back."""
+NAMESPACES = ".namespaces"
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 logger = logging.getLogger(__name__)
@@ -37,6 +43,7 @@ class FileStorage(StorageDriver):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._noted: set[str] = set()
 
     def name(self) -> str:
         """In histories for ever."""
@@ -44,6 +51,8 @@ class FileStorage(StorageDriver):
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
         """Write what is not there yet."""
+        if context.target and context.target.namespace not in self._noted:
+            await asyncio.to_thread(self._note, context.target.namespace)
         return [await asyncio.to_thread(self._store, payload) for payload in payloads]
 
     async def retrieve(
@@ -61,7 +70,7 @@ class FileStorage(StorageDriver):
         data = payload.SerializeToString(deterministic=True)
         name = hashlib.sha256(data).hexdigest()
         path = self._path(name)
-        if not path.exists() or path.stat().st_size != len(data):
+        if not self._used_again(path, len(data)):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
             try:
@@ -75,19 +84,44 @@ class FileStorage(StorageDriver):
                 raise
         return StorageDriverClaim(claim_data={"sha256": name})
 
+    def _used_again(self, path: Path, size: int) -> bool:
+        """Is it there? Then it is young from now on."""
+        try:
+            os.utime(path)
+            return path.stat().st_size == size
+        except FileNotFoundError:
+            return False
+
+    def _note(self, namespace: str) -> None:
+        """Remember for whom the folder is used."""
+        with suppress(OSError):
+            folder = self._folder / NAMESPACES
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (folder / quote(namespace, safe="")[:200]).touch(mode=0o600)
+            self._noted.add(namespace)
+
     def _retrieve(self, claim: StorageDriverClaim) -> Payload:
         name = claim.claim_data.get("sha256", "")
         if not _HASH.fullmatch(name):
             return self._missing("a malformed reference")
         try:
-            if self._path(name).stat().st_size > TOO_LARGE:
-                return Payload(metadata={"encoding": b"json/plain"}, data=b"larger than anything we take in")
-            data = self._path(name).read_bytes()
+            data = self._data(self._path(name))
         except FileNotFoundError:
             return self._missing(name)
+        if data is None:
+            return too_large()
         if hashlib.sha256(data).hexdigest() != name:
             return self._missing(f"{name}, whose file was changed")
         return Payload.FromString(data)
+
+    def _data(self, path: Path) -> bytes | None:
+        """What a file holds, also while a sweep has it in its hands; None when it is too much."""
+        try:
+            return None if path.stat().st_size > TOO_LARGE else path.read_bytes()
+        except FileNotFoundError:
+            with suppress(FileNotFoundError):
+                return path.with_name(SWEPT + path.name).read_bytes()
+            return path.read_bytes()
 
     def _missing(self, what: str) -> Payload:
         logger.warning("No stored payload in %s for %s", self._folder, what)
@@ -95,6 +129,25 @@ class FileStorage(StorageDriver):
 
     def _path(self, name: str) -> Path:
         return self._folder / name[:2] / name
+
+
+def too_large() -> Payload:
+    """In the place of a payload that is not even read."""
+    return Payload(metadata={"encoding": b"json/plain"}, data=b"larger than anything we take in")
+
+
+def namespaces_of(folder: Path) -> list[str]:
+    """The namespaces that a folder is known to have been used for."""
+    try:
+        return sorted(unquote(path.name) for path in (folder / NAMESPACES).iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def stored_files(folder: Path) -> Iterator[Path]:
+    """Every payload in a folder."""
+    for part in sorted(folder.glob("[0-9a-f][0-9a-f]")):
+        yield from (path for path in sorted(part.iterdir()) if _HASH.fullmatch(path.name))
 
 
 class Nowhere(StorageDriver):

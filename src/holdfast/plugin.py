@@ -43,9 +43,10 @@ from holdfast.activities.supervision.launching import unsupported
 from holdfast.activities.supervision.opening import open_runs, open_sandbox
 from holdfast.activities.supervision.placing import Placement
 from holdfast.activities.tools import ToolActivities
-from holdfast.conversion import data_converter
+from holdfast.conversion import converter_of
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.hosts import Host, HostOptions, host_queue, process_queue
+from holdfast.keyring import Keyring, load_keyring
 from holdfast.observing import Observing
 from holdfast.settings import Settings
 from holdfast.tools import Tool
@@ -86,10 +87,15 @@ class HoldfastPlugin(SimplePlugin):
         super().__init__(
             "holdfast.Plugin",
             interceptors=[self.observing],
-            data_converter=lambda existing: data_converter(existing, self.settings.payloads),
+            data_converter=lambda existing: converter_of(self.settings, existing, keyring=self.keyring),
             workflows=[TurnWorkflow, SessionWorkflow],
             workflow_runner=_sandbox,
         )
+
+    @cached_property
+    def keyring(self) -> Keyring:
+        """The keys that payloads are encrypted with; BadInput when one cannot be had, and then nothing runs."""
+        return load_keyring(self.settings)
 
     @cached_property
     def registry(self) -> Registry:
@@ -140,7 +146,7 @@ class HoldfastPlugin(SimplePlugin):
     def worker_activities(self, client: Client) -> list[Callable[..., object]]:
         """What a worker runs, with this process's tools, policy, hooks and approvers; BadInput if one is wrong."""
         settings = self.settings
-        withhold(*settings.models.keys)
+        withhold(*settings.models.keys, *settings.storage.secrets)
         check_roles(self.policy, settings.approvers)
         gate = Gate(
             self.registry,

@@ -30,8 +30,10 @@ from holdfast.configuration import (
     configuration_of,
 )
 from holdfast.documents import Document
+from holdfast.encryption_settings import EncryptionSettings
 from holdfast.modes import PERMITTED, Mode
 from holdfast.positions import lines_of
+from holdfast.storage_settings import StorageSettings
 from holdfast.telemetry import TelemetrySettings
 from holdfast.trust import find, read_source
 from holdfast.turns import TASK_QUEUE
@@ -64,6 +66,8 @@ class Settings:
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    encryption: EncryptionSettings = field(default_factory=EncryptionSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
     policy: tuple[Path, ...] = ()
     """The user's policy files."""
     modes: tuple[Mode, ...] | None = None
@@ -82,7 +86,8 @@ class Settings:
     file_digest: str | None = None
     """SHA-256 of what was read."""
     file_lines: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Of `data`, `workspace` and `task_queue`, those that the file decides, and of `hooks.1` …, with their lines."""
+    """Of `data`, `workspace` and `task_queue`, those that the file decides, and of `hooks.1`, `encryption.keys.1` …,
+    with their lines."""
 
     @property
     def payloads(self) -> Path:
@@ -168,6 +173,7 @@ def combined(document: Document[Configuration]) -> Settings:
     said = {name: getattr(found, name) for name, variable in VARIABLES.items() if not os.environ.get(variable)}
     places: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
     hooks = lines_of(document.text, [("hooks", place) for place in range(len(found.hooks))])
+    keys = lines_of(document.text, [("encryption", "keys", place) for place in range(len(found.encryption.keys))])
     return replace(
         Settings(),
         tools=found.tools,
@@ -178,6 +184,8 @@ def combined(document: Document[Configuration]) -> Settings:
         gateway=found.gateway,
         telemetry=found.telemetry,
         worker=found.worker,
+        encryption=found.encryption,
+        storage=found.storage,
         policy=found.policy,
         modes=found.modes,
         approvers=found.approvers,
@@ -188,6 +196,7 @@ def combined(document: Document[Configuration]) -> Settings:
         file=document.content.file,
         file_digest=document.content.digest,
         file_lines={name: document.line(name) for name in places}
-        | {f"hooks.{place}": line for place, line in enumerate(hooks.values(), start=1)},
+        | {f"hooks.{place}": line for place, line in enumerate(hooks.values(), start=1)}
+        | {f"encryption.keys.{place}": line for place, line in enumerate(keys.values(), start=1)},
         **places,
     )

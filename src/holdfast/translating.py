@@ -16,6 +16,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import DecisionRefused, HoldfastError, NoWorker, RequestRefused, ServerUnavailable, TurnNotFound
 
+ENCODED = "Encoded failure"
+"""What Temporal says in the place of words that a codec has encoded."""
+
 
 def refusal(error: WorkflowUpdateFailedError, kind: type[DecisionRefused] | type[RequestRefused]) -> Any:
     """Why a turn did not take an update."""
@@ -32,6 +35,10 @@ def translated(error: Exception, turn_id: str, kind: str = "turn") -> HoldfastEr
     if isinstance(error, WorkflowFailureError):
         cause = error.cause
         words = cause.message if isinstance(cause, ApplicationError) else str(cause or error)
+        if words == ENCODED:
+            words = (
+                "the reason is encrypted, and cannot be read here (`holdfast encryption check` tells which keys are)"
+            )
         return HoldfastError(f"{kind} {turn_id!r} did not end by itself: {words}")
     if isinstance(error, WorkflowQueryFailedError | WorkflowQueryRejectedError):
         return NoWorker(f"no worker could answer for {kind} {turn_id!r}: {error}")

@@ -16,6 +16,7 @@ import json
 import os
 import stat
 import tempfile
+import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,11 @@ VARIABLE = "HOLDFAST_CONFIG"
 
 class Untrusted(BadInput):
     """A file that was found and does not count."""
+
+    def __init__(self, message: str, *, encrypts: bool = False) -> None:
+        super().__init__(message)
+        self.encrypts = encrypts
+        """Does it seem to have keys for encryption?"""
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,18 @@ def read_source(source: Source, digest: str | None = None) -> Content:
     if digest and content.digest != digest:
         raise BadInput(f"{source.file} has changed since `holdfast up` read it: start `holdfast up` again")
     if source.origin == "folder" and not is_trusted(content):
-        raise Untrusted(f"{source.file} {untrusted(source.file)}")
+        encrypts = _encrypts(content)
+        keys = ". It has [encryption]: without its keys nothing encrypted is read, and what you say goes in the clear"
+        raise Untrusted(f"{source.file} {untrusted(source.file)}{keys if encrypts else ''}", encrypts=encrypts)
     return content
+
+
+def _encrypts(content: Content) -> bool:
+    """Does it look as if it had keys? Nothing else of it counts."""
+    try:
+        return "encryption" in tomllib.loads(content.data.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return False
 
 
 def untrusted(file: Path) -> str:

@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.errors import NoWorker, TurnNotFound
+from holdfast.errors import NoWorker, PayloadUnreadable, TurnNotFound
 from holdfast.events import Event, EventPage
 from holdfast.queries import ask
 from holdfast.work import LiveOutput, of_model
@@ -146,6 +146,9 @@ class _Feed:
         while True:
             try:
                 page = await self._page()
+            except PayloadUnreadable as error:  # not here, however often it is asked
+                self.failed, self.finished = error, True
+                return True
             except Exception:
                 return False
             for event in page.events:

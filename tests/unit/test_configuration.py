@@ -26,9 +26,11 @@ from holdfast.configuration import (
 )
 from holdfast.content import visible
 from holdfast.documents import Content, Problem, complaint, read
+from holdfast.encryption_settings import KeySettings
 from holdfast.errors import BadInput
 from holdfast.model import Message
 from holdfast.settings import Settings, load_settings
+from holdfast.storage_settings import GcsSettings, S3Settings
 from holdfast.tools import Effect
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -73,11 +75,17 @@ def test_the_example_of_the_docs_is_read_and_holds_every_key() -> None:
     [server] = configuration.models.servers.values()
     tables += [configuration.models, server]
     tables += [configuration.limits, configuration.gateway, configuration.telemetry, configuration.worker]
+    storage, encryption = configuration.storage, configuration.encryption
+    assert storage.s3
+    assert storage.gcs
+    tables += [encryption, storage, storage.s3, storage.gcs]
     for table in (*tables, configuration.mcp, approver, source):
         written = {name for name, field in type(table).model_fields.items() if not field.exclude}
         assert table.model_fields_set == written, "the example leaves out a key"
     hooks = {name for hook in configuration.hooks for name in hook.model_fields_set}
     assert hooks == {name for name, field in HookSettings.model_fields.items() if not field.exclude}
+    keys = {name for key in encryption.keys for name in key.model_fields_set}
+    assert keys == {name for name, field in KeySettings.model_fields.items() if not field.exclude}
     assert set(configuration.mcp.servers) == {"files", "search", "tracker"}
     oauth = configuration.mcp.servers["tracker"].oauth
     assert oauth
@@ -107,6 +115,10 @@ def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
     keys = {f"models.{name}" for name in ModelsSettings.model_fields if name != "servers"}
     keys |= {f"models.servers.NAME.{name}" for name in ModelServerSettings.model_fields}
     assert keys <= set(told)
+    keys = {f"encryption.keys.{name}" for name, field in KeySettings.model_fields.items() if not field.exclude}
+    keys |= {"encryption.plain", "storage.kind", *(f"storage.s3.{name}" for name in S3Settings.model_fields)}
+    keys |= {f"storage.gcs.{name}" for name in GcsSettings.model_fields}
+    assert keys <= set(told)
     keys = {f"discovery.{name}" for name, field in DiscoverySettings.model_fields.items() if not field.exclude}
     assert keys <= set(told)
     assert set(Configuration.model_fields) - {
@@ -120,6 +132,8 @@ def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
         "gateway",
         "telemetry",
         "worker",
+        "encryption",
+        "storage",
     } <= set(told)
 
 

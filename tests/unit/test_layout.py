@@ -19,6 +19,7 @@ SOURCE = ROOT / "src" / "holdfast"
 OUTER = {
     "__init__", "client", "watching", "configuration", "conversion", "documents", "functions", "hosts", "keys",
     "plugin", "payloads", "queries", "settings", "signatures", "suggestions", "testing", "trust",
+    "beside", "encryption", "encryption_settings", "gcs", "keeping", "keyring", "s3", "storage_settings", "stores",
     "identity", "locks", "setting_values", "tails", "translating", "turn", "contact", "looking", "session",
     "exporting", "observing", "live_turns",
 }  # fmt: skip

@@ -160,13 +160,18 @@ def with_options(usual: Settings, data: Path | None, workspace: Path | None) -> 
 
 
 def client_settings(data: Path | None) -> Settings:
-    """Settings for a command that only talks to a server: it runs nothing that a file names, so it goes on without."""
+    """Settings for a command that only talks to a server: it runs nothing that a file names, so it goes on without.
+
+    Not without keys, if it has any: nothing could be read, and what is said here would be sent in the clear.
+    """
     from holdfast.settings import Settings
     from holdfast.trust import Untrusted
 
     try:
         return settings_of(data)
     except Untrusted as error:
+        if error.encrypts:
+            raise
         note(f"Left out: {error}.")
         return with_options(Settings(), data, None)
 

@@ -105,13 +105,13 @@ class _Sources:
 
     async def open(self) -> AsyncIterator[tuple[WorkflowHistory, DataConverter]]:
         """Each history, with what reads its payloads."""
-        from holdfast.conversion import data_converter
+        from holdfast.conversion import converter_of
         from holdfast.workers import logs
         from holdfast.workers.recorded import read_history
 
         logs.silence()
         if self._files:
-            converter = data_converter(None, self.settings.payloads)
+            converter = converter_of(self.settings)
             for file in self._files:
                 yield read_history(file), converter
             return

@@ -69,12 +69,14 @@ def up(
     Ctrl-C stops all of them; the next `up` on the same data folder goes on where this one stopped. With --json, one
     document that says where everything is, once it is there.
     """
+    from holdfast.keyring import load_keyring
     from holdfast.workers import logs
     from holdfast.workers.up import greeting, run_up
 
     settings = settings_of(data, workspace)
     logs.configure(settings.telemetry, verbose=verbose)
     _check_workspace(settings)
+    load_keyring(settings)  # before anything starts
 
     def welcome(settings: Settings, running: Running) -> None:
         if json:
@@ -133,7 +135,7 @@ def worker(
     named = settings.tools.model_copy(update={"modules": (*settings.tools.modules, *(tools or ()))})
     settings = replace(settings, tools=named, worker=_worker_settings(settings, grace, health))
     plugin = HoldfastPlugin(settings)
-    _ = plugin.policy  # rules that are not right stop us before anything runs
+    _ = plugin.policy, plugin.keyring  # what is not right stops us before anything runs
     for problem in plugin.registry.problems:
         logs.mention(settings.telemetry, f"Not available, from {problem.source}: {problem.reason}", note)
 

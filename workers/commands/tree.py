@@ -12,6 +12,7 @@ from holdfast.workers.commands import (
     catalogue,
     changing,
     chat,
+    encryption,
     gateway,
     grants,
     keys,
@@ -21,6 +22,7 @@ from holdfast.workers.commands import (
     running,
     sessions,
     settings,
+    storage,
     tokens,
     turns,
 )
@@ -75,6 +77,8 @@ keys.register(app)
 tokens.register(app)
 mcp.register(app)
 audit.register(app)
+encryption.register(app)
+storage.register(app)
 
 
 def run_command(arguments: list[str]) -> None:

@@ -14,7 +14,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.content import plain, shorten
-from holdfast.errors import BadInput, HoldfastError, NoWorker, Refused, ServerUnavailable, TurnNotFound
+from holdfast.errors import (
+    BadInput,
+    HoldfastError,
+    NoWorker,
+    PayloadUnreadable,
+    Refused,
+    ServerUnavailable,
+    StoreUnavailable,
+    TurnNotFound,
+)
 
 MESSAGE_LIMIT = 2_000
 _COMMON = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -68,6 +77,10 @@ def _kind_of(error: HoldfastError) -> tuple[int, str]:
         return 503, "server_unavailable"
     if isinstance(error, NoWorker):
         return 503, "no_worker"
+    if isinstance(error, StoreUnavailable):
+        return 503, "store_unavailable"
+    if isinstance(error, PayloadUnreadable):
+        return 502, "payload_unreadable"
     return 502, "server_refused"
 
 

@@ -1,0 +1,151 @@
+"""`holdfast encryption …`: make a key, say which keys there are, and which of them the histories still need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from holdfast.workers.commands.codes import FAILED
+from holdfast.workers.commands.options import Address, Data, Json, emit, example, note, run, say, settings_of
+
+if TYPE_CHECKING:
+    from holdfast.keyring import KeyFound
+    from holdfast.workers.reaching import Reached
+
+encryption = typer.Typer(
+    help="Keys that payloads are encrypted with: new-key, check, usage.",
+    epilog=example("holdfast encryption new-key", "holdfast encryption check"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(encryption, name="encryption")
+
+
+@encryption.command(
+    "new-key",
+    epilog=example(
+        "holdfast encryption new-key",
+        "(umask 077; holdfast encryption new-key > ~/.config/holdfast/encryption-2026-11)",
+    ),
+)
+def new_key(json: Json = False) -> None:
+    """Print a new key: 32 random bytes, as base64. It is kept nowhere.
+
+    It is for a variable, a private file or a secret store, which [encryption] of the settings then names. Whoever
+    has it can read what it encrypts; who loses it cannot.
+    """
+    from holdfast import keyring
+
+    made = keyring.new_key()
+    if json:
+        emit({"key": made})
+    else:
+        say(made)
+
+
+@encryption.command(epilog=example("holdfast encryption check", "holdfast encryption check --json | jq .writes"))
+def check(json: Json = False, data: Data = None) -> None:
+    """Say which keys can be had here, and which one is written with. No key is shown.
+
+    The exit code is 1 when one of them cannot be had: then no worker starts, and no client.
+    """
+    from holdfast.keyring import look_at
+
+    settings = settings_of(data)
+    found = look_at(settings)
+    writes = found[0].id if found else None
+    if json:
+        keys = [_described(one) for one in found]
+        emit({"encrypts": bool(found), "writes": writes, "plain": settings.encryption.plain, "keys": keys})
+    else:
+        _tell(found, settings.encryption.plain)
+    if any(one.problem for one in found):
+        raise typer.Exit(FAILED)
+
+
+def _tell(found: list[KeyFound], plain: str) -> None:
+    if not found:
+        say("Nothing is encrypted: the settings have no [[encryption.keys]].")
+        return
+    for place, one in enumerate(found):
+        use = "written and read with" if place == 0 else "read with"
+        say(f"{one.id:<24} {'cannot be had' if one.problem else use}, from {_harmless(one.origin)}")
+    say(f"What is not encrypted is {'accepted' if plain == 'accept' else 'refused'}.")
+    for one in found:
+        if one.problem:
+            note(f"holdfast: {_harmless(one.problem)}")
+
+
+def _described(one: KeyFound) -> dict[str, Any]:
+    told = {"id": one.id, "from": one.origin, "ok": one.problem is None}
+    return {**told, "problem": one.problem} if one.problem else told
+
+
+@encryption.command(epilog=example("holdfast encryption usage", "holdfast encryption usage --json | jq .keys"))
+def usage(address: Address = None, data: Data = None, json: Json = False) -> None:
+    """Count what each key has encrypted in all that the server has, and what is not encrypted.
+
+    A key can go when nothing is left that it encrypted; and only when nothing that still runs holds anything in the
+    clear can that be refused (`plain = "refuse"`). Reads every history: it may take a while. The exit code is 1 when
+    something cannot be read, for then a key is missing already.
+    """
+    reached = run(_read(address, data, quiet=json))
+    if json:
+        emit(
+            {
+                "runs": reached.runs,
+                "keys": _counts(reached.keys),
+                "open_keys": _counts(reached.open_keys),
+                "problems": reached.troubles,
+            }
+        )
+    else:
+        _tell_usage(reached)
+    if reached.troubles:
+        raise typer.Exit(FAILED)
+
+
+async def _read(address: str | None, data: Any, *, quiet: bool) -> Reached:
+    from dataclasses import replace
+
+    from holdfast.workers import logs
+    from holdfast.workers.connecting import connect
+    from holdfast.workers.reaching import read_all
+
+    logs.silence()
+    settings = settings_of(data)
+    lenient = settings.encryption.model_copy(update={"plain": "accept"})
+    client = await connect(replace(settings, encryption=lenient), address=address)
+    return await read_all([client], deep=True, progress=lambda runs: progress(runs, quiet=quiet))
+
+
+def progress(runs: int, *, quiet: bool) -> None:
+    """Now and then, that it goes on."""
+    if runs % 200 == 0 and not quiet:
+        note(f"{runs:,} runs read …")
+
+
+def _tell_usage(reached: Reached) -> None:
+    say(f"{reached.runs:,} runs of workflows. Payloads by key, and of these in what still runs:")
+    for name in sorted(reached.keys, key=str):
+        shown = "(not encrypted)" if name is None else _harmless(name)
+        say(f"{shown:<24} {reached.keys[name]:>12,} {reached.open_keys[name]:>12,}")
+    for trouble in reached.troubles[:20]:
+        note(f"holdfast: {_harmless(trouble)}")
+    if len(reached.troubles) > 20:
+        note(f"holdfast: and {len(reached.troubles) - 20:,} more; --json tells all")
+
+
+def _counts(counted: Any) -> dict[str, int]:
+    return {"" if name is None else name: count for name, count in sorted(counted.items(), key=str)}
+
+
+def _harmless(text: str) -> str:
+    from holdfast.workers.outline import harmless
+
+    return harmless(text)

@@ -1,0 +1,257 @@
+"""`holdfast storage …`: try where payloads are kept, and remove what no history needs any more."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.workers.commands.codes import FAILED
+from holdfast.workers.commands.encryption import progress
+from holdfast.workers.commands.options import Address, Data, Json, emit, example, note, run, say, seconds, settings_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from temporalio.client import Client
+    from temporalio.converter import StorageDriver
+
+    from holdfast.settings import Settings
+    from holdfast.workers.reaching import Reached
+    from holdfast.workers.sweeping import Plan, Swept
+
+LEAST_GRACE = 3_600
+storage = typer.Typer(
+    help="Payloads and outputs that are kept outside the histories: check, sweep.",
+    epilog=example("holdfast storage check", "holdfast storage sweep"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+DAY = 86_400
+Grace = Annotated[
+    int | None,
+    typer.Option("--grace", metavar="1d", help="What is younger stays: 1h, 36h, 7d; else a day.", parser=seconds),
+]
+Delete = Annotated[bool, typer.Option("--delete", help="Remove it; else only say what would be removed.")]
+Also = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--also", metavar="NAMESPACE", help="Another namespace whose payloads are kept here. May be repeated."
+    ),
+]
+Ignore = Annotated[
+    bool,
+    typer.Option("--ignore-unreadable", help="Go on though something cannot be read: a lost key, a forged reference."),
+]
+All = Annotated[bool, typer.Option("--all", help="Even if nothing at all that is kept here is needed by anybody.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(storage, name="storage")
+
+
+@storage.command(epilog=example("holdfast storage check", "holdfast storage check --json"))
+def check(data: Data = None, json: Json = False) -> None:
+    """Try every store that the settings name: write a payload to the one that is written to, and read from all.
+
+    The exit code is 1 when one of them does not work.
+    """
+    settings = settings_of(data)
+    found = run(_try_all(settings))
+    if json:
+        emit({"kind": settings.storage.kind, "stores": found})
+    else:
+        for one in found:
+            use = "written and read" if one["writes"] else "read only"
+            say(_plain(f"{one['store']:<16} {use:<18} {one['problem'] or 'works'}"))
+    if any(one["problem"] for one in found):
+        raise typer.Exit(FAILED)
+
+
+async def _try_all(settings: Settings) -> list[dict[str, Any]]:
+    from holdfast.stores import drivers_of
+    from holdfast.workers import logs
+
+    logs.silence()
+    return [
+        {"store": driver.name(), "writes": place == 0, "problem": await _try(driver, writes=place == 0)}
+        for place, driver in enumerate(drivers_of(settings))
+    ]
+
+
+async def _try(driver: StorageDriver, *, writes: bool) -> str | None:
+    from temporalio.api.common.v1 import Payload
+    from temporalio.converter import StorageDriverRetrieveContext, StorageDriverStoreContext
+
+    from holdfast.errors import HoldfastError
+    from holdfast.stores import BucketStorage
+
+    sample = Payload(metadata={"encoding": b"binary/plain"}, data=b"holdfast storage check")
+    try:
+        if isinstance(driver, BucketStorage):
+            await driver.reach()
+        if not writes:
+            return None
+        claims = await driver.store(StorageDriverStoreContext(), [sample])
+        [found] = await driver.retrieve(StorageDriverRetrieveContext(), claims)
+    except (HoldfastError, OSError) as error:
+        return str(error)
+    return None if found == sample else "what was written does not come back"
+
+
+@storage.command(
+    epilog=example(
+        "holdfast storage sweep",
+        "holdfast storage sweep --delete --grace 7d",
+        "holdfast storage sweep --json | jq .places",
+    )
+)
+def sweep(
+    delete: Delete = False,
+    grace: Grace = None,
+    also: Also = None,
+    ignore_unreadable: Ignore = False,
+    everything: All = False,
+    address: Address = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Remove stored payloads and whole outputs that nothing on the server needs any more. Without --delete, say which.
+
+    Every history that the server still has is read, open and closed, and what they refer to stays, and whatever is
+    younger than --grace. Turns may run meanwhile, here and elsewhere. When anything cannot be read nothing is removed.
+
+    A folder or a bucket may be shared by namespaces: name all of them with --also. One that servers share must not be
+    swept: each of them would remove the others' payloads. Outputs are swept on the host where they are.
+    """
+    from holdfast.errors import BadInput
+
+    grace = DAY if grace is None else grace
+    if grace < LEAST_GRACE:
+        raise BadInput("--grace is at least an hour: a payload is stored before the event is written that names it")
+    asked = _Asked(delete, float(grace), tuple(also or ()), ignore_unreadable, everything, json)
+    report = run(_sweep(settings_of(data), address, asked))
+    if json:
+        emit(asdict(report))
+    else:
+        _tell(report)
+    if report.refused:
+        raise typer.Exit(FAILED)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    delete: bool
+    grace: float
+    also: tuple[str, ...]
+    ignore_unreadable: bool
+    everything: bool
+    quiet: bool
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What a sweep did, or would do; and why it did nothing, if it was to."""
+
+    deleted: bool
+    runs: int
+    namespaces: list[str]
+    places: list[Swept]
+    refused: list[str]
+
+
+async def _sweep(settings: Settings, address: str | None, asked: _Asked) -> _Report:
+    from holdfast.workers import logs
+    from holdfast.workers.connecting import connect
+    from holdfast.workers.reaching import read_all
+    from holdfast.workers.sweeping import Plan
+
+    logs.silence()
+    lenient = settings.encryption.model_copy(update={"plain": "accept"})
+    settings = replace(settings, encryption=lenient)
+    client = await connect(settings, address=address)
+    clients = [client, *(_of(client, name) for name in asked.also if name != client.namespace)]
+    reached = await read_all(clients, deep=True, progress=lambda runs: progress(runs, quiet=asked.quiet))
+    names = [one.namespace for one in clients]
+    plan = Plan.of(reached, settings, grace=asked.grace, delete=False)
+    places = await _sweep_places(settings, names, plan)
+    refused = [*_strangers(settings.payloads, names), *_doubts(reached, places, asked)]
+    if asked.delete and not refused:
+        places = await _sweep_places(settings, names, replace(plan, delete=True))
+    return _Report(asked.delete and not refused, reached.runs, names, places, refused)
+
+
+async def _sweep_places(settings: Settings, names: list[str], plan: Plan) -> list[Swept]:
+    from holdfast.stores import buckets_of
+    from holdfast.workers.sweeping import sweep_bucket, sweep_folders
+
+    return [
+        *await sweep_folders(settings, plan),
+        *[await sweep_bucket(buckets, names, plan) for buckets in buckets_of(settings)],
+    ]
+
+
+def _of(client: Client, namespace: str) -> Client:
+    from temporalio.client import Client
+
+    config = client.config(active_config=True)
+    config["namespace"] = namespace
+    return Client(**config)
+
+
+def _strangers(folder: Path, names: list[str]) -> list[str]:
+    from holdfast.payloads import namespaces_of
+
+    others = [name for name in namespaces_of(folder) if name not in names]
+    if not others:
+        return []
+    options = " ".join(f"--also {name}" for name in others)
+    return [f"{folder} is used for other namespaces too: look at all of them with {options}"]
+
+
+def _doubts(reached: Reached, places: list[Swept], asked: _Asked) -> list[str]:
+    """Why nothing should be removed."""
+    found = [] if asked.ignore_unreadable else list(reached.troubles)
+    for place in places:
+        if place.strange and not asked.everything and not place.place.endswith("outputs"):
+            found.append(
+                f"nothing that is kept in {place.place} is needed by anything on this server: is it another server's? "
+                "If it is not, say --all"
+            )
+    return found
+
+
+def _tell(report: _Report) -> None:
+    say(_plain(f"{report.runs:,} runs of workflows read, in {', '.join(report.namespaces)}."))
+    word = "removed" if report.deleted else "could be removed"
+    for place in report.places:
+        say(
+            _plain(
+                f"{place.place}: {place.needed:,} needed, {place.young:,} young, "
+                f"{place.removed:,} {word} ({_size(place.removed_bytes)})"
+            )
+        )
+        for problem in place.problems[:20]:
+            note(_plain(f"holdfast: {problem}"))
+    for reason in report.refused[:20]:
+        note(_plain(f"holdfast: {reason}"))
+    if len(report.refused) > 20:
+        note(f"holdfast: and {len(report.refused) - 20:,} more; --json tells all")
+    if report.refused:
+        note("holdfast: nothing is removed as long as this is so")
+    elif not report.deleted and any(place.removed for place in report.places):
+        note("Nothing was removed: say --delete.")
+
+
+def _size(count: int) -> str:
+    if count < 1_000_000:
+        return f"{count:,} bytes"
+    return f"{count / 1_000_000:,.1f} MB"
+
+
+def _plain(text: str) -> str:
+    from holdfast.workers.outline import harmless
+
+    return harmless(text)

@@ -1,0 +1,211 @@
+"""What the histories of a namespace still need of what is kept outside them: stored payloads, and whole outputs.
+
+Read from every run that the server has, of whatever workflow type, open or closed, with its memo and what its running
+activities said last; and from schedules and activities without a workflow, whose inputs may be stored too. A run that
+begins meanwhile is looked at as well. Payloads are named by references, which are in the clear; outputs are named in
+what payloads say, so these are opened and decrypted. What cannot be opened is a trouble: then nobody knows all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Header, Payload, SearchAttributes
+from temporalio.api.common.v1 import WorkflowExecution as Execution
+from temporalio.api.history.v1 import MarkerRecordedEventAttributes
+from temporalio.api.workflowservice.v1 import (
+    DescribeActivityExecutionRequest,
+    DescribeScheduleRequest,
+    DescribeWorkflowExecutionRequest,
+)
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.content import shorten
+from holdfast.conversion import TolerantConverter, unreadable
+from holdfast.encryption import key_of
+from holdfast.errors import BadInput, PayloadUnreadable
+from holdfast.translating import translated
+
+OUTPUT = re.compile(rb"[0-9a-f]{64}\.[a-z0-9]{2,4}(?![0-9a-z])")
+_NAMES = ("sha256", "key", "object_name")
+"""Where the drivers' claims have the name of what they mean."""
+_OURS = "ActivityType != 'holdfast.output'"
+"""Activities without a workflow that may have stored anything: those by which workers are asked never do."""
+
+Progress = Callable[[int], None]
+
+
+@dataclass
+class Reached:
+    """What was found, and what stood in the way of finding everything."""
+
+    stored: set[tuple[str, str]] = field(default_factory=set)
+    """Driver and name of every stored payload that something refers to."""
+    outputs: set[str] = field(default_factory=set)
+    """Names of whole outputs that anything mentions."""
+    keys: Counter[str | None] = field(default_factory=Counter)
+    """How many payloads each key has encrypted; None for those that are not encrypted."""
+    open_keys: Counter[str | None] = field(default_factory=Counter)
+    """The same of what is still running, and of schedules."""
+    runs: int = 0
+    troubles: list[str] = field(default_factory=list)
+
+
+class Reaching:
+    """Reads a namespace. With `deep`, what payloads say is read too."""
+
+    def __init__(self, client: Client, *, deep: bool, progress: Progress = lambda runs: None) -> None:
+        converter = client.data_converter
+        if not isinstance(converter, TolerantConverter):
+            raise BadInput("this client has a converter of its own: what its payloads refer to is not known here")
+        self._client = client
+        self._converter = converter
+        self._deep = deep
+        self._progress = progress
+        self._seen: set[str] = set()
+        self.found = Reached()
+
+    async def read(self) -> Reached:
+        """Everything. HoldfastError when the server does not answer to the end."""
+        try:
+            await self._runs()
+            await self._schedules()
+            await self._activities()
+            await self._runs()
+        except RPCError as error:
+            raise translated(error, self._client.namespace, "namespace") from error
+        return self.found
+
+    async def _runs(self) -> None:
+        """Those that were not looked at yet."""
+        async for run in self._client.list_workflows(page_size=200):
+            if run.run_id not in self._seen:
+                self._seen.add(run.run_id)
+                await self._run(run)
+                self.found.runs += 1
+                self._progress(self.found.runs)
+
+    async def _run(self, run: WorkflowExecution) -> None:
+        where = f"workflow {run.id!r}, run {run.run_id}"
+        going = run.status is WorkflowExecutionStatus.RUNNING
+        handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
+        await self._take(where, going, run.raw_info)
+        try:
+            if going:
+                await self._take(where, going, await self._described(run))
+            async for event in handle.fetch_history_events(page_size=500):
+                await self._take(where, going, event)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:  # it may be past its retention since it was listed
+                raise
+
+    async def _described(self, run: WorkflowExecution) -> Message:
+        execution = Execution(workflow_id=run.id, run_id=run.run_id)
+        return await self._client.workflow_service.describe_workflow_execution(
+            DescribeWorkflowExecutionRequest(namespace=self._client.namespace, execution=execution), retry=True
+        )
+
+    async def _schedules(self) -> None:
+        async for listed in await self._client.list_schedules(page_size=200):
+            try:
+                found = await self._client.workflow_service.describe_schedule(
+                    DescribeScheduleRequest(namespace=self._client.namespace, schedule_id=listed.id), retry=True
+                )
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    continue
+                raise
+            await self._take(f"schedule {listed.id!r}", True, found)
+
+    async def _activities(self) -> None:
+        async for listed in self._standing():
+            asked = DescribeActivityExecutionRequest(
+                namespace=self._client.namespace,
+                activity_id=listed.activity_id,
+                run_id=listed.activity_run_id or "",
+                include_input=True,
+                include_outcome=True,
+            )
+            try:
+                found = await self._client.workflow_service.describe_activity_execution(asked, retry=True)
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    continue
+                raise
+            await self._take(f"activity {listed.activity_id!r}", False, found)
+
+    async def _standing(self) -> AsyncIterator[Any]:
+        """Activities without a workflow, where the server has such."""
+        try:
+            async for listed in self._client.list_activities(_OURS, page_size=200):
+                yield listed
+        except RPCError as error:
+            if error.status is not RPCStatusCode.UNIMPLEMENTED:
+                raise
+
+    async def _take(self, where: str, going: bool, message: Message) -> None:
+        for payload in payloads_in(message):
+            try:
+                await self._payload(payload, going)
+            except PayloadUnreadable as error:
+                self.found.troubles.append(f"{where}: {shorten(str(error), 300)}")
+
+    async def _payload(self, payload: Payload, going: bool) -> None:
+        reference = await self._converter.reference(payload)
+        if reference:
+            names = [reference.claim_data[name] for name in _NAMES if name in reference.claim_data]
+            self.found.stored.update((reference.driver_name, name) for name in names)
+        if not self._deep:
+            return
+        stored = await self._converter.retrieved(payload)
+        if not unreadable(stored):
+            self.found.keys[key_of(stored)] += 1
+            self.found.open_keys[key_of(stored)] += going
+        opened = await self._converter.decrypted(stored)
+        if why := unreadable(opened):
+            raise PayloadUnreadable(why)
+        self.found.outputs.update(name.decode() for name in OUTPUT.findall(opened.data))
+
+
+async def read_all(clients: Iterable[Client], *, deep: bool, progress: Progress = lambda runs: None) -> Reached:
+    """What several namespaces need together."""
+    whole = Reached()
+    for client in clients:
+        found = await Reaching(client, deep=deep, progress=progress).read()
+        whole.stored |= found.stored
+        whole.outputs |= found.outputs
+        whole.keys += found.keys
+        whole.open_keys += found.open_keys
+        whole.runs += found.runs
+        whole.troubles += found.troubles
+    return whole
+
+
+def payloads_in(message: Message) -> Iterator[Payload]:
+    """Every payload in a message of Temporal's that a codec has seen, however deep.
+
+    None has seen search attributes and headers, and what Temporal's core notes for itself beside a local activity.
+    """
+    if isinstance(message, Payload):
+        yield message
+    elif not isinstance(message, SearchAttributes | Header):
+        yield from (payload for inner in _inside(message) for payload in payloads_in(inner))
+
+
+def _inside(message: Message) -> Iterator[Message]:
+    if isinstance(message, MarkerRecordedEventAttributes):
+        core = message.marker_name.startswith("core_")
+        yield from (one for name, one in message.details.items() if not core or name == "result")
+        yield message.failure
+        return
+    for described, value in message.ListFields():
+        if described.message_type is None:
+            continue
+        several = value.values() if described.message_type.GetOptions().map_entry else value
+        yield from (one for one in ([value] if isinstance(value, Message) else several) if isinstance(one, Message))

@@ -1,0 +1,170 @@
+"""Removing what no history needs any more: stored payloads, in the folder and in buckets, and whole outputs.
+
+First everything is read that is still needed (`reaching`), then what is not among it and old enough is removed. Young
+things stay: a payload is stored before the event is written that names it. Whoever stores the same again makes it
+young again, even under the sweep's hands: a file is set aside, looked at once more, and put back if it was used. An
+output stays as long as the ledger may still tell of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.content import shorten
+from holdfast.errors import StoreUnavailable
+from holdfast.payloads import SWEPT, stored_files
+from holdfast.settings import Settings
+from holdfast.stores import Buckets, StoredObject
+from holdfast.workers.reaching import Reached
+
+DAY = 86_400.0
+_OUTPUT = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{2,4}")
+_DRIVERS = {"files": "holdfast.files", "s3": "aws.s3driver", "gcs": "gcp.gcsdriver"}
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+
+
+@dataclass
+class Swept:
+    """What was found in one place, and what became of it (or would)."""
+
+    place: str
+    needed: int = 0
+    young: int = 0
+    removed: int = 0
+    removed_bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def strange(self) -> bool:
+        """Is nothing here needed by anybody, though there is something old? It may be another server's."""
+        return self.needed == 0 and self.removed > 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What goes by what is needed: everything older that is not among it."""
+
+    reached: Reached
+    before: float
+    outputs_before: float
+    delete: bool
+
+    @classmethod
+    def of(cls, reached: Reached, settings: Settings, *, grace: float, delete: bool) -> Plan:
+        """A plan from now."""
+        now = time.time()
+        kept = max(grace, settings.ledger_days * DAY + grace)
+        return cls(reached, now - grace, now - kept, delete)
+
+
+def sweep_payloads(folder: Path, plan: Plan) -> Swept:
+    """Stored payloads in a folder, and what a writer or a sweep that was killed left there."""
+    swept = Swept(str(folder))
+    for path in _left_behind(folder):
+        _sweep_left(path, plan, swept)
+    for path in stored_files(folder):
+        needed = (_DRIVERS["files"], path.name) in plan.reached.stored
+        _sweep_file(path, needed, plan.before, plan.delete, swept)
+    return swept
+
+
+def sweep_outputs(folder: Path, plan: Plan) -> Swept:
+    """Whole outputs in a folder, and halves that were never kept."""
+    swept = Swept(str(folder))
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if _OUTPUT.fullmatch(path.name) or path.name.startswith((".spool-", SWEPT)):
+            _sweep_file(path, path.name in plan.reached.outputs, plan.outputs_before, plan.delete, swept)
+    return swept
+
+
+async def sweep_bucket(buckets: Buckets, namespaces: list[str], plan: Plan) -> Swept:
+    """Stored payloads of these namespaces in a bucket."""
+    swept = Swept(f"{buckets.kind} bucket {buckets.settings.bucket}")
+    try:
+        async for found in _listed(buckets, namespaces, swept):
+            if (_DRIVERS[buckets.kind], found.name) in plan.reached.stored:
+                swept.needed += 1
+            elif found.modified >= plan.before:
+                swept.young += 1
+            elif not plan.delete or await buckets.remove(found):
+                swept.removed += 1
+                swept.removed_bytes += found.size
+    except Exception as error:
+        raise StoreUnavailable(f"the {swept.place} cannot be swept: {shorten(buckets.why(error), 300)}") from error
+    return swept
+
+
+async def _listed(buckets: Buckets, namespaces: list[str], swept: Swept) -> AsyncIterator[StoredObject]:
+    for namespace in namespaces:
+        if not _PLAIN.fullmatch(namespace):
+            swept.problems.append(f"objects of namespace {namespace!r} are not swept: its name is written otherwise")
+            continue
+        async for found in buckets.listing(f"v0/ns/{namespace}/"):
+            yield found
+
+
+def _sweep_file(path: Path, needed: bool, before: float, delete: bool, swept: Swept) -> None:
+    try:
+        status = path.stat()
+        if needed:
+            swept.needed += 1
+        elif status.st_mtime >= before:
+            swept.young += 1
+        elif not delete or _removed(path, before):
+            swept.removed += 1
+            swept.removed_bytes += status.st_size
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        swept.problems.append(f"{path} is not swept: {error.strerror}")
+
+
+def _removed(path: Path, before: float) -> bool:
+    """Set aside, and removed if nobody has used it since."""
+    aside = path.with_name(SWEPT + path.name)
+    os.rename(path, aside)
+    if aside.stat().st_mtime >= before:
+        _put_back(aside, path)
+        return False
+    aside.unlink()
+    return True
+
+
+def _put_back(aside: Path, path: Path) -> None:
+    """Whoever wrote it anew meanwhile wrote the same."""
+    with suppress(FileExistsError):
+        os.link(aside, path)
+    aside.unlink()
+
+
+def _left_behind(folder: Path) -> Iterator[Path]:
+    for part in sorted(folder.glob("[0-9a-f][0-9a-f]")):
+        yield from (path for path in sorted(part.iterdir()) if path.name.startswith((SWEPT, ".new-")))
+
+
+def _sweep_left(path: Path, plan: Plan, swept: Swept) -> None:
+    """Half a file of a writer that died; or a file that a sweep set aside and did not live to remove."""
+    name = path.name.removeprefix(SWEPT)
+    if path.name.startswith(SWEPT) and (_DRIVERS["files"], name) in plan.reached.stored and plan.delete:
+        with suppress(FileNotFoundError):
+            _put_back(path, path.with_name(name))
+        return
+    with suppress(FileNotFoundError):
+        if path.stat().st_mtime < plan.before and plan.delete:
+            path.unlink()
+
+
+async def sweep_folders(settings: Settings, plan: Plan) -> list[Swept]:
+    """The folders of this host."""
+    work: list[tuple[Callable[[Path, Plan], Swept], Path]] = [
+        (sweep_payloads, settings.payloads),
+        (sweep_outputs, settings.outputs),
+    ]
+    return [await asyncio.to_thread(sweep, folder, plan) for sweep, folder in work]
