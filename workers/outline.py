@@ -19,7 +19,7 @@ from holdfast.activities.mcp.servers_file import read_servers
 from holdfast.configuration import Configuration
 from holdfast.content import visible
 from holdfast.errors import BadInput
-from holdfast.settings import VARIABLES, Settings
+from holdfast.settings import BUILD, VARIABLES, Settings
 
 Row = tuple[str, Any, str]
 """A setting's name, its value as JSON has it, and where it comes from: option, environment, file, default."""
@@ -45,7 +45,14 @@ def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Ro
     rows.append(("discovery", [_dumped(source) for source in settings.discovery], _said(settings.discovery)))
     rows.append(("mcp.files", list(map(str, mcp.files)), _said(mcp.files)))
     rows.append(("mcp.servers", {name: _dumped(one) for name, one in mcp.servers.items()}, _said(mcp.servers)))
-    return rows + _fields("limits", settings.limits) + _fields("gateway", settings.gateway)
+    rows += _fields("limits", settings.limits) + _fields("gateway", settings.gateway)
+    return rows + _version(settings)
+
+
+def _version(settings: Settings) -> list[Row]:
+    named = {"deployment.build"} if os.environ.get(BUILD) else set()
+    rows = _fields("deployment", settings.deployment)
+    return [(name, value, "environment" if name in named else origin) for name, value, origin in rows]
 
 
 def harmless(text: str) -> str:
@@ -118,6 +125,8 @@ def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
         yield "HTTP listens on", f"{found.gateway.host}, port {found.gateway.port}"
     if found.gateway.names:
         yield "HTTP answers to", ", ".join(found.gateway.names)
+    if found.deployment.build:
+        yield "workers are version", f"{found.deployment.build} of {found.deployment.name}"
     for model, prefix in ((tools, ""), (shell, "shell "), (tools.fetch, "fetch "), (found.limits, "")):
         for name in sorted(model.model_fields_set):
             value = getattr(model, name)

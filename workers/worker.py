@@ -48,7 +48,10 @@ async def run_worker(
     while not worker.is_running and not running.done():  # noqa: ASYNC110 - it gives no notice
         await asyncio.sleep(0.01)
     if not running.done():
-        say(f"{READY}: task queue {settings.task_queue!r}, workspace {settings.workspace}, process {os.getpid()}")
+        build = settings.deployment.build
+        version = f", version {build!r} of {settings.deployment.name!r}" if build else ""
+        queue = f"task queue {settings.task_queue!r}{version}"
+        say(f"{READY}: {queue}, workspace {settings.workspace}, process {os.getpid()}")
     await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if not running.done():

@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 from holdfast.activities.ledger.addresses import ledger_address
 from holdfast.approvers import Approver
 from holdfast.content import OUTPUT_LIMIT
+from holdfast.deployments import DeploymentSettings
 from holdfast.documents import Content, Document, check
 from holdfast.model import Message
 from holdfast.modes import Mode
@@ -348,6 +349,7 @@ class Configuration(Message):
     models: ModelsSettings = ModelsSettings()
     limits: LimitSettings = LimitSettings()
     gateway: GatewaySettings = GatewaySettings()
+    deployment: DeploymentSettings = DeploymentSettings()
 
 
 def configuration_of(content: Content) -> Document[Configuration]:

@@ -70,7 +70,15 @@ def test_the_example_of_the_docs_is_read_and_holds_every_key() -> None:
     tables: list[Message] = [configuration, configuration.tools, configuration.tools.shell, configuration.tools.fetch]
     [server] = configuration.models.servers.values()
     tables += [configuration.models, server]
-    for table in (*tables, configuration.limits, configuration.gateway, configuration.mcp, approver, source):
+    for table in (
+        *tables,
+        configuration.limits,
+        configuration.gateway,
+        configuration.deployment,
+        configuration.mcp,
+        approver,
+        source,
+    ):
         written = {name for name, field in type(table).model_fields.items() if not field.exclude}
         assert table.model_fields_set == written, "the example leaves out a key"
     hooks = {name for hook in configuration.hooks for name in hook.model_fields_set}
@@ -89,6 +97,7 @@ def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
         ("tools.fetch", tools.fetch),
         ("limits", limits),
         ("gateway", gateway),
+        ("deployment", Configuration().deployment),
     ):
         for name, value in table.model_dump(mode="json").items():
             shown = str(value).lower().removesuffix(".0")
@@ -112,6 +121,7 @@ def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
         "models",
         "limits",
         "gateway",
+        "deployment",
     } <= set(told)
 
 

@@ -99,15 +99,21 @@ def worker(
     tools: Annotated[
         list[str] | None, typer.Option("--tools", metavar="MODULE:NAME", help="More tools, from a module.")
     ] = None,
+    current_if_none: Annotated[
+        bool, typer.Option("--current-if-none", help="Make its version current, where none is (docs/upgrading.md).")
+    ] = False,
 ) -> None:
     """Run a worker: it validates and executes the calls of turns.
 
     Prints a line beginning with "worker ready" once it polls. SIGTERM or Ctrl-C ends it: running calls get five
     seconds, then they are stopped and answered.
     """
+    from holdfast.deployments import DeploymentSettings
+    from holdfast.errors import BadInput
     from holdfast.plugin import HoldfastPlugin
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
+    from holdfast.workers.versions.starting import settle
     from holdfast.workers.worker import leave_with, run_worker
 
     logs.configure(verbose=verbose)
@@ -116,20 +122,30 @@ def worker(
     parent = os.getppid() if embedded else None
     named = settings.tools.model_copy(update={"modules": (*settings.tools.modules, *(tools or ()))})
     settings = replace(settings, tools=named)
+    if embedded:  # the next `up` has other code, and nobody would be left for what stayed with this one
+        settings = replace(settings, deployment=DeploymentSettings())
+    if current_if_none and settings.deployment.build is None:
+        raise BadInput("--current-if-none is for a worker with a version: set HOLDFAST_BUILD, or deployment.build")
     plugin = HoldfastPlugin(settings)
     _ = plugin.policy  # rules that are not right stop us before anything runs
     for problem in plugin.registry.problems:
         note(f"Not available, from {problem.source}: {problem.reason}")
 
-    def ready(_: str) -> None:
-        emit({"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue})
-
     async def work() -> None:
         client = await connect(settings, plugin, address=address, embedded=embedded)
-        tied = asyncio.create_task(leave_with(parent)) if parent else None
-        await run_worker(client, settings, say=ready if json else say)
-        if tied:
-            tied.cancel()
+        beside = {asyncio.create_task(leave_with(parent))} if parent else set()
+
+        def ready(words: str) -> None:
+            if json:
+                build = settings.deployment.build
+                emit({"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue, "build": build})
+            else:
+                say(words)
+            beside.add(asyncio.create_task(settle(client, settings, note, claims=current_if_none)))
+
+        await run_worker(client, settings, say=ready)
+        for task in beside:
+            task.cancel()
 
     run(work())
 

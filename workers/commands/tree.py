@@ -22,6 +22,7 @@ from holdfast.workers.commands import (
     settings,
     tokens,
     turns,
+    versions,
 )
 from holdfast.workers.commands.codes import USAGE
 from holdfast.workers.commands.options import Config, ConfigDigest, NoConfig, choose_config, example, note
@@ -73,6 +74,7 @@ policy.register(app)
 keys.register(app)
 tokens.register(app)
 mcp.register(app)
+versions.register(app)
 
 
 def run_command(arguments: list[str]) -> None:
