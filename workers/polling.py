@@ -68,6 +68,12 @@ async def look_at(client: Client, name: str, kind: Kind = "workflow") -> Queue:
     )
 
 
+def on_queue(name: str, *, running: bool = True) -> str:
+    """The query for what began on a task queue, and is open."""
+    quoted = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'TaskQueue = "{quoted}"' + (' AND ExecutionStatus = "Running"' if running else "")
+
+
 def _poller(found: PollerInfo) -> Poller:
     options = found.deployment_options
     return Poller(

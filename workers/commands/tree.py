@@ -11,6 +11,7 @@ from holdfast.workers.commands import (
     catalogue,
     changing,
     chat,
+    doctor,
     gateway,
     grants,
     keys,
@@ -75,6 +76,7 @@ keys.register(app)
 tokens.register(app)
 mcp.register(app)
 versions.register(app)
+doctor.register(app)
 
 
 def run_command(arguments: list[str]) -> None:

@@ -26,7 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.errors import HoldfastError, ServerUnavailable
 from holdfast.sessions import SESSION
 from holdfast.turns import WORKFLOW
-from holdfast.workers.polling import Poller, look_at
+from holdfast.workers.polling import Poller, look_at, on_queue
 from holdfast.workers.versions.fleet import Fleet, Open, Status, Version
 
 T = TypeVar("T")
@@ -46,18 +46,19 @@ _SPREADING = RoutingConfigUpdateState.ROUTING_CONFIG_UPDATE_STATE_IN_PROGRESS
 _SILENT = {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED}
 
 
-async def fleet_of(client: Client, deployment: str, task_queue: str) -> Fleet:
+async def fleet_of(client: Client, deployment: str, task_queue: str, now: datetime | None = None) -> Fleet:
     """How a deployment stands. One that no worker has ever named has no versions."""
     try:
         described, queue = await asyncio.gather(_described(client, deployment), look_at(client, task_queue))
         info = described.worker_deployment_info if described else WorkerDeploymentInfo()
         builds = [summary.deployment_version.build_id for summary in info.version_summaries]
         without, *counts = await asyncio.gather(
-            _open(client, _unversioned(task_queue)), *(_open(client, on_version(deployment, one)) for one in builds)
+            _open(client, f"{on_queue(task_queue)} AND TemporalWorkerDeploymentVersion IS NULL"),
+            *(_open(client, on_version(deployment, one)) for one in builds),
         )
     except RPCError as error:
         raise _failed(error) from error
-    alive = queue.alive(datetime.now(UTC))
+    alive = queue.alive(now or datetime.now(UTC))
     statuses = (_STATUSES.get(summary.status, "inactive") for summary in info.version_summaries)
     versions = tuple(
         Version(build, status, count, _workers(alive, deployment, build))
@@ -189,11 +190,6 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
             if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED or time.monotonic() > deadline:
                 raise
         await asyncio.sleep(PAUSE)
-
-
-def _unversioned(task_queue: str) -> str:
-    quoted = task_queue.replace("\\", "\\\\").replace('"', '\\"')
-    return f'TaskQueue = "{quoted}" AND TemporalWorkerDeploymentVersion IS NULL AND ExecutionStatus = "Running"'
 
 
 async def _open(client: Client, query: str) -> Open:
