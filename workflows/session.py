@@ -84,7 +84,7 @@ class SessionWorkflow:
         self._leaving = True
         await workflow.wait_condition(workflow.all_handlers_finished)
         if going_on:
-            go_on(self._state.carry(version()))
+            go_on(self._state.carry(moved_from=version() if self._outdated() else None))
         return self._state.result()
 
     async def _take_turns(self) -> bool:

@@ -229,12 +229,9 @@ async def test_the_first_version_makes_itself_current_only_where_nobody_else_tak
 ) -> None:
     async with rollout.worker("v1", None, "--current-if-none"):
         assert await finish(engine, await begin(engine, "a")) == "success"
+        assert await rollout.remarked("v1", f"version 'v1' of {rollout.name!r} is current")
         async with rollout.worker("v2", None, "--current-if-none"):
-            await until(lambda: _known(rollout, "v2"), seconds=PATIENCE)
+            await until(lambda: rollout.remarked("v2", "holdfast versions set-current v2"), seconds=PATIENCE)
             turn = await begin(engine, "b")
             assert await versions_in(engine, turn.id) == {"v1"}
             assert await finish(engine, turn) == "success"
-
-
-async def _known(rollout: Rollout, build: str) -> bool:
-    return (await rollout.fleet()).get(build) is not None

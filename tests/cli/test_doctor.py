@@ -15,9 +15,12 @@ from holdfast.workers.server import binary
 from tests.cli.support import Home
 
 
-def looked(home: Home, *words: str, before: tuple[str, ...] = (), **env: str) -> tuple[int, dict[str, list[Any]]]:
+Options = tuple[()] | tuple[str, str]
+
+
+def looked(home: Home, *words: str, file: Options = (), **env: str) -> tuple[int, dict[str, list[Any]]]:
     """The exit code, and what was found by check."""
-    done = home.run(*before, "doctor", *words, "--json", **env)
+    done = home.run(*file, "doctor", *words, "--json", **env)
     assert "Traceback" not in done.stderr
     told = json.loads(done.stdout)
     found: dict[str, list[Any]] = {}
@@ -90,15 +93,15 @@ def test_offline_asks_no_server(empty: Home) -> None:
     assert (code, "server" in found, "workers" in found) == (0, False, False)
 
 
-def _namespace(home: Home, name: str, *attributes: str) -> dict[str, str]:
-    """A namespace of the server's own, with these search attributes; the environment for it."""
+def _namespace(home: Home, name: str, *attributes: str) -> str:
+    """The name of a new namespace, with these search attributes as numbers."""
     address = json.loads((home.data / "server.json").read_text())["address"]
     env = {"TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": name}
-    commands = [("namespace", "create", "--namespace", name)]
+    commands: list[tuple[str, ...]] = [("namespace", "create", "--namespace", name)]
     commands += [("search-attribute", "create", "--name", one, "--type", "Int") for one in attributes]
     for words in commands:
         subprocess.run([binary(), "operator", *words], env={**home.env, **env}, check=True, timeout=60)
-    return env
+    return name
 
 
 def test_a_namespace_that_is_not_there_and_attributes_that_are_not(home: Home) -> None:
@@ -108,13 +111,13 @@ def test_a_namespace_that_is_not_there_and_attributes_that_are_not(home: Home) -
     assert "has no namespace 'nowhere'" in bad(found, "server")
     assert "temporal operator namespace create --namespace nowhere" in bad(found, "server")
 
-    code, found = looked(home, **_namespace(home, "bare"))
+    code, found = looked(home, TEMPORAL_ADDRESS=address, TEMPORAL_NAMESPACE=_namespace(home, "bare"))
     assert code == 1
     said = bad(found, "search attributes")
     assert "HoldfastState, HoldfastTools, HoldfastDeadline" in said
     assert "temporal operator search-attribute create --namespace bare --name HoldfastState --type Keyword" in said
 
-    code, found = looked(home, **_namespace(home, "other-types", "HoldfastState"))
+    code, found = looked(home, TEMPORAL_ADDRESS=address, TEMPORAL_NAMESPACE=_namespace(home, "typed", "HoldfastState"))
     assert (code, "HoldfastState must be Keyword" in bad(found, "search attributes")) == (1, True)
 
 
@@ -139,7 +142,7 @@ def test_a_namespace_that_is_not_there_and_attributes_that_are_not(home: Home) -
 def test_what_the_settings_name_is_tried(empty: Home, text: str, check: str, said: str) -> None:
     (empty.folder / "garbage.toml").write_text("[[rules]]\ntool = 7\n\x00")
     empty.env.pop("HOLDFAST_WORKSPACE")
-    code, found = looked(empty, "--offline", before=written(empty, text))
+    code, found = looked(empty, "--offline", file=written(empty, text))
     assert code == 1
     assert said in bad(found, check)
 
@@ -149,17 +152,17 @@ def test_a_sandbox_that_cannot_be_had_is_a_problem(empty: Home, tmp_path: Path) 
     programs.mkdir()
     (programs / "sh").symlink_to("/bin/sh")
     options = written(empty, '[tools.shell]\nsandbox = "bwrap"\n')
-    code, found = looked(empty, "--offline", before=options, PATH=str(programs))
+    code, found = looked(empty, "--offline", file=options, PATH=str(programs))
     assert code == 1
     assert "'bwrap' is not installed" in bad(found, "sandbox")
 
 
 def test_a_settings_file_that_cannot_be_read_is_told_and_gone_without(empty: Home) -> None:
-    code, found = looked(empty, "--offline", before=written(empty, "tols = 1\n"))
+    code, found = looked(empty, "--offline", file=written(empty, "tols = 1\n"))
     assert code == 1
     assert "line 1: `tols` is not a setting" in bad(found, "settings")
     assert found["tools"][0]["level"] == "ok"
-    code, found = looked(empty, "--offline", before=("--config", "/nowhere/holdfast.toml"))
+    code, found = looked(empty, "--offline", file=("--config", "/nowhere/holdfast.toml"))
     assert (code, "holdfast config check" in bad(found, "settings")) == (1, True)
     done = empty.run("doctor", "--offline", HOLDFAST_BUILD="no good")
     assert (done.returncode, "a build must be" in done.stderr) == (2, True)

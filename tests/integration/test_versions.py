@@ -88,6 +88,25 @@ async def test_S42_a_session_goes_over_when_it_is_told_and_its_history_replays(b
     await replayed(both, session.id)
 
 
+async def test_S42_a_session_that_has_continued_on_its_version_still_goes_over(engine: Engine, deployment: str) -> None:
+    script = tuple(ScriptedReply(text=f"Answer {number}.") for number in range(1, 5))
+    start = SessionInput(turn=TurnInput(model=ModelChoice(script=script)))
+    session = engine.holdfast.session()
+    async with versioned(engine, deployment, "v1"):
+        with patch.object(histories, "EVENTS", 20):
+            for number in range(3):
+                sent = await session.send(f"Message {number}", start=start)
+                await (await session.begun(sent.turn)).result()
+                await until(lambda: idle(session))
+        runs = [run.run_id async for run in engine.client.list_workflows(f'WorkflowId = "{session.id}"')]
+        assert len(runs) > 1, "its history was long"
+        async with versioned(engine, deployment, "v2"):
+            sent = await session.send("One more")
+            await (await session.begun(sent.turn)).result()
+            assert await versions_in(engine, sent.turn) == {"v2"}
+            assert (await session.view()).turns == 4
+
+
 async def test_S42_a_turn_that_continues_as_new_stays_with_its_version(engine: Engine, deployment: str) -> None:
     with patch.object(histories, "EVENTS", 20):
         async with versioned(engine, deployment, "v1"):

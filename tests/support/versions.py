@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 from holdfast.testing import until
@@ -62,9 +62,9 @@ class Rollout:
     @asynccontextmanager
     async def worker(self, build: str | None, code: Path | None = None, *options: str) -> AsyncIterator[WorkerProcess]:
         """`holdfast worker` of a version, polling."""
-        process = await self._command(
-            "worker", "--workspace", str(self.engine.workspace), *options, build=build, code=code
-        )
+        words = ("worker", "--workspace", str(self.engine.workspace), *options)
+        with self.log(build).open("ab") as errors:
+            process = await self._command(*words, build=build, code=code, errors=errors)
         try:
             assert process.stdout
             async with asyncio.timeout(PATIENCE):
@@ -73,6 +73,14 @@ class Rollout:
             yield WorkerProcess(process)
         finally:
             await WorkerProcess(process).kill()
+
+    def log(self, build: str | None) -> Path:
+        """What workers of a version say beside."""
+        return self._folder / f"{build or 'unversioned'}.log"
+
+    async def remarked(self, build: str, words: str) -> bool:
+        """Did one say this?"""
+        return words in await asyncio.to_thread(self.log(build).read_text)
 
     async def command(self, *words: str) -> Any:
         """What `holdfast WORDS --json` answers."""
@@ -109,7 +117,7 @@ class Rollout:
         await until(empty, seconds=PATIENCE)
 
     async def _command(
-        self, *words: str, build: str | None = None, code: Path | None = None
+        self, *words: str, build: str | None = None, code: Path | None = None, errors: IO[bytes] | None = None
     ) -> asyncio.subprocess.Process:
         path = [str(code)] if code else []
         more = {"HOLDFAST_BUILD": build} if build else {}
@@ -119,7 +127,7 @@ class Rollout:
             cwd=self._folder,
             env={**os.environ, "HOLDFAST_TASK_QUEUE": self.engine.queue, "PYTHONPATH": os.pathsep.join(path), **more},
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=errors or asyncio.subprocess.PIPE,
         )
 
 

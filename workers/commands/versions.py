@@ -30,7 +30,7 @@ Deployment = Annotated[
     str | None, typer.Option("--deployment", metavar="NAME", help="Its deployment; else that of the settings.")
 ]
 Wait = Annotated[
-    int,
+    int | None,
     typer.Option("--wait", metavar="5m", help="How long a worker of it may still take to come.", parser=seconds),
 ]
 
@@ -60,7 +60,7 @@ def list_versions(
 )
 def set_current(
     build: Build,
-    wait: Wait = 0,
+    wait: Wait = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also when none of its workers polls, or it lacks a task queue.")
     ] = False,
@@ -78,7 +78,7 @@ def set_current(
     async def work(client: Client, settings: Settings, name: str) -> tuple[str | None, Fleet]:
         from holdfast.workers.versions import deployments
 
-        if not await deployments.known(client, name, build, wait=wait):
+        if not await deployments.known(client, name, build, wait=wait or 0):
             raise _unknown(build, name)
         fleet = await _fleet(client, settings, name)
         found = fleet.get(build)
