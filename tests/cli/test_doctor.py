@@ -14,7 +14,6 @@ import pytest
 from holdfast.workers.server import binary
 from tests.cli.support import Home
 
-
 Options = tuple[()] | tuple[str, str]
 
 

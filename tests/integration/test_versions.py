@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from copy import copy
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
@@ -15,8 +11,7 @@ import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
-from holdfast import Effect, HoldfastPlugin, ModelChoice, Run, ScriptedReply, SessionInput, Settings, TurnInput
-from holdfast.deployments import DeploymentSettings
+from holdfast import Effect, HoldfastPlugin, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
 from holdfast.errors import HoldfastError
 from holdfast.testing import FakeTool, request, until
 from holdfast.workers.versions.deployments import claim, fleet_of, known, set_current
@@ -25,7 +20,7 @@ from holdfast.workers.versions.starting import settle
 from holdfast.workflows import histories
 from tests.support.conversations import idle, spoken
 from tests.support.engine import Engine
-from tests.support.versions import versions_in
+from tests.support.versions import versioned, versions_in
 from tests.support.waiting import waiting
 
 
@@ -42,18 +37,6 @@ def deployment() -> str:
     return f"d-{uuid4().hex[:8]}"
 
 
-@asynccontextmanager
-async def versioned(engine: Engine, deployment: str, build: str, *, current: bool = True) -> AsyncIterator[Settings]:
-    """A worker of a version, that the server knows."""
-    other = copy(engine)
-    other.settings = replace(engine.settings, deployment=DeploymentSettings(name=deployment, build=build))
-    async with other.worker(ECHO, ASK):
-        assert await known(engine.client, deployment, build, wait=30)
-        if current:
-            await set_current(engine.client, deployment, build)
-        yield other.settings
-
-
 async def replayed(engine: Engine, id: str) -> None:
     """Every run of a workflow, on the code of today; an error if it takes other steps."""
     description = await engine.client.get_workflow_handle(id).describe()
@@ -67,11 +50,11 @@ async def test_S42_a_session_goes_over_when_it_is_told_and_its_history_replays(b
     script = tuple(ScriptedReply(text=f"Answer {number}.") for number in (1, 2))
     start = SessionInput(turn=TurnInput(model=ModelChoice(script=script)))
     session = both.holdfast.session()
-    async with versioned(both, deployment, "v1"):
+    async with versioned(both, deployment, "v1", ECHO, ASK):
         sent = await session.send("First", start=start)
         await session.turn(sent.turn).result()
         await until(lambda: idle(session))
-        async with versioned(both, deployment, "v2"):
+        async with versioned(both, deployment, "v2", ECHO, ASK):
             assert (await fleet_of(both.client, deployment, both.queue)).get("v1").open.sessions == 1  # type: ignore[union-attr]
             assert await wake_sessions(both.client, deployment, "v1") == 1
 
@@ -92,7 +75,7 @@ async def test_S42_a_session_that_has_continued_on_its_version_still_goes_over(e
     script = tuple(ScriptedReply(text=f"Answer {number}.") for number in range(1, 5))
     start = SessionInput(turn=TurnInput(model=ModelChoice(script=script)))
     session = engine.holdfast.session()
-    async with versioned(engine, deployment, "v1"):
+    async with versioned(engine, deployment, "v1", ECHO, ASK):
         with patch.object(histories, "EVENTS", 20):
             for number in range(3):
                 sent = await session.send(f"Message {number}", start=start)
@@ -100,7 +83,7 @@ async def test_S42_a_session_that_has_continued_on_its_version_still_goes_over(e
                 await until(lambda: idle(session))
         runs = [run.run_id async for run in engine.client.list_workflows(f'WorkflowId = "{session.id}"')]
         assert len(runs) > 1, "its history was long"
-        async with versioned(engine, deployment, "v2"):
+        async with versioned(engine, deployment, "v2", ECHO, ASK):
             sent = await session.send("One more")
             await (await session.begun(sent.turn)).result()
             assert await versions_in(engine, sent.turn) == {"v2"}
@@ -109,11 +92,11 @@ async def test_S42_a_session_that_has_continued_on_its_version_still_goes_over(e
 
 async def test_S42_a_turn_that_continues_as_new_stays_with_its_version(engine: Engine, deployment: str) -> None:
     with patch.object(histories, "EVENTS", 20):
-        async with versioned(engine, deployment, "v1"):
+        async with versioned(engine, deployment, "v1", ECHO, ASK):
             batches = tuple((request("ask", say=number),) for number in range(4))
             turn = await engine.start(TurnInput(batches=batches))
             await until(lambda: waiting(turn))
-            async with versioned(engine, deployment, "v2"):
+            async with versioned(engine, deployment, "v2", ECHO, ASK):
                 for number in range(1, 5):
 
                     async def asked(number: int = number) -> Any:
@@ -139,10 +122,10 @@ async def test_S36_a_delegated_turn_runs_on_the_version_of_the_turn_that_asked(e
         ),
         delegated={"one": (ScriptedReply(calls=(request("echo", say=1),)), ScriptedReply(text="One is done."))},
     )
-    async with versioned(engine, deployment, "v1"):
+    async with versioned(engine, deployment, "v1", ECHO, ASK):
         turn = await engine.start(TurnInput(prompt="Go", model=model))
         view = await until(lambda: waiting(turn))
-        async with versioned(engine, deployment, "v2"):
+        async with versioned(engine, deployment, "v2", ECHO, ASK):
             await engine.holdfast.approve(view.approvals[0].approval_id)
             async with asyncio.timeout(60):
                 result = await turn.result()
@@ -152,7 +135,10 @@ async def test_S36_a_delegated_turn_runs_on_the_version_of_the_turn_that_asked(e
 
 
 async def test_the_first_of_two_that_claim_is_current(engine: Engine, deployment: str) -> None:
-    async with versioned(engine, deployment, "v1", current=False), versioned(engine, deployment, "v2", current=False):
+    async with (
+        versioned(engine, deployment, "v1", ECHO, ASK, current=False),
+        versioned(engine, deployment, "v2", ECHO, ASK, current=False),
+    ):
         first, second = await asyncio.gather(
             claim(engine.client, deployment, "v1"), claim(engine.client, deployment, "v2")
         )
@@ -164,7 +150,7 @@ async def test_a_worker_says_that_it_gets_nothing_and_does_not_push_workers_with
     engine: Engine, deployment: str
 ) -> None:
     said: list[str] = []
-    async with engine.worker(ASK), versioned(engine, deployment, "v1", current=False) as settings:
+    async with engine.worker(ASK), versioned(engine, deployment, "v1", ECHO, ASK, current=False) as settings:
         await settle(engine.client, settings, said.append, claims=True)
         assert (await fleet_of(engine.client, deployment, engine.queue)).current is None
         turn = await engine.start(TurnInput(batches=((request("ask"),),)))

@@ -10,12 +10,16 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
+from holdfast import Settings, Tool
+from holdfast.deployments import DeploymentSettings
 from holdfast.testing import until
-from holdfast.workers.versions.deployments import fleet_of
+from holdfast.workers.versions.deployments import fleet_of, known, set_current
 from holdfast.workers.versions.fleet import Fleet, Version
 from holdfast.workers.worker import READY
 from tests.support.engine import Engine
@@ -129,6 +133,20 @@ class Rollout:
             stdout=asyncio.subprocess.PIPE,
             stderr=errors or asyncio.subprocess.PIPE,
         )
+
+
+@asynccontextmanager
+async def versioned(
+    engine: Engine, deployment: str, build: str, *tools: Tool, current: bool = True
+) -> AsyncIterator[Settings]:
+    """A worker of a version in this process, that the server knows, and gives new turns to; its settings."""
+    other = copy(engine)
+    other.settings = replace(engine.settings, deployment=DeploymentSettings(name=deployment, build=build))
+    async with other.worker(*tools):
+        assert await known(engine.client, deployment, build, wait=PATIENCE)
+        if current:
+            await set_current(engine.client, deployment, build)
+        yield other.settings
 
 
 async def end(worker: WorkerProcess) -> int:
