@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
@@ -173,3 +174,16 @@ async def test_what_cannot_be_is_said_in_a_sentence(engine: Engine, deployment: 
         await set_current(engine.client, deployment, "v1")
     with pytest.raises(HoldfastError, match="no turn or session is called 'nobody'"):
         await move(engine.client, "nobody", deployment, "v1")
+
+
+async def test_a_version_is_not_stuck_whose_workers_are_on_another_task_queue(engine: Engine, deployment: str) -> None:
+    later = datetime.now(UTC) + timedelta(minutes=2)
+    async with versioned(engine, deployment, "v1", ASK):
+        turn = await engine.start(TurnInput(batches=((request("ask"),),)))
+        await until(lambda: waiting(turn))
+        [seen] = (await fleet_of(engine.client, deployment, "another-queue")).versions
+        assert (seen.open.turns, seen.workers, seen.stuck) == (1, 1, False)
+        [seen] = (await fleet_of(engine.client, deployment, engine.queue, later)).versions
+        assert seen.stuck, "as it looks when nobody has polled for two minutes"
+        await turn.cancel()
+        await turn.result()

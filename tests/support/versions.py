@@ -64,11 +64,13 @@ class Rollout:
         self._folder = folder
 
     @asynccontextmanager
-    async def worker(self, build: str | None, code: Path | None = None, *options: str) -> AsyncIterator[WorkerProcess]:
-        """`holdfast worker` of a version, polling."""
+    async def worker(
+        self, build: str | None, code: Path | None = None, *options: str, data: Path | None = None
+    ) -> AsyncIterator[WorkerProcess]:
+        """`holdfast worker` of a version, polling; with a data folder of its own it is another host."""
         words = ("worker", "--workspace", str(self.engine.workspace), *options)
         with self.log(build).open("ab") as errors:
-            process = await self._command(*words, build=build, code=code, errors=errors)
+            process = await self._command(*words, build=build, code=code, data=data, errors=errors)
         try:
             assert process.stdout
             async with asyncio.timeout(PATIENCE):
@@ -121,13 +123,18 @@ class Rollout:
         await until(empty, seconds=PATIENCE)
 
     async def _command(
-        self, *words: str, build: str | None = None, code: Path | None = None, errors: IO[bytes] | None = None
+        self,
+        *words: str,
+        build: str | None = None,
+        code: Path | None = None,
+        data: Path | None = None,
+        errors: IO[bytes] | None = None,
     ) -> asyncio.subprocess.Process:
         path = [str(code)] if code else []
         more = {"HOLDFAST_BUILD": build} if build else {}
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "holdfast.workers.cli", "--config", str(self.file), *words),
-            *("--address", self.engine.address, "--data", str(self.engine.settings.data)),
+            *("--address", self.engine.address, "--data", str(data or self.engine.settings.data)),
             cwd=self._folder,
             env={**os.environ, "HOLDFAST_TASK_QUEUE": self.engine.queue, "PYTHONPATH": os.pathsep.join(path), **more},
             stdout=asyncio.subprocess.PIPE,

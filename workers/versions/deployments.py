@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from temporalio.api.deployment.v1 import WorkerDeploymentInfo
+from temporalio.api.deployment.v1 import WorkerDeploymentInfo, WorkerDeploymentVersion
 from temporalio.api.enums.v1 import RoutingConfigUpdateState
 from temporalio.api.enums.v1 import WorkerDeploymentVersionStatus as Statuses
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkerDeploymentRequest,
     DescribeWorkerDeploymentResponse,
+    DescribeWorkerDeploymentVersionRequest,
     SetWorkerDeploymentCurrentVersionRequest,
 )
 from temporalio.client import Client
@@ -58,17 +60,19 @@ async def fleet_of(client: Client, deployment: str, task_queue: str, now: dateti
         )
     except RPCError as error:
         raise _failed(error) from error
-    alive = queue.alive(now or datetime.now(UTC))
+    moment = now or datetime.now(UTC)
+    alive = queue.alive(moment)
     statuses = (_STATUSES.get(summary.status, "inactive") for summary in info.version_summaries)
-    versions = tuple(
+    here = [
         Version(build, status, count, _workers(alive, deployment, build))
         for build, status, count in zip(builds, statuses, counts, strict=True)
-    )
+    ]
+    versions = [await _with_others(client, deployment, one, moment) if one.stuck else one for one in here]
     routing = info.routing_config
     return Fleet(
         deployment=deployment,
         task_queue=task_queue,
-        versions=versions,
+        versions=tuple(versions),
         current=routing.current_deployment_version.build_id or None,
         ramping=routing.ramping_deployment_version.build_id or None,
         percentage=routing.ramping_version_percentage,
@@ -197,6 +201,24 @@ async def _open(client: Client, query: str) -> Open:
         *(client.count_workflows(f'{query} AND WorkflowType = "{kind}"') for kind in (WORKFLOW, SESSION))
     )
     return Open(turns.count, sessions.count)
+
+
+async def _with_others(client: Client, deployment: str, version: Version, now: datetime) -> Version:
+    """A version with its workers on all of its task queues: turns may begin on others than ours."""
+    request = DescribeWorkerDeploymentVersionRequest(
+        namespace=client.namespace,
+        deployment_version=WorkerDeploymentVersion(deployment_name=deployment, build_id=version.build),
+    )
+    try:
+        found = await patiently(
+            lambda: client.workflow_service.describe_worker_deployment_version(request, timeout=RPC_LIMIT)
+        )
+        names = {one.name for one in found.worker_deployment_version_info.task_queue_infos}
+        queues = await asyncio.gather(*(look_at(client, name) for name in sorted(names)))
+    except RPCError as error:
+        raise _failed(error) from error
+    alive = tuple(poller for queue in queues for poller in queue.alive(now))
+    return replace(version, workers=_workers(alive, deployment, version.build))
 
 
 def _workers(alive: tuple[Poller, ...], deployment: str, build: str) -> int:
