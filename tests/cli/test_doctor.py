@@ -146,6 +146,15 @@ def test_what_the_settings_name_is_tried(empty: Home, text: str, check: str, sai
     assert said in bad(found, check)
 
 
+def test_tools_that_cannot_be_used_are_warnings_and_those_of_servers_are_left_to_them(empty: Home) -> None:
+    text = '[tools]\nmodules = ["no_such_module:tools"]\ndisable = ["later__tool"]\n'
+    text += '[mcp.servers.later]\ncommand = "false"\n'
+    code, found = looked(empty, "--offline", file=written(empty, text))
+    assert code == 1
+    assert "no_such_module" in bad(found, "tools", "warning")
+    assert "later" in bad(found, "mcp")
+
+
 def test_a_sandbox_that_cannot_be_had_is_a_problem(empty: Home, tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()

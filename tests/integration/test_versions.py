@@ -14,6 +14,7 @@ from temporalio.worker import Replayer
 
 from holdfast import Effect, HoldfastPlugin, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
 from holdfast.errors import HoldfastError
+from holdfast.sessions import MOVE
 from holdfast.testing import FakeTool, request, until
 from holdfast.workers.versions.deployments import claim, fleet_of, known, set_current
 from holdfast.workers.versions.moving import move, wake_sessions
@@ -187,3 +188,18 @@ async def test_a_version_is_not_stuck_whose_workers_are_on_another_task_queue(en
         assert seen.stuck, "as it looks when nobody has polled for two minutes"
         await turn.cancel()
         await turn.result()
+
+
+async def test_without_versions_a_session_that_is_told_to_move_stays_where_it_is(engine: Engine) -> None:
+    start = SessionInput(turn=TurnInput(model=ModelChoice(script=(ScriptedReply(text="Hello."),))))
+    session = engine.holdfast.session()
+    async with engine.worker():
+        sent = await session.send("Hello", start=start)
+        await session.turn(sent.turn).result()
+        await until(lambda: idle(session))
+        await engine.client.get_workflow_handle(session.id).signal(MOVE)
+        await session.close()
+        await session.result()
+    history = await engine.history(session)
+    assert "WORKFLOW_EXECUTION_CONTINUED_AS_NEW" not in history
+    assert history.count("WORKFLOW_EXECUTION_SIGNALED") == 1

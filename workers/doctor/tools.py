@@ -15,19 +15,23 @@ LOADING = 60.0
 
 async def _tools(around: Surroundings) -> list[Finding]:
     from holdfast.activities.catalogue.loading import load_registry
+    from holdfast.activities.mcp.servers import Servers
     from holdfast.activities.outputs import OutputStore
 
     settings, limits = around.settings, around.settings.limits
     outputs = OutputStore(settings.outputs, limits.output_characters, limits.saved_output_bytes)
+    servers = Servers(settings.mcp, settings.mcp_known)  # known by name: they are looked at on their own
     try:
-        registry = await aside(lambda: load_registry(settings, outputs))
+        registry = await aside(lambda: load_registry(settings, outputs, (), servers))
     except BadInput as error:
         return [problem(f"tools cannot be loaded: {error}", "correct it: workers do not start like this")]
     found = [ok(f"{len(registry.entries)} can be used")]
-    for one in registry.problems[:MOST]:
+    told = {refusal.source for refusal in servers.refused}
+    wrong = [one for one in registry.problems if one.source not in told]
+    for one in wrong[:MOST]:
         says = f"not available, from {one.source}: {shorten(one.reason, 500)}"
         found.append(warning(says, "correct it, or leave it out of the settings; `holdfast tools list` shows the rest"))
-    if (more := len(registry.problems) - MOST) > 0:
+    if (more := len(wrong) - MOST) > 0:
         found.append(warning(f"and {more} more cannot be used", "holdfast tools list"))
     return found
 
