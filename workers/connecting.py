@@ -92,7 +92,7 @@ async def ensure_search_attributes(client: Client) -> None:
 
     A turn that sets an attribute nobody registered fails its task for ever, so nothing starts without them.
     """
-    missing = await _missing(client)
+    missing = await missing_attributes(client)
     if not missing:
         return
     try:
@@ -106,13 +106,14 @@ async def ensure_search_attributes(client: Client) -> None:
             raise HoldfastError(_instruction(client.namespace, missing, error)) from error
     try:
         async with asyncio.timeout(APPEAR_SECONDS):
-            while await _missing(client):  # noqa: ASYNC110 - the server gives no notice
+            while await missing_attributes(client):  # noqa: ASYNC110 - the server gives no notice
                 await asyncio.sleep(0.1)
     except TimeoutError:
         raise HoldfastError(_instruction(client.namespace, missing, None)) from None
 
 
-async def _missing(client: Client) -> list[str]:
+async def missing_attributes(client: Client) -> list[str]:
+    """Those that nobody has registered; HoldfastError when one has another type."""
     try:
         listed = await client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=client.namespace)
@@ -149,11 +150,18 @@ def _unavailable(error: RPCError) -> HoldfastError:
 
 
 def _instruction(namespace: str, missing: list[str], error: RPCError | None) -> str:
-    options = " ".join(f"--name {name} --type {ATTRIBUTES[name]}" for name in missing)
-    on_cloud = " ".join(f"--sa {name}={ATTRIBUTES[name]}" for name in missing)
     reason = f" ({error.message})" if error else ""
     return (
         f"search attributes are missing in namespace {namespace!r} and could not be added{reason}. Ask whoever may: "
+        f"{how_to_add(namespace, missing)}"
+    )
+
+
+def how_to_add(namespace: str, missing: list[str]) -> str:
+    """The commands that register them."""
+    options = " ".join(f"--name {name} --type {ATTRIBUTES[name]}" for name in missing)
+    on_cloud = " ".join(f"--sa {name}={ATTRIBUTES[name]}" for name in missing)
+    return (
         f"temporal operator search-attribute create --namespace {namespace} {options}; "
         f"on Temporal Cloud: tcld namespace search-attributes add --namespace {namespace} {on_cloud}"
     )

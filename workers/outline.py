@@ -19,7 +19,7 @@ from holdfast.activities.mcp.servers_file import read_servers
 from holdfast.configuration import Configuration
 from holdfast.content import visible
 from holdfast.errors import BadInput
-from holdfast.settings import VARIABLES, Settings
+from holdfast.settings import BUILD, VARIABLES, Settings
 
 Row = tuple[str, Any, str]
 """A setting's name, its value as JSON has it, and where it comes from: option, environment, file, default."""
@@ -51,7 +51,14 @@ def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Ro
             rows += _fields(f"storage.{name}", bucket)
     rows.append(("storage.kind", settings.storage.kind, "file" if settings.storage.model_fields_set else "default"))
     tables = ("limits", "gateway", "telemetry", "worker")
-    return rows + [row for name in tables for row in _fields(name, getattr(settings, name))]
+    rows += [row for name in tables for row in _fields(name, getattr(settings, name))]
+    return rows + _version(settings)
+
+
+def _version(settings: Settings) -> list[Row]:
+    named = {"deployment.build"} if os.environ.get(BUILD) else set()
+    rows = _fields("deployment", settings.deployment)
+    return [(name, value, "environment" if name in named else origin) for name, value, origin in rows]
 
 
 def harmless(text: str) -> str:
@@ -139,6 +146,8 @@ def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
     yield from _tells(found)
     if found.worker.health:
         yield "probes ask at", found.worker.health
+    if found.deployment.build:
+        yield "workers are version", f"{found.deployment.build} of {found.deployment.name}"
     numbers = ((tools, ""), (shell, "shell "), (tools.fetch, "fetch "), (found.limits, ""), (found.worker, "worker "))
     for model, prefix in numbers:
         for name in sorted(model.model_fields_set):

@@ -56,7 +56,10 @@ async def run_worker(
     if not running.done():
         if health:
             health.polls(client, lambda: worker.is_running)
-        say(f"{READY}: task queue {settings.task_queue!r}, workspace {settings.workspace}, process {os.getpid()}")
+        build = settings.deployment.build
+        version = f", version {build!r} of {settings.deployment.name!r}" if build else ""
+        queue = f"task queue {settings.task_queue!r}{version}"
+        say(f"{READY}: {queue}, workspace {settings.workspace}, process {os.getpid()}")
     await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if health:

@@ -22,6 +22,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.requests import GrantAddress, Interruption
     from holdfast.session_state import SessionState
     from holdfast.sessions import (
+        MOVE,
         SESSION,
         Close,
         Interrupt,
@@ -38,6 +39,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.workflows.failures import reason_of
     from holdfast.workflows.histories import long_history
     from holdfast.workflows.messages import refusals_as_failures
+    from holdfast.workflows.versions import go_on, newer_version, version
 
 
 @workflow.defn(name=SESSION)
@@ -54,11 +56,13 @@ class SessionWorkflow:
         self._leaving = False
         """Nothing more begins in this run."""
         self._bad_input: str | None = None
+        self._moved_from: str | None = None
         try:
             input = SessionInput.model_validate(inputs[0] if len(inputs) == 1 else None)
             if workflow.info().continued_run_id is None:
                 check_session(input)
             self._state.begin(input)
+            self._moved_from = input.carried.moved_from if input.carried else None
         except RequestRefused as refusal:
             self._bad_input = f"The session cannot start: {refusal}"
         except ValidationError as error:
@@ -80,7 +84,7 @@ class SessionWorkflow:
         self._leaving = True
         await workflow.wait_condition(workflow.all_handlers_finished)
         if going_on:
-            workflow.continue_as_new(self._state.carry())
+            go_on(self._state.carry(moved_from=version() if self._outdated() else None))
         return self._state.result()
 
     @property
@@ -92,14 +96,18 @@ class SessionWorkflow:
         """True when the session is to go on in another run."""
         state = self._state
         while True:
-            if long_history():
+            if long_history() or self._outdated():
                 return True
             if state.waiting:
                 await self._take_turn()
             elif state.closing:
                 return False
             else:
-                await workflow.wait_condition(lambda: bool(state.waiting or state.closing))
+                await workflow.wait_condition(lambda: bool(state.waiting or state.closing or self._outdated()))
+
+    def _outdated(self) -> bool:
+        """Is there a newer version of the code to go on with? Not for one that came back from there, or is to end."""
+        return not self._state.closing and newer_version() and version() != self._moved_from
 
     async def _take_turn(self) -> None:
         state, input = self._state, self._state.begin_turn(workflow.info().first_execution_run_id)
@@ -199,6 +207,11 @@ class SessionWorkflow:
         """Only what there is, and only while no turn has it."""
         with refusals_as_failures():
             self._state.check_revoke(body.grant)
+
+    # A signal: it works with no worker up, and whoever sends it to all sessions of a version waits for none of them.
+    @workflow.signal(name=MOVE)
+    def move(self) -> None:
+        """Wake it. Whether there is newer code it sees by itself."""
 
     @workflow.query(name="view")
     def view(self) -> SessionView:

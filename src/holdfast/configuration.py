@@ -23,6 +23,7 @@ from holdfast.activities.ledger.addresses import ledger_address
 from holdfast.approvers import Approver
 from holdfast.beside import BesideTheFile
 from holdfast.content import OUTPUT_LIMIT
+from holdfast.deployments import DeploymentSettings
 from holdfast.documents import Content, Document, check
 from holdfast.encryption_settings import EncryptionSettings
 from holdfast.model import Message
@@ -351,6 +352,7 @@ class Configuration(Message):
     worker: WorkerSettings = WorkerSettings()
     encryption: EncryptionSettings = EncryptionSettings()
     storage: StorageSettings = StorageSettings()
+    deployment: DeploymentSettings = DeploymentSettings()
 
 
 def configuration_of(content: Content) -> Document[Configuration]:

@@ -35,10 +35,15 @@ def host_queue(task_queue: str, file: Path) -> str:
     with suppress(FileExistsError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write_new(file, uuid4().hex)
-    name = file.read_text().strip()
+    return f"{task_queue}-host-{host_name_of(file)}"
+
+
+def host_name_of(file: Path) -> str:
+    """The name that a file holds; BadInput when it does not."""
+    name = file.read_text(errors="replace").strip()
     if not re.fullmatch("[0-9a-f]{32}", name):
         raise BadInput(f"{file} does not hold a host's name any more: remove it, once no command runs here")
-    return f"{task_queue}-host-{name}"
+    return name
 
 
 def _write_new(file: Path, text: str) -> None:

@@ -15,8 +15,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from temporalio.client import Client
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import Worker, WorkerConfig, WorkflowRunner
+from temporalio.worker import Worker, WorkerConfig, WorkerDeploymentConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from holdfast.activities.catalogue.loading import load_registry
@@ -62,6 +63,18 @@ HOST_GRACE = timedelta(seconds=3)
 """What a running call that lives on the host gets to finish by itself when its worker ends, unless settings say."""
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a turn waits for a dead worker that had it in its cache."""
+
+
+def _version(settings: Settings) -> WorkerDeploymentConfig | None:
+    """Which version of the code our workers are: what begins on it stays with it. Not said of the workflows themselves,
+    since the server refuses a worker without a version that says so.
+
+    Queues of hosts and processes have no versions: a call that waits there is for whoever lives there.
+    """
+    name, build = settings.deployment.name, settings.deployment.build
+    if build is None:
+        return None
+    return WorkerDeploymentConfig(WorkerDeploymentVersion(name, build), True, VersioningBehavior.PINNED)
 
 
 def _sandbox(existing: WorkflowRunner | None) -> WorkflowRunner:
@@ -138,6 +151,7 @@ class HoldfastPlugin(SimplePlugin):
         config["max_heartbeat_throttle_interval"] = self._throttle
         config["default_heartbeat_throttle_interval"] = self._throttle
         config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
+        config["deployment_config"] = config.get("deployment_config") or _version(self.settings)
         config["max_concurrent_activities"] = (
             config.get("max_concurrent_activities") or self.settings.limits.concurrent_calls
         )

@@ -74,7 +74,7 @@ class SessionState:
             self.waiting, self._known, self.closing = list(carried.waiting), dict(carried.known), carried.closing
             self._withdrawn = set(carried.withdrawn)
 
-    def carry(self) -> SessionInput:
+    def carry(self, moved_from: str | None = None) -> SessionInput:
         """What its next run goes on from. No turn runs."""
         carried = SessionCarried(
             memory=self.memory,
@@ -87,6 +87,7 @@ class SessionState:
             known=self._known,
             last=self.last,
             closing=self.closing,
+            moved_from=moved_from,
         )
         return self.input.model_copy(update={"carried": carried})
 

@@ -77,6 +77,10 @@ class Wish(Message):
     by: str | None = Field(default=None, max_length=500)
 
 
+MOVE = "move"
+"""Signal to a session, without a body: go on with the newest code, as soon as no turn runs."""
+
+
 class LastTurn(Data):
     """How the turn before ended."""
 
@@ -100,6 +104,8 @@ class SessionCarried(Data):
     """Of what waits, what is not to have its turn."""
     last: LastTurn | None = None
     closing: str | None = None
+    moved_from: str | None = None
+    """The version of the code that it left for another: where it finds itself there again it stays."""
 
 
 class SessionInput(Message):

@@ -3,6 +3,7 @@
     HOLDFAST_DATA        server database, payloads, outputs     (~/.local/share/holdfast)
     HOLDFAST_WORKSPACE   the folder the tools are confined to   (the current folder)
     HOLDFAST_TASK_QUEUE  the task queue of turns and calls      (holdfast)
+    HOLDFAST_BUILD       which version of the code a worker is  (none)
 
 The command line wins over the environment, the environment over the file, the file over the defaults. `Settings()`
 reads no file; `load_settings` does. Which Temporal server is Temporal's own configuration (TEMPORAL_ADDRESS …).
@@ -29,8 +30,10 @@ from holdfast.configuration import (
     WorkerSettings,
     configuration_of,
 )
+from holdfast.deployments import DeploymentSettings, build_name
 from holdfast.documents import Document
 from holdfast.encryption_settings import EncryptionSettings
+from holdfast.errors import BadInput
 from holdfast.modes import PERMITTED, Mode
 from holdfast.positions import lines_of
 from holdfast.storage_settings import StorageSettings
@@ -40,6 +43,8 @@ from holdfast.turns import TASK_QUEUE
 
 VARIABLES = {"data": "HOLDFAST_DATA", "workspace": "HOLDFAST_WORKSPACE", "task_queue": "HOLDFAST_TASK_QUEUE"}
 """The settings that the environment may give."""
+BUILD = "HOLDFAST_BUILD"
+"""The variable by which an image says which version of the code it holds."""
 
 
 def _default_data() -> Path:
@@ -49,6 +54,17 @@ def _default_data() -> Path:
 
 def _default_workspace() -> Path:
     return Path(os.environ.get("HOLDFAST_WORKSPACE") or ".").expanduser().absolute()
+
+
+def _with_build(said: DeploymentSettings) -> DeploymentSettings:
+    """The same with the build that the environment names; BadInput when that is none."""
+    named = os.environ.get(BUILD)
+    if not named:
+        return said
+    try:
+        return said.model_copy(update={"build": build_name(named)})
+    except ValueError as error:
+        raise BadInput(f"{BUILD}={named[:150]!r}: a build {error}") from None
 
 
 @dataclass(frozen=True)
@@ -68,6 +84,8 @@ class Settings:
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     encryption: EncryptionSettings = field(default_factory=EncryptionSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
+    deployment: DeploymentSettings = field(default_factory=lambda: _with_build(DeploymentSettings()))
+    """Which version of the code the workers are."""
     policy: tuple[Path, ...] = ()
     """The user's policy files."""
     modes: tuple[Mode, ...] | None = None
@@ -186,6 +204,7 @@ def combined(document: Document[Configuration]) -> Settings:
         worker=found.worker,
         encryption=found.encryption,
         storage=found.storage,
+        deployment=_with_build(found.deployment),
         policy=found.policy,
         modes=found.modes,
         approvers=found.approvers,

@@ -40,6 +40,7 @@ from holdfast.tools import NeedsAnswer, OutcomeUnknown
 from holdfast.views import ApprovalView, TurnView
 from tests.support.engine import Engine
 from tests.support.processes import hurried_worker
+from tests.support.versions import versioned
 from tests.support.waiting import asked, done, executing, speaking, waiting
 
 Play = Callable[[Engine], Awaitable[Turn | Session]]
@@ -477,6 +478,22 @@ async def session_of_turns(engine: Engine) -> Session:
     return session
 
 
+async def session_goes_over(engine: Engine) -> Session:
+    """One that leaves the version of the code that it began on for the next, between two turns."""
+    replies = tuple(ScriptedReply(text=f"Answer {number}.") for number in (1, 2))
+    start = SessionInput(turn=TurnInput(model=ModelChoice(script=replies), requester="recorder"))
+    deployment, session = f"d-{engine.queue}", engine.holdfast.session()
+    async with versioned(engine, deployment, "v1"):
+        first = await session.send("Begin", start=start, message_id="1")
+        await session.turn(first.turn).result()
+        async with versioned(engine, deployment, "v2"):
+            second = await session.send("Go on", message_id="2")
+            await (await session.begun(second.turn)).result()
+            await session.close()
+            await session.result()
+    return session
+
+
 async def delegated_turn(engine: Engine) -> Turn:
     """Two tasks side by side; one of them is stopped."""
     tasks = (request("delegate", prompt="one"), request("delegate", prompt="two"))
@@ -637,6 +654,7 @@ PLAYS: dict[str, Play] = {
         interrupted_turn,
         context_changed,
         session_of_turns,
+        session_goes_over,
         delegated_turn,
         limited_turn,
         continued_turn,

@@ -79,7 +79,7 @@ def test_the_example_of_the_docs_is_read_and_holds_every_key() -> None:
     assert storage.s3
     assert storage.gcs
     tables += [encryption, storage, storage.s3, storage.gcs]
-    for table in (*tables, configuration.mcp, approver, source):
+    for table in (*tables, configuration.deployment, configuration.mcp, approver, source):
         written = {name for name, field in type(table).model_fields.items() if not field.exclude}
         assert table.model_fields_set == written, "the example leaves out a key"
     hooks = {name for hook in configuration.hooks for name in hook.model_fields_set}
@@ -102,6 +102,7 @@ def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
         ("limits", limits),
         ("gateway", gateway),
         ("telemetry", telemetry),
+        ("deployment", Configuration().deployment),
     ):
         for name, value in table.model_dump(mode="json").items():
             shown = str(value).lower().removesuffix(".0")
@@ -134,6 +135,7 @@ def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
         "worker",
         "encryption",
         "storage",
+        "deployment",
     } <= set(told)
 
 

@@ -116,16 +116,22 @@ def worker(
     tools: Annotated[
         list[str] | None, typer.Option("--tools", metavar="MODULE:NAME", help="More tools, from a module.")
     ] = None,
+    current_if_none: Annotated[
+        bool, typer.Option("--current-if-none", help="Make its version current, where none is (docs/upgrading.md).")
+    ] = False,
 ) -> None:
     """Run a worker: it validates and executes the calls of turns.
 
     Prints a line beginning with "worker ready" once it polls. SIGTERM or Ctrl-C ends it: running calls get five
     seconds, or what --grace says, then they are stopped and answered.
     """
+    from holdfast.deployments import DeploymentSettings
+    from holdfast.errors import BadInput
     from holdfast.plugin import HoldfastPlugin
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
     from holdfast.workers.health import Health, serving
+    from holdfast.workers.versions.starting import settle
     from holdfast.workers.worker import leave_with, run_worker
 
     settings = settings_of(data, workspace)
@@ -134,6 +140,10 @@ def worker(
     parent = os.getppid() if embedded else None
     named = settings.tools.model_copy(update={"modules": (*settings.tools.modules, *(tools or ()))})
     settings = replace(settings, tools=named, worker=_worker_settings(settings, grace, health))
+    if embedded:  # the next `up` has other code, and nobody would be left for what stayed with this one
+        settings = replace(settings, deployment=DeploymentSettings())
+    if current_if_none and settings.deployment.build is None:
+        raise BadInput("--current-if-none is for a worker with a version: set HOLDFAST_BUILD, or deployment.build")
     plugin = HoldfastPlugin(settings)
     _ = plugin.policy, plugin.keyring  # what is not right stops us before anything runs
     for problem in plugin.registry.problems:
@@ -144,19 +154,21 @@ def worker(
             asked = Health()
             at = settings.worker.health
             url = await probes.enter_async_context(serving(asked, at)) if at else None
+            client = await connect(settings, plugin, address=address, embedded=embedded)
+            beside = {asyncio.create_task(leave_with(parent))} if parent else set()
 
             def ready(line: str) -> None:
                 if json:
-                    told = {"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue}
+                    build = settings.deployment.build
+                    told = {"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue, "build": build}
                     emit({**told, "health": url} if url else told)
                 else:
                     say(f"{line}, health {url}" if url else line)
+                beside.add(asyncio.create_task(settle(client, settings, note, claims=current_if_none)))
 
-            client = await connect(settings, plugin, address=address, embedded=embedded)
-            tied = asyncio.create_task(leave_with(parent)) if parent else None
             await run_worker(client, settings, say=ready, health=asked, drain=plugin.drain)
-        if tied:
-            tied.cancel()
+        for task in beside:
+            task.cancel()
 
     run(work())
 

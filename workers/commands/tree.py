@@ -12,6 +12,7 @@ from holdfast.workers.commands import (
     catalogue,
     changing,
     chat,
+    doctor,
     encryption,
     gateway,
     grants,
@@ -25,6 +26,7 @@ from holdfast.workers.commands import (
     storage,
     tokens,
     turns,
+    versions,
 )
 from holdfast.workers.commands.codes import USAGE
 from holdfast.workers.commands.options import Config, ConfigDigest, NoConfig, choose_config, example, note
@@ -79,6 +81,8 @@ mcp.register(app)
 audit.register(app)
 encryption.register(app)
 storage.register(app)
+versions.register(app)
+doctor.register(app)
 
 
 def run_command(arguments: list[str]) -> None:

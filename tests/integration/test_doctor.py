@@ -1,0 +1,185 @@
+"""What `holdfast doctor` sees of a real server that is not as it should be, and how long it looks (S36, S42)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Run, Settings, TurnInput
+from holdfast.testing import FakeTool, request, until
+from holdfast.workers.connecting import connect_to
+from holdfast.workers.doctor import disk, queues, server
+from holdfast.workers.doctor.checks import Check, Surroundings
+from holdfast.workers.doctor.deployments import judged
+from holdfast.workers.doctor.examining import examine
+from holdfast.workers.doctor.findings import Finding, Report, count, ok
+from holdfast.workers.doctor.telling import summary
+from holdfast.workers.versions.fleet import Fleet, Open, Version, advice
+from tests.support.engine import Engine
+from tests.support.waiting import waiting
+
+LATER = timedelta(minutes=2)
+"""When a worker that is gone is known to be."""
+
+
+def later() -> datetime:
+    return datetime.now(UTC) + LATER
+
+
+def check(group: object, name: str) -> Check:
+    found: tuple[Check, ...] = group.CHECKS  # type: ignore[attr-defined]
+    return next(one for one in found if one.name == name)
+
+
+async def look(engine: Engine, group: object, name: str, **more: object) -> list[Finding]:
+    around = Surroundings(engine.settings, server=engine.client)
+    return await check(group, name).look(replace(around, **more))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "level", "words"),
+    [
+        (timedelta(0), "ok", "agree"),
+        (timedelta(seconds=20), "warning", "s ahead of the server's"),
+        (timedelta(hours=-1), "problem", "behind the server's"),
+    ],
+)
+async def test_a_clock_that_is_wrong_is_told(engine: Engine, ahead: timedelta, level: str, words: str) -> None:
+    [found] = await look(engine, server, "clocks", now=lambda: datetime.now(UTC) + ahead)
+    assert (found.level, words in found.says) == (level, True)
+    assert level == "ok" or "NTP" in (found.do or "")
+
+
+async def test_S36_a_call_that_waits_for_a_host_without_workers_is_told(engine: Engine, tmp_path: Path) -> None:
+    async with engine.worker():
+        turn = await engine.start(TurnInput(batches=((request("shell", command="true"),),)))
+        view = await until(lambda: waiting(turn))
+        assert [one.level for one in await look(engine, queues, "hosts")] == ["ok"]
+    engine.settings = replace(engine.settings, data=tmp_path / "another-host")
+    async with engine.worker():
+        await engine.holdfast.approve(view.approvals[0].approval_id)
+
+        async def offered() -> list[Finding]:
+            found = await look(engine, queues, "hosts", now=later)
+            return [one for one in found if one.level == "problem"]
+
+        [found] = await until(offered)
+        assert "1 call waits for the host" in found.says
+        assert "that host's data folder" in (found.do or "")
+        await turn.cancel()
+        async with asyncio.timeout(60):
+            await turn.result()
+
+
+async def _echo(arguments: dict[str, Any], run: Run) -> str:
+    return "done"
+
+
+async def test_S42_payloads_that_a_client_does_not_see_are_told(engine: Engine, tmp_path: Path) -> None:
+    async with engine.worker(FakeTool("echo", _echo)):
+        turn = await engine.start(TurnInput(batches=((request("echo", say="x" * 50_000),),)))
+        await turn.result()
+        assert [one.level for one in await look(engine, disk, "payloads")] == ["ok"]
+        settings = replace(engine.settings, data=tmp_path / "elsewhere")
+        [report] = [
+            report
+            for report in await examine(Surroundings(settings), disk.CHECKS, address=engine.address)
+            if report.check == "payloads"
+        ]
+    assert report.worst == "problem"
+    assert "1 of 1 payloads" in report.findings[0].says
+    assert "payloads/" in (report.findings[0].do or "")
+
+
+async def test_workers_that_are_gone_are_told_with_when_they_were_seen(engine: Engine) -> None:
+    async with engine.worker():
+
+        async def polled() -> bool:
+            return [one.level for one in await look(engine, queues, "workers")] == ["ok"]
+
+        await until(polled)
+    [found] = await look(engine, queues, "workers", now=later)
+    assert "(the last was seen at " in found.says
+
+
+async def test_a_server_that_goes_away_meanwhile_is_no_traceback(engine: Engine) -> None:
+    reports = await examine(Surroundings(engine.settings), server.CHECKS, address="127.0.0.1:1")
+    assert [report.check for report in reports] == ["server"]
+    assert reports[0].findings[0].lost
+
+
+async def test_every_check_has_its_time_and_one_that_breaks_costs_only_itself() -> None:
+    async def hangs(around: Surroundings) -> list[Finding]:
+        await asyncio.Event().wait()
+        return []
+
+    async def breaks(around: Surroundings) -> list[Finding]:
+        raise RuntimeError("what now?")
+
+    async def works(around: Surroundings) -> list[Finding]:
+        return [ok("well")]
+
+    checks = [Check("hangs", hangs, seconds=0.05), Check("breaks", breaks), Check("works", works)]
+    async with asyncio.timeout(10):
+        reports = await examine(Surroundings(Settings()), checks, offline=True)
+    assert [report.worst for report in reports] == ["problem", "problem", "ok"]
+    assert "0.05 seconds" in reports[0].findings[0].says
+    assert "what now?" in reports[1].findings[0].says
+    assert summary(reports) == "2 problems, 0 warnings."
+
+
+# Versions
+
+
+def fleet(*versions: Version, current: str | None = None, **more: int) -> Fleet:
+    return Fleet("agents", "holdfast", versions, current, **more)  # type: ignore[arg-type]
+
+
+OPEN = Open(turns=2, sessions=1)
+
+
+@pytest.mark.parametrize(
+    ("seen", "build", "level", "words"),
+    [
+        (fleet(), None, "ok", "no versions"),
+        (fleet(), "v1", "problem", "no worker of version 'v1' has polled"),
+        (fleet(Version("v1", "inactive", workers=1)), None, "problem", "new turns wait"),
+        (fleet(Version("v1", "inactive"), unversioned_workers=1), None, "warning", "without a version get new turns"),
+        (fleet(Version("v1", "current", OPEN, 0), current="v1"), None, "problem", "no worker of it polls"),
+        (fleet(Version("v1", "current", OPEN, 2), current="v1"), "v1", "ok", "gets new turns"),
+        (fleet(Version("v1", "current", OPEN, 2), current="v1"), "v2", "warning", "'v2' of the settings here"),
+        (
+            fleet(Version("v2", "current", workers=1), Version("v1", "draining", OPEN, 0), current="v2"),
+            "v2",
+            "problem",
+            "2 turns and 1 session wait for a worker of version 'v1'",
+        ),
+        (fleet(Version("v1", "current", workers=1), current="v1", unversioned_workers=3), None, "warning", "3 workers"),
+    ],
+)
+def test_versions_are_judged(seen: Fleet, build: str | None, level: str, words: str) -> None:
+    report = Report("versions", tuple(judged(seen, build)))
+    assert report.worst == level
+    worst = next(one for one in report.findings if one.level == level and words in one.says)
+    assert level == "ok" or worst.do
+    assert count([report], "problem") == (level == "problem")
+
+
+def test_a_worker_is_told_what_stands_between_it_and_new_turns() -> None:
+    seen = fleet(Version("v2", "inactive", workers=1), Version("v1", "current", OPEN, 1), current="v1")
+    [said] = advice(seen, "v2")
+    assert said == "version 'v2' of 'agents' gets no new turns, 'v1' does, until: holdfast versions set-current v2"
+    assert advice(seen, "v1") == []
+    [said] = advice(fleet(Version("v1", "inactive", workers=1)), "v1")
+    assert said == "no version of 'agents' is current: new turns wait, until: holdfast versions set-current v1"
+
+
+async def test_looking_leaves_no_task_queue_or_turn_behind(engine: Engine) -> None:
+    client = await connect_to(engine.address)
+    await look(engine, server, "clocks")
+    assert [one.id async for one in client.list_workflows('TaskQueue STARTS_WITH "holdfast-doctor"')] == []

@@ -1,0 +1,205 @@
+"""Versions of the workers on the real server: who runs what, and that it replays (S36, S42)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import patch
+from uuid import uuid4
+
+import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
+
+from holdfast import Effect, HoldfastPlugin, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
+from holdfast.errors import HoldfastError
+from holdfast.sessions import MOVE
+from holdfast.testing import FakeTool, request, until
+from holdfast.workers.versions.deployments import claim, fleet_of, known, set_current
+from holdfast.workers.versions.moving import move, wake_sessions
+from holdfast.workers.versions.starting import settle
+from holdfast.workflows import histories
+from tests.support.conversations import idle, spoken
+from tests.support.engine import Engine
+from tests.support.versions import versioned, versions_in
+from tests.support.waiting import waiting
+
+
+async def _echo(arguments: dict[str, Any], run: Run) -> str:
+    return f"echo {arguments.get('say')}"
+
+
+ECHO = FakeTool("echo", _echo, safe=True, effect=Effect.READ)
+ASK = FakeTool("ask", _echo, asks=True)
+
+
+@pytest.fixture
+def deployment() -> str:
+    return f"d-{uuid4().hex[:8]}"
+
+
+async def replayed(engine: Engine, id: str) -> None:
+    """Every run of a workflow, on the code of today; an error if it takes other steps."""
+    description = await engine.client.get_workflow_handle(id).describe()
+    first = description.raw_description.workflow_execution_info.first_run_id
+    for run_id in {first, description.run_id}:
+        history: WorkflowHistory = await engine.client.get_workflow_handle(id, run_id=run_id).fetch_history()
+        await Replayer(workflows=[], plugins=[HoldfastPlugin(engine.settings)]).replay_workflow(history)
+
+
+async def test_S42_a_session_goes_over_when_it_is_told_and_its_history_replays(both: Engine, deployment: str) -> None:
+    script = tuple(ScriptedReply(text=f"Answer {number}.") for number in (1, 2))
+    start = SessionInput(turn=TurnInput(model=ModelChoice(script=script)))
+    session = both.holdfast.session()
+    async with versioned(both, deployment, "v1", ECHO, ASK):
+        sent = await session.send("First", start=start)
+        await session.turn(sent.turn).result()
+        await until(lambda: idle(session))
+        async with versioned(both, deployment, "v2", ECHO, ASK):
+            assert (await fleet_of(both.client, deployment, both.queue)).get("v1").open.sessions == 1  # type: ignore[union-attr]
+            assert await wake_sessions(both.client, deployment, "v1") == 1
+
+            async def moved() -> bool:
+                return await versions_in(both, session.id) == {"v2"}
+
+            await until(moved)
+            again = await session.send("Second")
+            await (await session.begun(again.turn)).result()
+            assert await versions_in(both, again.turn) == {"v2"}, "its turns begin on the version it is on"
+            assert (await spoken(session))[-2:] == ["user: Second", "assistant: Answer 2."]
+            await session.close()
+            await session.result()
+    await replayed(both, session.id)
+
+
+async def test_S42_a_session_that_has_continued_on_its_version_still_goes_over(engine: Engine, deployment: str) -> None:
+    script = tuple(ScriptedReply(text=f"Answer {number}.") for number in range(1, 5))
+    start = SessionInput(turn=TurnInput(model=ModelChoice(script=script)))
+    session = engine.holdfast.session()
+    async with versioned(engine, deployment, "v1", ECHO, ASK):
+        with patch.object(histories, "EVENTS", 20):
+            for number in range(3):
+                sent = await session.send(f"Message {number}", start=start)
+                await (await session.begun(sent.turn)).result()
+                await until(lambda: idle(session))
+        runs = [run.run_id async for run in engine.client.list_workflows(f'WorkflowId = "{session.id}"')]
+        assert len(runs) > 1, "its history was long"
+        async with versioned(engine, deployment, "v2", ECHO, ASK):
+            sent = await session.send("One more")
+            await (await session.begun(sent.turn)).result()
+            assert await versions_in(engine, sent.turn) == {"v2"}
+            assert (await session.view()).turns == 4
+
+
+async def test_S42_a_turn_that_continues_as_new_stays_with_its_version(engine: Engine, deployment: str) -> None:
+    with patch.object(histories, "EVENTS", 20):
+        async with versioned(engine, deployment, "v1", ECHO, ASK):
+            batches = tuple((request("ask", say=number),) for number in range(4))
+            turn = await engine.start(TurnInput(batches=batches))
+            await until(lambda: waiting(turn))
+            async with versioned(engine, deployment, "v2", ECHO, ASK):
+                for number in range(1, 5):
+
+                    async def asked(number: int = number) -> Any:
+                        view = await turn.view(live=False)
+                        return next((one for one in view.approvals if f"/b{number}c" in one.approval_id), None)
+
+                    item = await until(asked)
+                    await engine.holdfast.approve(item.approval_id)
+                async with asyncio.timeout(60):
+                    result = await turn.result()
+                assert len(result.runs) > 0, "it has continued as new"
+                assert await versions_in(engine, turn.id) == {"v1"}
+                assert await versions_in(engine, turn.id, result.runs[0].run_id) == {"v1"}
+        await replayed(engine, turn.id)
+
+
+async def test_S36_a_delegated_turn_runs_on_the_version_of_the_turn_that_asked(engine: Engine, deployment: str) -> None:
+    model = ModelChoice(
+        script=(
+            ScriptedReply(calls=(request("ask", say="may I?"),)),
+            ScriptedReply(calls=(request("delegate", prompt="one"),)),
+            ScriptedReply(text="Done."),
+        ),
+        delegated={"one": (ScriptedReply(calls=(request("echo", say=1),)), ScriptedReply(text="One is done."))},
+    )
+    async with versioned(engine, deployment, "v1", ECHO, ASK):
+        turn = await engine.start(TurnInput(prompt="Go", model=model))
+        view = await until(lambda: waiting(turn))
+        async with versioned(engine, deployment, "v2", ECHO, ASK):
+            await engine.holdfast.approve(view.approvals[0].approval_id)
+            async with asyncio.timeout(60):
+                result = await turn.result()
+    assert [response.text for response in result.responses][-1] == "One is done."
+    assert await versions_in(engine, turn.id) == {"v1"}
+    assert await versions_in(engine, f"{turn.id}~b2c1") == {"v1"}
+
+
+async def test_the_first_of_two_that_claim_is_current(engine: Engine, deployment: str) -> None:
+    async with (
+        versioned(engine, deployment, "v1", ECHO, ASK, current=False),
+        versioned(engine, deployment, "v2", ECHO, ASK, current=False),
+    ):
+        first, second = await asyncio.gather(
+            claim(engine.client, deployment, "v1"), claim(engine.client, deployment, "v2")
+        )
+        assert first == second
+        assert (await fleet_of(engine.client, deployment, engine.queue)).current == first
+
+
+async def test_a_worker_says_that_it_gets_nothing_and_does_not_push_workers_without_a_version_aside(
+    engine: Engine, deployment: str
+) -> None:
+    said: list[str] = []
+    async with engine.worker(ASK), versioned(engine, deployment, "v1", ECHO, ASK, current=False) as settings:
+        await settle(engine.client, settings, said.append, claims=True)
+        assert (await fleet_of(engine.client, deployment, engine.queue)).current is None
+        turn = await engine.start(TurnInput(batches=((request("ask"),),)))
+        await until(lambda: waiting(turn))
+        assert await versions_in(engine, turn.id) == {""}
+        await set_current(engine.client, deployment, "v1")
+        view = await until(lambda: waiting(turn))
+        await engine.holdfast.approve(view.approvals[0].approval_id)
+        await turn.result()
+        assert "v1" in await versions_in(engine, turn.id), "what had no version goes on with the current one"
+    assert len(said) == 1
+    assert "workers without a version get new turns" in said[0]
+    assert "holdfast versions set-current v1" in said[0]
+
+
+async def test_what_cannot_be_is_said_in_a_sentence(engine: Engine, deployment: str) -> None:
+    assert not await known(engine.client, deployment, "v1")
+    assert (await fleet_of(engine.client, deployment, engine.queue)).versions == ()
+    with pytest.raises(HoldfastError, match=r"was not made current|does not answer"):
+        await set_current(engine.client, deployment, "v1")
+    with pytest.raises(HoldfastError, match="no turn or session is called 'nobody'"):
+        await move(engine.client, "nobody", deployment, "v1")
+
+
+async def test_a_version_is_not_stuck_whose_workers_are_on_another_task_queue(engine: Engine, deployment: str) -> None:
+    later = datetime.now(UTC) + timedelta(minutes=2)
+    async with versioned(engine, deployment, "v1", ASK):
+        turn = await engine.start(TurnInput(batches=((request("ask"),),)))
+        await until(lambda: waiting(turn))
+        [seen] = (await fleet_of(engine.client, deployment, "another-queue")).versions
+        assert (seen.open.turns, seen.workers, seen.stuck) == (1, 1, False)
+        [seen] = (await fleet_of(engine.client, deployment, engine.queue, later)).versions
+        assert seen.stuck, "as it looks when nobody has polled for two minutes"
+        await turn.cancel()
+        await turn.result()
+
+
+async def test_without_versions_a_session_that_is_told_to_move_stays_where_it_is(engine: Engine) -> None:
+    start = SessionInput(turn=TurnInput(model=ModelChoice(script=(ScriptedReply(text="Hello."),))))
+    session = engine.holdfast.session()
+    async with engine.worker():
+        sent = await session.send("Hello", start=start)
+        await session.turn(sent.turn).result()
+        await until(lambda: idle(session))
+        await engine.client.get_workflow_handle(session.id).signal(MOVE)
+        await session.close()
+        await session.result()
+    history = await engine.history(session)
+    assert "WORKFLOW_EXECUTION_CONTINUED_AS_NEW" not in history
+    assert history.count("WORKFLOW_EXECUTION_SIGNALED") == 1

@@ -1,0 +1,85 @@
+"""`holdfast doctor`: everything that a worker stands on, looked at; and what to do about what is not well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.workers.commands.codes import FAILED, OK, UNREACHABLE
+from holdfast.workers.commands.options import (
+    Address,
+    Data,
+    Json,
+    Workspace,
+    emit,
+    example,
+    run,
+    settings_of,
+    with_options,
+)
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+    from holdfast.workers.doctor.findings import Report
+
+Offline = Annotated[bool, typer.Option("--offline", help="Look at this machine alone, and ask no server.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=example("holdfast doctor", "holdfast doctor --json | jq '.checks[] | select(.level != \"ok\")'")
+    )(doctor)
+
+
+def doctor(
+    offline: Offline = False,
+    address: Address = None,
+    data: Data = None,
+    workspace: Workspace = None,
+    json: Json = False,
+) -> None:
+    """Look at everything that workers stand on here, and say what is not well and what to do about it.
+
+    The server, its namespace, search attributes and clock, workers and their versions, what waits; and on this machine
+    the disk, the ledger, the sandbox, tools, rules, MCP servers and keys. It changes nothing and tells no secret.
+    The exit code is 0 without problems (there may be warnings), 1 with some, 3 when the server cannot be reached.
+    """
+    from holdfast.workers import logs
+    from holdfast.workers.doctor.findings import count, described, unreached
+    from holdfast.workers.doctor.telling import tell
+
+    logs.silence()
+    reports = run(_examined(*_settings(data, workspace), offline=offline, address=address))
+    if json:
+        emit(described(reports))
+    else:
+        tell(reports)
+    if count(reports, "problem"):
+        raise typer.Exit(UNREACHABLE if unreached(reports) else FAILED)
+    raise typer.Exit(OK)
+
+
+def _settings(data: Path | None, workspace: Path | None) -> tuple[Settings, Report]:
+    """The settings, or those without a file when that cannot be gone by; and what there is to say of it."""
+    from holdfast.errors import BadInput
+    from holdfast.settings import Settings
+    from holdfast.workers.doctor.findings import Report, ok, problem
+
+    try:
+        settings = settings_of(data, workspace)
+    except BadInput as error:
+        found = problem(f"{error}; the rest is looked at without it", "correct it; `holdfast config check` tells more")
+        return with_options(Settings(), data, workspace), Report("settings", (found,))
+    where = f"{settings.file} is read" if settings.file else "no settings file: the environment and the defaults count"
+    return settings, Report("settings", (ok(where),))
+
+
+async def _examined(settings: Settings, about: Report, *, offline: bool, address: str | None) -> tuple[Report, ...]:
+    from holdfast.workers.doctor.checks import Surroundings
+    from holdfast.workers.doctor.everything import CHECKS
+    from holdfast.workers.doctor.examining import examine
+
+    return (about, *await examine(Surroundings(settings), CHECKS, offline=offline, address=address))

@@ -1,0 +1,76 @@
+"""What a check found: how bad it is, one sentence, and what to do about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Level = Literal["ok", "warning", "problem"]
+LEVELS: tuple[Level, ...] = ("ok", "warning", "problem")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: Level
+    says: str
+    do: str | None = None
+    """What would help; every warning and problem has it."""
+    lost: bool = False
+    """Was the server not there to be asked?"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that one check found."""
+
+    check: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def worst(self) -> Level:
+        """How bad the worst of it is."""
+        return max((finding.level for finding in self.findings), key=LEVELS.index, default="ok")
+
+
+def ok(says: str) -> Finding:
+    """It is as it should be."""
+    return Finding("ok", says)
+
+
+def warning(says: str, do: str) -> Finding:
+    """It works, and somebody should look at it."""
+    return Finding("warning", says, do)
+
+
+def problem(says: str, do: str, *, lost: bool = False) -> Finding:
+    """It does not work."""
+    return Finding("problem", says, do, lost)
+
+
+def count(reports: Iterable[Report], level: Level) -> int:
+    """How many findings are this bad."""
+    return sum(finding.level == level for report in reports for finding in report.findings)
+
+
+def unreached(reports: Iterable[Report]) -> bool:
+    """Could the server not be asked?"""
+    return any(finding.lost for report in reports for finding in report.findings)
+
+
+def described(reports: Iterable[Report]) -> dict[str, Any]:
+    """The same as JSON."""
+    found = tuple(reports)
+    checks = [
+        {"check": report.check, "level": finding.level, "says": finding.says, "do": finding.do}
+        for report in found
+        for finding in report.findings
+    ]
+    return {
+        "ok": not count(found, "problem"),
+        "problems": count(found, "problem"),
+        "warnings": count(found, "warning"),
+        "checks": checks,
+    }

@@ -1,0 +1,84 @@
+"""Who polls a task queue, and what waits in it: what the server knows, without a word to any worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+
+ALIVE = timedelta(seconds=75)
+"""Since its last poll. A poll waits for a minute; the server tells of a poller for five after its last."""
+RPC_LIMIT = timedelta(seconds=5)
+Kind = Literal["workflow", "activity"]
+_KINDS = {
+    "workflow": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    "activity": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+}
+
+
+@dataclass(frozen=True)
+class Poller:
+    """A process that polls, or did a few minutes ago."""
+
+    identity: str
+    seen: datetime
+    deployment: str | None = None
+    build: str | None = None
+    """None of a worker without a version."""
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A task queue as the server has it."""
+
+    name: str
+    pollers: tuple[Poller, ...]
+    backlog: int
+    """What waits, about."""
+    oldest: timedelta
+    """How long the oldest of it does."""
+
+    def alive(self, now: datetime) -> tuple[Poller, ...]:
+        """Those that still poll, as far as can be known. A clock that is behind the server's makes nobody old."""
+        return tuple(poller for poller in self.pollers if now - poller.seen < ALIVE)
+
+
+async def look_at(client: Client, name: str, kind: Kind = "workflow") -> Queue:
+    """A task queue; RPCError when the server does not say."""
+    found = await client.workflow_service.describe_task_queue(
+        DescribeTaskQueueRequest(
+            namespace=client.namespace,
+            task_queue=TaskQueue(name=name),
+            task_queue_type=_KINDS[kind],
+            report_stats=True,
+        ),
+        timeout=RPC_LIMIT,
+    )
+    stats = found.stats
+    return Queue(
+        name=name,
+        pollers=tuple(map(_poller, found.pollers)),
+        backlog=stats.approximate_backlog_count,
+        oldest=timedelta(seconds=stats.approximate_backlog_age.ToNanoseconds() / 1e9),
+    )
+
+
+def on_queue(name: str, *, running: bool = True) -> str:
+    """The query for what began on a task queue, and is open."""
+    quoted = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'TaskQueue = "{quoted}"' + (' AND ExecutionStatus = "Running"' if running else "")
+
+
+def _poller(found: PollerInfo) -> Poller:
+    options = found.deployment_options
+    return Poller(
+        identity=found.identity,
+        seen=found.last_access_time.ToDatetime(UTC),
+        deployment=options.deployment_name or None,
+        build=options.build_id if options.deployment_name else None,
+    )

@@ -1,0 +1,112 @@
+"""The versions of a deployment, as people look at them: which takes up new turns, and which must still live. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Status = Literal["current", "ramping", "draining", "drained", "inactive"]
+
+
+@dataclass(frozen=True)
+class Open:
+    """What is not done yet on a version."""
+
+    turns: int = 0
+    sessions: int = 0
+
+    def __bool__(self) -> bool:
+        """Is there anything?"""
+        return bool(self.turns or self.sessions)
+
+    def __str__(self) -> str:
+        """In words."""
+        return f"{_counted(self.turns, 'turn')} and {_counted(self.sessions, 'session')}"
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of the code."""
+
+    build: str
+    status: Status
+    open: Open = Open()
+    workers: int = 0
+    """That poll now."""
+
+    @property
+    def stuck(self) -> bool:
+        """Does something wait for a worker of this version, and there is none?"""
+        return bool(self.open) and not self.workers
+
+    @property
+    def needed(self) -> bool:
+        """May none of its workers be stopped for good?"""
+        return bool(self.open) or self.status in ("current", "ramping")
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A deployment: all of its versions, the newest first, and what has none."""
+
+    deployment: str
+    task_queue: str
+    versions: tuple[Version, ...] = ()
+    current: str | None = None
+    ramping: str | None = None
+    percentage: float = 0
+    """Of what begins, that begins on the ramping version."""
+    unversioned: Open = Open()
+    """Has no version: turns of workers without one, and those that no worker has taken up."""
+    unversioned_workers: int = 0
+
+    def get(self, build: str) -> Version | None:
+        """A version by its build."""
+        return next((version for version in self.versions if version.build == build), None)
+
+    def described(self) -> dict[str, Any]:
+        """The same as JSON."""
+        more = [{"stuck": one.stuck, "needed": one.needed} for one in self.versions]
+        told = asdict(self)
+        return {**told, "versions": [{**one, **two} for one, two in zip(told["versions"], more, strict=True)]}
+
+
+def advice(fleet: Fleet, this: str | None = None) -> list[str]:
+    """What there is to do, in sentences; of a worker of version `this` first what concerns it."""
+    return [
+        *_about(fleet, this),
+        *_none(fleet, this),
+        *(_stuck(version) for version in fleet.versions if version.stuck),
+    ]
+
+
+def _about(fleet: Fleet, this: str | None) -> Iterable[str]:
+    if this and fleet.current and this not in (fleet.current, fleet.ramping):
+        yield (
+            f"version {this!r} of {fleet.deployment!r} gets no new turns, {fleet.current!r} does, "
+            f"until: holdfast versions set-current {this}"
+        )
+
+
+def _none(fleet: Fleet, this: str | None) -> Iterable[str]:
+    if fleet.current is None and fleet.versions:
+        who = "workers without a version get new turns" if fleet.unversioned_workers else "new turns wait"
+        build = this or fleet.versions[0].build
+        yield f"no version of {fleet.deployment!r} is current: {who}, until: holdfast versions set-current {build}"
+    elif fleet.current and fleet.unversioned_workers:
+        yield (
+            f"{_counted(fleet.unversioned_workers, 'worker')} without a version on {fleet.task_queue!r} get no turns, "
+            f"since {fleet.current!r} is current: stop them, or give them a build (HOLDFAST_BUILD)"
+        )
+
+
+def _stuck(version: Version) -> str:
+    return (
+        f"{version.open} wait for a worker of version {version.build!r}, and none polls: start one, or move them to "
+        "another version (docs/upgrading.md tells when that works): holdfast versions move ID BUILD"
+    )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
