@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from holdfast.workers.audit.telling import told
 from holdfast.workers.audit.timeline import Timeline
 from tests.support.bundles import answered, elsewhere, exported, members
 from tests.support.conversations import idle
+from tests.support.encrypting import encryption, found_in, settings_text, variable
 from tests.support.engine import Engine, new_engine
 from tests.support.mcp_servers import ours, servers
 from tests.support.processes import worker_process
@@ -237,6 +239,44 @@ async def test_S43_what_a_bundle_lacks_is_named_and_the_rest_still_verifies(engi
     verified = await answered(tmp_path / "empty", "audit", "verify", str(tmp_path / "turn.tar"))
     assert verified["intact"]
     assert verified["manifest"]["absent"] == list(made.absent)
+
+
+async def test_S43_S45_an_encrypted_turn_is_told_and_replayed_with_its_key_and_verified_without(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.settings = replace(engine.settings, encryption=encryption(monkeypatch, "new"))
+    engine.client = await engine.connect()
+    sealed = Holdfast(engine.client, task_queue=engine.queue)
+    calls = (request("echo", say="canary-4711"), request("echo", say="canary-4711" + "x" * 30_000), request("fail"))
+    async with engine.worker(ECHO, FakeTool("fail", _fail)):
+        turn = await sealed.start(TurnInput(batches=(calls,)))
+        await turn.result()
+    file = tmp_path / "turn.tar"
+    await exported(engine, turn.id, file)
+    held = dict(members(file))
+    stored = [data for name, data in held.items() if name.startswith(("histories/", "payloads/"))]
+    assert found_in(b"".join(stored), ["canary-4711"]) == []
+    empty = tmp_path / "empty"
+    assert (await elsewhere(empty, "audit", "verify", str(file))).returncode == 0
+    monkeypatch.setenv("KEPT", os.environ[variable("new")])
+    without = await elsewhere(empty, "audit", "replay", str(file))
+    assert without.returncode == 1
+    assert "cannot be replayed: " in without.stdout
+    assert "key 'new'" in without.stdout
+    told_without = await answered(empty, "audit", "show", str(file))
+    assert told_without["calls"] == []
+    assert "key" in told_without["notes"][0]
+    await asyncio.to_thread((empty / "keys.toml").write_text, settings_text("new"))
+    key = {variable("new"): os.environ["KEPT"]}
+    with_key = await elsewhere(empty, "--config", "keys.toml", "audit", "replay", str(file), **key)
+    assert with_key.returncode == 0, with_key.stdout + with_key.stderr
+    shown = await elsewhere(empty, "--config", "keys.toml", "audit", "show", str(file), **key)
+    assert "canary-4711" in shown.stdout
+    assert "LookupError: nothing there" in shown.stdout
+
+
+async def _fail(arguments: dict[str, Any], run: Run) -> str:
+    raise LookupError("nothing there")
 
 
 async def test_S43_at_size_two_hundred_calls_with_long_results(engine: Engine, tmp_path: Path) -> None:

@@ -19,12 +19,13 @@ from holdfast.workers.audit.drawing import LEFT, WIDTH, scale_of
 from holdfast.workers.audit.page import page
 from holdfast.workers.audit.replaying import replay
 from holdfast.workers.audit.runs import Gathered, Run, run_of
-from holdfast.workers.audit.stored import from_storage, looking, payloads_in, reference_of
+from holdfast.workers.audit.stored import from_storage, looking, reference_of
 from holdfast.workers.audit.stories import changes_between
 from holdfast.workers.audit.telling import told
 from holdfast.workers.audit.terminal import timeline
 from holdfast.workers.audit.timeline import Timeline
 from holdfast.workers.audit.words import seconds
+from holdfast.workers.reaching import payloads_in
 
 HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
 STORED = sorted(path.stem for path in HISTORIES.glob("*.json"))

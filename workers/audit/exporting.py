@@ -40,9 +40,10 @@ from holdfast.workers.audit.container import Writer
 from holdfast.workers.audit.facts import type_of
 from holdfast.workers.audit.judged import judged_by
 from holdfast.workers.audit.runs import Gathered, Run, Tell
-from holdfast.workers.audit.stored import Fetch, Reference, is_missing, payloads_in, reference_of
+from holdfast.workers.audit.stored import Fetch, Reference, is_missing, reference_of
 from holdfast.workers.audit.telling import told
 from holdfast.workers.audit.timeline import Said, Timeline
+from holdfast.workers.reaching import payloads_in
 
 
 async def export(

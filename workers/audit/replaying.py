@@ -39,12 +39,14 @@ from temporalio.worker import (
 from temporalio.workflow import ActivityHandle, ChildWorkflowHandle
 
 from holdfast.content import shorten
+from holdfast.errors import KeyMissing, PayloadUnreadable
 from holdfast.session_state import SessionState
 from holdfast.state import TurnState
 from holdfast.workers.audit.counting import Deliveries
 from holdfast.workers.audit.facts import type_of
 from holdfast.workers.audit.runs import Run
-from holdfast.workers.audit.stored import LookingStorage, Reference, decoded, is_missing, payloads_in, reference_of
+from holdfast.workers.audit.stored import LookingStorage, Reference, decoded, is_missing, reference_of
+from holdfast.workers.reaching import payloads_in
 from holdfast.workflows.session import SessionWorkflow
 from holdfast.workflows.turn import TurnWorkflow
 
@@ -89,7 +91,7 @@ class Replayed:
     """What it would end with, or go on with in another run."""
     deliveries: Deliveries = field(default_factory=Deliveries)
     lacking: tuple[str, ...] = ()
-    """Payloads that nobody has: it cannot be replayed."""
+    """Payloads or keys that are not here, in words: it cannot be replayed."""
 
 
 async def replay(runs: Iterable[Run], converter: DataConverter) -> list[Replayed]:
@@ -119,8 +121,20 @@ async def _lacking(run: Run, converter: DataConverter) -> tuple[str, ...]:
             reference = reference_of(payload)
             if reference and reference not in found and isinstance(storage, LookingStorage):
                 missing = is_missing(await storage.fetch(reference))
-                found[reference] = f"payload {reference.name}, of event {event.event_id}" if missing else ""
-    return tuple(filter(None, found.values()))
+                found[reference] = f"payload {reference.name}, of event {event.event_id}, is missing" if missing else ""
+    return tuple(filter(None, (*found.values(), await _locked(run, converter))))
+
+
+async def _locked(run: Run, converter: DataConverter) -> str | None:
+    """Why its input cannot be read, where that is encrypted and its key is not here."""
+    payloads = list(run.events[0].workflow_execution_started_event_attributes.input.payloads)
+    try:
+        await converter.decode(payloads)
+    except (PayloadUnreadable, KeyMissing) as error:
+        return str(error)
+    except Exception:  # whatever else it is, the turn says
+        return None
+    return None
 
 
 async def _failure(

@@ -8,10 +8,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
     DataConverter,
@@ -41,19 +40,6 @@ class Reference:
 
 
 Fetch = Callable[[Reference], Awaitable[Payload]]
-
-
-def payloads_in(message: Message) -> Iterator[Payload]:
-    """Every payload of a message, however deep."""
-    for field, value in message.ListFields():
-        if field.message_type is None:
-            continue
-        values = value.values() if hasattr(value, "values") else (value,) if isinstance(value, Message) else value
-        for one in values:
-            if isinstance(one, Payload):
-                yield one
-            elif isinstance(one, Message):
-                yield from payloads_in(one)
 
 
 class LookingStorage(TolerantStorage):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from temporalio.converter import DataConverter
 
-from holdfast.conversion import data_converter
+from holdfast.conversion import converter_of
 from holdfast.settings import Settings
 from holdfast.workers.audit.bundle import open_bundle
 from holdfast.workers.audit.runs import Gathered, Tell, gather
@@ -41,7 +41,7 @@ async def subject_of(named: str, settings: Settings, *, address: str | None = No
     tell("verifying")
     findings = verify(Path(named)).findings
     bundle = open_bundle(Path(named))
-    converter = looking(data_converter(None, settings.payloads), bundle.fetch)
+    converter = looking(converter_of(settings), bundle.fetch)
     return Subject(bundle.gathered(), converter, bundle.fetch, bundle.manifest.namespace, findings)
 
 

@@ -60,8 +60,9 @@ class _Looked:
     @property
     def breaks(self) -> list[str]:
         """Why today's code cannot follow."""
-        lacking = [f"{words} is missing" for words in self.replayed.lacking[:1]]
-        return lacking + [f"{one.where}: {one.what}" for one in self.replayed.departures if one.breaks]
+        return [*self.replayed.lacking[:1]] + [
+            f"{one.where}: {one.what}" for one in self.replayed.departures if one.breaks
+        ]
 
     @property
     def decisions(self) -> list[Said]:

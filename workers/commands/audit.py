@@ -322,7 +322,7 @@ def _tell_replayed(subject: Subject, replayed: list[Replayed], departures: list[
         kind = "another path" if one.breaks else "the same path, and says otherwise"
         say(line(f"{one.where}: {kind}: {one.what}", LINE))
     for words in lacking:
-        say(line(f"cannot be replayed: {words}, is missing", LINE))
+        say(line(f"cannot be replayed: {words}", LINE))
     events = sum(len(one.run.events) for one in replayed)
     broken = len({one.run.run for one in departures if one.breaks})
     verdict = f"{broken:,} would take another path" if broken else "today’s code takes the same path"
