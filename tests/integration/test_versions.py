@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
@@ -12,11 +13,12 @@ import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
-from holdfast import Effect, HoldfastPlugin, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
+from holdfast import Effect, Holdfast, HoldfastPlugin, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
 from holdfast.errors import HoldfastError
 from holdfast.sessions import MOVE
 from holdfast.testing import FakeTool, request, until
-from holdfast.workers.versions.deployments import claim, fleet_of, known, set_current
+from holdfast.workers.versions import deployments
+from holdfast.workers.versions.deployments import QueuesMissing, claim, fleet_of, known, set_current
 from holdfast.workers.versions.moving import move, wake_sessions
 from holdfast.workers.versions.starting import settle
 from holdfast.workflows import histories
@@ -166,6 +168,25 @@ async def test_a_worker_says_that_it_gets_nothing_and_does_not_push_workers_with
     assert len(said) == 1
     assert "workers without a version get new turns" in said[0]
     assert "holdfast versions set-current v1" in said[0]
+
+
+async def test_a_version_that_lacks_a_task_queue_is_not_made_current(engine: Engine, deployment: str) -> None:
+    """A tool may live on a queue of its own: its calls would go to whoever has no version there."""
+    gpu = copy(engine)
+    gpu.queue = f"{engine.queue}-gpu"
+    async with (
+        versioned(engine, deployment, "v1", ECHO, current=False),
+        versioned(gpu, deployment, "v1", ECHO),
+        versioned(engine, deployment, "v2", ECHO, current=False),
+    ):
+        turn = await Holdfast(engine.client, task_queue=gpu.queue).start(TurnInput(batches=((request("echo"),),)))
+        await turn.result()
+        with (
+            patch.object(deployments, "JOIN_SECONDS", 1),
+            pytest.raises(QueuesMissing, match="Start workers of it there, or say --force"),
+        ):
+            await set_current(engine.client, deployment, "v2", wait=0)
+        assert await set_current(engine.client, deployment, "v2", force=True) == "v1"
 
 
 async def test_what_cannot_be_is_said_in_a_sentence(engine: Engine, deployment: str) -> None:

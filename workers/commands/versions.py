@@ -84,7 +84,7 @@ def set_current(
         found = fleet.get(build)
         if not force and not (found and found.workers):
             raise _unmanned(build, fleet)
-        before = await deployments.set_current(client, name, build, ignore_missing_queues=force)
+        before = await deployments.set_current(client, name, build, force=force, wait=wait or 0)
         return before, fleet
 
     before, fleet = run(_with(data, address, deployment, work))

@@ -38,6 +38,10 @@ PATIENCE = 10.0
 """Seconds that the server may be busy with itself."""
 PAUSE = 0.1
 COMING_PAUSE = 0.3
+JOIN_SECONDS = 10.0
+"""That a worker may take from its first poll to its last."""
+_MISSING = "missing active task queues"
+"""How the server says it."""
 _STATUSES: dict[int, Status] = {
     Statuses.WORKER_DEPLOYMENT_VERSION_STATUS_CURRENT: "current",
     Statuses.WORKER_DEPLOYMENT_VERSION_STATUS_RAMPING: "ramping",
@@ -100,17 +104,28 @@ async def known(client: Client, deployment: str, build: str, *, wait: float = 0)
 
 
 async def set_current(
-    client: Client, deployment: str, build: str, *, ignore_missing_queues: bool = False
+    client: Client, deployment: str, build: str, *, force: bool = False, wait: float = JOIN_SECONDS
 ) -> str | None:
-    """Let everything new begin on a version; the one before. HoldfastError says why that cannot be."""
+    """Let everything new begin on a version; the one before. HoldfastError says why that cannot be.
+
+    A worker polls for steps before it polls for calls, so a version that is new may lack task queues for a moment;
+    `wait` is how many seconds that may last. With `force` it may lack them.
+    """
     request = SetWorkerDeploymentCurrentVersionRequest(
         namespace=client.namespace,
         deployment_name=deployment,
         build_id=build,
         identity=client.identity,
-        ignore_missing_task_queues=ignore_missing_queues,
+        ignore_missing_task_queues=force,
     )
-    return await _set(client, request)
+    deadline = time.monotonic() + max(wait, JOIN_SECONDS)
+    while True:
+        try:
+            return await _set(client, request)
+        except QueuesMissing:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(COMING_PAUSE)
 
 
 async def claim(client: Client, deployment: str, build: str) -> str:
@@ -138,6 +153,10 @@ class Conflict(HoldfastError):
     """Somebody else changed the deployment meanwhile."""
 
 
+class QueuesMissing(HoldfastError):
+    """A version has no workers on a task queue where the current one has some."""
+
+
 async def _set(client: Client, request: SetWorkerDeploymentCurrentVersionRequest) -> str | None:
     try:
         done = await patiently(
@@ -163,9 +182,10 @@ async def _spread(client: Client, deployment: str) -> None:
 def _refused(request: SetWorkerDeploymentCurrentVersionRequest, error: RPCError) -> HoldfastError:
     if error.status in _SILENT:
         return _failed(error)
-    return HoldfastError(
-        f"version {request.build_id!r} of {request.deployment_name!r} was not made current: {error.message}"
-    )
+    says = f"version {request.build_id!r} of {request.deployment_name!r} was not made current: {error.message}"
+    if _MISSING in error.message:
+        return QueuesMissing(f"{says}. Start workers of it there, or say --force")
+    return HoldfastError(says)
 
 
 def _failed(error: RPCError) -> HoldfastError:
