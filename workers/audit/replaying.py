@@ -122,7 +122,8 @@ async def _lacking(run: Run, converter: DataConverter) -> tuple[str, ...]:
             if reference and reference not in found and isinstance(storage, LookingStorage):
                 missing = is_missing(await storage.fetch(reference))
                 found[reference] = f"payload {reference.name}, of event {event.event_id}, is missing" if missing else ""
-    return tuple(filter(None, (*found.values(), await _locked(run, converter))))
+    missing = tuple(filter(None, found.values()))
+    return missing or tuple(filter(None, [await _locked(run, converter)]))
 
 
 async def _locked(run: Run, converter: DataConverter) -> str | None:
