@@ -243,3 +243,13 @@ def test_a_folder_that_may_not_be_written_is_a_problem(empty: Home) -> None:
     empty.data.mkdir(mode=0o500)
     code, found = looked(empty, "--offline")
     assert (code, "cannot be written by this user" in bad(found, "disk")) == (1, True)
+
+
+def test_S45_a_key_that_cannot_be_had_and_a_collector_that_is_away_are_told(empty: Home) -> None:
+    keys = '[[encryption.keys]]\nid = "new"\nenv = "HOLDFAST_NO_KEY"\n[telemetry]\ntraces = "otlp"\n'
+    file = written(empty, keys)
+    code, found = looked(empty, "--offline", file=file, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
+    assert code == 1
+    assert "the encryption key 'new' cannot be had from" in bad(found, "encryption")
+    assert "no collector answers at 127.0.0.1:9" in bad(found, "traces", "warning")
+    assert [one["level"] for one in found["stores"]] == ["ok"]

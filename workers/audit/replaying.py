@@ -122,8 +122,8 @@ async def _lacking(run: Run, converter: DataConverter) -> tuple[str, ...]:
             if reference and reference not in found and isinstance(storage, LookingStorage):
                 missing = is_missing(await storage.fetch(reference))
                 found[reference] = f"payload {reference.name}, of event {event.event_id}, is missing" if missing else ""
-    missing = tuple(filter(None, found.values()))
-    return missing or tuple(filter(None, [await _locked(run, converter)]))
+    words = tuple(filter(None, found.values()))
+    return words or tuple(filter(None, [await _locked(run, converter)]))
 
 
 async def _locked(run: Run, converter: DataConverter) -> str | None:

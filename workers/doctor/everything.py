@@ -11,11 +11,15 @@ from holdfast.workers.doctor import (
     ledger,
     mcp,
     models,
+    payloads,
     queues,
     server,
+    telemetry,
     tools,
 )
 from holdfast.workers.doctor.checks import Check
 
-GROUPS = (server, queues, deployments, house, disk, ledger, commands, tools, mcp, models, gateway)
+GROUPS = (
+    server, queues, deployments, house, disk, payloads, ledger, commands, tools, mcp, models, gateway, telemetry,
+)  # fmt: skip
 CHECKS: tuple[Check, ...] = tuple(check for group in GROUPS for check in group.CHECKS)

@@ -1,0 +1,38 @@
+"""What workers tell of themselves: can they, and does anybody listen?"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from importlib.util import find_spec
+from urllib.parse import urlsplit
+
+from holdfast.workers.doctor.checks import Check, Surroundings
+from holdfast.workers.doctor.findings import Finding, ok, problem, warning
+
+USUAL = "http://localhost:4318"
+"""Where OpenTelemetry's exporters look when nobody says otherwise."""
+CONNECT_SECONDS = 5.0
+_PORTS = {"http": 80, "https": 443}
+
+
+async def _traces(around: Surroundings) -> list[Finding]:
+    if around.settings.telemetry.traces == "none":
+        return [ok("no traces are wanted")]
+    if find_spec("opentelemetry.exporter.otlp.proto.http") is None:
+        return [problem("traces are wanted, and OpenTelemetry is not installed", "pip install 'holdfast[otel]'")]
+    named = around.environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    where = urlsplit(named or around.environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or USUAL)
+    host, port = where.hostname or "", where.port or _PORTS.get(where.scheme, 0)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, ValueError) as error:
+        why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "no answer"
+        do = "start the collector, or correct OTEL_EXPORTER_OTLP_ENDPOINT: turns go on, and their spans are lost"
+        return [warning(f"no collector answers at {host}:{port}: {why}", do)]
+    writer.close()
+    return [ok(f"a collector answers at {host}:{port}")]
+
+
+CHECKS = (Check("traces", _traces),)
