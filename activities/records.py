@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import os
-import tempfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +17,7 @@ from typing import Any, Literal
 from holdfast.activities.gate import Gate
 from holdfast.approvals import canonical_bytes
 from holdfast.verdicts import Allow, Ask, Verdict
+from holdfast.whole_files import write_whole
 
 Kind = Literal["catalogue", "definition", "hooks", "policy"]
 KINDS: tuple[Kind, ...] = ("catalogue", "definition", "hooks", "policy")
@@ -63,21 +62,7 @@ class Records:
             digest = hashlib.sha256(data).hexdigest()
             file = self.file(kind, digest)
             if not file.exists() or file.stat().st_size != len(data):
-                _write(file, data)
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_whole(file, data)
             kept.add(digest)
         return kept
-
-
-def _write(file: Path, data: bytes) -> None:
-    """Whole or not at all."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, draft = tempfile.mkstemp(prefix=".new-", dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(data)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(draft, file)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from dataclasses import asdict, dataclass
 
 from holdfast.errors import ServerUnavailable
 from holdfast.settings import Settings
+from holdfast.whole_files import write_whole
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,4 @@ def read_server_file(settings: Settings) -> ServerAddress:
 
 def write_server_file(settings: Settings, found: ServerAddress) -> None:
     """All of it or nothing: others read this file at any moment."""
-    descriptor, name = tempfile.mkstemp(prefix=".server-", dir=settings.data)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(found)))
-    os.replace(name, settings.server_file)
+    write_whole(settings.server_file, json.dumps(asdict(found)).encode())

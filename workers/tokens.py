@@ -13,9 +13,8 @@ import hmac
 import os
 import secrets
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -28,6 +27,7 @@ from holdfast.errors import BadInput, HoldfastError
 from holdfast.locks import locked
 from holdfast.model import Message, problems
 from holdfast.suggestions import did_you_mean
+from holdfast.whole_files import write_whole
 
 PREFIX = "hf_"
 """By which a token is recognised where it should not be: in a log, in a repository."""
@@ -155,17 +155,7 @@ class TokenFile:
         """All of it or nothing: the endpoint reads it at any moment."""
         text = _Kept(tokens=tokens).model_dump_json(indent=2, exclude_none=True) + "\n"
         try:
-            descriptor, name = tempfile.mkstemp(prefix=".tokens-", dir=self.file.parent)
-            try:
-                with open(descriptor, "w", encoding="utf-8") as opened:
-                    opened.write(text)
-                    opened.flush()
-                    os.fsync(opened.fileno())
-                os.replace(name, self.file)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(name)
-                raise
+            write_whole(self.file, text.encode())
         except OSError as error:
             raise self._not_written(error) from error
 

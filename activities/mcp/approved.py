@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import tempfile
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +23,7 @@ from holdfast.activities.mcp.definitions import Definition
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.locks import locked
 from holdfast.model import Data
+from holdfast.whole_files import write_whole
 
 SIZE_LIMIT = 24_000_000
 """Bytes of one server's file: three times what it may list at once."""
@@ -128,7 +126,7 @@ class Approved:
                 before = _loaded(self._file)
                 lost = before is None or before.lost
                 tools = change(before.tools if before else {})
-                _replace(self._file, _data(_File(tools=tools, lost=lost), needed, self._file))
+                write_whole(self._file, _data(_File(tools=tools, lost=lost), needed, self._file))
         except OSError as error:
             raise BadInput(f"{self._file} cannot be written: {error.strerror or error}") from None
         except HoldfastError as error:
@@ -173,18 +171,3 @@ def _loaded(file: Path) -> _File | None:
         return _File()
     except (OSError, ValidationError):
         return None
-
-
-def _replace(file: Path, data: bytes) -> None:
-    """Whole, and on the disk."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    try:
-        with open(descriptor, "wb") as opened:
-            opened.write(data)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(name, file)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise

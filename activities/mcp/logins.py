@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -24,6 +23,7 @@ from holdfast.content import shorten
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.locks import locked
 from holdfast.model import Data
+from holdfast.whole_files import write_whole
 
 EARLY = timedelta(seconds=60)
 """So long before its end a token is renewed, or in the last tenth of its time."""
@@ -102,17 +102,7 @@ class LoginFile:
     def write(self, login: Login) -> None:
         """Keep it, all of it or nothing. HoldfastError when that cannot be done."""
         try:
-            descriptor, name = tempfile.mkstemp(prefix=f".{self.name}-", dir=self.file.parent)
-            try:
-                with open(descriptor, "wb") as opened:
-                    opened.write(login.model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
-                    opened.flush()
-                    os.fsync(opened.fileno())
-                os.replace(name, self.file)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(name)
-                raise
+            write_whole(self.file, login.model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
         except OSError as error:
             raise self._not_written(error) from None
 

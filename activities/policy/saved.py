@@ -8,9 +8,8 @@ what was refused before it broke stays refused: a slip of the keyboard lets noth
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +28,7 @@ from holdfast.documents import LIMIT, Content, Problem, complaint, read
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.grants import Grant
 from holdfast.locks import locked
+from holdfast.whole_files import write_whole
 
 FILE = "granted.toml"
 """In the data folder."""
@@ -244,16 +244,6 @@ def _replace(file: Path, text: str) -> None:
         raise BadInput(f"{visible(str(file))} is full: revoke answers that nobody needs")
     _sound(_loaded(Content(file, data)))
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-        try:
-            with open(descriptor, "wb") as opened:
-                opened.write(data)
-                opened.flush()
-                os.fsync(descriptor)
-            os.replace(name, file)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
+        write_whole(file, data)
     except OSError as error:
         raise BadInput(f"{visible(str(file))} cannot be written: {error.strerror or error}") from None

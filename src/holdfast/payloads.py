@@ -12,7 +12,6 @@ import hashlib
 import logging
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +24,8 @@ from temporalio.converter import (
     StorageDriverRetrieveContext,
     StorageDriverStoreContext,
 )
+
+from holdfast.whole_files import write_whole
 
 THRESHOLD = 16 * 1024
 TOO_LARGE = 100_000_000
@@ -72,16 +73,7 @@ class FileStorage(StorageDriver):
         path = self._path(name)
         if not self._used_again(path, len(data)):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, path)
-            except BaseException:
-                Path(temporary).unlink(missing_ok=True)
-                raise
+            write_whole(path, data)
         return StorageDriverClaim(claim_data={"sha256": name})
 
     def _used_again(self, path: Path, size: int) -> bool:

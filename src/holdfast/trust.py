@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Literal
 
 from holdfast.documents import Content, read
 from holdfast.errors import BadInput
+from holdfast.whole_files import write_whole
 
 NAME = "holdfast.toml"
 VARIABLE = "HOLDFAST_CONFIG"
@@ -117,10 +117,7 @@ def trust(content: Content) -> None:
     record = _record(content.file)
     try:
         record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".trust-", dir=record.parent)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(json.dumps(_entry(content)))
-        os.replace(name, record)
+        write_whole(record, json.dumps(_entry(content)).encode())
     except OSError as error:
         raise BadInput(f"the record of trust cannot be written in {record.parent}: {error.strerror}") from error
 

@@ -8,6 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.support.engine import Engine, new_engine
+from tests.support.server import start_server
+
+OFTEN = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60")
+
+
+@pytest.fixture(scope="session")
+async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """The address of a server that wants histories of some sixty events."""
+    folder: Path = tmp_path_factory.mktemp("impatient")
+    async with await start_server(folder / "temporal.db", OFTEN) as server:
+        yield server.client.service_client.config.target_host
 
 
 @pytest.fixture

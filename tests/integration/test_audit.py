@@ -28,10 +28,8 @@ from tests.support.encrypting import encryption, found_in, settings_text, variab
 from tests.support.engine import Engine, new_engine
 from tests.support.mcp_servers import ours, servers
 from tests.support.processes import worker_process
-from tests.support.server import start_server
 from tests.support.waiting import waiting
 
-OFTEN = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60")
 ANA = Ed25519PrivateKey.generate()
 LARGE = "seq 1 800000"
 """Puts out over 5 MB."""
@@ -42,14 +40,6 @@ async def _echo(arguments: dict[str, Any], run: Run) -> str:
 
 
 ECHO = FakeTool("echo", _echo, safe=True, effect=Effect.READ)
-
-
-@pytest.fixture(scope="module")
-async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """The address of a server that wants histories of some sixty events."""
-    folder: Path = tmp_path_factory.mktemp("impatient")
-    async with await start_server(folder / "temporal.db", OFTEN) as server:
-        yield server.client.service_client.config.target_host
 
 
 @pytest.fixture

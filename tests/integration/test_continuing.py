@@ -15,10 +15,7 @@ from holdfast.testing import FakeTool, decide_all, request, until
 from tests.support.conversations import idle, spoken
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import worker_process
-from tests.support.server import start_server
 from tests.support.waiting import done, waiting
-
-OFTEN = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60")
 
 
 async def _echo(arguments: dict[str, Any], run: Run) -> str:
@@ -27,14 +24,6 @@ async def _echo(arguments: dict[str, Any], run: Run) -> str:
 
 ECHO = FakeTool("echo", _echo, safe=True, effect=Effect.READ)
 ASK = FakeTool("ask", _echo, asks=True)
-
-
-@pytest.fixture(scope="module")
-async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """The address of a server that wants histories of some sixty events."""
-    folder: Path = tmp_path_factory.mktemp("impatient")
-    async with await start_server(folder / "temporal.db", OFTEN) as server:
-        yield server.client.service_client.config.target_host
 
 
 @pytest.fixture

@@ -15,17 +15,9 @@ from holdfast.errors import BadInput
 from holdfast.workers.audit.chain import Chain, Link, Record, check_links, digest, read_chain
 from holdfast.workers.audit.comparing import differences
 from holdfast.workers.audit.container import BLOCK, Container, Writer, header, look_through
+from tests.support.bundles import archive
 
 MEMBERS = [("histories/0001.jsonl", b'{"a":1}\n{"b":2}\n'), ("payloads/00", bytes(513)), ("manifest.json", b"{}")]
-
-
-def archive(members: list[tuple[str, bytes]]) -> bytes:
-    written = io.BytesIO()
-    writer = Writer(written)
-    for name, data in members:
-        writer.add(name, data)
-    writer.close()
-    return written.getvalue()
 
 
 def looked(folder: Path, data: bytes) -> Container:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import base64
-import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +17,7 @@ from holdfast.errors import BadInput
 from holdfast.keys import Signer
 from holdfast.settings import Settings
 from holdfast.signing import public_text
+from holdfast.whole_files import replacing
 from holdfast.workers.audit.bundle import (
     CHAIN,
     DECISIONS,
@@ -59,21 +57,10 @@ async def export(
 ) -> Manifest:
     """Write a bundle, whole or not at all; what its manifest says. BadInput when it cannot be written."""
     try:
-        descriptor, draft = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+        with replacing(file) as opened:
+            return await _Making(opened, settings, tell).fill(gathered, converter, fetch, namespace, signer)
     except OSError as error:
         raise BadInput(f"{str(file)!r} cannot be written: {error.strerror}") from None
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            making = _Making(opened, settings, tell)
-            manifest = await making.fill(gathered, converter, fetch, namespace, signer)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(draft, file)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(draft)
-        raise
-    return manifest
 
 
 class _Making:
