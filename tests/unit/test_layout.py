@@ -20,8 +20,8 @@ OUTER = {
     "__init__", "client", "watching", "configuration", "conversion", "documents", "functions", "hosts", "keys",
     "plugin", "payloads", "queries", "settings", "signatures", "suggestions", "testing", "trust",
     "beside", "encryption", "encryption_settings", "gcs", "keeping", "keyring", "s3", "storage_settings", "stores",
-    "identity", "locks", "whole_files", "setting_values", "tails", "translating", "turn", "contact", "looking", "session",
-    "exporting", "observing", "live_turns",
+    "identity", "locks", "setting_values", "tails", "translating", "turn", "contact", "looking", "session",
+    "exporting", "observing", "live_turns", "whole_files",
 }  # fmt: skip
 """Files of src/holdfast that are not the domain: they talk to Temporal, to files or to the environment."""
 DOMAIN = sorted(path for path in SOURCE.glob("*.py") if path.stem not in OUTER)
