@@ -29,7 +29,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.content import shorten
 from holdfast.conversion import TolerantConverter, unreadable
 from holdfast.encryption import key_of
-from holdfast.errors import BadInput, PayloadUnreadable
+from holdfast.errors import BadInput, KeyMissing, PayloadUnreadable
 from holdfast.translating import translated
 
 OUTPUT = re.compile(rb"[0-9a-f]{64}\.[a-z0-9]{2,4}(?![0-9a-z])")
@@ -55,6 +55,12 @@ class Reached:
     """The same of what is still running, and of schedules."""
     runs: int = 0
     troubles: list[str] = field(default_factory=list)
+    locked: list[str] = field(default_factory=list)
+    """Those of them that are for want of a key: nobody knows which outputs are needed."""
+
+
+class _Locked(PayloadUnreadable):
+    """For want of a key."""
 
 
 class Reaching:
@@ -154,7 +160,8 @@ class Reaching:
             try:
                 await self._payload(payload, going)
             except PayloadUnreadable as error:
-                self.found.troubles.append(f"{where}: {shorten(str(error), 300)}")
+                troubles = self.found.locked if isinstance(error, _Locked) else self.found.troubles
+                troubles.append(f"{where}: {shorten(str(error), 300)}")
 
     async def _payload(self, payload: Payload, going: bool) -> None:
         reference = await self._converter.reference(payload)
@@ -167,9 +174,13 @@ class Reaching:
         if not unreadable(stored):
             self.found.keys[key_of(stored)] += 1
             self.found.open_keys[key_of(stored)] += going
-        opened = await self._converter.decrypted(stored)
+        try:
+            opened = await self._converter.decrypted(stored)
+        except KeyMissing as error:
+            raise _Locked(str(error)) from None
         if why := unreadable(opened):
-            raise PayloadUnreadable(why)
+            encrypted = key_of(stored) is not None
+            raise _Locked(why) if encrypted else PayloadUnreadable(why)
         self.found.outputs.update(name.decode() for name in OUTPUT.findall(opened.data))
 
 
@@ -184,6 +195,7 @@ async def read_all(clients: Iterable[Client], *, deep: bool, progress: Progress 
         whole.open_keys += found.open_keys
         whole.runs += found.runs
         whole.troubles += found.troubles
+        whole.locked += found.locked
     return whole
 
 

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import IO
 
 from holdfast.errors import HoldfastError, ServerUnavailable
+from holdfast.model_keys import MODEL_KEYS
 from holdfast.settings import Settings
+from holdfast.storage_settings import GCS_SECRETS, S3_SECRETS
 from holdfast.workers.address import ServerAddress, write_server_file
 from holdfast.workers.children import how_it_ended, spawn, stop
 from holdfast.workers.connecting import ATTRIBUTES, connect_to, ensure_search_attributes
@@ -181,8 +183,11 @@ def binary() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Without Temporal's client settings, which the command would read too."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")}
+    """Without Temporal's client settings, which the command would read too, and without anything that is ours to keep:
+    what payloads are encrypted with least of all."""
+    kept = {*MODEL_KEYS, *S3_SECRETS, *GCS_SECRETS}
+    ours = ("TEMPORAL_", "HOLDFAST_", "OTEL_EXPORTER_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours) and name not in kept}
 
 
 def _port(wanted: int | None, usual: int, option: str) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -57,11 +58,18 @@ class Plan:
     delete: bool
 
     @classmethod
-    def of(cls, reached: Reached, settings: Settings, *, grace: float, delete: bool) -> Plan:
-        """A plan from now."""
-        now = time.time()
-        kept = max(grace, settings.ledger_days * DAY + grace)
-        return cls(reached, now - grace, now - kept, delete)
+    def of(cls, reached: Reached, settings: Settings, *, began: float, grace: float, delete: bool) -> Plan:
+        """A plan from when the reading began: what was stored since may be named by what was read before."""
+        return cls(reached, began - grace, began - grace - settings.ledger_days * DAY, delete)
+
+
+def moment(folder: Path) -> float:
+    """What time it is, as the clock of this machine and that of the folder's disk both allow."""
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".new-", dir=folder) as probe:
+            return min(time.time(), os.fstat(probe.fileno()).st_mtime)
+    except OSError:
+        return time.time()
 
 
 def sweep_payloads(folder: Path, plan: Plan) -> Swept:

@@ -47,6 +47,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.withheld import Words
     from holdfast.work import Question
     from holdfast.workflows.inbox import Inbox
+    from holdfast.workflows.unread import Dropped
 
 
 class TurnMessages:
@@ -54,6 +55,7 @@ class TurnMessages:
 
     _state: TurnState
     _inbox: Inbox
+    _dropped: Dropped
 
     @property
     def observed(self) -> TurnState:
@@ -83,6 +85,8 @@ class TurnMessages:
     @workflow.signal(name="decide")
     def decide_by_signal(self, *bodies: Any) -> None:
         """Take a decision that nobody waits for; what does not count is only logged."""
+        if self._dropped.drops(bodies):
+            return
         with _unheard("A decision was not counted"):
             decision = Decision.model_validate(bodies[0] if len(bodies) == 1 else None)
             self._state.decide(_as_understood_then(decision))
@@ -98,6 +102,8 @@ class TurnMessages:
     @workflow.signal(name="tighten")
     def tighten(self, *bodies: Any) -> None:
         """From the turn that delegated to this one: let no more proceed than in that one."""
+        if self._dropped.drops(bodies):
+            return
         with _unheard("A mode was not heard"):
             body = ModeChange.model_validate(bodies[0] if len(bodies) == 1 else None)
             self._state.set_mode(stricter(self._state.mode, body.mode), body.by)
@@ -136,6 +142,8 @@ class TurnMessages:
     @workflow.signal(name="take_back")
     def take_back(self, *bodies: Any) -> None:
         """From the turn that delegated to this one: what was revoked there allows nothing here."""
+        if self._dropped.drops(bodies):
+            return
         with _unheard("A revocation was not heard"):
             body = TakeBack.model_validate(bodies[0] if len(bodies) == 1 else None)
             self._state.take_back(body.decisions, body.by)
@@ -192,6 +200,8 @@ class TurnMessages:
     @workflow.signal(name="add_calls")
     def add_calls_by_signal(self, *bodies: Any) -> None:
         """The same from the model step at work; what does not count is only logged."""
+        if self._dropped.drops(bodies):
+            return
         with _unheard("Calls were not added"):
             if self._state.input.model is None:
                 self._state.check_open()
@@ -200,12 +210,16 @@ class TurnMessages:
     @workflow.signal(name="interrupt")
     def interrupt(self, *bodies: Any) -> None:
         """Take a user's new message: what may be interrupted stops, and the turn goes on with it."""
+        if self._dropped.drops(bodies):
+            return
         with _unheard("A message was not heard"):
             self._state.hear(Interruption.model_validate(bodies[0] if len(bodies) == 1 else None))
 
     @workflow.signal(name="append")
     def append(self, *bodies: Any) -> None:
         """Take a user's message that stops nothing: the model reads it after the batch at work."""
+        if self._dropped.drops(bodies):
+            return
         with _unheard("A message was not heard"):
             self._state.append(Interruption.model_validate(bodies[0] if len(bodies) == 1 else None))
 

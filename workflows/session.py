@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError, FailureE
 with workflow.unsafe.imports_passed_through():
     from holdfast.content import shorten
     from holdfast.conversations import ConversationPage
-    from holdfast.errors import RequestRefused
+    from holdfast.errors import PayloadUnreadable, RequestRefused
     from holdfast.grants import Grant
     from holdfast.model import problems
     from holdfast.requests import GrantAddress, Interruption
@@ -39,6 +39,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.workflows.failures import reason_of
     from holdfast.workflows.histories import long_history
     from holdfast.workflows.messages import refusals_as_failures
+    from holdfast.workflows.unread import absent
     from holdfast.workflows.versions import go_on, newer_version, version
 
 
@@ -57,6 +58,9 @@ class SessionWorkflow:
         """Nothing more begins in this run."""
         self._bad_input: str | None = None
         self._moved_from: str | None = None
+        self._absent = absent(inputs)
+        if self._absent:
+            return
         try:
             input = SessionInput.model_validate(inputs[0] if len(inputs) == 1 else None)
             if workflow.info().continued_run_id is None:
@@ -71,6 +75,8 @@ class SessionWorkflow:
     @workflow.run
     async def run(self, *inputs: Any) -> SessionResult:
         """Take turns until it is closed."""
+        if self._absent:
+            raise PayloadUnreadable(self._absent)  # the task fails, and is tried again
         if self._bad_input:
             raise ApplicationError(self._bad_input, type="bad_input", non_retryable=True)
         turns = asyncio.create_task(self._take_turns())

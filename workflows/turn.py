@@ -19,7 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.calls import Call
     from holdfast.content import shorten
     from holdfast.deciding import as_bound
-    from holdfast.errors import RequestRefused
+    from holdfast.errors import PayloadUnreadable, RequestRefused
     from holdfast.model import problems
     from holdfast.starting import startable
     from holdfast.state import TurnState
@@ -33,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.workflows.inbox import Inbox
     from holdfast.workflows.messages import TurnMessages
     from holdfast.workflows.modelling import take_step
+    from holdfast.workflows.unread import Dropped, absent
     from holdfast.workflows.validation import validate
 
 
@@ -46,11 +47,15 @@ class TurnWorkflow(TurnMessages):
     def __init__(self, *inputs: Any) -> None:
         self._state = TurnState(workflow.info().workflow_id, workflow.now)
         self._inbox = Inbox(self._state)
+        self._dropped = Dropped()
         self._deadlines = Deadlines(self._state)
         self._running: dict[str, Any] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._defect: BaseException | None = None
         self._bad_input: str | None = None
+        self._absent = absent(inputs)
+        if self._absent:
+            return
         try:
             self._state.begin(_read_input(inputs))
         except RequestRefused as refusal:
@@ -61,6 +66,8 @@ class TurnWorkflow(TurnMessages):
     @workflow.run
     async def run(self, *inputs: Any) -> TurnResult:
         """Take the turn to its end, however it ends, and answer with every response."""
+        if self._absent:
+            raise PayloadUnreadable(self._absent)  # the task fails, and is tried again
         if self._bad_input:
             raise ApplicationError(self._bad_input, type="bad_input", non_retryable=True)
         if self._state.time_left is not None:

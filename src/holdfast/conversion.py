@@ -31,6 +31,7 @@ from holdfast.errors import BadInput, KeyMissing, PayloadUnreadable
 from holdfast.keyring import Keyring, load_keyring
 from holdfast.payloads import MISSING, THRESHOLD, FileStorage, Nowhere
 from holdfast.stores import drivers_of
+from holdfast.unread import Unreadable
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -44,17 +45,11 @@ _GONE = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Unreadable:
-    """In the place of a value that could not be read."""
-
-    reason: str
-
-
 class HoldfastPayloadConverter(CompositePayloadConverter):
     """The default converters with pydantic's JSON; an untyped value that none of them can read is `Unreadable`.
 
-    Save one whose file or key is missing: that is ours, and is tried again until it is back.
+    So is one whose file or key is missing: whoever reads it says whether that is waited for (a turn's own input), or
+    dropped and noted (a signal).
     """
 
     def __init__(self) -> None:
@@ -73,7 +68,9 @@ class HoldfastPayloadConverter(CompositePayloadConverter):
 
     def _read(self, payload: Payload, hint: type | None) -> Any:
         if why := unreadable(payload):
-            raise PayloadUnreadable(why)
+            if hint not in (None, Any):
+                raise PayloadUnreadable(why)
+            return Unreadable(why, gone=True)
         try:
             return super().from_payloads([payload], [hint] if hint else None)[0]
         except Exception as error:

@@ -28,6 +28,7 @@ from temporalio.converter import PayloadCodec
 from holdfast.content import shorten
 from holdfast.errors import KeyMissing
 from holdfast.keyring import Key, Keyring
+from holdfast.payloads import MISSING
 
 ENCRYPTED = b"binary/encrypted"
 LOCKED = b"holdfast/locked"
@@ -70,9 +71,13 @@ class EncryptingCodec(PayloadCodec):
     def _encrypt(self, payload: Payload, key: Key) -> Payload:
         nonce = os.urandom(_NONCE)
         sealed = self._keys[key.id].encrypt(nonce, payload.SerializeToString(), _authenticated(key.id))
-        return Payload(metadata=self._metadata, data=nonce + sealed)
+        data = nonce + sealed
+        marks = b"".join(_mark(other, key.id, data) for other in self._ring.keys[1:])
+        return Payload(metadata={**self._metadata, VOUCHED: marks} if marks else self._metadata, data=data)
 
     def _open(self, payload: Payload) -> Payload:
+        if payload.metadata.get("encoding") == MISSING:
+            return payload
         if payload.metadata.get("encoding") != ENCRYPTED:
             return _locked("it is not encrypted, and the settings refuse that") if self._refuses_plain else payload
         name = payload.metadata.get(KEY_ID, b"").decode("utf-8", "replace")
@@ -89,9 +94,9 @@ class EncryptingCodec(PayloadCodec):
 
     def _without_key(self, payload: Payload, name: str) -> Payload:
         what = f"it is encrypted with the key {_shown(name)}, which this process does not have: {_advice(self._ring)}"
-        marks = payload.metadata.get(VOUCHED, b"")
+        marks = b"" if name in self._ring.retired else payload.metadata.get(VOUCHED, b"")
         places = range(0, min(len(marks), 100 * _MARK), _MARK)
-        ours = [_mark(key, name) for key in self._ring.keys]
+        ours = [_mark(key, name, payload.data) for key in self._ring.keys] if marks else []
         if any(hmac.compare_digest(marks[place : place + _MARK], mark) for place in places for mark in ours):
             logger.error("A payload cannot be read: %s", what)
             raise KeyMissing(what)
@@ -113,14 +118,13 @@ def _metadata(ring: Keyring) -> Mapping[str, bytes]:
     if ring.active is None:
         return {}
     name = ring.active.id
-    marks = b"".join(_mark(key, name) for key in ring.keys[1:])
-    said = {"encoding": ENCRYPTED, "encryption-cipher": CIPHER, KEY_ID: name.encode()}
-    return {**said, VOUCHED: marks} if marks else said
+    return {"encoding": ENCRYPTED, "encryption-cipher": CIPHER, KEY_ID: name.encode()}
 
 
-def _mark(key: Key, name: str) -> bytes:
-    """What a holder of one key says of another: it is one of ours."""
-    return hmac.digest(key.secret, b"holdfast key id 1\0" + name.encode("utf-8", "replace"), hashlib.sha256)[:_MARK]
+def _mark(key: Key, name: str, data: bytes) -> bytes:
+    """What a holder of one key says of what another encrypted: it is one of ours."""
+    said = b"holdfast key id 2\0" + name.encode("utf-8", "replace") + b"\0" + hashlib.sha256(data).digest()
+    return hmac.digest(key.secret, said, hashlib.sha256)[:_MARK]
 
 
 def _authenticated(name: str) -> bytes:

@@ -57,6 +57,14 @@ class EncryptionSettings(Message):
     keys: tuple[KeySettings, ...] = ()
     plain: Literal["accept", "refuse"] = "accept"
     """What becomes of payloads that are not encrypted."""
+    retired: tuple[Name, ...] = ()
+    """Ids of keys that are over, and that nobody waits for any more."""
+
+    @model_validator(mode="after")
+    def _are_over(self) -> EncryptionSettings:
+        if both := [key.id for key in self.keys if key.id in self.retired]:
+            raise ValueError(f"has {both[0]!r} among `keys` and among `retired`: leave it out of one of them")
+        return self
 
     @model_validator(mode="after")
     def _can_refuse(self) -> EncryptionSettings:

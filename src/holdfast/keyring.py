@@ -47,6 +47,8 @@ class Keyring:
     keys: tuple[Key, ...] = ()
     refuses_plain: bool = False
     """Is what is not encrypted not taken?"""
+    retired: frozenset[str] = frozenset()
+    """Ids of keys that are over: what names one of them is taken as forged, and not waited for."""
 
     @property
     def active(self) -> Key | None:
@@ -76,7 +78,8 @@ def load_keyring(settings: Settings) -> Keyring:
     problems = [one.problem for one in found if one.problem]
     if problems:
         raise BadInput("\n".join(problems))
-    return Keyring(tuple(one.key for one in found if one.key), settings.encryption.plain == "refuse")
+    said = settings.encryption
+    return Keyring(tuple(one.key for one in found if one.key), said.plain == "refuse", frozenset(said.retired))
 
 
 def look_at(settings: Settings) -> list[KeyFound]:

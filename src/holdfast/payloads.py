@@ -12,8 +12,8 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -25,6 +25,7 @@ from temporalio.converter import (
     StorageDriverStoreContext,
 )
 
+from holdfast.errors import StoreUnavailable
 from holdfast.whole_files import write_whole
 
 THRESHOLD = 16 * 1024
@@ -54,7 +55,8 @@ class FileStorage(StorageDriver):
         """Write what is not there yet."""
         if context.target and context.target.namespace not in self._noted:
             await asyncio.to_thread(self._note, context.target.namespace)
-        return [await asyncio.to_thread(self._store, payload) for payload in payloads]
+        with self._answering():
+            return [await asyncio.to_thread(self._store, payload) for payload in payloads]
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
@@ -65,14 +67,24 @@ class FileStorage(StorageDriver):
         dropped and a made-up update refused, while a turn whose own payload is missing fails its task and is
         retried until the file is back.
         """
-        return [await asyncio.to_thread(self._retrieve, claim) for claim in claims]
+        with self._answering():
+            return [await asyncio.to_thread(self._retrieve, claim) for claim in claims]
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """A disk that does not do what it should is a store that does not answer, as a bucket would be."""
+        try:
+            yield
+        except OSError as error:
+            raise StoreUnavailable(f"payloads in {self._folder} cannot be written or read: {error.strerror}") from error
 
     def _store(self, payload: Payload) -> StorageDriverClaim:
         data = payload.SerializeToString(deterministic=True)
         name = hashlib.sha256(data).hexdigest()
         path = self._path(name)
         if not self._used_again(path, len(data)):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for made in (self._folder, path.parent):
+                made.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(path, data)
         return StorageDriverClaim(claim_data={"sha256": name})
 
@@ -85,12 +97,8 @@ class FileStorage(StorageDriver):
             return False
 
     def _note(self, namespace: str) -> None:
-        """Remember for whom the folder is used."""
-        with suppress(OSError):
-            folder = self._folder / NAMESPACES
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (folder / quote(namespace, safe="")[:200]).touch(mode=0o600)
-            self._noted.add(namespace)
+        note_namespace(self._folder, namespace)
+        self._noted.add(namespace)
 
     def _retrieve(self, claim: StorageDriverClaim) -> Payload:
         name = claim.claim_data.get("sha256", "")
@@ -126,6 +134,20 @@ class FileStorage(StorageDriver):
 def too_large() -> Payload:
     """In the place of a payload that is not even read."""
     return Payload(metadata={"encoding": b"json/plain"}, data=b"larger than anything we take in")
+
+
+def note_namespace(folder: Path, namespace: str) -> None:
+    """Remember for whom a folder is used: a sweep asks all of them."""
+    notes = folder / NAMESPACES
+    for made in (folder, notes):
+        made.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (notes / quote(namespace, safe="")[:200]).touch(mode=0o600)
+
+
+def forget_namespaces(folder: Path, names: Iterable[str]) -> None:
+    """The contrary, of namespaces that are gone for good."""
+    for name in names:
+        (folder / NAMESPACES / quote(name, safe="")[:200]).unlink(missing_ok=True)
 
 
 def namespaces_of(folder: Path) -> list[str]:

@@ -49,6 +49,7 @@ from holdfast.errors import BadInput, HoldfastError
 from holdfast.hosts import Host, HostOptions, host_queue, process_queue
 from holdfast.keyring import Keyring, load_keyring
 from holdfast.observing import Observing
+from holdfast.payloads import note_namespace
 from holdfast.settings import Settings
 from holdfast.tools import Tool
 from holdfast.workflows.session import SessionWorkflow
@@ -186,6 +187,7 @@ class HoldfastPlugin(SimplePlugin):
         assert self._execute, "a worker is configured before it runs"
         concurrent, grace = self.settings.limits.concurrent_calls, self._host_grace()
         options = HostOptions(self.host_queue, self._execute, concurrent, self._throttle, grace)
+        await asyncio.to_thread(note_namespace, self.settings.data, worker.client.namespace)
         await self._ready_for_commands()
         async with (
             self.observing.told(worker.client, worker.task_queue),

@@ -18,6 +18,7 @@ from holdfast.errors import DecisionRefused, HoldfastError, NoWorker, RequestRef
 
 ENCODED = "Encoded failure"
 """What Temporal says in the place of words that a codec has encoded."""
+UNDECODED = "Failed decoding arguments"
 
 
 def refusal(error: WorkflowUpdateFailedError, kind: type[DecisionRefused] | type[RequestRefused]) -> Any:
@@ -25,7 +26,13 @@ def refusal(error: WorkflowUpdateFailedError, kind: type[DecisionRefused] | type
     cause = error.cause
     if isinstance(cause, ApplicationError):
         return kind(cause.type or "refused", cause.message)
-    return kind("refused", str(cause or error))
+    words = str(cause or error)
+    if UNDECODED in words:
+        words = (
+            "the worker could not read this: it may lack the key that this client writes with, or not see what it "
+            "stores (`holdfast encryption check` and `holdfast storage check`, here and there, tell)"
+        )
+    return kind("refused", words)
 
 
 def translated(error: Exception, turn_id: str, kind: str = "turn") -> HoldfastError:

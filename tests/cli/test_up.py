@@ -167,3 +167,11 @@ def test_S23_a_decision_that_no_worker_answers_is_left_as_a_signal_and_counts_la
         assert "no worker answered for turn 'later'" in shown.stderr
         os.kill(up.where["worker"], signal.SIGCONT)
         empty.seen("later", kind="turn", after="completed")
+
+
+def test_S45_the_embedded_server_is_given_no_key_of_ours(empty: Home) -> None:
+    secret = "c2VjcmV0LXRoYXQtaXMtb3Vycw=="
+    empty.env |= {"HOLDFAST_ENCRYPTION_KEY": secret, "OPENAI_API_KEY": secret, "AWS_SECRET_ACCESS_KEY": secret}
+    with empty.up() as up:
+        pid = up.where["server"]["pid"] if "server" in up.where else up.where["pid"]
+        assert secret.encode() not in Path(f"/proc/{pid}/environ").read_bytes()

@@ -343,3 +343,27 @@ async def test_a_failing_call_and_a_turn_that_cannot_start_are_told_in_full_to_w
         )
         with pytest.raises(HoldfastError, match="The turn cannot start"):
             await engine.holdfast.turn(handle.id).result()
+
+
+async def test_S23_S45_a_signal_that_a_worker_without_keys_dropped_stays_dropped(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one worker could not read, another that can must not hear when it replays the turn."""
+    plain = engine.settings
+    async with engine.worker(ASKS):
+        turn = await engine.start(TurnInput(batches=((request("asks", say=1), request("asks", say=2)),)))
+        first, second = (await until(lambda: waiting(turn, 2))).approvals
+        await use(engine, monkeypatch, "a")
+        body = {"approval_id": first.approval_id, "digest": first.digest, "outcome": "no", "by": "ada"}
+        await engine.client.get_workflow_handle(turn.id).signal("decide", body)
+        engine.settings = plain
+        engine.client = await engine.connect()
+        clear = Holdfast(engine.client, task_queue=engine.queue)
+        await clear.approve(first.approval_id, digest=first.digest)
+    await use(engine, monkeypatch, "a")
+    async with engine.worker(ASKS):
+        await engine.holdfast.approve(second.approval_id, digest=second.digest)
+        async with asyncio.timeout(30):
+            result = await engine.holdfast.turn(turn.id).result()
+    assert [response.text for response in result.responses] == ["echo 1", "echo 2"]
+    assert (await engine.history(turn)).count("WORKFLOW_TASK_FAILED") == 0

@@ -18,7 +18,7 @@ from temporalio.converter import StorageDriverStoreContext
 
 from holdfast import Holdfast, Run, TurnInput
 from holdfast.errors import HoldfastError
-from holdfast.payloads import SWEPT, FileStorage, namespaces_of, stored_files
+from holdfast.payloads import SWEPT, FileStorage, forget_namespaces, namespaces_of, note_namespace, stored_files
 from holdfast.settings import Settings
 from holdfast.storage_settings import StorageSettings
 from holdfast.testing import FakeTool, request, until
@@ -83,7 +83,7 @@ def age(settings: Settings, seconds: float = OLD) -> None:
 
 async def plan_of(engine: Engine, *, delete: bool = True) -> Plan:
     reached = await read_all([await connect(engine.settings, address=engine.address)], deep=True)
-    return Plan.of(reached, engine.settings, grace=DAY, delete=delete)
+    return Plan.of(reached, engine.settings, began=time.time(), grace=DAY, delete=delete)
 
 
 def swept(engine: Engine, plan: Plan) -> tuple[Swept, Swept]:
@@ -133,7 +133,7 @@ async def test_what_is_young_stays_and_so_does_what_is_stored_again(swept_engine
     storage = FileStorage(engine.settings.payloads)
     sample = [Payload(data=bytes([number]) * 100) for number in range(2)]
     claims = await storage.store(StorageDriverStoreContext(), sample)
-    plan = Plan.of(Reached(), engine.settings, grace=DAY, delete=True)
+    plan = Plan.of(Reached(), engine.settings, began=time.time(), grace=DAY, delete=True)
     assert sweep_payloads(engine.settings.payloads, plan).young == 2
     age(engine.settings)
     await storage.store(StorageDriverStoreContext(), sample[:1])
@@ -159,7 +159,7 @@ async def test_a_payload_that_is_used_under_the_sweeps_hands_is_put_back(
         assert read == sample, "it is read while it is aside"
 
     monkeypatch.setattr(os, "rename", used_meanwhile)
-    plan = Plan.of(Reached(), engine.settings, grace=DAY, delete=True)
+    plan = Plan.of(Reached(), engine.settings, began=time.time(), grace=DAY, delete=True)
     assert sweep_payloads(engine.settings.payloads, plan).removed == 0
     assert storage._retrieve(claim) == sample
 
@@ -174,7 +174,9 @@ async def test_what_a_killed_sweep_set_aside_is_put_back_or_removed(swept_engine
     half = engine.settings.payloads / names[0][:2] / ".new-half"
     half.touch()
     age(engine.settings)
-    plan = Plan.of(Reached(stored={("holdfast.files", names[0])}), engine.settings, grace=DAY, delete=True)
+    plan = Plan.of(
+        Reached(stored={("holdfast.files", names[0])}), engine.settings, began=time.time(), grace=DAY, delete=True
+    )
     found = sweep_payloads(engine.settings.payloads, plan)
     assert found.needed == 1
     left = [path.name for path in engine.settings.payloads.rglob("*") if path.is_file()]
@@ -199,7 +201,7 @@ async def test_a_missing_key_a_lost_file_and_a_forged_reference_are_troubles(
         turn = await ran(engine, 1)
     whole = engine.settings
     await use(engine, encryption=encryption(monkeypatch))
-    troubles = (await plan_of(engine)).reached.troubles
+    troubles = (await plan_of(engine)).reached.locked
     assert troubles
     assert all("the key 'a'" in trouble and turn in trouble for trouble in troubles)
 
@@ -298,3 +300,27 @@ async def test_an_object_written_again_is_not_removed(swept_engine: Engine, clou
     older = replace(found, modified=found.modified - 1, version="1")
     assert not await buckets.remove(older)
     assert await buckets.remove(found)
+
+
+async def test_S42_what_was_stored_while_the_histories_were_read_stays_however_long_that_took(
+    swept_engine: Engine,
+) -> None:
+    """What was stored after a run was read is named by nothing that was read."""
+    engine = swept_engine
+    async with engine.worker(*TOOLS):
+        await ran(engine, 1)
+    stored = kept(engine)
+    assert stored
+    began = time.time() - 3 * DAY
+    for path in stored_files(engine.settings.payloads):
+        os.utime(path, (began + DAY, began + DAY))
+    plan = Plan.of(Reached(), engine.settings, began=began, grace=DAY, delete=True)
+    assert sweep_payloads(engine.settings.payloads, plan).young == len(list(stored_files(engine.settings.payloads)))
+
+
+def test_a_folder_that_others_use_too_is_known_by_them(tmp_path: Path) -> None:
+    note_namespace(tmp_path / "data", "ours")
+    note_namespace(tmp_path / "data", "theirs/too")
+    assert namespaces_of(tmp_path / "data") == ["ours", "theirs/too"]
+    forget_namespaces(tmp_path / "data", ["theirs/too", "nobody"])
+    assert namespaces_of(tmp_path / "data") == ["ours"]

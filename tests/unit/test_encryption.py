@@ -16,6 +16,7 @@ from holdfast.encryption import CIPHER, ENCRYPTED, KEY_ID, LARGE, LOCKED, VOUCHE
 from holdfast.errors import BadInput, KeyMissing, PayloadUnreadable
 from holdfast.keyring import Key, Keyring
 from holdfast.payloads import MISSING
+from holdfast.unread import Unreadable
 from tests.support.encrypting import files_of
 
 OLD, NEW, OTHER = (Key(name, bytes([number]) * 32) for number, name in enumerate(("old", "new", "other")))
@@ -43,9 +44,11 @@ async def opened(given: Payload, *keys: Key) -> Payload:
 def check_locked(found: Payload, words: str) -> None:
     assert found.metadata["encoding"] == LOCKED
     assert words in found.data.decode()
-    for hint in (None, str):
-        with pytest.raises(PayloadUnreadable, match="a payload cannot be read"):
-            HoldfastPayloadConverter().from_payloads([found], [hint] if hint else None)
+    with pytest.raises(PayloadUnreadable, match="a payload cannot be read"):
+        HoldfastPayloadConverter().from_payloads([found], [str])
+    [untyped] = HoldfastPayloadConverter().from_payloads([found])
+    assert isinstance(untyped, Unreadable)
+    assert untyped.gone
 
 
 async def test_S45_what_is_encrypted_shows_its_key_and_nothing_else_and_comes_back_whole() -> None:
@@ -128,6 +131,22 @@ async def test_the_word_for_a_key_cannot_be_taken_for_another() -> None:
     rotated = await encrypted(payload(), NEW, OLD)
     forged = Payload(metadata={**rotated.metadata, KEY_ID: b"made-up"}, data=rotated.data)
     check_locked(await opened(forged, OLD), "the key 'made-up'")
+
+
+async def test_S45_the_word_for_a_key_is_for_one_payload_and_ends_with_the_key() -> None:
+    """Whoever saw a payload cannot make another that turns wait for; and nobody waits for a key that is over."""
+    seen = await encrypted(payload(), OLD, NEW)
+    forged = Payload(metadata=dict(seen.metadata), data=b"garbage" * 10)
+    check_locked(await opened(forged, NEW), "the key 'old'")
+    with pytest.raises(KeyMissing):
+        await opened(seen, NEW)
+    [found] = await EncryptingCodec(Keyring((NEW,), retired=frozenset({"old"}))).decode([seen])
+    check_locked(found, "the key 'old'")
+
+
+async def test_what_is_missing_is_told_as_missing_where_plain_payloads_are_refused() -> None:
+    missing = Payload(metadata={"encoding": MISSING}, data=b"a file")
+    assert await codec(NEW, refuses_plain=True).decode([missing]) == [missing]
 
 
 @pytest.mark.parametrize("name", [b"\x1b[31mred", b"a\nb", b"\xff", b"x" * 10_000])

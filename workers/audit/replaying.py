@@ -39,9 +39,10 @@ from temporalio.worker import (
 from temporalio.workflow import ActivityHandle, ChildWorkflowHandle
 
 from holdfast.content import shorten
-from holdfast.errors import KeyMissing, PayloadUnreadable
+from holdfast.errors import KeyMissing
 from holdfast.session_state import SessionState
 from holdfast.state import TurnState
+from holdfast.unread import Unreadable
 from holdfast.workers.audit.counting import Deliveries
 from holdfast.workers.audit.facts import type_of
 from holdfast.workers.audit.runs import Run
@@ -130,12 +131,12 @@ async def _locked(run: Run, converter: DataConverter) -> str | None:
     """Why its input cannot be read, where that is encrypted and its key is not here."""
     payloads = list(run.events[0].workflow_execution_started_event_attributes.input.payloads)
     try:
-        await converter.decode(payloads)
-    except (PayloadUnreadable, KeyMissing) as error:
+        [input] = await converter.decode(payloads)
+    except KeyMissing as error:
         return str(error)
     except Exception:  # whatever else it is, the turn says
         return None
-    return None
+    return input.reason if isinstance(input, Unreadable) and input.gone else None
 
 
 async def _failure(

@@ -23,6 +23,7 @@ from temporalio.converter import (
 
 from holdfast.conversion import TolerantStorage
 from holdfast.payloads import MISSING, THRESHOLD
+from holdfast.unread import Unreadable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +123,8 @@ async def decoded(converter: DataConverter, payloads: Sequence[Payload]) -> list
     found: list[Any] = []
     for payload in payloads:
         try:
-            found += await converter.decode([payload], None)
+            [value] = await converter.decode([payload], None)
+            found.append(None if isinstance(value, Unreadable) else value)
         except Exception:  # whatever a payload may be
             found.append(None)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +13,6 @@ from holdfast.workers.commands.encryption import progress
 from holdfast.workers.commands.options import Address, Data, Json, emit, example, note, run, say, seconds, settings_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from temporalio.client import Client
     from temporalio.converter import StorageDriver
 
@@ -42,7 +41,14 @@ Also = Annotated[
 ]
 Ignore = Annotated[
     bool,
-    typer.Option("--ignore-unreadable", help="Go on though something cannot be read: a lost key, a forged reference."),
+    typer.Option(
+        "--ignore-unreadable",
+        help="Go on though something cannot be read, as a forged reference; of a lost key with --all too.",
+    ),
+]
+Forget = Annotated[
+    list[str] | None,
+    typer.Option("--forget", metavar="NAMESPACE", help="One that is gone for good: nobody asks for it any more."),
 ]
 All = Annotated[bool, typer.Option("--all", help="Even if nothing at all that is kept here is needed by anybody.")]
 
@@ -114,6 +120,7 @@ def sweep(
     also: Also = None,
     ignore_unreadable: Ignore = False,
     everything: All = False,
+    forget: Forget = None,
     address: Address = None,
     data: Data = None,
     json: Json = False,
@@ -131,7 +138,7 @@ def sweep(
     grace = DAY if grace is None else grace
     if grace < LEAST_GRACE:
         raise BadInput("--grace is at least an hour: a payload is stored before the event is written that names it")
-    asked = _Asked(delete, float(grace), tuple(also or ()), ignore_unreadable, everything, json)
+    asked = _Asked(delete, float(grace), tuple(also or ()), ignore_unreadable, everything, json, tuple(forget or ()))
     report = run(_sweep(settings_of(data), address, asked))
     if json:
         emit(asdict(report))
@@ -149,6 +156,7 @@ class _Asked:
     ignore_unreadable: bool
     everything: bool
     quiet: bool
+    forget: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -163,21 +171,25 @@ class _Report:
 
 
 async def _sweep(settings: Settings, address: str | None, asked: _Asked) -> _Report:
+    from holdfast.payloads import forget_namespaces
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
     from holdfast.workers.reaching import read_all
-    from holdfast.workers.sweeping import Plan
+    from holdfast.workers.sweeping import Plan, moment
 
     logs.silence()
     lenient = settings.encryption.model_copy(update={"plain": "accept"})
     settings = replace(settings, encryption=lenient)
     client = await connect(settings, address=address)
     clients = [client, *(_of(client, name) for name in asked.also if name != client.namespace)]
+    began = moment(settings.payloads)
     reached = await read_all(clients, deep=True, progress=lambda runs: progress(runs, quiet=asked.quiet))
     names = [one.namespace for one in clients]
-    plan = Plan.of(reached, settings, grace=asked.grace, delete=False)
+    plan = Plan.of(reached, settings, began=began, grace=asked.grace, delete=False)
     places = await _sweep_places(settings, names, plan)
-    refused = [*_strangers(settings.payloads, names), *_doubts(reached, places, asked)]
+    for folder in (settings.data, settings.payloads):
+        forget_namespaces(folder, asked.forget)
+    refused = [*_strangers(settings, names), *_doubts(reached, places, asked)]
     if asked.delete and not refused:
         places = await _sweep_places(settings, names, replace(plan, delete=True))
     return _Report(asked.delete and not refused, reached.runs, names, places, refused)
@@ -201,21 +213,29 @@ def _of(client: Client, namespace: str) -> Client:
     return Client(**config)
 
 
-def _strangers(folder: Path, names: list[str]) -> list[str]:
+def _strangers(settings: Settings, names: list[str]) -> list[str]:
     from holdfast.payloads import namespaces_of
 
-    others = [name for name in namespaces_of(folder) if name not in names]
-    if not others:
+    known = {*namespaces_of(settings.data), *namespaces_of(settings.payloads)}
+    if not (others := sorted(known.difference(names))):
         return []
-    options = " ".join(f"--also {name}" for name in others)
-    return [f"{folder} is used for other namespaces too: look at all of them with {options}"]
+    options = " ".join(f"--also {shlex.quote(name)}" for name in others)
+    return [
+        f"what is kept here is used for other namespaces too: look at all of them with {options}; "
+        "one that is gone for good is left out with --forget NAMESPACE"
+    ]
 
 
 def _doubts(reached: Reached, places: list[Swept], asked: _Asked) -> list[str]:
     """Why nothing should be removed."""
     found = [] if asked.ignore_unreadable else list(reached.troubles)
+    if not (asked.ignore_unreadable and asked.everything):
+        found += reached.locked
+    if asked.everything:
+        return found
+    needed = any(place.needed for place in places)
     for place in places:
-        if place.strange and not asked.everything and not place.place.endswith("outputs"):
+        if place.strange and not (needed and place.place.endswith("outputs")):
             found.append(
                 f"nothing that is kept in {place.place} is needed by anything on this server: is it another server's? "
                 "If it is not, say --all"
