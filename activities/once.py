@@ -141,7 +141,7 @@ class Once:
         try:
             await self._attended(self._ledger.finish(key, outcome.model_dump_json()))
         except (LedgerUnavailable, LedgerRefused, asyncio.CancelledError) as error:
-            _LOGGER.warning("The result of %s is not in the ledger: %s", key, error)
+            _LOGGER.warning("The result of %s is not in the ledger: %s", key, Words(error))
             return False
         return True
 

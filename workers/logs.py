@@ -23,7 +23,7 @@ from temporalio.runtime import (
 
 from holdfast.errors import BadInput
 from holdfast.telemetry import TelemetrySettings
-from holdfast.withheld import allow_content
+from holdfast.withheld import Words, allow_content
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -44,10 +44,13 @@ def configure(telemetry: TelemetrySettings | None = None, *, verbose: bool = Fal
     _use(_runtime("INFO" if verbose else "WARN", given.metrics if serves else None))
 
 
-def mention(telemetry: TelemetrySettings, text: str, note: Callable[[str], None]) -> None:
-    """Tell something that whoever started this process should know; in the log, where machines read that."""
+def mention(telemetry: TelemetrySettings, text: str, note: Callable[[str], None], known: str = "") -> None:
+    """Tell something that whoever started this process should know; in the log, where machines read that.
+
+    `known` is what a log is told where the text holds words of others, and those are not allowed in it.
+    """
     if telemetry.logs == "json":
-        _LOGGER.warning("%s", text)
+        _LOGGER.warning("%s", Words(text, known) if known else text)
     else:
         note(text)
 

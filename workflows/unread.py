@@ -31,7 +31,7 @@ class Dropped:
         self._signals += 1
         mark, replays = f"unread-{self._signals}", workflow.unsafe.is_replaying()
         gone = [body.reason for body in bodies if isinstance(body, Unreadable) and body.gone]
-        if gone and not replays:
-            workflow.patched(mark)
+        noted = (bool(gone) or replays) and workflow.patched(mark)
+        if gone:
             workflow.logger.warning("A signal was dropped: %s", Words(gone[0], "it cannot be read here"))
-        return bool(gone) or (replays and workflow.patched(mark))
+        return bool(gone) or noted

@@ -24,6 +24,7 @@ from holdfast.errors import BadInput, HoldfastError
 from holdfast.locks import locked
 from holdfast.model import Data
 from holdfast.whole_files import write_whole
+from holdfast.withheld import Words
 
 SIZE_LIMIT = 24_000_000
 """Bytes of one server's file: three times what it may list at once."""
@@ -138,7 +139,7 @@ async def remember(work: Callable[[], None]) -> None:
     try:
         await asyncio.get_running_loop().run_in_executor(REMEMBERING, work)
     except BadInput as error:
-        _LOGGER.warning("What is known of a server's tools is not kept: %s", error)
+        _LOGGER.warning("What is known of a server's tools is not kept: %s", Words(error))
 
 
 def _data(file: _File, needed: Collection[str], path: Path) -> bytes:

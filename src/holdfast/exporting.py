@@ -121,7 +121,7 @@ class SpanQueue:
 
 def open_queue(worker: str) -> SpanQueue:
     """The queue to the collector that OpenTelemetry's variables name; BadInput where that cannot be had."""
-    _check_protocol()
+    check_protocol()
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -144,7 +144,8 @@ def open_queue(worker: str) -> SpanQueue:
     return SpanQueue(send, exporter.shutdown)
 
 
-def _check_protocol() -> None:
+def check_protocol() -> None:
+    """BadInput when OpenTelemetry's variables want what is not spoken here."""
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         if os.environ.get(name, PROTOCOL).strip().lower() != PROTOCOL:
             raise BadInput(f"{name} wants another protocol than {PROTOCOL}, and no other is spoken here: unset it")

@@ -52,6 +52,7 @@ from holdfast.observing import Observing
 from holdfast.payloads import note_namespace
 from holdfast.settings import Settings
 from holdfast.tools import Tool
+from holdfast.withheld import Words
 from holdfast.workflows.session import SessionWorkflow
 from holdfast.workflows.turn import TurnWorkflow
 
@@ -237,4 +238,4 @@ class HoldfastPlugin(SimplePlugin):
             if runs := open_runs(self.settings):
                 await runs.sweep(kept.total_seconds())
         except (HoldfastError, OSError) as error:
-            _LOGGER.warning("What is known of old calls was not swept: %s", error)
+            _LOGGER.warning("What is known of old calls was not swept: %s", Words(error))

@@ -253,3 +253,19 @@ def test_S45_a_key_that_cannot_be_had_and_a_collector_that_is_away_are_told(empt
     assert "the encryption key 'new' cannot be had from" in bad(found, "encryption")
     assert "no collector answers at 127.0.0.1:9" in bad(found, "traces", "warning")
     assert [one["level"] for one in found["stores"]] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "words"),
+    [
+        ("http://u:s3cr/et@host:43x18", "OTEL_EXPORTER_OTLP_ENDPOINT is no address"),
+        ("http://no-such-host.invalid:4318", "nobody knows that name"),
+    ],
+)
+def test_S45_an_address_of_a_collector_that_is_none_is_told_without_what_is_in_it(
+    empty: Home, endpoint: str, words: str
+) -> None:
+    file = written(empty, '[telemetry]\ntraces = "otlp"\n')
+    done = empty.run(*file, "doctor", "--offline", "--json", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
+    assert words in done.stdout
+    assert "s3cr" not in done.stdout + done.stderr

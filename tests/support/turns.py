@@ -12,6 +12,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.worker import Worker
 
 from holdfast import (
@@ -545,6 +546,16 @@ async def turn_of_several_runs(engine: Engine) -> Turn:
     return turn
 
 
+async def unreadable_signal(engine: Engine) -> Turn:
+    """A signal that no worker can read is dropped, and that is noted; what comes after it counts."""
+    turn = await engine.start(TurnInput(batches=((request("ask", say=1),),)))
+    [item] = (await until(lambda: waiting(turn))).approvals
+    sealed = Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"nobody's"}, data=b"x" * 40)
+    await engine.raw_signal(turn.id, "decide", Payloads(payloads=[sealed]))
+    await engine.holdfast.approve(item.approval_id)
+    return turn
+
+
 async def steered_session(engine: Engine) -> Session:
     """Its mode is changed, a message is appended, and what is tightened and revoked reaches a delegated turn."""
     inner = (ScriptedReply(calls=(request("linger"),)), ScriptedReply(text="Inside."))
@@ -659,6 +670,7 @@ PLAYS: dict[str, Play] = {
         limited_turn,
         continued_turn,
         turn_of_several_runs,
+        unreadable_signal,
         steered_session,
     )
 } | WITH_WORKERS

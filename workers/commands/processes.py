@@ -147,7 +147,8 @@ def worker(
     plugin = HoldfastPlugin(settings)
     _ = plugin.policy, plugin.keyring  # what is not right stops us before anything runs
     for problem in plugin.registry.problems:
-        logs.mention(settings.telemetry, f"Not available, from {problem.source}: {problem.reason}", note)
+        known = f"Not available, from {problem.source}: `holdfast tools` tells why"
+        logs.mention(settings.telemetry, f"Not available, from {problem.source}: {problem.reason}", note, known)
 
     async def work() -> None:
         async with AsyncExitStack() as probes:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
+from holdfast.errors import BadInput
+from holdfast.exporting import check_protocol
 from holdfast.workers.doctor.checks import Check, Surroundings
 from holdfast.workers.doctor.findings import Finding, ok, problem, warning
 
@@ -22,17 +25,28 @@ async def _traces(around: Surroundings) -> list[Finding]:
     if find_spec("opentelemetry.exporter.otlp.proto.http") is None:
         return [problem("traces are wanted, and OpenTelemetry is not installed", "pip install 'holdfast[otel]'")]
     named = around.environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    where = urlsplit(named or around.environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or USUAL)
-    host, port = where.hostname or "", where.port or _PORTS.get(where.scheme, 0)
+    try:
+        check_protocol()
+        where = urlsplit(named or around.environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or USUAL)
+        host, port = where.hostname or "", where.port or _PORTS.get(where.scheme, 0)
+    except BadInput as error:
+        return [problem(str(error), "correct it: workers do not start like this")]
+    except ValueError:
+        return [problem("OTEL_EXPORTER_OTLP_ENDPOINT is no address", "write it as http://HOST:4318")]
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             _, writer = await asyncio.open_connection(host, port)
     except (OSError, ValueError) as error:
-        why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "no answer"
         do = "start the collector, or correct OTEL_EXPORTER_OTLP_ENDPOINT: turns go on, and their spans are lost"
-        return [warning(f"no collector answers at {host}:{port}: {why}", do)]
+        return [warning(f"no collector answers at {host}:{port}: {_why(error)}", do)]
     writer.close()
     return [ok(f"a collector answers at {host}:{port}")]
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, socket.gaierror):
+        return "nobody knows that name"
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it does not answer"
 
 
 CHECKS = (Check("traces", _traces),)
