@@ -68,7 +68,7 @@ async def test_S45_every_payload_of_a_turn_is_encrypted(engine: Engine, monkeypa
             TurnInput(prompt="go", model=scripted([request("asks", say="hello"), request("long")], "Done."))
         )
         view = await until(lambda: waiting(turn))
-        assert (await engine.holdfast.inbox())[0].approval_id == view.approvals[0].approval_id
+        assert (await until(engine.holdfast.inbox))[0].approval_id == view.approvals[0].approval_id
         await engine.holdfast.approve(view.approvals[0].approval_id, note="well")
         result = await turn.result()
     assert result.text == "Done."
