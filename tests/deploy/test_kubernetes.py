@@ -199,6 +199,9 @@ def test_the_names_that_patches_and_references_use_are_there() -> None:
             workload(name)["metadata"]["name"],
         )
         assert patch["spec"]["template"]["spec"]["containers"][0]["name"] == container(name)["name"]
+    [version] = documents((FOLDER / "version" / "worker.yaml").read_text())
+    assert version["metadata"]["name"] == workload("worker")["metadata"]["name"]
+    assert version["spec"]["template"]["spec"]["containers"][0]["name"] == container("worker")["name"]
     for folder in ("autoscaling", "keda"):
         [scaler] = documents((FOLDER / folder / "worker.yaml").read_text())
         target = scaler["spec"]["scaleTargetRef"]
