@@ -9,6 +9,8 @@
 # The extras are the files in deploy/image/packages. The Dockerfile and the guide for systemd use it; it needs Python 3.11
 # with pip 22.3 or newer, writes nothing into the checkout, and takes another Python from $PYTHON.
 set -eu
+# Whoever runs it is another user than whoever installs it, whose umask may let nobody else read.
+umask 022
 
 if [ $# -lt 1 ]; then
     echo "usage: $0 FOLDER [EXTRA ...]" >&2

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.deploy.support import DEPLOY, read, tool
+from tests.deploy.support import DEPLOY, ROOT, read, tool
 
 OPT = "/opt/holdfast"
 
@@ -50,14 +50,16 @@ def recipe() -> Recipe:
 
 
 def install(folder: Path, *extras: str) -> Path:
-    """What the first stage leaves at /opt/holdfast, elsewhere."""
+    """What the first stage leaves at /opt/holdfast, elsewhere; by somebody who lets nobody else read what they make."""
     target = folder / "holdfast"
     command = [str(DEPLOY / "image" / "install.sh"), str(target), *extras]
+    environment = {**os.environ, "PYTHON": sys.executable}
     done = subprocess.run(
-        command, env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, timeout=600, check=False
+        command, env=environment, umask=0o077, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (target / "healthy.py").write_text(read("image", "healthy.py"))
+    [probe] = re.findall(r"&& (install .*healthy\.py)$", read("image", "Dockerfile"), re.MULTILINE)
+    subprocess.run(probe.replace(OPT, str(target)).split(), cwd=ROOT, umask=0o077, timeout=60, check=True)
     return target
 
 

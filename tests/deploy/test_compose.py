@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import subprocess
 from datetime import timedelta
@@ -17,6 +18,7 @@ from temporalio.client import Client
 from holdfast.activities.ledger.addresses import resolved
 from holdfast.activities.ledger.postgres import PostgresLedger
 from holdfast.durations import seconds_of
+from holdfast.errors import BadInput
 from holdfast.settings import load_settings
 from holdfast.workers.connecting import ATTRIBUTES
 from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
@@ -91,6 +93,29 @@ def test_files_that_are_mounted_are_there() -> None:
     build = services()["gateway"]["build"]
     assert (FOLDER / build["context"]).resolve() == ROOT
     assert (ROOT / build["dockerfile"]).is_file()
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o022, 0o077], ids=oct)
+def test_the_modes_that_the_guide_leaves_are_taken_by_the_user_of_the_containers(
+    umask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git makes files by the umask of whoever checks out, who is somebody else in a container."""
+    mounted = {mount.split(":")[0] for one in services().values() for mount in one.get("volumes", ())}
+    files = [tmp_path / name for name in mounted if name.startswith(".")]
+    for file in files:
+        file.write_bytes((FOLDER / file.name).read_bytes())
+        file.chmod(0o666 & ~umask)
+    monkeypatch.setattr(os, "geteuid", lambda: recipe().user)
+    monkeypatch.setattr(os, "getegid", lambda: recipe().user)
+    if umask == 0o002:
+        with pytest.raises(BadInput, match="others may write it"):
+            load_settings(tmp_path / "holdfast.toml")
+    told = re.findall(r"^chmod \d+ holdfast\.toml .*$", read("compose", "README.md"), re.M)
+    assert len(told) == 2, "at the start, and after git has written files anew"
+    for line in told:
+        checked("bash", "-c", line, cwd=tmp_path)
+        assert load_settings(tmp_path / "holdfast.toml").worker.health
+        assert {file.stat().st_mode & 0o777 for file in files} == {0o644}
 
 
 def test_S36_a_container_is_given_longer_to_end_than_its_worker_takes() -> None:

@@ -37,7 +37,9 @@ OURS = {
     "HOLDFAST_PROBE",
     "HOLDFAST_LEDGER_PASSWORD",
 }
-OTHERS = r"(systemctl|journalctl|kubectl +(delete|create)|useradd|userdel|tar|install\.sh|install -m) |^[dz] /"
+OTHERS = (
+    r"(systemctl|systemd-run|journalctl|kubectl +(delete|create)|useradd|userdel|tar|install\.sh|install -m) |^[dz] /"
+)
 """Programs that are told of a holdfast which is no command."""
 
 

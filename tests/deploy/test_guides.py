@@ -25,7 +25,7 @@ THERE = (
     r"\bas /opt/holdfast/bin/(?=holdfast)",
 )
 """How the guides bring a command to where it belongs."""
-LEFT_OUT = (r"^kubectl .*port-forward.*&\n", r"^holdfast gateway.*&\n", r"^as\(\) .*\n", r"^cd .*\n")
+LEFT_OUT = (r"^kubectl .*port-forward.*&\n", r"^holdfast gateway.*&\n", r"^as\(\) \{\n(?:  .*\n)+\}\n", r"^cd .*\n")
 """What is done already, or has no place here."""
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import stat
 import subprocess
 import sys
 import urllib.error
@@ -19,7 +21,7 @@ import holdfast
 from holdfast.workers.gateway import READY as GATEWAY_READY
 from tests.deploy.container import OPT, container, install, recipe
 from tests.deploy.packages import FOLDER, wanted
-from tests.deploy.support import DEPLOY, ROOT, SECONDS, Caller, Staying, approved_turn, checked, read
+from tests.deploy.support import DEPLOY, ROOT, SECONDS, Caller, Staying, approved_turn, checked, loaded, read
 from tests.support import marks
 
 # The recipe is done once, by one process, and downloads what it installs.
@@ -84,6 +86,23 @@ def test_nothing_is_installed_that_is_not_needed(installed: Path) -> None:
     assert "holdfast" in names
     assert not {"pip", "pip3", "temporal", "pytest", "mypy"} & names
     assert next(installed.rglob("site-packages/holdfast/workers/__pycache__"), None), "compiled: the root is read-only"
+
+
+def test_whoever_runs_it_can_read_it_whatever_the_umask_of_whoever_built_it(installed: Path) -> None:
+    for path in (installed, *installed.rglob("*")):
+        mode = path.stat().st_mode
+        assert mode & stat.S_IROTH, path
+        assert not path.is_dir() or mode & stat.S_IXOTH, path
+        assert not mode & (stat.S_IWOTH | stat.S_IWGRP), path
+    assert os.access(installed / "healthy.py", os.R_OK)
+
+
+def test_commands_may_run_what_they_build_in_a_tmpfs() -> None:
+    """Docker's tmpfs forbids it unless it is told otherwise."""
+    named = re.findall(r"--tmpfs (\S+)", read("image", "README.md"))
+    assert [mount.partition(":")[0] for mount in named] == ["/tmp", recipe().environment["HOME"], "/tmp"]
+    for mount in (*named, *loaded(DEPLOY / "compose" / "compose.yaml")["x-holdfast"]["tmpfs"]):
+        assert "exec" in mount.partition(":")[2].split(","), mount
 
 
 @pytest.fixture

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,9 @@ from tests.deploy.support import DEPLOY, checked, documents, loaded
 
 FOLDER = DEPLOY / "kubernetes"
 FILES = sorted(FOLDER.rglob("*.yaml"))
-PLAIN = [file for file in FILES if file.name != "kustomization.yaml" and file.parent.name not in ("keda", "mtls")]
+NOT_WHOLE = ("keda", "mtls", "version")
+"""Folders whose manifests are patches, or of a kind that is not Kubernetes' own."""
+PLAIN = [file for file in FILES if file.name != "kustomization.yaml" and file.parent.name not in NOT_WHOLE]
 FOLDERS = sorted(file.parent for file in FILES if file.name == "kustomization.yaml")
 WORKLOADS = ("worker", "gateway")
 
@@ -49,33 +54,120 @@ def test_each_manifest_is_what_kubernetes_takes(file: Path) -> None:
     checked("kubernetes-validate", "--strict", file)
 
 
-def test_what_kustomize_puts_together_is_what_kubernetes_takes(tmp_path: Path) -> None:
-    """Where kubectl is installed: Debian has none that is new enough. What it reads is checked below in any case."""
-    for folder in ("base", "example"):
-        if shutil.which("kubectl"):
-            made = tmp_path / f"{folder}.yaml"
-            made.write_text(checked("kubectl", "kustomize", FOLDER / folder))
-            checked("kubernetes-validate", "--strict", made)
+# Put together
 
 
-def test_with_certificates_and_keda_it_can_be_put_together_too(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def kustomize() -> tuple[str, ...]:
+    """The command that puts kustomizations together. Debian 12 has none that is new enough, nor has PyPI."""
     if not shutil.which("kubectl"):
-        return
-    shutil.copytree(FOLDER, tmp_path / "kubernetes")
-    file = tmp_path / "kubernetes" / "example" / "kustomization.yaml"
-    text = file.read_text()
-    file.write_text(text.replace("  - ../autoscaling\n", "  - ../keda\n  - ../mtls\n"))
-    made = documents(checked("kubectl", "kustomize", file.parent))
-    [scaled] = [one for one in made if one["kind"] == "ScaledObject"]
-    [worker] = [one for one in made if one["kind"] == "StatefulSet"]
-    assert scaled["spec"]["scaleTargetRef"]["name"] == worker["metadata"]["name"]
+        pytest.skip("UNCHECKED: no kubectl here to put deploy/kubernetes together; install 1.27 or newer")
+    said = json.loads(checked("kubectl", "version", "--client", "--output", "json"))
+    version = str(said.get("kustomizeVersion", "v0"))
+    if int(version.removeprefix("v").partition(".")[0]) < 5:
+        pytest.skip(f"UNCHECKED: the kustomize of this kubectl is {version}; install kubectl 1.27 or newer")
+    return "kubectl", "kustomize"
+
+
+class Tree:
+    """A copy of deploy/kubernetes that somebody made theirs."""
+
+    def __init__(self, folder: Path, command: Sequence[str]) -> None:
+        self.folder, self.command = folder / "kubernetes", command
+        shutil.copytree(FOLDER, self.folder)
+
+    def copy(self, name: str, new: str, *changes: tuple[str, str]) -> str:
+        """A copy of an example, with changes to what it says."""
+        text = (self.folder / name / "kustomization.yaml").read_text()
+        for old, now in changes:
+            assert old in text
+            text = text.replace(old, now)
+        (self.folder / new).mkdir(exist_ok=True)
+        (self.folder / new / "kustomization.yaml").write_text(text)
+        return new
+
+    def made(self, name: str) -> list[dict[str, Any]]:
+        """What comes of it, each of which Kubernetes takes; KEDA's own kinds have no schema here."""
+        text = checked(self.command[0], *self.command[1:], self.folder / name)
+        plain = self.folder.parent / f"{name}.yaml"
+        plain.write_text("\n---\n".join(one for one in text.split("\n---\n") if "keda.sh/" not in one))
+        checked("kubernetes-validate", "--strict", plain)
+        return documents(text)
+
+
+@pytest.fixture
+def tree(tmp_path: Path, kustomize: tuple[str, ...]) -> Tree:
+    return Tree(tmp_path, kustomize)
+
+
+def only(made: Sequence[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:
+    """The one of a kind."""
+    [found] = [one for one in made if one["kind"] == kind and one["metadata"]["name"].startswith(name)]
+    return found
+
+
+def environment(worker: dict[str, Any]) -> dict[str, Any]:
+    return {one["name"]: one for one in worker["spec"]["template"]["spec"]["containers"][0]["env"]}
+
+
+@pytest.mark.parametrize("folder", ["base", "example", "example-version"])
+def test_what_kustomize_puts_together_is_what_kubernetes_takes(tree: Tree, folder: str) -> None:
+    assert tree.made(folder)
+
+
+def test_with_certificates_and_keda_it_can_be_put_together_too(tree: Tree) -> None:
+    made = tree.made(tree.copy("example", "mine", ("  - ../autoscaling\n", "  - ../keda\n  - ../mtls\n")))
+    worker = only(made, "StatefulSet")
+    assert only(made, "ScaledObject")["spec"]["scaleTargetRef"]["name"] == worker["metadata"]["name"]
     assert "replicas" not in worker["spec"]
-    variables = {one["name"] for one in worker["spec"]["template"]["spec"]["containers"][0]["env"]}
-    assert {"TEMPORAL_TLS_CLIENT_CERT_PATH", "TEMPORAL_TLS_CLIENT_KEY_PATH", "HOLDFAST_CONFIG"} <= variables
-    plain = tmp_path / "plain.yaml"
-    kept = [one for one in checked("kubectl", "kustomize", file.parent).split("\n---\n") if "keda.sh/" not in one]
-    plain.write_text("\n---\n".join(kept))
-    checked("kubernetes-validate", "--strict", plain)
+    known = {"TEMPORAL_TLS_CLIENT_CERT_PATH", "TEMPORAL_TLS_CLIENT_KEY_PATH", "HOLDFAST_CONFIG"}
+    assert known <= set(environment(worker))
+
+
+@pytest.mark.parametrize("cloud", ["eks", "gke"])
+def test_with_traces_and_a_bucket_it_can_be_put_together_too(tree: Tree, cloud: str) -> None:
+    more = f"  - ../autoscaling\n  - ../traces\n  - ../bucket/{cloud}\n"
+    made = tree.made(tree.copy("example", "mine", ("  - ../autoscaling\n", more)))
+    assert only(made, "NetworkPolicy", "holdfast-identity")
+    said = only(made, "ConfigMap", "holdfast-temporal")["data"]
+    [rule] = only(made, "NetworkPolicy", "holdfast-traces")["spec"]["egress"]
+    assert said["OTEL_EXPORTER_OTLP_ENDPOINT"].endswith(f":{rule['ports'][0]['port']}")
+    assert said["TEMPORAL_ADDRESS"] == "temporal.example.com:7233", "merged, not replaced"
+
+
+def test_versions_share_nothing_that_one_of_them_could_take_away(tree: Tree) -> None:
+    """Each is applied and deleted by itself, and none counts, scales or holds up the pods of another."""
+    shared = tree.made(tree.copy("example", "mine", ("  - ../autoscaling\n", "  - ../shared\n")))
+    certified = ("  # - ../mtls ", "  - ../mtls #")
+    versions = {
+        build: tree.made(tree.copy("example-version", f"example-{build}", ("v1\n", f"{build}\n"), certified))
+        for build in ("v1", "v2")
+    }
+    every = [(one["kind"], one["metadata"]["name"]) for made in (shared, *versions.values()) for one in made]
+    assert len(every) == len(set(every))
+    assert {one["kind"] for one in shared} >= {"Deployment", "NetworkPolicy", "PersistentVolumeClaim", "ServiceAccount"}
+    assert not [one for one in shared if one["kind"] == "StatefulSet"]
+    claims = {one["metadata"]["name"] for one in shared if one["kind"] == "PersistentVolumeClaim"}
+    budget = only(shared, "PodDisruptionBudget", "holdfast-worker")["spec"]["selector"]["matchLabels"]
+    for build, made in versions.items():
+        kinds = {one["kind"] for one in made}
+        assert kinds == {"ConfigMap", "HorizontalPodAutoscaler", "Service", "StatefulSet"}
+        worker = only(made, "StatefulSet")
+        name, spec = worker["metadata"]["name"], worker["spec"]
+        assert name == f"holdfast-worker-{build}" == spec["serviceName"]
+        assert only(made, "HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]["name"] == name
+        labels = spec["template"]["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"]["holdfast-build"] == labels["holdfast-build"] == build
+        assert only(made, "Service")["spec"]["selector"]["holdfast-build"] == build
+        assert spec["volumeClaimTemplates"][0]["metadata"]["labels"]["holdfast-build"] == build
+        assert budget.items() <= labels.items(), "one budget for all: a pod with two cannot be evicted"
+        known = environment(worker)
+        assert known["HOLDFAST_BUILD"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['holdfast-build']"
+        assert "TEMPORAL_TLS_CLIENT_CERT_PATH" in known
+        volumes = spec["template"]["spec"]["volumes"]
+        used = {one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one}
+        assert used <= claims
+        assert spec["template"]["spec"]["serviceAccountName"] == only(shared, "ServiceAccount")["metadata"]["name"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -107,6 +199,9 @@ def test_the_names_that_patches_and_references_use_are_there() -> None:
             workload(name)["metadata"]["name"],
         )
         assert patch["spec"]["template"]["spec"]["containers"][0]["name"] == container(name)["name"]
+    [version] = documents((FOLDER / "version" / "worker.yaml").read_text())
+    assert version["metadata"]["name"] == workload("worker")["metadata"]["name"]
+    assert version["spec"]["template"]["spec"]["containers"][0]["name"] == container("worker")["name"]
     for folder in ("autoscaling", "keda"):
         [scaler] = documents((FOLDER / folder / "worker.yaml").read_text())
         target = scaler["spec"]["scaleTargetRef"]
@@ -170,8 +265,9 @@ def _variables(value: Any) -> Iterator[dict[str, Any]]:
 def test_probes_ask_where_the_processes_answer() -> None:
     assert settings().worker.health == f"0.0.0.0:{container('worker')['ports'][0]['containerPort']}"
     assert settings().gateway.port == container("gateway")["ports"][0]["containerPort"]
-    paths = {name: container("worker")[name]["httpGet"]["path"] for name in ("livenessProbe", "readinessProbe")}
-    assert paths == {"livenessProbe": "/live", "readinessProbe": "/ready"}
+    probes = ("startupProbe", "livenessProbe", "readinessProbe")
+    paths = {name: container("worker")[name]["httpGet"]["path"] for name in probes}
+    assert paths == {"startupProbe": "/live", "livenessProbe": "/live", "readinessProbe": "/ready"}
     assert container("gateway")["livenessProbe"]["httpGet"]["path"] == HEALTH
     assert (FOLDER / "base" / "holdfast.toml").is_file()
     assert "names" in tomllib.loads((FOLDER / "base" / "holdfast.toml").read_text())["gateway"]
@@ -185,3 +281,38 @@ def test_the_scaler_of_keda_looks_at_the_queue_of_the_workers() -> None:
     literals = loaded(FOLDER / "base" / "kustomization.yaml")["configMapGenerator"][1]["literals"]
     known = {literal.partition("=")[0] for literal in literals}
     assert {trigger["metadata"]["endpointFromEnv"], trigger["metadata"]["namespaceFromEnv"]} <= known
+
+
+# The network
+
+
+def policy(*parts: str) -> dict[str, Any]:
+    """The first network policy of a file."""
+    return documents(FOLDER.joinpath(*parts, "network.yaml").read_text())[0]
+
+
+def opened(found: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """The blocks of addresses that a policy lets out to, with their ports."""
+    for rule in found["spec"]["egress"]:
+        for block in (peer["ipBlock"]["cidr"] for peer in rule["to"] if "ipBlock" in peer):
+            yield from ((block, port["port"]) for port in rule["ports"])
+
+
+@pytest.mark.parametrize(
+    ("cloud", "addresses"),
+    [("eks", {"169.254.170.23", "fd00:ec2::23"}), ("gke", {"169.254.169.254", "169.254.169.252"})],
+)
+def test_S45_a_bucket_opens_the_way_to_its_identity_and_to_no_other(cloud: str, addresses: set[str]) -> None:
+    """On EKS 169.254.169.254 would be the identity of the node."""
+    blocks = [ip_network(block) for block, _ in opened(policy("bucket", cloud))]
+    assert {str(block.network_address) for block in blocks} == addresses
+    assert all(block.num_addresses == 1 for block in blocks)
+    assert {port for block, port in opened(policy("base")) if block.startswith("169.254.")} == {53, 5353}
+
+
+def test_traces_may_go_where_the_collector_listens() -> None:
+    [made] = loaded(FOLDER / "traces" / "kustomization.yaml")["configMapGenerator"]
+    [port] = [port["port"] for rule in policy("traces")["spec"]["egress"] for port in rule["ports"]]
+    [literal] = made["literals"]
+    assert re.fullmatch(rf"OTEL_EXPORTER_OTLP_ENDPOINT=http://[a-z.-]+:{port}", literal)
+    assert "otel" in recipe().extras

@@ -82,6 +82,21 @@ def test_users_and_folders_are_what_the_units_name(tmp_path: Path) -> None:
         assert service(name)["WorkingDirectory"] != _workspace(name), "a holdfast.toml that a model leaves is not found"
 
 
+def test_commands_of_the_guide_speak_with_the_variables_of_the_units() -> None:
+    """`as` of the guide: the server may be elsewhere, and only the units' file of variables says where."""
+    [words] = re.findall(r"^as\(\) \{\n  systemd-run (.*?) \"\$@\"\n\}", read("systemd", "README.md"), re.M | re.DOTALL)
+    given = words.replace("\\\n", " ").split()
+    known = checked("systemd-run", "--help")
+    assert all(re.search(rf"{word.partition('=')[0]}\b", known) for word in given)
+    for unit in UNITS:
+        found = service(unit.name)
+        assert f"--property=EnvironmentFile={found['EnvironmentFile']}" in given
+        assert f"--uid={found['User']}" in given
+        config = found["ExecStart"].split()[2]
+        said = {*found["Environment"].split(), f"HOLDFAST_CONFIG={config}"}
+        assert {word.removeprefix("--setenv=") for word in given if word.startswith("--setenv=")} <= said
+
+
 def _knows_dry_run() -> bool:
     return "--dry-run" in checked("systemd-tmpfiles", "--help")
 
