@@ -95,6 +95,14 @@ async def test_S36_turns_end_on_the_code_they_began_on_while_new_ones_begin_on_t
     assert await effects(engine) == ["a", "b", "c", "d", "e", "f"], "each once"
 
 
+async def test_a_version_becomes_current_while_its_worker_is_still_coming(engine: Engine, rollout: Rollout) -> None:
+    """The server knows the version before it tells of who polls for it: --wait covers both."""
+    for build in ("v1", "v2", "v3"):
+        async with rollout.worker(build, ready=False):
+            said = await rollout.command("versions", "set-current", build, "--wait", "1m")
+            assert said["current"] == build
+
+
 async def test_S36_a_pinned_turn_has_its_host_calls_run_by_whoever_lives_there(
     engine: Engine, rollout: Rollout, old: Path, tmp_path: Path
 ) -> None:

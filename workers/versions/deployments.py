@@ -103,6 +103,20 @@ async def known(client: Client, deployment: str, build: str, *, wait: float = 0)
         await asyncio.sleep(COMING_PAUSE)
 
 
+async def manned(client: Client, deployment: str, task_queue: str, build: str, *, wait: float = 0) -> Fleet:
+    """The fleet, once a worker of this version polls, or `wait` seconds are over.
+
+    The server knows a new version some moments before it tells of who polls for it.
+    """
+    deadline = time.monotonic() + wait
+    while True:
+        fleet = await fleet_of(client, deployment, task_queue)
+        found = fleet.get(build)
+        if (found and found.workers) or time.monotonic() >= deadline:
+            return fleet
+        await asyncio.sleep(COMING_PAUSE)
+
+
 async def set_current(
     client: Client, deployment: str, build: str, *, force: bool = False, wait: float = JOIN_SECONDS
 ) -> str | None:
