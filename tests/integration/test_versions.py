@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from temporalio.client import WorkflowHistory
+from temporalio.common import PinnedVersioningOverride, WorkerDeploymentVersion
 from temporalio.worker import Replayer
 
 from holdfast import Effect, Holdfast, HoldfastPlugin, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
@@ -18,7 +19,7 @@ from holdfast.errors import HoldfastError
 from holdfast.sessions import MOVE
 from holdfast.testing import FakeTool, request, until
 from holdfast.workers.versions import deployments
-from holdfast.workers.versions.deployments import QueuesMissing, claim, fleet_of, known, set_current
+from holdfast.workers.versions.deployments import QueuesMissing, claim, fleet_of, known, manned, set_current
 from holdfast.workers.versions.moving import move, wake_sessions
 from holdfast.workers.versions.starting import settle
 from holdfast.workflows import histories
@@ -209,6 +210,34 @@ async def test_a_version_is_not_stuck_whose_workers_are_on_another_task_queue(en
         assert seen.stuck, "as it looks when nobody has polled for two minutes"
         await turn.cancel()
         await turn.result()
+
+
+async def test_workflows_of_others_hold_a_version_too(engine: Engine, deployment: str) -> None:
+    async with versioned(engine, deployment, "v1", ECHO):
+        theirs = await engine.client.start_workflow(
+            "somebodys.own",
+            id=f"own-{engine.queue}",
+            task_queue=engine.queue,
+            versioning_override=PinnedVersioningOverride(WorkerDeploymentVersion(deployment, "v1")),
+        )
+
+        async def counted() -> bool:
+            [seen] = (await fleet_of(engine.client, deployment, engine.queue)).versions
+            return (seen.open.turns, seen.open.sessions, seen.open.others) == (0, 0, 1)
+
+        await until(counted)
+        async with versioned(engine, deployment, "v2", ECHO):
+            found = (await fleet_of(engine.client, deployment, engine.queue)).get("v1")
+            assert found
+            assert (found.needed, str(found.open)) == (True, "0 turns, 0 sessions and 1 other workflow")
+        await theirs.terminate()
+
+
+async def test_a_version_that_is_about_to_be_current_is_needed(engine: Engine, deployment: str) -> None:
+    async with versioned(engine, deployment, "v1", ECHO, current=False):
+        await manned(engine.client, deployment, engine.queue, "v1", wait=60)
+        [seen] = (await fleet_of(engine.client, deployment, engine.queue)).versions
+        assert (seen.status, seen.workers, seen.needed) == ("inactive", 1, True)
 
 
 async def test_without_versions_a_session_that_is_told_to_move_stays_where_it_is(engine: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -236,11 +237,12 @@ def _tell(fleet: Fleet) -> None:
             "(docs/upgrading.md)."
         )
         return
-    header = ("version", "status", "workers", "open turns", "open sessions")
-    rows = [(one.build, _status(fleet, one), one.workers, one.open.turns, one.open.sessions) for one in fleet.versions]
+    header = ("version", "status", "workers", "open turns", "open sessions", "other workflows")
+    rows = [(one.build, _status(fleet, one), one.workers, *astuple(one.open)) for one in fleet.versions]
     if fleet.unversioned or fleet.unversioned_workers:
-        rows.append(("(none)", "", fleet.unversioned_workers, fleet.unversioned.turns, fleet.unversioned.sessions))
-    render.console().print(render.table(header, rows))
+        rows.append(("(none)", "", fleet.unversioned_workers, *astuple(fleet.unversioned)))
+    columns = len(header) if any(row[-1] for row in rows) else len(header) - 1
+    render.console().print(render.table(header[:columns], [row[:columns] for row in rows]))
     for sentence in advice(fleet):
         note(sentence)
 

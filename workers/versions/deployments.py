@@ -231,10 +231,13 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _open(client: Client, query: str) -> Open:
-    turns, sessions = await asyncio.gather(
-        *(client.count_workflows(f'{query} AND WorkflowType = "{kind}"') for kind in (WORKFLOW, SESSION))
+    kinds = (
+        f'WorkflowType = "{WORKFLOW}"',
+        f'WorkflowType = "{SESSION}"',
+        f'WorkflowType != "{WORKFLOW}" AND WorkflowType != "{SESSION}"',
     )
-    return Open(turns.count, sessions.count)
+    found = await asyncio.gather(*(client.count_workflows(f"{query} AND {kind}") for kind in kinds))
+    return Open(*(one.count for one in found))
 
 
 async def _with_others(client: Client, deployment: str, version: Version, now: datetime) -> Version:
