@@ -19,7 +19,7 @@ from holdfast.activities.observing import ObservedActivity
 from holdfast.counted import Counted, Key
 from holdfast.exporting import Sink, SpanQueue, open_queue
 from holdfast.live_turns import keep_counting
-from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS, OUTCOME_UNKNOWN, SPANS_LOST, Measurement
+from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS, SPANS_LOST, Measurement, nothing_yet
 from holdfast.phases import OTHER
 from holdfast.spans import Span
 from holdfast.telemetry import TelemetrySettings
@@ -42,7 +42,7 @@ class Counting:
 
     def expect(self, tools: Iterable[str]) -> None:
         """Begin at nothing where the first one matters: what was never counted cannot be seen to rise."""
-        self.count(Measurement(OUTCOME_UNKNOWN, 0, {"tool": tool}) for tool in tools)
+        self.count(nothing_yet(tools))
 
     def show(self, name: str, value: int) -> None:
         """How many there are now."""

@@ -13,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 
 from holdfast.configuration import Configuration, configuration_of
 from holdfast.documents import Content
-from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS
+from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS, nothing_yet
 from tests.cli.support import SECONDS, Home, call
 from tests.cli.test_readme import ROOT, _blocks
 from tests.support.observed import free_port, samples
@@ -40,8 +40,22 @@ def test_the_alerts_of_the_page_name_metrics_and_outcomes_that_there_are() -> No
     assert used <= known
     assert len({rule["alert"] for rule in rules}) == len(rules)
     text = (ROOT / PAGE).read_text()
-    for word in re.findall(r'(?:outcome|reason)=~?"([\w|]+)"', " ".join(rule["expr"] for rule in rules)):
+    for word in re.findall(r'(?:outcome|reason)(?:=~?|!~)"([\w|]+)"', " ".join(rule["expr"] for rule in rules)):
         assert all(f"`{one}`" in text or one == "no_worker" for one in word.split("|"))
+
+
+def test_what_the_alerts_look_for_is_there_before_it_happens() -> None:
+    """`increase` sees nothing of a series that begins with its first event."""
+    rules: list[dict[str, Any]] = yaml.safe_load(_blocks(PAGE)["alerts"])["groups"][0]["rules"]
+    there = [(f"{one.name}_total", one.labels) for one in nothing_yet(["shell"])]
+    rises = re.compile(r"increase\((\w+)(?:\{(\w+)=~?\"([\w|]+)\"\})?\[")
+    found = [rises.match(rule["expr"]) for rule in rules if "increase" in rule["expr"]]
+    assert len(found) == 4
+    for match in found:
+        assert match
+        name, label, values = match.groups()
+        for value in values.split("|") if values else [None]:
+            assert any(name == other and (value is None or labels[label] == value) for other, labels in there), name
 
 
 def _turns(port: int) -> float:

@@ -167,6 +167,14 @@ async def test_a_scrape_shows_what_was_run(engine: Engine) -> None:
         for name, value, labels in expected:
             assert await worker.counted(name, **labels) == value, (name, labels)
         text = worker.scraped()
+        for name, labels in (
+            ("holdfast_turns_total", {"outcome": "failed"}),
+            ("holdfast_decisions_total", {"kind": "exec", "outcome": "expired"}),
+            ("holdfast_calls_total", {"tool": "shell", "outcome": "error", "reason": "no_worker"}),
+        ):
+            assert (labels, 0) in [
+                ({key: about[key] for key in labels}, value) for about, value in samples(text, name)
+            ], "it starts at 0"
         buckets = [about["le"] for about, _ in samples(text, "holdfast_approval_wait_seconds_bucket")]
         assert set(buckets) == {*map("{:g}".format, BUCKETS["holdfast_approval_wait_seconds"]), "+Inf"}
         assert samples(text, "temporal_workflow_completed_total"), "Temporal's own come along"
