@@ -95,6 +95,45 @@ async def test_S42_a_session_that_has_continued_on_its_version_still_goes_over(e
             assert (await session.view()).turns == 4
 
 
+async def test_S42_a_session_that_came_back_from_an_upgrade_that_was_taken_back_goes_over_to_the_next(
+    engine: Engine, deployment: str
+) -> None:
+    script = tuple(ScriptedReply(text=f"Answer {number}.") for number in (1, 2))
+    session = engine.holdfast.session()
+    async with versioned(engine, deployment, "v1", ECHO):
+        sent = await session.send("First", start=SessionInput(turn=TurnInput(model=ModelChoice(script=script))))
+        await session.turn(sent.turn).result()
+        await until(lambda: idle(session))
+        first = (await engine.client.get_workflow_handle(session.id).describe()).run_id
+        async with versioned(engine, deployment, "v2", ECHO, current=False):
+            pass
+        await set_current(engine.client, deployment, "v2", force=True)
+        await wake_sessions(engine.client, deployment, "v1")
+
+        async def left() -> bool:
+            return (await engine.client.get_workflow_handle(session.id).describe()).run_id != first
+
+        await until(left)
+        await set_current(engine.client, deployment, "v1", force=True)
+
+        async def back() -> bool:
+            return await versions_in(engine, session.id) == {"v1"}
+
+        await until(back)
+        async with versioned(engine, deployment, "v3", ECHO):
+            again = await session.send("Second")
+            await (await session.begun(again.turn)).result()
+
+            async def moved() -> bool:
+                return await versions_in(engine, session.id) == {"v3"}
+
+            await until(moved)
+            assert (await spoken(session))[-2:] == ["user: Second", "assistant: Answer 2."]
+            await session.close()
+            await session.result()
+    await replayed(engine, session.id)
+
+
 async def test_S42_a_turn_that_continues_as_new_stays_with_its_version(engine: Engine, deployment: str) -> None:
     with patch.object(histories, "EVENTS", 20):
         async with versioned(engine, deployment, "v1", ECHO, ASK):
