@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError
 from holdfast.sessions import MOVE
 from holdfast.testing import FakeTool, request, until
 from holdfast.workers.versions import deployments
-from holdfast.workers.versions.deployments import QueuesMissing, claim, fleet_of, known, manned, set_current
+from holdfast.workers.versions.deployments import Conflict, QueuesMissing, claim, fleet_of, known, manned, set_current
 from holdfast.workers.versions.moving import move, wake_sessions
 from holdfast.workers.versions.starting import settle
 from holdfast.workflows import histories
@@ -188,6 +188,24 @@ async def test_the_first_of_two_that_claim_is_current(engine: Engine, deployment
         )
         assert first == second
         assert (await fleet_of(engine.client, deployment, engine.queue)).current == first
+
+
+async def test_a_claim_that_the_server_goes_on_refusing_ends_with_its_reason(engine: Engine, deployment: str) -> None:
+    asked: list[str] = []
+
+    async def refuses(_: Any, asking: Any) -> None:
+        asked.append(asking.build_id)
+        raise Conflict("version 'v1' was not made current: not today")
+
+    async with versioned(engine, deployment, "v1", ECHO, current=False):
+        with (
+            patch.object(deployments, "_set", refuses),
+            patch.object(deployments, "JOIN_SECONDS", 1),
+            pytest.raises(HoldfastError, match="not today"),
+        ):
+            async with asyncio.timeout(30):
+                await claim(engine.client, deployment, "v1")
+    assert 1 < len(asked) < 10, "with pauses"
 
 
 async def test_a_worker_says_that_it_gets_nothing_and_does_not_push_workers_without_a_version_aside(

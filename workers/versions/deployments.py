@@ -143,7 +143,11 @@ async def set_current(
 
 
 async def claim(client: Client, deployment: str, build: str) -> str:
-    """The current version: this one, if there was none before. Of two that claim at once one is late."""
+    """The current version: this one, if there was none before. Of two that claim at once one is late.
+
+    HoldfastError when the server goes on refusing: it says "changed meanwhile" as it says other things.
+    """
+    deadline = time.monotonic() + JOIN_SECONDS
     while True:
         described = await _described(client, deployment)
         routing = described.worker_deployment_info.routing_config if described else None
@@ -158,9 +162,12 @@ async def claim(client: Client, deployment: str, build: str) -> str:
         )
         try:
             await _set(client, request)
-        except Conflict:
-            continue
-        return build
+        except (Conflict, QueuesMissing):
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return build
+        await asyncio.sleep(COMING_PAUSE)
 
 
 class Conflict(HoldfastError):
@@ -177,8 +184,6 @@ async def _set(client: Client, request: SetWorkerDeploymentCurrentVersionRequest
             lambda: client.workflow_service.set_worker_deployment_current_version(request, timeout=RPC_LIMIT)
         )
     except RPCError as error:
-        if request.conflict_token and error.status is RPCStatusCode.FAILED_PRECONDITION:
-            raise Conflict(error.message) from error
         raise _refused(request, error) from error
     await _spread(client, request.deployment_name)
     return done.previous_deployment_version.build_id or None
@@ -199,6 +204,8 @@ def _refused(request: SetWorkerDeploymentCurrentVersionRequest, error: RPCError)
     says = f"version {request.build_id!r} of {request.deployment_name!r} was not made current: {error.message}"
     if _MISSING in error.message:
         return QueuesMissing(f"{says}. Start workers of it there, or say --force")
+    if request.conflict_token and error.status is RPCStatusCode.FAILED_PRECONDITION:
+        return Conflict(says)
     return HoldfastError(says)
 
 
