@@ -18,6 +18,7 @@ from holdfast import Effect, Holdfast, HoldfastPlugin, ModelChoice, Run, Scripte
 from holdfast.errors import HoldfastError
 from holdfast.sessions import MOVE
 from holdfast.testing import FakeTool, request, until
+from holdfast.workers import polling
 from holdfast.workers.versions import deployments
 from holdfast.workers.versions.deployments import Conflict, QueuesMissing, claim, fleet_of, known, manned, set_current
 from holdfast.workers.versions.moving import move, wake_sessions
@@ -226,6 +227,20 @@ async def test_a_worker_says_that_it_gets_nothing_and_does_not_push_workers_with
     assert len(said) == 1
     assert "workers without a version get new turns" in said[0]
     assert "holdfast versions set-current v1" in said[0]
+
+
+async def test_a_clock_that_is_ahead_pushes_no_worker_without_a_version_aside(engine: Engine, deployment: str) -> None:
+    said: list[str] = []
+    async with engine.worker(ASK), versioned(engine, deployment, "v1", ECHO, ASK, current=False) as settings:
+        turn = await engine.start(TurnInput(batches=((request("ask"),),)))
+        await until(lambda: waiting(turn))
+        with patch.object(polling, "ALIVE", -timedelta(minutes=10)):  # as everybody looks to a clock that is ahead
+            await settle(engine.client, settings, said.append, claims=True)
+        assert (await fleet_of(engine.client, deployment, engine.queue)).current is None
+        await turn.cancel()
+        await turn.result()
+    assert "polled a few minutes ago" in said[0]
+    assert "holdfast versions set-current v1" in said[1]
 
 
 async def test_a_version_that_lacks_a_task_queue_is_not_made_current(engine: Engine, deployment: str) -> None:

@@ -90,6 +90,15 @@ def on_version(deployment: str, build: str) -> str:
     return f'TemporalWorkerDeploymentVersion = "{deployment}:{build}" AND ExecutionStatus = "Running"'
 
 
+async def unversioned_seen(client: Client, task_queue: str) -> bool:
+    """Has a worker without a version polled lately, by the server's word alone: clocks may differ."""
+    try:
+        queue = await look_at(client, task_queue)
+    except RPCError as error:
+        raise _failed(error) from error
+    return any(poller.build is None for poller in queue.pollers)
+
+
 async def known(client: Client, deployment: str, build: str, *, wait: float = 0) -> bool:
     """Has a worker of this version ever polled? `wait` is how many seconds it may still take to come."""
     deadline = time.monotonic() + wait
