@@ -12,10 +12,11 @@ from uuid import uuid4
 import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.common import PinnedVersioningOverride, WorkerDeploymentVersion
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
 from holdfast import Effect, Holdfast, HoldfastPlugin, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, ServerUnavailable
 from holdfast.sessions import MOVE
 from holdfast.testing import FakeTool, request, until
 from holdfast.workers import polling
@@ -269,6 +270,22 @@ async def test_what_cannot_be_is_said_in_a_sentence(engine: Engine, deployment: 
         await set_current(engine.client, deployment, "v1")
     with pytest.raises(HoldfastError, match="no turn or session is called 'nobody'"):
         await move(engine.client, "nobody", deployment, "v1")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "words"),
+    [
+        (RPCStatusCode.PERMISSION_DENIED, HoldfastError, "the Temporal server refused: no"),
+        (RPCStatusCode.UNAVAILABLE, ServerUnavailable, "does not answer"),
+    ],
+)
+async def test_a_server_that_refuses_to_drain_is_not_said_to_be_away(
+    engine: Engine, deployment: str, status: RPCStatusCode, kind: type[HoldfastError], words: str
+) -> None:
+    refuses = patch.object(engine.client, "list_workflows", side_effect=RPCError("no", status, b""))
+    with refuses, pytest.raises(HoldfastError, match=words) as caught:
+        await wake_sessions(engine.client, deployment, "v1")
+    assert caught.type is kind
 
 
 async def test_a_version_is_not_stuck_whose_workers_are_on_another_task_queue(engine: Engine, deployment: str) -> None:

@@ -63,7 +63,7 @@ async def fleet_of(client: Client, deployment: str, task_queue: str, now: dateti
             *(_open(client, on_version(deployment, one)) for one in builds),
         )
     except RPCError as error:
-        raise _failed(error) from error
+        raise failed(error) from error
     moment = now or datetime.now(UTC)
     alive = queue.alive(moment)
     statuses = (_STATUSES.get(summary.status, "inactive") for summary in info.version_summaries)
@@ -95,7 +95,7 @@ async def unversioned_seen(client: Client, task_queue: str) -> bool:
     try:
         queue = await look_at(client, task_queue)
     except RPCError as error:
-        raise _failed(error) from error
+        raise failed(error) from error
     return any(poller.build is None for poller in queue.pollers)
 
 
@@ -209,7 +209,7 @@ async def _spread(client: Client, deployment: str) -> None:
 
 def _refused(request: SetWorkerDeploymentCurrentVersionRequest, error: RPCError) -> HoldfastError:
     if error.status in _SILENT:
-        return _failed(error)
+        return failed(error)
     says = f"version {request.build_id!r} of {request.deployment_name!r} was not made current: {error.message}"
     if _MISSING in error.message:
         return QueuesMissing(f"{says}. Start workers of it there, or say --force")
@@ -218,7 +218,8 @@ def _refused(request: SetWorkerDeploymentCurrentVersionRequest, error: RPCError)
     return HoldfastError(says)
 
 
-def _failed(error: RPCError) -> HoldfastError:
+def failed(error: RPCError) -> HoldfastError:
+    """What the server's error is to people: silence, or a refusal."""
     if error.status in _SILENT:
         return ServerUnavailable(f"the Temporal server does not answer: {error.message}")
     return HoldfastError(f"the Temporal server refused: {error.message}")
@@ -231,7 +232,7 @@ async def _described(client: Client, deployment: str) -> DescribeWorkerDeploymen
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return None
-        raise _failed(error) from error
+        raise failed(error) from error
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
@@ -269,7 +270,7 @@ async def _with_others(client: Client, deployment: str, version: Version, now: d
         names = {one.name for one in found.worker_deployment_version_info.task_queue_infos}
         queues = await asyncio.gather(*(look_at(client, name) for name in sorted(names)))
     except RPCError as error:
-        raise _failed(error) from error
+        raise failed(error) from error
     alive = tuple(poller for queue in queues for poller in queue.alive(now))
     return replace(version, workers=_workers(alive, deployment, version.build))
 
