@@ -146,8 +146,12 @@ def worker(
         raise BadInput("--current-if-none is for a worker with a version: set HOLDFAST_BUILD, or deployment.build")
     plugin = HoldfastPlugin(settings)
     _ = plugin.policy, plugin.keyring  # what is not right stops us before anything runs
+
+    def mention(text: str) -> None:
+        logs.mention(settings.telemetry, text, note)
+
     for problem in plugin.registry.problems:
-        logs.mention(settings.telemetry, f"Not available, from {problem.source}: {problem.reason}", note)
+        mention(f"Not available, from {problem.source}: {problem.reason}")
 
     async def work() -> None:
         async with AsyncExitStack() as probes:
@@ -164,7 +168,7 @@ def worker(
                     emit({**told, "health": url} if url else told)
                 else:
                     say(f"{line}, health {url}" if url else line)
-                beside.add(asyncio.create_task(settle(client, settings, note, claims=current_if_none)))
+                beside.add(asyncio.create_task(settle(client, settings, mention, claims=current_if_none)))
 
             await run_worker(client, settings, say=ready, health=asked, drain=plugin.drain)
         for task in beside:
