@@ -132,16 +132,23 @@ async def run_up(
 
 
 async def _start_both(worker: WorkerProcess, gateway: GatewayProcess | None, say: Say) -> bool:
-    """Side by side. Without a worker nothing works; without a gateway everything but HTTP does."""
+    """Side by side. Without a worker nothing works; without a gateway everything but HTTP does.
 
-    async def try_gateway() -> None:
-        try:
-            if gateway:
-                await gateway.start()
-        except HoldfastError as error:
-            say(f"There is no HTTP endpoint: {error}. Everything else goes on without it.")
-
-    await asyncio.gather(worker.start(), try_gateway())
+    So nothing is said of the gateway before the worker is there, and where no worker comes it goes without a word.
+    """
+    beside = asyncio.create_task(gateway.start()) if gateway else None
+    try:
+        await worker.start()
+    except BaseException:
+        if beside:
+            beside.cancel()
+            await asyncio.gather(beside, return_exceptions=True)
+        raise
+    try:
+        if beside:
+            await beside
+    except HoldfastError as error:
+        say(f"There is no HTTP endpoint: {error}. Everything else goes on without it.")
     return True
 
 

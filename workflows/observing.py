@@ -6,6 +6,7 @@ event. Nothing is told while a history is replayed. Whatever goes wrong here goe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -26,6 +27,7 @@ from temporalio.worker import (
 with workflow.unsafe.imports_passed_through():
     from holdfast.activities.observing import HEADER, read_header, write_header
     from holdfast.conversations import Usage
+    from holdfast.counted import Key
     from holdfast.events import Event
     from holdfast.measuring import Measurement, measured, used
     from holdfast.phases import Phase, Phases
@@ -43,7 +45,8 @@ THEIRS = "_tracer-data"
 class Observer:
     """Whoever is told, outside of the sandbox."""
 
-    count: Callable[[Iterable[Measurement]], None]
+    count: Callable[[Key, Iterable[Measurement]], None]
+    """What was measured, and what it is of: what is told a second time counts once."""
     tell: Callable[[Iterable[Span]], None] | None
     """None: nobody traces."""
     content: bool
@@ -59,6 +62,8 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         self.root: Place | None = None
         self._phases: Phases | None = None
         self._usage = Usage()
+        self._ended: Counter[Key] = Counter()
+        """How often what has ended in this run: a call may be executed twice."""
         self._broken = False
 
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:
@@ -121,10 +126,11 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         if self._phases is None or self._broken:
             return
         try:
-            found = [one for phase in self._phases.take(event) for one in measured(phase)]
-            found += used(self._usage, state.usage)
-            self._usage = state.usage
-            self._count(found)
+            for phase in self._phases.take(event):
+                self._count_phase(phase)
+            before, self._usage = self._usage, state.usage
+            if found := list(used(before, state.usage)):
+                self._count(("tokens", state.usage.input_tokens, state.usage.output_tokens), found)
         except Exception as error:  # a turn is worth more than what is told of it
             self._give_up(error)
 
@@ -141,7 +147,7 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         assert self._observer, "nobody is told"
         info = workflow.info()
         if failure and isinstance(state, TurnState):
-            self._count(measured(Phase("turn", info.start_time, workflow.now(), failure)))
+            self._count_phase(Phase("turn", info.start_time, workflow.now(), failure))
         if self._observer.tell is None or self.root is None:
             return
         if isinstance(state, TurnState):
@@ -172,9 +178,16 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
             content=bool(self._observer and self._observer.content),
         )
 
-    def _count(self, found: Iterable[Measurement]) -> None:
+    def _count_phase(self, phase: Phase) -> None:
+        """By what it is of, not by its event: when a task is run again, events may have other numbers."""
+        if found := list(measured(phase)):
+            what = (phase.kind, phase.batch, phase.call, phase.revision, phase.step)
+            self._ended[what] += 1
+            self._count((*what, self._ended[what]), found)
+
+    def _count(self, what: Key, found: list[Measurement]) -> None:
         if self._observer and not workflow.unsafe.is_replaying():
-            self._observer.count(found)
+            self._observer.count((workflow.info().run_id, *what), found)
 
     def _give_up(self, error: Exception) -> None:
         self._broken = True

@@ -58,6 +58,7 @@ class SessionWorkflow:
         """Nothing more begins in this run."""
         self._bad_input: str | None = None
         self._moved_from: str | None = None
+        """The version that the run before this one left."""
         self._absent = absent(inputs)
         if self._absent:
             return
@@ -112,8 +113,14 @@ class SessionWorkflow:
                 await workflow.wait_condition(lambda: bool(state.waiting or state.closing or self._outdated()))
 
     def _outdated(self) -> bool:
-        """Is there a newer version of the code to go on with? Not for one that came back from there, or is to end."""
-        return not self._state.closing and newer_version() and version() != self._moved_from
+        """Is there a newer version of the code to go on with? Not for one that came back from there, or is to end.
+
+        Once there was none, the version that it had left is the right one again, and what comes later is news.
+        """
+        if not newer_version():
+            self._moved_from = None
+            return False
+        return not self._state.closing and version() != self._moved_from
 
     async def _take_turn(self) -> None:
         state, input = self._state, self._state.begin_turn(workflow.info().first_execution_run_id)

@@ -5,9 +5,10 @@ Labels are few and bounded: registered tools, and closed sets of words. No turn,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, get_args
 
+from holdfast.approvals import ConfirmationKind
 from holdfast.conversations import Usage
 from holdfast.phases import Phase
 
@@ -53,6 +54,8 @@ GAUGES = {
     LIVE_TURNS: "Turns that have not ended, of this task queue, on all workers together",
     WAITING_TURNS: "Those of them that wait for somebody",
 }
+LOST = ("worker_lost", "no_worker")
+"""Reasons of calls for which there was nobody."""
 BUCKETS: Mapping[str, tuple[float, ...]] = {name: buckets for name, (_, buckets) in HISTOGRAMS.items()}
 
 
@@ -86,6 +89,17 @@ def measured(phase: Phase) -> Iterator[Measurement]:
         case "turn":
             yield Measurement(TURNS, 1, outcome)
             yield Measurement(TURN_SECONDS, phase.seconds, outcome)
+
+
+def nothing_yet(tools: Iterable[str]) -> Iterator[Measurement]:
+    """What is alarming when it happens for the first time, as it is before that: a series at zero."""
+    yield Measurement(TURNS, 0, {"outcome": "failed"})
+    for kind in get_args(ConfirmationKind):
+        yield Measurement(DECISIONS, 0, {"kind": kind, "outcome": "expired"})
+    for tool in tools:
+        yield Measurement(OUTCOME_UNKNOWN, 0, {"tool": tool})
+        for reason in LOST:
+            yield Measurement(CALLS, 0, {"tool": tool, "outcome": "error", "reason": reason})
 
 
 def used(before: Usage, after: Usage) -> Iterator[Measurement]:

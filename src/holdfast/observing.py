@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from threading import Lock
 
 from temporalio import client, worker
 from temporalio.common import MetricMeter
@@ -15,9 +16,10 @@ from temporalio.runtime import Runtime
 from temporalio.worker import ActivityInboundInterceptor, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
 
 from holdfast.activities.observing import ObservedActivity
+from holdfast.counted import Counted, Key
 from holdfast.exporting import Sink, SpanQueue, open_queue
 from holdfast.live_turns import keep_counting
-from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS, OUTCOME_UNKNOWN, SPANS_LOST, Measurement
+from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS, SPANS_LOST, Measurement, nothing_yet
 from holdfast.phases import OTHER
 from holdfast.spans import Span
 from holdfast.telemetry import TelemetrySettings
@@ -40,7 +42,7 @@ class Counting:
 
     def expect(self, tools: Iterable[str]) -> None:
         """Begin at nothing where the first one matters: what was never counted cannot be seen to rise."""
-        self.count(Measurement(OUTCOME_UNKNOWN, 0, {"tool": tool}) for tool in tools)
+        self.count(nothing_yet(tools))
 
     def show(self, name: str, value: int) -> None:
         """How many there are now."""
@@ -69,6 +71,9 @@ class Observing(client.Interceptor, worker.Interceptor):
         self._settings = settings
         self.counting: Counting | None = None
         self.sink: Sink | None = None
+        self._counted = Counted()
+        self._asking = Lock()
+        """Workflows run in several threads."""
         self._users = 0
         self.worker = ""
         """Who the workers of this process are, to Temporal."""
@@ -102,7 +107,8 @@ class Observing(client.Interceptor, worker.Interceptor):
                 await asyncio.to_thread(queue.close)
 
     def _lost(self, spans: int) -> None:
-        self._count([Measurement(SPANS_LOST, spans, {})])
+        if self.counting:
+            self.counting.count([Measurement(SPANS_LOST, spans, {})])
 
     def observer(self) -> Observer | None:
         """What workflows are given; None when nobody wants to know anything."""
@@ -121,9 +127,12 @@ class Observing(client.Interceptor, worker.Interceptor):
         input.unsafe_extern_functions[OBSERVER] = self.observer
         return ObservedWorkflow
 
-    def _count(self, found: Iterable[Measurement]) -> None:
+    def _count(self, what: Key, found: Iterable[Measurement]) -> None:
         if self.counting:
-            self.counting.count(found)
+            with self._asking:
+                first = self._counted.first(what)
+            if first:
+                self.counting.count(found)
 
     def _tell(self, spans: Iterable[Span]) -> None:
         if self.sink:

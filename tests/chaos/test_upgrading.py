@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -93,6 +94,23 @@ async def test_S36_turns_end_on_the_code_they_began_on_while_new_ones_begin_on_t
             assert await finish(engine, await begin(engine, "f")) == "success"
             assert await end(second) == 0
     assert await effects(engine) == ["a", "b", "c", "d", "e", "f"], "each once"
+
+
+async def test_a_version_becomes_current_while_its_worker_is_still_coming(engine: Engine, rollout: Rollout) -> None:
+    """The server knows the version before it tells of who polls for it: --wait covers both."""
+    for build in ("v1", "v2", "v3"):
+        async with rollout.worker(build, ready=False):
+            said = await rollout.command("versions", "set-current", build, "--wait", "1m")
+            assert said["current"] == build
+
+
+async def test_S45_what_a_version_says_is_in_a_log_for_machines_a_line_of_it(rollout: Rollout) -> None:
+    with rollout.file.open("a") as file:
+        file.write('[telemetry]\nlogs = "json"\n')
+    async with rollout.worker("v1"):
+        await until(lambda: rollout.remarked("v1", "set-current v1"), seconds=PATIENCE)
+    lines = (await asyncio.to_thread(rollout.log("v1").read_text)).splitlines()
+    assert any("set-current v1" in json.loads(line)["message"] for line in lines)
 
 
 async def test_S36_a_pinned_turn_has_its_host_calls_run_by_whoever_lives_there(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import time
 import urllib.request
 from typing import Any
@@ -13,12 +14,17 @@ import yaml  # type: ignore[import-untyped]
 
 from holdfast.configuration import Configuration, configuration_of
 from holdfast.documents import Content
-from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS
+from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS, nothing_yet
 from tests.cli.support import SECONDS, Home, call
 from tests.cli.test_readme import ROOT, _blocks
 from tests.support.observed import free_port, samples
 
 PAGE = "docs/observing.md"
+SLOW_GATEWAY = """
+import signal, sys
+if "gateway" in sys.orig_argv:
+    signal.pause()
+"""
 
 
 def _telemetry() -> Configuration:
@@ -40,13 +46,45 @@ def test_the_alerts_of_the_page_name_metrics_and_outcomes_that_there_are() -> No
     assert used <= known
     assert len({rule["alert"] for rule in rules}) == len(rules)
     text = (ROOT / PAGE).read_text()
-    for word in re.findall(r'(?:outcome|reason)=~?"([\w|]+)"', " ".join(rule["expr"] for rule in rules)):
+    for word in re.findall(r'(?:outcome|reason)(?:=~?|!~)"([\w|]+)"', " ".join(rule["expr"] for rule in rules)):
         assert all(f"`{one}`" in text or one == "no_worker" for one in word.split("|"))
+
+
+def test_what_the_alerts_look_for_is_there_before_it_happens() -> None:
+    """`increase` sees nothing of a series that begins with its first event."""
+    rules: list[dict[str, Any]] = yaml.safe_load(_blocks(PAGE)["alerts"])["groups"][0]["rules"]
+    there = [(f"{one.name}_total", one.labels) for one in nothing_yet(["shell"])]
+    rises = re.compile(r"increase\((\w+)(?:\{(\w+)=~?\"([\w|]+)\"\})?\[")
+    found = [rises.match(rule["expr"]) for rule in rules if "increase" in rule["expr"]]
+    assert len(found) == 4
+    for match in found:
+        assert match
+        name, label, values = match.groups()
+        for value in values.split("|") if values else [None]:
+            assert any(name == other and (value is None or labels[label] == value) for other, labels in there), name
 
 
 def _turns(port: int) -> float:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         return sum(value for _, value in samples(answer.read().decode(), "holdfast_turns_total"))
+
+
+def test_up_says_that_the_port_of_its_metrics_is_taken_and_nothing_of_the_gateway(empty: Home) -> None:
+    """It goes because the worker could not come: a second complaint would lead astray. Here it never gets ready."""
+    slow = empty.folder / "slow"
+    slow.mkdir()
+    (slow / "sitecustomize.py").write_text(SLOW_GATEWAY)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        file = empty.folder / "holdfast.toml"
+        file.write_text(f'[telemetry]\nmetrics = "127.0.0.1:{port}"\n')
+        up = ("up", "--port", "0", "--ui-port", "0", "--gateway-port", "0")
+        done = empty.run("--config", str(file), *up, PYTHONPATH=str(slow))
+    assert done.returncode == 1, done.stderr
+    first, last = done.stderr.splitlines()
+    assert f"no metrics can be had at 127.0.0.1:{port} (telemetry.metrics)" in first
+    assert last == "holdfast: the worker was not ready: it exited with code 2"
+    assert done.stdout == ""
 
 
 def test_up_serves_the_metrics_of_its_worker_also_of_the_next_one(empty: Home) -> None:

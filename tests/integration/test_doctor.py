@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Run, Settings, TurnInput
 from holdfast.testing import FakeTool, request, until
+from holdfast.workers.commands.versions import _status
 from holdfast.workers.connecting import connect_to
 from holdfast.workers.doctor import disk, queues, server
 from holdfast.workers.doctor.checks import Check, Surroundings
@@ -168,6 +169,24 @@ def test_versions_are_judged(seen: Fleet, build: str | None, level: str, words: 
     worst = next(one for one in report.findings if one.level == level and words in one.says)
     assert level == "ok" or worst.do
     assert count([report], "problem") == (level == "problem")
+
+
+@pytest.mark.parametrize(
+    ("version", "needed"),
+    [
+        (Version("v1", "inactive", workers=1), True),
+        (Version("v1", "inactive"), False),
+        (Version("v1", "current"), True),
+        (Version("v1", "ramping", workers=1), True),
+        (Version("v1", "draining", OPEN, 1), True),
+        (Version("v1", "draining", Open(others=1), 1), True),
+        (Version("v1", "draining", workers=1), False),
+        (Version("v1", "drained", workers=1), False),
+    ],
+)
+def test_a_version_is_needed_until_nothing_more_can_come_of_it(version: Version, needed: bool) -> None:
+    assert version.needed is needed
+    assert (", may be stopped" in _status(fleet(version), version)) is (not needed and version.workers > 0)
 
 
 def test_a_worker_is_told_what_stands_between_it_and_new_turns() -> None:

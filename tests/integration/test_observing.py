@@ -10,10 +10,13 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.service import RPCError
 
 from holdfast import TurnInput
 from holdfast.measuring import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS
@@ -164,11 +167,57 @@ async def test_a_scrape_shows_what_was_run(engine: Engine) -> None:
         for name, value, labels in expected:
             assert await worker.counted(name, **labels) == value, (name, labels)
         text = worker.scraped()
+        for name, labels in (
+            ("holdfast_turns_total", {"outcome": "failed"}),
+            ("holdfast_decisions_total", {"kind": "exec", "outcome": "expired"}),
+            ("holdfast_calls_total", {"tool": "shell", "outcome": "error", "reason": "no_worker"}),
+        ):
+            assert (labels, 0) in [
+                ({key: about[key] for key in labels}, value) for about, value in samples(text, name)
+            ], "it starts at 0"
         buckets = [about["le"] for about, _ in samples(text, "holdfast_approval_wait_seconds_bucket")]
         assert set(buckets) == {*map("{:g}".format, BUCKETS["holdfast_approval_wait_seconds"]), "+Inf"}
         assert samples(text, "temporal_workflow_completed_total"), "Temporal's own come along"
         assert asked.id not in text
         await until(lambda: _gone(worker), 40)
+
+
+async def test_what_the_server_has_run_again_is_counted_once(engine: Engine) -> None:
+    """It refuses the task that ends a turn when a message has come meanwhile; the second run is no replay."""
+    async with observed_worker(engine) as worker:
+        ids: list[str] = []
+        async with asyncio.timeout(90):
+            while len(ids) < 4 or not await _refused(engine, ids):
+                ids.append(await _shouted_at(engine))
+        await worker.until_counted("holdfast_turns_total", len(ids))
+        for name in ("holdfast_turns_total", "holdfast_calls_total", "holdfast_execution_seconds_count"):
+            assert await worker.counted(name) == len(ids), name
+        assert await worker.counted("holdfast_batches_total") == len(ids)
+
+
+async def _shouted_at(engine: Engine) -> str:
+    """A turn that gets messages until it has ended; its id."""
+    turn = await engine.start(TurnInput(batches=((request("echo"),),)))
+    handle = engine.client.get_workflow_handle(turn.id)
+
+    async def shout() -> None:
+        with suppress(RPCError):  # it has ended
+            while True:
+                await handle.signal("decide", "what?")
+
+    await asyncio.gather(*(shout() for _ in range(4)))
+    await turn.result()
+    return turn.id
+
+
+async def _refused(engine: Engine, ids: list[str]) -> bool:
+    """Has the server refused the end of any of these?"""
+    unhandled = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND
+    for id in ids:
+        async for event in engine.client.get_workflow_handle(id).fetch_history_events():
+            if event.workflow_task_failed_event_attributes.cause == unhandled:
+                return True
+    return False
 
 
 async def _gone(worker: Observed) -> bool:

@@ -11,14 +11,17 @@ from uuid import uuid4
 
 import pytest
 from temporalio.client import WorkflowHistory
+from temporalio.common import PinnedVersioningOverride, WorkerDeploymentVersion
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
 from holdfast import Effect, Holdfast, HoldfastPlugin, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, ServerUnavailable
 from holdfast.sessions import MOVE
 from holdfast.testing import FakeTool, request, until
+from holdfast.workers import polling
 from holdfast.workers.versions import deployments
-from holdfast.workers.versions.deployments import QueuesMissing, claim, fleet_of, known, set_current
+from holdfast.workers.versions.deployments import Conflict, QueuesMissing, claim, fleet_of, known, manned, set_current
 from holdfast.workers.versions.moving import move, wake_sessions
 from holdfast.workers.versions.starting import settle
 from holdfast.workflows import histories
@@ -94,6 +97,45 @@ async def test_S42_a_session_that_has_continued_on_its_version_still_goes_over(e
             assert (await session.view()).turns == 4
 
 
+async def test_S42_a_session_that_came_back_from_an_upgrade_that_was_taken_back_goes_over_to_the_next(
+    engine: Engine, deployment: str
+) -> None:
+    script = tuple(ScriptedReply(text=f"Answer {number}.") for number in (1, 2))
+    session = engine.holdfast.session()
+    async with versioned(engine, deployment, "v1", ECHO):
+        sent = await session.send("First", start=SessionInput(turn=TurnInput(model=ModelChoice(script=script))))
+        await session.turn(sent.turn).result()
+        await until(lambda: idle(session))
+        first = (await engine.client.get_workflow_handle(session.id).describe()).run_id
+        async with versioned(engine, deployment, "v2", ECHO, current=False):
+            pass
+        await set_current(engine.client, deployment, "v2", force=True)
+        await wake_sessions(engine.client, deployment, "v1")
+
+        async def left() -> bool:
+            return (await engine.client.get_workflow_handle(session.id).describe()).run_id != first
+
+        await until(left)
+        await set_current(engine.client, deployment, "v1", force=True)
+
+        async def back() -> bool:
+            return await versions_in(engine, session.id) == {"v1"}
+
+        await until(back)
+        async with versioned(engine, deployment, "v3", ECHO):
+            again = await session.send("Second")
+            await (await session.begun(again.turn)).result()
+
+            async def moved() -> bool:
+                return await versions_in(engine, session.id) == {"v3"}
+
+            await until(moved)
+            assert (await spoken(session))[-2:] == ["user: Second", "assistant: Answer 2."]
+            await session.close()
+            await session.result()
+    await replayed(engine, session.id)
+
+
 async def test_S42_a_turn_that_continues_as_new_stays_with_its_version(engine: Engine, deployment: str) -> None:
     with patch.object(histories, "EVENTS", 20):
         async with versioned(engine, deployment, "v1", ECHO, ASK):
@@ -150,6 +192,24 @@ async def test_the_first_of_two_that_claim_is_current(engine: Engine, deployment
         assert (await fleet_of(engine.client, deployment, engine.queue)).current == first
 
 
+async def test_a_claim_that_the_server_goes_on_refusing_ends_with_its_reason(engine: Engine, deployment: str) -> None:
+    asked: list[str] = []
+
+    async def refuses(_: Any, asking: Any) -> None:
+        asked.append(asking.build_id)
+        raise Conflict("version 'v1' was not made current: not today")
+
+    async with versioned(engine, deployment, "v1", ECHO, current=False):
+        with (
+            patch.object(deployments, "_set", refuses),
+            patch.object(deployments, "JOIN_SECONDS", 1),
+            pytest.raises(HoldfastError, match="not today"),
+        ):
+            async with asyncio.timeout(30):
+                await claim(engine.client, deployment, "v1")
+    assert 1 < len(asked) < 10, "with pauses"
+
+
 async def test_a_worker_says_that_it_gets_nothing_and_does_not_push_workers_without_a_version_aside(
     engine: Engine, deployment: str
 ) -> None:
@@ -168,6 +228,20 @@ async def test_a_worker_says_that_it_gets_nothing_and_does_not_push_workers_with
     assert len(said) == 1
     assert "workers without a version get new turns" in said[0]
     assert "holdfast versions set-current v1" in said[0]
+
+
+async def test_a_clock_that_is_ahead_pushes_no_worker_without_a_version_aside(engine: Engine, deployment: str) -> None:
+    said: list[str] = []
+    async with engine.worker(ASK), versioned(engine, deployment, "v1", ECHO, ASK, current=False) as settings:
+        turn = await engine.start(TurnInput(batches=((request("ask"),),)))
+        await until(lambda: waiting(turn))
+        with patch.object(polling, "ALIVE", -timedelta(minutes=10)):  # as everybody looks to a clock that is ahead
+            await settle(engine.client, settings, said.append, claims=True)
+        assert (await fleet_of(engine.client, deployment, engine.queue)).current is None
+        await turn.cancel()
+        await turn.result()
+    assert "polled a few minutes ago" in said[0]
+    assert "holdfast versions set-current v1" in said[1]
 
 
 async def test_a_version_that_lacks_a_task_queue_is_not_made_current(engine: Engine, deployment: str) -> None:
@@ -198,6 +272,22 @@ async def test_what_cannot_be_is_said_in_a_sentence(engine: Engine, deployment: 
         await move(engine.client, "nobody", deployment, "v1")
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "words"),
+    [
+        (RPCStatusCode.PERMISSION_DENIED, HoldfastError, "the Temporal server refused: no"),
+        (RPCStatusCode.UNAVAILABLE, ServerUnavailable, "does not answer"),
+    ],
+)
+async def test_a_server_that_refuses_to_drain_is_not_said_to_be_away(
+    engine: Engine, deployment: str, status: RPCStatusCode, kind: type[HoldfastError], words: str
+) -> None:
+    refuses = patch.object(engine.client, "list_workflows", side_effect=RPCError("no", status, b""))
+    with refuses, pytest.raises(HoldfastError, match=words) as caught:
+        await wake_sessions(engine.client, deployment, "v1")
+    assert caught.type is kind
+
+
 async def test_a_version_is_not_stuck_whose_workers_are_on_another_task_queue(engine: Engine, deployment: str) -> None:
     later = datetime.now(UTC) + timedelta(minutes=2)
     async with versioned(engine, deployment, "v1", ASK):
@@ -209,6 +299,34 @@ async def test_a_version_is_not_stuck_whose_workers_are_on_another_task_queue(en
         assert seen.stuck, "as it looks when nobody has polled for two minutes"
         await turn.cancel()
         await turn.result()
+
+
+async def test_workflows_of_others_hold_a_version_too(engine: Engine, deployment: str) -> None:
+    async with versioned(engine, deployment, "v1", ECHO):
+        theirs = await engine.client.start_workflow(
+            "somebodys.own",
+            id=f"own-{engine.queue}",
+            task_queue=engine.queue,
+            versioning_override=PinnedVersioningOverride(WorkerDeploymentVersion(deployment, "v1")),
+        )
+
+        async def counted() -> bool:
+            [seen] = (await fleet_of(engine.client, deployment, engine.queue)).versions
+            return (seen.open.turns, seen.open.sessions, seen.open.others) == (0, 0, 1)
+
+        await until(counted)
+        async with versioned(engine, deployment, "v2", ECHO):
+            found = (await fleet_of(engine.client, deployment, engine.queue)).get("v1")
+            assert found
+            assert (found.needed, str(found.open)) == (True, "0 turns, 0 sessions and 1 other workflow")
+        await theirs.terminate()
+
+
+async def test_a_version_that_is_about_to_be_current_is_needed(engine: Engine, deployment: str) -> None:
+    async with versioned(engine, deployment, "v1", ECHO, current=False):
+        await manned(engine.client, deployment, engine.queue, "v1", wait=60)
+        [seen] = (await fleet_of(engine.client, deployment, engine.queue)).versions
+        assert (seen.status, seen.workers, seen.needed) == ("inactive", 1, True)
 
 
 async def test_without_versions_a_session_that_is_told_to_move_stays_where_it_is(engine: Engine) -> None:

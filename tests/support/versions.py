@@ -65,17 +65,23 @@ class Rollout:
 
     @asynccontextmanager
     async def worker(
-        self, build: str | None, code: Path | None = None, *options: str, data: Path | None = None
+        self,
+        build: str | None,
+        code: Path | None = None,
+        *options: str,
+        data: Path | None = None,
+        ready: bool = True,
     ) -> AsyncIterator[WorkerProcess]:
-        """`holdfast worker` of a version, polling; with a data folder of its own it is another host."""
+        """`holdfast worker` of a version, polling, or about to if it need not be `ready`.
+
+        With a data folder of its own it is another host.
+        """
         words = ("worker", "--workspace", str(self.engine.workspace), *options)
         with self.log(build).open("ab") as errors:
             process = await self._command(*words, build=build, code=code, data=data, errors=errors)
         try:
-            assert process.stdout
-            async with asyncio.timeout(PATIENCE):
-                line = (await process.stdout.readline()).decode()
-            assert line.startswith(READY), line
+            if ready:
+                await _ready(process)
             yield WorkerProcess(process)
         finally:
             await WorkerProcess(process).kill()
@@ -140,6 +146,13 @@ class Rollout:
             stdout=asyncio.subprocess.PIPE,
             stderr=errors or asyncio.subprocess.PIPE,
         )
+
+
+async def _ready(process: asyncio.subprocess.Process) -> None:
+    assert process.stdout
+    async with asyncio.timeout(PATIENCE):
+        line = (await process.stdout.readline()).decode()
+    assert line.startswith(READY), line
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from holdfast import TurnInput
 from holdfast.calls import Call, CallRequest, Status
 from holdfast.content import CallError
 from holdfast.conversations import Usage
+from holdfast.counted import Counted
 from holdfast.events import Event
 from holdfast.measuring import CALLS, COUNTERS, HISTOGRAMS, Measurement, measured, used
 from holdfast.moves import end
@@ -269,3 +270,10 @@ def test_later_runs_of_a_session_are_within_the_first() -> None:
 
 def test_reasons_are_words_that_a_label_may_hold() -> None:
     assert all(reason.isascii() and reason.replace("_", "").isalpha() for reason in REASONS)
+
+
+def test_what_was_counted_is_known_for_a_while() -> None:
+    counted = Counted(limit=2)
+    assert [counted.first(key) for key in (("a", 1), ("a", 2), ("a", 1), ("b", 1))] == [True, True, False, True]
+    assert counted.first(("a", 2)), "the oldest is forgotten, and nothing grows for ever"
+    assert not counted.first(("b", 1))

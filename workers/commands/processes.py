@@ -146,9 +146,13 @@ def worker(
         raise BadInput("--current-if-none is for a worker with a version: set HOLDFAST_BUILD, or deployment.build")
     plugin = HoldfastPlugin(settings)
     _ = plugin.policy, plugin.keyring  # what is not right stops us before anything runs
+
+    def mention(text: str, known: str = "") -> None:
+        logs.mention(settings.telemetry, text, note, known)
+
     for problem in plugin.registry.problems:
-        known = f"Not available, from {problem.source}: `holdfast tools` tells why"
-        logs.mention(settings.telemetry, f"Not available, from {problem.source}: {problem.reason}", note, known)
+        lacking = f"Not available, from {problem.source}"
+        mention(f"{lacking}: {problem.reason}", f"{lacking}: `holdfast tools` tells why")
 
     async def work() -> None:
         async with AsyncExitStack() as probes:
@@ -165,7 +169,7 @@ def worker(
                     emit({**told, "health": url} if url else told)
                 else:
                     say(f"{line}, health {url}" if url else line)
-                beside.add(asyncio.create_task(settle(client, settings, note, claims=current_if_none)))
+                beside.add(asyncio.create_task(settle(client, settings, mention, claims=current_if_none)))
 
             await run_worker(client, settings, say=ready, health=asked, drain=plugin.drain)
         for task in beside:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -78,14 +80,16 @@ def set_current(
     async def work(client: Client, settings: Settings, name: str) -> tuple[str | None, Fleet]:
         from holdfast.workers.versions import deployments
 
+        deadline = time.monotonic() + (wait or 0)
         if not await deployments.known(client, name, build, wait=wait or 0):
             raise _unknown(build, name)
-        fleet = await _fleet(client, settings, name)
+        patience = 0 if force else deadline - time.monotonic()
+        fleet = await deployments.manned(client, name, settings.task_queue, build, wait=patience)
         found = fleet.get(build)
         if not force and not (found and found.workers):
             raise _unmanned(build, fleet)
-        before = await deployments.set_current(client, name, build, force=force, wait=wait or 0)
-        return before, fleet
+        left = max(0.0, deadline - time.monotonic())
+        return await deployments.set_current(client, name, build, force=force, wait=left), fleet
 
     before, fleet = run(_with(data, address, deployment, work))
     after = f"; {before!r} did before" if before and before != build else ""
@@ -233,11 +237,12 @@ def _tell(fleet: Fleet) -> None:
             "(docs/upgrading.md)."
         )
         return
-    header = ("version", "status", "workers", "open turns", "open sessions")
-    rows = [(one.build, _status(fleet, one), one.workers, one.open.turns, one.open.sessions) for one in fleet.versions]
+    header = ("version", "status", "workers", "open turns", "open sessions", "other workflows")
+    rows = [(one.build, _status(fleet, one), one.workers, *astuple(one.open)) for one in fleet.versions]
     if fleet.unversioned or fleet.unversioned_workers:
-        rows.append(("(none)", "", fleet.unversioned_workers, fleet.unversioned.turns, fleet.unversioned.sessions))
-    render.console().print(render.table(header, rows))
+        rows.append(("(none)", "", fleet.unversioned_workers, *astuple(fleet.unversioned)))
+    columns = len(header) if any(row[-1] for row in rows) else len(header) - 1
+    render.console().print(render.table(header[:columns], [row[:columns] for row in rows]))
     for sentence in advice(fleet):
         note(sentence)
 

@@ -63,7 +63,7 @@ async def fleet_of(client: Client, deployment: str, task_queue: str, now: dateti
             *(_open(client, on_version(deployment, one)) for one in builds),
         )
     except RPCError as error:
-        raise _failed(error) from error
+        raise failed(error) from error
     moment = now or datetime.now(UTC)
     alive = queue.alive(moment)
     statuses = (_STATUSES.get(summary.status, "inactive") for summary in info.version_summaries)
@@ -90,6 +90,15 @@ def on_version(deployment: str, build: str) -> str:
     return f'TemporalWorkerDeploymentVersion = "{deployment}:{build}" AND ExecutionStatus = "Running"'
 
 
+async def unversioned_seen(client: Client, task_queue: str) -> bool:
+    """Has a worker without a version polled lately, by the server's word alone: clocks may differ."""
+    try:
+        queue = await look_at(client, task_queue)
+    except RPCError as error:
+        raise failed(error) from error
+    return any(poller.build is None for poller in queue.pollers)
+
+
 async def known(client: Client, deployment: str, build: str, *, wait: float = 0) -> bool:
     """Has a worker of this version ever polled? `wait` is how many seconds it may still take to come."""
     deadline = time.monotonic() + wait
@@ -100,6 +109,20 @@ async def known(client: Client, deployment: str, build: str, *, wait: float = 0)
             return True
         if time.monotonic() >= deadline:
             return False
+        await asyncio.sleep(COMING_PAUSE)
+
+
+async def manned(client: Client, deployment: str, task_queue: str, build: str, *, wait: float = 0) -> Fleet:
+    """The fleet, once a worker of this version polls, or `wait` seconds are over.
+
+    The server knows a new version some moments before it tells of who polls for it.
+    """
+    deadline = time.monotonic() + wait
+    while True:
+        fleet = await fleet_of(client, deployment, task_queue)
+        found = fleet.get(build)
+        if (found and found.workers) or time.monotonic() >= deadline:
+            return fleet
         await asyncio.sleep(COMING_PAUSE)
 
 
@@ -129,7 +152,11 @@ async def set_current(
 
 
 async def claim(client: Client, deployment: str, build: str) -> str:
-    """The current version: this one, if there was none before. Of two that claim at once one is late."""
+    """The current version: this one, if there was none before. Of two that claim at once one is late.
+
+    HoldfastError when the server goes on refusing: it says "changed meanwhile" as it says other things.
+    """
+    deadline = time.monotonic() + JOIN_SECONDS
     while True:
         described = await _described(client, deployment)
         routing = described.worker_deployment_info.routing_config if described else None
@@ -144,9 +171,12 @@ async def claim(client: Client, deployment: str, build: str) -> str:
         )
         try:
             await _set(client, request)
-        except Conflict:
-            continue
-        return build
+        except (Conflict, QueuesMissing):
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return build
+        await asyncio.sleep(COMING_PAUSE)
 
 
 class Conflict(HoldfastError):
@@ -163,8 +193,6 @@ async def _set(client: Client, request: SetWorkerDeploymentCurrentVersionRequest
             lambda: client.workflow_service.set_worker_deployment_current_version(request, timeout=RPC_LIMIT)
         )
     except RPCError as error:
-        if request.conflict_token and error.status is RPCStatusCode.FAILED_PRECONDITION:
-            raise Conflict(error.message) from error
         raise _refused(request, error) from error
     await _spread(client, request.deployment_name)
     return done.previous_deployment_version.build_id or None
@@ -181,14 +209,17 @@ async def _spread(client: Client, deployment: str) -> None:
 
 def _refused(request: SetWorkerDeploymentCurrentVersionRequest, error: RPCError) -> HoldfastError:
     if error.status in _SILENT:
-        return _failed(error)
+        return failed(error)
     says = f"version {request.build_id!r} of {request.deployment_name!r} was not made current: {error.message}"
     if _MISSING in error.message:
         return QueuesMissing(f"{says}. Start workers of it there, or say --force")
+    if request.conflict_token and error.status is RPCStatusCode.FAILED_PRECONDITION:
+        return Conflict(says)
     return HoldfastError(says)
 
 
-def _failed(error: RPCError) -> HoldfastError:
+def failed(error: RPCError) -> HoldfastError:
+    """What the server's error is to people: silence, or a refusal."""
     if error.status in _SILENT:
         return ServerUnavailable(f"the Temporal server does not answer: {error.message}")
     return HoldfastError(f"the Temporal server refused: {error.message}")
@@ -201,7 +232,7 @@ async def _described(client: Client, deployment: str) -> DescribeWorkerDeploymen
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return None
-        raise _failed(error) from error
+        raise failed(error) from error
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
@@ -217,10 +248,13 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _open(client: Client, query: str) -> Open:
-    turns, sessions = await asyncio.gather(
-        *(client.count_workflows(f'{query} AND WorkflowType = "{kind}"') for kind in (WORKFLOW, SESSION))
+    kinds = (
+        f'WorkflowType = "{WORKFLOW}"',
+        f'WorkflowType = "{SESSION}"',
+        f'WorkflowType != "{WORKFLOW}" AND WorkflowType != "{SESSION}"',
     )
-    return Open(turns.count, sessions.count)
+    found = await asyncio.gather(*(client.count_workflows(f"{query} AND {kind}") for kind in kinds))
+    return Open(*(one.count for one in found))
 
 
 async def _with_others(client: Client, deployment: str, version: Version, now: datetime) -> Version:
@@ -236,7 +270,7 @@ async def _with_others(client: Client, deployment: str, version: Version, now: d
         names = {one.name for one in found.worker_deployment_version_info.task_queue_infos}
         queues = await asyncio.gather(*(look_at(client, name) for name in sorted(names)))
     except RPCError as error:
-        raise _failed(error) from error
+        raise failed(error) from error
     alive = tuple(poller for queue in queues for poller in queue.alive(now))
     return replace(version, workers=_workers(alive, deployment, version.build))
 

@@ -15,14 +15,19 @@ class Open:
 
     turns: int = 0
     sessions: int = 0
+    others: int = 0
+    """Workflows that are not ours: a worker may run those of its host's program too."""
 
     def __bool__(self) -> bool:
         """Is there anything?"""
-        return bool(self.turns or self.sessions)
+        return bool(self.turns or self.sessions or self.others)
 
     def __str__(self) -> str:
         """In words."""
-        return f"{_counted(self.turns, 'turn')} and {_counted(self.sessions, 'session')}"
+        turns, sessions = _counted(self.turns, "turn"), _counted(self.sessions, "session")
+        if self.others:
+            return f"{turns}, {sessions} and {_counted(self.others, 'other workflow')}"
+        return f"{turns} and {sessions}"
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,9 @@ class Version:
 
     @property
     def needed(self) -> bool:
-        """May none of its workers be stopped for good?"""
-        return bool(self.open) or self.status in ("current", "ramping")
+        """May none of its workers be stopped for good? One that has never been current is about to be."""
+        coming = self.status == "inactive" and self.workers > 0
+        return bool(self.open) or coming or self.status in ("current", "ramping")
 
 
 @dataclass(frozen=True)

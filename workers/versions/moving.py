@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import HoldfastError, RequestRefused, ServerUnavailable, TurnNotFound
 from holdfast.sessions import MOVE, SESSION
-from holdfast.workers.versions.deployments import on_version
+from holdfast.workers.versions.deployments import failed, on_version
 
 RPC_LIMIT = timedelta(seconds=5)
 
@@ -36,7 +36,7 @@ async def wake_sessions(client: Client, deployment: str, build: str) -> int:
             else:
                 woken += 1
     except RPCError as error:
-        raise ServerUnavailable(f"the Temporal server does not answer: {error.message}") from error
+        raise failed(error) from error
     return woken
 
 

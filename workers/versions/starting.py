@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
-from holdfast.workers.versions.deployments import claim, fleet_of, known
+from holdfast.workers.versions.deployments import claim, fleet_of, known, unversioned_seen
 from holdfast.workers.versions.fleet import advice
 
 APPEAR_SECONDS = 60.0
@@ -18,7 +18,7 @@ APPEAR_SECONDS = 60.0
 async def settle(client: Client, settings: Settings, note: Callable[[str], None], *, claims: bool) -> None:
     """Say what stands between this worker's version and new turns; with `claims` make it current where none is.
 
-    Not where workers without a version take new turns: somebody is to choose when these end.
+    Not where workers without a version take new turns, or did a few minutes ago: somebody is to choose when these end.
     """
     deployment, build = settings.deployment.name, settings.deployment.build
     if build is None:
@@ -28,7 +28,10 @@ async def settle(client: Client, settings: Settings, note: Callable[[str], None]
             note(f"the server does not know version {build!r} of {deployment!r}: does it support worker deployments?")
             return
         fleet = await fleet_of(client, deployment, settings.task_queue)
-        if claims and fleet.current is None and not fleet.unversioned_workers:
+        lately = claims and fleet.current is None and await unversioned_seen(client, settings.task_queue)
+        if lately and not fleet.unversioned_workers:
+            note(f"a worker without a version polled a few minutes ago, so {build!r} does not make itself current")
+        elif claims and fleet.current is None and not lately:
             current = await claim(client, deployment, build)
             note(f"version {current!r} of {deployment!r} is current: it gets new turns")
             fleet = await fleet_of(client, deployment, settings.task_queue)
