@@ -142,14 +142,14 @@ def test_the_commands_of_the_page_do_what_it_says(home: Home) -> None:
     blocks = _blocks(PAGE)
     start, rest = blocks["show"].split("holdfast approve", 1)
     _shell(home, start)
-    home.seen("deploy", call="b1c2", after="awaiting_approval")  # as a reader's hands would let pass
+    home.seen("rollout", call="b1c2", after="awaiting_approval")  # as a reader's hands would let pass
     shown = _shell(home, "holdfast approve" + rest)
-    assert "turn deploy: completed" in shown
+    assert "turn rollout: completed" in shown
     shown = _shell(home, blocks["export"])
-    assert "As it was made: turn deploy" in shown
+    assert "As it was made: turn rollout" in shown
     assert "takes the same path" in shown
     shown = _shell(home, f"{blocks['tamper'].rstrip()} || echo code $?")
-    assert "changed: decision 'proceed_once' of ada on deploy/b1c1/1" in shown
+    assert "changed: decision 'proceed_once' of ada on rollout/b1c1/1" in shown
     assert shown.rstrip().endswith("code 1")
 
 
