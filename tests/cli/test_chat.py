@@ -250,7 +250,7 @@ def test_what_is_typed_at_the_prompt(home: Home) -> None:
         child.expect("Nothing was said yet")
         child.expect(PROMPT)
         child.send("half a line")
-        child.expect("half a line")  # what is not read yet is dropped by the terminal, and Ctrl-C on an empty line leaves
+        child.expect("half a line")  # what was not read yet is dropped, and Ctrl-C on an empty line leaves
         child.sendintr()
         say(child, "\x1b[200~pasted\nlines\x1b[201~ and \\")
         child.expect("… ")

@@ -11,6 +11,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import WorkflowHandle
 
 from holdfast.turns import WORKFLOW
+from holdfast.unread import Unreadable
 from holdfast.workers.doctor.checks import Check, Surroundings, aside
 from holdfast.workers.doctor.findings import Finding, ok, problem, warning
 from holdfast.workers.polling import on_queue
@@ -102,9 +103,10 @@ async def _payloads(around: Surroundings) -> list[Finding]:
         looked += len(outside)
         for payload in outside:
             try:
-                await client.data_converter.decode([payload])
+                [found] = await client.data_converter.decode([payload])
             except Exception:
-                lost.append(turn.id)
+                found = Unreadable("it was not to be had")
+            lost += [turn.id] if isinstance(found, Unreadable) else []
     if lost:
         says = f"{len(lost)} of {looked} payloads of recent turns are not to be found from here, as of {lost[0]!r}"
         return [problem(says, "let clients and workers see the same payloads/ (docs/operating.md)")]
