@@ -18,6 +18,10 @@ from tests.support.processes import worker_process
 from tests.support.waiting import done, waiting
 
 
+TOGETHER = 10
+"""Messages at once: so many updates a server takes in, and each waits for its own ten seconds."""
+
+
 async def _echo(arguments: dict[str, Any], run: Run) -> str:
     return f"echo {arguments.get('say')}"
 
@@ -115,7 +119,9 @@ async def test_S42_a_session_continues_between_turns_while_messages_arrive(engin
     session = engine.holdfast.session()
     async with engine.worker():
         await session.send("Message 0", start=start)
-        await asyncio.gather(*(session.send(f"Message {n}", start=start) for n in range(1, count)))
+        for first in range(1, count, TOGETHER):
+            those = range(first, min(first + TOGETHER, count))
+            await asyncio.gather(*(session.send(f"Message {n}", start=start) for n in those))
         await until(lambda: idle(session), seconds=60)
         told = await spoken(session)
         runs = engine.client.list_workflows(f"WorkflowId = '{session.id}'")
