@@ -17,7 +17,6 @@ from tests.support.engine import Engine, new_engine
 from tests.support.processes import worker_process
 from tests.support.waiting import done, waiting
 
-
 TOGETHER = 10
 """Messages at once: so many updates a server takes in, and each waits for its own ten seconds."""
 
