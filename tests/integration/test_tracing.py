@@ -110,6 +110,11 @@ async def test_the_spans_of_a_turn_are_where_they_belong(engine: Engine, traces:
     assert {span.worker for span in found} == {"engine"}
 
 
+def _but_tasks(history: list[str]) -> Counter[str]:
+    """How many workflow tasks there are depends on what comes at the same moment."""
+    return Counter(kind for kind in history if not kind.startswith("WORKFLOW_TASK_"))
+
+
 async def test_tracing_adds_no_event_to_a_history(engine: Engine, traces: Collector) -> None:
     traced, plain = engine.settings, replace(engine.settings, telemetry=TelemetrySettings())
     model = scripted([request("look", say=1)], "done")
@@ -121,7 +126,7 @@ async def test_tracing_adds_no_event_to_a_history(engine: Engine, traces: Collec
             turns += [await engine.start(TurnInput(batches=((request("ask"), request("look")),)))]
             await decide_all(engine.holdfast, turns[1])
             await turns[0].result()
-            counted.append([Counter(await engine.history(turn)) for turn in turns])
+            counted.append([_but_tasks(await engine.history(turn)) for turn in turns])
     assert counted[0] == counted[1]
     assert traces.spans(turns[1].id)
 

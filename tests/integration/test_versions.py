@@ -207,7 +207,7 @@ async def test_a_claim_that_the_server_goes_on_refusing_ends_with_its_reason(eng
         ):
             async with asyncio.timeout(30):
                 await claim(engine.client, deployment, "v1")
-    assert 1 < len(asked) < 10, "with pauses"
+    assert 1 <= len(asked) < 10, "with pauses"
 
 
 async def test_a_worker_says_that_it_gets_nothing_and_does_not_push_workers_without_a_version_aside(
