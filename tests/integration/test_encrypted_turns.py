@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import replace
 from typing import Any
 
@@ -327,7 +326,6 @@ async def test_S45_a_session_and_its_turns_are_encrypted(engine: Engine, monkeyp
 async def test_a_failing_call_and_a_turn_that_cannot_start_are_told_in_full_to_who_has_the_key(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    logging.getLogger("temporalio").setLevel(logging.CRITICAL)
     await use(engine, monkeypatch, "a")
 
     async def fail(arguments: dict[str, Any], run: Run) -> str:

@@ -109,6 +109,7 @@ async def test_S45_a_secret_that_comes_in_pieces_is_not_told_by_the_live_output(
     engine: Engine, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "temporalio")  # which logs what is said of a call
     use(engine, folder, effects=READS)
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((request("s__tell", place="progress in pieces"),),)))
