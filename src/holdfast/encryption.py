@@ -20,7 +20,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
@@ -53,6 +55,7 @@ class EncryptingCodec(PayloadCodec):
 
     def __init__(self, keyring: Keyring) -> None:
         self._keys = {key.id: AESGCM(key.secret) for key in keyring.keys}
+        self._marking = [_marking(key) for key in keyring.keys]
         self._ring = keyring
         self._refuses_plain = keyring.refuses_plain and bool(keyring.keys)
         self._metadata = _metadata(keyring)
@@ -72,7 +75,7 @@ class EncryptingCodec(PayloadCodec):
         nonce = os.urandom(_NONCE)
         sealed = self._keys[key.id].encrypt(nonce, payload.SerializeToString(), _authenticated(key.id))
         data = nonce + sealed
-        marks = b"".join(_mark(other, key.id, data) for other in self._ring.keys[1:])
+        marks = b"".join(_mark(secret, key.id, data) for secret in self._marking[1:])
         return Payload(metadata={**self._metadata, VOUCHED: marks} if marks else self._metadata, data=data)
 
     def _open(self, payload: Payload) -> Payload:
@@ -96,7 +99,7 @@ class EncryptingCodec(PayloadCodec):
         what = f"it is encrypted with the key {_shown(name)}, which this process does not have: {_advice(self._ring)}"
         marks = b"" if name in self._ring.retired else payload.metadata.get(VOUCHED, b"")
         places = range(0, min(len(marks), 100 * _MARK), _MARK)
-        ours = [_mark(key, name, payload.data) for key in self._ring.keys] if marks else []
+        ours = [_mark(secret, name, payload.data) for secret in self._marking] if marks else []
         if any(hmac.compare_digest(marks[place : place + _MARK], mark) for place in places for mark in ours):
             logger.error("A payload cannot be read: %s", what)
             raise KeyMissing(what)
@@ -121,10 +124,15 @@ def _metadata(ring: Keyring) -> Mapping[str, bytes]:
     return {"encoding": ENCRYPTED, "encryption-cipher": CIPHER, KEY_ID: name.encode()}
 
 
-def _mark(key: Key, name: str, data: bytes) -> bytes:
+def _marking(key: Key) -> bytes:
+    """The secret that a key's marks are made with: what encrypts does nothing else."""
+    return HKDFExpand(hashes.SHA256(), length=32, info=b"holdfast mark 1").derive(key.secret)
+
+
+def _mark(secret: bytes, name: str, data: bytes) -> bytes:
     """What a holder of one key says of what another encrypted: it is one of ours."""
-    said = b"holdfast key id 2\0" + name.encode("utf-8", "replace") + b"\0" + hashlib.sha256(data).digest()
-    return hmac.digest(key.secret, said, hashlib.sha256)[:_MARK]
+    said = name.encode("utf-8", "replace") + b"\0" + hashlib.sha256(data).digest()
+    return hmac.digest(secret, said, hashlib.sha256)[:_MARK]
 
 
 def _authenticated(name: str) -> bytes:
