@@ -63,6 +63,8 @@ _LOGGER = logging.getLogger(__name__)
 
 HOST_GRACE = timedelta(seconds=3)
 """What a running call that lives on the host gets to finish by itself when its worker ends, unless settings say."""
+SWEEP_EVERY = timedelta(days=1)
+"""How often a worker forgets what is known of old calls: it may be up for months."""
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a turn waits for a dead worker that had it in its cache."""
 
@@ -231,7 +233,12 @@ class HoldfastPlugin(SimplePlugin):
             _LOGGER.info("Commands outlive their worker, but %s", placement.note)
 
     async def _sweep(self) -> None:
-        """Forget what nobody will ask about any more."""
+        """Forget what nobody will ask about any more, now and again and again."""
+        while True:
+            await self._sweep_once()
+            await asyncio.sleep(SWEEP_EVERY.total_seconds())
+
+    async def _sweep_once(self) -> None:
         kept = timedelta(days=self.settings.ledger_days)
         try:
             await self.ledger.sweep(kept)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +21,8 @@ from temporalio.common import RawValue
 from temporalio.converter import StorageDriverStoreContext
 
 from holdfast import Holdfast, Run, TurnInput
+from holdfast.activities.ledger.entries import EffectKey
+from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.errors import HoldfastError
 from holdfast.payloads import SWEPT, FileStorage, forget_namespaces, namespaces_of, note_namespace, stored_files
 from holdfast.settings import Settings
@@ -324,3 +330,23 @@ def test_a_folder_that_others_use_too_is_known_by_them(tmp_path: Path) -> None:
     assert namespaces_of(tmp_path / "data") == ["ours", "theirs/too"]
     forget_namespaces(tmp_path / "data", ["theirs/too", "nobody"])
     assert namespaces_of(tmp_path / "data") == ["ours"]
+
+
+async def test_a_worker_that_stays_up_forgets_old_calls_again_and_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.plugin.SWEEP_EVERY", timedelta(seconds=0.05))
+    ledger = SqliteLedger(engine.settings.ledger_file)
+    async with engine.worker():
+        for number in (1, 2):
+            key = EffectKey(turn="turn", call=f"b1c{number}", digest="d" * 64)
+            await ledger.intend(key, host="here", tool="send")
+            await ledger.finish(key, "sent")
+            with closing(sqlite3.connect(engine.settings.ledger_file, isolation_level=None)) as connection:
+                connection.execute("UPDATE effects SET ended_at = started_at - ?", (31 * 86_400 * 1_000_000,))
+            await until(partial(gone, ledger, key))
+    await ledger.close()
+
+
+async def gone(ledger: SqliteLedger, key: EffectKey) -> bool:
+    return await ledger.find(key) is None
