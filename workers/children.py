@@ -53,17 +53,20 @@ async def spawn(
 
 async def stop(process: asyncio.subprocess.Process, seconds: float) -> None:
     """SIGTERM, and SIGKILL when that takes too long."""
-    if process.returncode is not None:
-        return
-    with suppress(ProcessLookupError):
-        process.terminate()
+    _send(process, signal.SIGTERM)
     try:
         async with asyncio.timeout(seconds):
             await process.wait()
     except TimeoutError:
-        with suppress(ProcessLookupError):
-            process.kill()
+        _send(process, signal.SIGKILL)
         await process.wait()
+
+
+def _send(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """A signal, unless it is over. Its own method would wait for one that just ended, and lose how, to asyncio's."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
 
 
 def adopt_orphans() -> None:
