@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-JOBS ?= 3
+JOBS ?= 4
 READY := .venv/.ready
 
 .PHONY: setup demo test lint types lock histories bench chaos clean

@@ -21,6 +21,9 @@ for _name in ("COLUMNS", "LINES"):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Servers that live for a test or a session have memory enough, and less to do if they tidy it up less often.
+os.environ.setdefault("GOGC", "400")
+
 # A machine may be slow, and that proves nothing.
 settings.register_profile("ours", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ours")

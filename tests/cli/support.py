@@ -20,6 +20,7 @@ from typing import Any
 from holdfast import Holdfast, HoldfastPlugin, Settings
 from holdfast.events import Event
 from holdfast.workers.connecting import connect
+from tests.cli import warm
 
 COMMAND = [sys.executable, "-m", "holdfast.workers.cli"]
 SECONDS = 60.0
@@ -68,6 +69,8 @@ class Home:
 
     def run(self, *arguments: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
         """One command, to its end."""
+        if warm.suits(env):
+            return warm.run(arguments, stdin=stdin, env={**self.env, **env}, cwd=self.folder, seconds=SECONDS)
         return subprocess.run(
             [*COMMAND, *arguments],
             input=stdin,

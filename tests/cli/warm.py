@@ -1,0 +1,61 @@
+"""The command in processes that are forked from one which has imported it: that is most of what a short command does.
+
+They are real ones, each with arguments, environment, folder and streams of its own, and they begin where the command
+does; only what is imported is there already.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.workers.cli import main
+
+_SEEN_BY_PYTHON = ("PYTHON", "LANG", "LC_")
+"""Names in the environment that an interpreter looks at when it starts."""
+_STREAMS = ("stdin", "stdout", "stderr")
+_FORKING = multiprocessing.get_context("forkserver")
+_FORKING.set_forkserver_preload(["tests.cli.imported"])
+
+
+def suits(env: Mapping[str, str]) -> bool:
+    """May a command with this beside the usual environment be forked?"""
+    return not any(name.startswith(_SEEN_BY_PYTHON) for name in env)
+
+
+def run(
+    arguments: tuple[str, ...], *, stdin: str, env: Mapping[str, str], cwd: Path, seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """One command, to its end."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-warm-") as name:
+        folder = Path(name)
+        (folder / "stdin").write_text(stdin)
+        process = _FORKING.Process(target=_become, args=(arguments, dict(env), cwd, folder))
+        process.start()
+        process.join(seconds)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired(arguments, seconds)
+        out, err = ((folder / stream).read_text() for stream in _STREAMS[1:])
+        return subprocess.CompletedProcess(arguments, process.exitcode, out, err)
+
+
+def _become(arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path, folder: Path) -> None:
+    for number, stream in enumerate(_STREAMS):
+        opened = os.open(folder / stream, os.O_RDWR | os.O_CREAT, 0o600)
+        os.dup2(opened, number)
+        os.close(opened)
+        setattr(sys, stream, os.fdopen(number, "w" if number else "r"))
+    os.environ.clear()
+    os.environ.update(env)
+    time.tzset()
+    os.chdir(cwd)
+    sys.argv = ["holdfast", *arguments]
+    main()
