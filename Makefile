@@ -21,7 +21,7 @@ demo: setup
 # As many at a time as JOBS says, then one by one those that measure. Bytecode is kept whatever the environment says:
 # every command that a test runs would compile itself anew.
 test: setup
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not alone"
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) -m "not alone"
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -m alone
 
 lint: setup

@@ -6,12 +6,14 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from temporalio.testing import WorkflowEnvironment
 
 from tests.support.server import start_server
+from tests.support.sharing import Sharing
 
 # Side by side, tests are told the size of a terminal, which every command they start would take for its own.
 for _name in ("COLUMNS", "LINES"):
@@ -27,6 +29,11 @@ os.environ.setdefault("GOGC", "400")
 # A machine may be slow, and that proves nothing.
 settings.register_profile("ours", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ours")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
+    """For `make test`, which runs several at a time."""
+    return Sharing(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -149,4 +149,4 @@ async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 20) ->
         while True:
             if found := await condition():
                 return found
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)

@@ -24,8 +24,7 @@ from tests.deploy.packages import FOLDER, wanted
 from tests.deploy.support import DEPLOY, ROOT, SECONDS, Caller, Staying, approved_turn, checked, loaded, read
 from tests.support import marks
 
-# The recipe is done once, by one process, and downloads what it installs.
-pytestmark = [pytest.mark.xdist_group("deploy"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_the_linter_of_dockerfiles_has_nothing_to_say() -> None:

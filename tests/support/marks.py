@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds any wait may take before the test fails."""
 
 
@@ -30,7 +30,7 @@ async def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it never came to be"
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
 
 
 def _names() -> list[str]:

@@ -221,7 +221,7 @@ async def test_twenty_thousand_files_are_searched(engine: Engine, workspace: Pat
     lines = (await found(engine, workspace, "file 7$")).splitlines()
     assert lines == [f"{folder:02}/007.txt:1:file 7" for folder in range(20)]
     assert time.monotonic() - began < PATIENCE
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 # Both engines
