@@ -29,7 +29,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 
 types: setup
-	$(BIN)/mypy
+	$(BIN)/mypy -n 2
 
 # Records the histories that tests/replay replays; old ones stay.
 histories: setup
