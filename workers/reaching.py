@@ -64,15 +64,14 @@ class _Locked(PayloadUnreadable):
 
 
 class Reaching:
-    """Reads a namespace. With `deep`, what payloads say is read too."""
+    """Reads a namespace."""
 
-    def __init__(self, client: Client, *, deep: bool, progress: Progress = lambda runs: None) -> None:
+    def __init__(self, client: Client, *, progress: Progress = lambda runs: None) -> None:
         converter = client.data_converter
         if not isinstance(converter, TolerantConverter):
             raise BadInput("this client has a converter of its own: what its payloads refer to is not known here")
         self._client = client
         self._converter = converter
-        self._deep = deep
         self._progress = progress
         self._seen: set[str] = set()
         self.found = Reached()
@@ -168,8 +167,6 @@ class Reaching:
         if reference:
             names = [reference.claim_data[name] for name in _NAMES if name in reference.claim_data]
             self.found.stored.update((reference.driver_name, name) for name in names)
-        if not self._deep:
-            return
         stored = await self._converter.retrieved(payload)
         if not unreadable(stored):
             self.found.keys[key_of(stored)] += 1
@@ -184,11 +181,11 @@ class Reaching:
         self.found.outputs.update(name.decode() for name in OUTPUT.findall(opened.data))
 
 
-async def read_all(clients: Iterable[Client], *, deep: bool, progress: Progress = lambda runs: None) -> Reached:
+async def read_all(clients: Iterable[Client], *, progress: Progress = lambda runs: None) -> Reached:
     """What several namespaces need together."""
     whole = Reached()
     for client in clients:
-        found = await Reaching(client, deep=deep, progress=progress).read()
+        found = await Reaching(client, progress=progress).read()
         whole.stored |= found.stored
         whole.outputs |= found.outputs
         whole.keys += found.keys

@@ -214,11 +214,11 @@ def test_a_store_that_does_not_answer_is_told_by_the_command_and_the_gateway(hom
     table = 'bucket = "abc"\nendpoint = "http://127.0.0.1:1"\nregion = "x"\n'
     file.write_text(f'[storage]\nkind = "s3"\n[storage.s3]\n{table}')
     calls = json.dumps([call("write_file", path="a", content="x" * 50_000)])
-    words = ("--config", str(file), "turn", "start", "--calls", "-", "--id", "never")
+    words = ("--config", str(file), "turn", "start", "--calls", "-", "--id", "unstored")
     done = home.run(*words, stdin=calls, AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")
     assert done.returncode == 3
     assert "a payload could not be written: the bucket 'abc' (s3): Could not connect" in done.stderr
-    assert home.run("turn", "show", "never").returncode == 1, "it did not start"
+    assert home.run("turn", "show", "unstored").returncode == 1, "it did not start"
     assert problem_of(StoreUnavailable("x")).status == 503
     assert problem_of(KeyMissing("x")).code == "payload_unreadable"
 

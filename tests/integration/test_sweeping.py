@@ -88,7 +88,7 @@ def age(settings: Settings, seconds: float = OLD) -> None:
 
 
 async def plan_of(engine: Engine, *, delete: bool = True) -> Plan:
-    reached = await read_all([await connect(engine.settings, address=engine.address)], deep=True)
+    reached = await read_all([await connect(engine.settings, address=engine.address)])
     return Plan.of(reached, engine.settings, began=time.time(), grace=DAY, delete=delete)
 
 
@@ -250,7 +250,7 @@ async def test_a_server_that_goes_away_ends_the_reading_with_an_error(tmp_path: 
         engine = Engine(server.client.service_client.config.target_host, tmp_path, 1000)
         client = await connect(engine.settings, address=engine.address)
     with pytest.raises(HoldfastError):
-        await read_all([client], deep=True)
+        await read_all([client])
 
 
 async def test_a_folder_remembers_for_which_namespaces_it_is_used(swept_engine: Engine) -> None:

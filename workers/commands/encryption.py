@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from holdfast.workers.commands.codes import FAILED
-from holdfast.workers.commands.options import Address, Data, Json, emit, example, note, run, say, settings_of
+from holdfast.workers.commands.options import Address, Data, Json, emit, example, harmless, note, run, say, settings_of
 
 if TYPE_CHECKING:
     from holdfast.keyring import KeyFound
@@ -74,11 +74,11 @@ def _tell(found: list[KeyFound], plain: str) -> None:
         return
     for place, one in enumerate(found):
         use = "written and read with" if place == 0 else "read with"
-        say(f"{one.id:<24} {'cannot be had' if one.problem else use}, from {_harmless(one.origin)}")
+        say(f"{one.id:<24} {'cannot be had' if one.problem else use}, from {harmless(one.origin)}")
     say(f"What is not encrypted is {'accepted' if plain == 'accept' else 'refused'}.")
     for one in found:
         if one.problem:
-            note(f"holdfast: {_harmless(one.problem)}")
+            note(f"holdfast: {harmless(one.problem)}")
 
 
 def _described(one: KeyFound) -> dict[str, Any]:
@@ -121,7 +121,7 @@ async def _read(address: str | None, data: Any, *, quiet: bool) -> Reached:
     settings = settings_of(data)
     lenient = settings.encryption.model_copy(update={"plain": "accept"})
     client = await connect(replace(settings, encryption=lenient), address=address)
-    return await read_all([client], deep=True, progress=lambda runs: progress(runs, quiet=quiet))
+    return await read_all([client], progress=lambda runs: progress(runs, quiet=quiet))
 
 
 def progress(runs: int, *, quiet: bool) -> None:
@@ -133,19 +133,13 @@ def progress(runs: int, *, quiet: bool) -> None:
 def _tell_usage(reached: Reached) -> None:
     say(f"{reached.runs:,} runs of workflows. Payloads by key, and of these in what still runs:")
     for name in sorted(reached.keys, key=str):
-        shown = "(not encrypted)" if name is None else _harmless(name)
+        shown = "(not encrypted)" if name is None else harmless(name)
         say(f"{shown:<24} {reached.keys[name]:>12,} {reached.open_keys[name]:>12,}")
     for trouble in reached.troubles[:20]:
-        note(f"holdfast: {_harmless(trouble)}")
+        note(f"holdfast: {harmless(trouble)}")
     if len(reached.troubles) > 20:
         note(f"holdfast: and {len(reached.troubles) - 20:,} more; --json tells all")
 
 
 def _counts(counted: Any) -> dict[str, int]:
     return {"" if name is None else name: count for name, count in sorted(counted.items(), key=str)}
-
-
-def _harmless(text: str) -> str:
-    from holdfast.workers.outline import harmless
-
-    return harmless(text)

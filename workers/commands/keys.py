@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.workers.commands.codes import FAILED
-from holdfast.workers.commands.options import Json, emit, example, note, say
+from holdfast.workers.commands.options import Json, emit, example, harmless, note, say
 
 if TYPE_CHECKING:
     from holdfast.keys import StoredKey
@@ -38,7 +38,7 @@ def create(name: Name, json: Json = False) -> None:
 
     made = files.create(name)
     if not json:
-        note(f"The key is in {_harmless(made.file)}, for you alone. Sign with it: export HOLDFAST_KEY={_quoted(name)}")
+        note(f"The key is in {harmless(made.file)}, for you alone. Sign with it: export HOLDFAST_KEY={_quoted(name)}")
         note("These lines let it count; they are for the settings file of the workers:\n")
     _answer(made, json)
 
@@ -53,14 +53,14 @@ def tell_all(json: Json = False) -> None:
     if json:
         emit({"folder": str(files.folder()), "keys": [_described(key) for key in found]})
     elif found:
-        rows = [(_harmless(key.name), key.id, key.public) for key in found if key.public]
+        rows = [(harmless(key.name), key.id, key.public) for key in found if key.public]
         if rows:
             render.console().print(render.table(("name", "id", "public key"), rows))
     else:
-        say(f"No keys in {_harmless(files.folder())}: make one with `holdfast keys create NAME`.")
+        say(f"No keys in {harmless(files.folder())}: make one with `holdfast keys create NAME`.")
     problems = [key.problem for key in found if key.problem]
     for problem in problems:
-        note(f"holdfast: {_harmless(problem)}")
+        note(f"holdfast: {harmless(problem)}")
     if problems:
         raise typer.Exit(FAILED)
 
@@ -89,16 +89,10 @@ def _toml(text: str) -> str:
     """Text as TOML writes it, which is as JSON does."""
     import json
 
-    return _harmless(json.dumps(text, ensure_ascii=False))
+    return harmless(json.dumps(text, ensure_ascii=False))
 
 
 def _quoted(text: str) -> str:
     import shlex
 
     return shlex.quote(text)
-
-
-def _harmless(value: object) -> str:
-    from holdfast.workers.outline import harmless
-
-    return harmless(str(value))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.workers.commands.codes import FAILED, OK, USAGE
-from holdfast.workers.commands.options import Json, emit, example, note, say, settings_of
+from holdfast.workers.commands.options import Json, emit, example, harmless, note, say, settings_of
 
 if TYPE_CHECKING:
     from holdfast.activities.policy.deciding import Entry, Explanation, Policy
@@ -263,10 +263,3 @@ def _summary(entry: Entry) -> str:
     told = {*entry.rule.conditions, *ASKING, "anything", "modes"}
     values = entry.rule.model_dump(mode="json", include=told, exclude_none=True)
     return harmless("  ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()))
-
-
-def harmless(value: object) -> str:
-    """One line in which every character shows."""
-    from holdfast.workers.outline import harmless
-
-    return harmless(str(value))

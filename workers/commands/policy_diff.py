@@ -16,13 +16,14 @@ from holdfast.workers.commands.options import (
     Json,
     emit,
     example,
+    harmless,
     note,
     open_holdfast,
     run,
     say,
     settings_of,
 )
-from holdfast.workers.commands.policy import Policies, TierName, harmless, one_of, path_of, source_of
+from holdfast.workers.commands.policy import Policies, TierName, one_of, path_of, source_of
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowHistory

@@ -16,6 +16,7 @@ from holdfast.workers.commands.options import (
     chosen_config,
     emit,
     example,
+    harmless,
     interactive,
     note,
     say,
@@ -60,7 +61,7 @@ def check(file: File = None, json: Json = False) -> None:
         say(NONE)
         return
     found = document.require()
-    say(f"{_name(source.file)}: ok")
+    say(f"{harmless(source.file)}: ok")
     _outline(found)
     _warn_untrusted(source, document)
 
@@ -84,7 +85,7 @@ def show(json: Json = False, data: Data = None, workspace: Workspace = None) -> 
         found = {name: {"value": value, "from": origin} for name, value, origin in rows}
         emit({"file": str(settings.file) if settings.file else None, "settings": found})
         return
-    say(f"Settings file: {_name(settings.file)}\n" if settings.file else f"{NONE}\n")
+    say(f"Settings file: {harmless(settings.file)}\n" if settings.file else f"{NONE}\n")
     for name, value, origin in rows:
         say(f"{name:<32} {_text(value)}  ({_where(settings, name, origin)})")
 
@@ -101,7 +102,7 @@ def path(json: Json = False) -> None:
         named = {"file": str(source.file), "origin": source.origin} if source else {"file": None, "origin": None}
         emit({**named, "trusted": counts})
     elif source:
-        say(_name(source.file))
+        say(harmless(source.file))
     else:
         note(NONE)
 
@@ -125,7 +126,7 @@ def trust(
     document = configuration_of(read(_file(file)))
     found = document.require()
     if not json:
-        say(_name(document.content.file))
+        say(harmless(document.content.file))
         _outline(found)
     if not yes and (json or not interactive()):
         raise BadInput("nobody is there to ask: look at the file, then say --yes")
@@ -143,7 +144,7 @@ def distrust(file: FileHere = None, json: Json = False) -> None:
 
     known = _file(file)
     removed = records.distrust(known)
-    _answer(json, known, False, f"{_name(known)}: {'no longer' if removed else 'was not'} trusted.")
+    _answer(json, known, False, f"{harmless(known)}: {'no longer' if removed else 'was not'} trusted.")
 
 
 def _source(file: str | None) -> Source | None:
@@ -174,7 +175,7 @@ def _warn_untrusted(source: Source, document: Document[Configuration]) -> bool:
 
     if source.origin != "folder" or document.content.problem or is_trusted(document.content):
         return False
-    note(f"{_name(source.file)} {untrusted(source.file)}")
+    note(f"{harmless(source.file)} {untrusted(source.file)}")
     return True
 
 
@@ -192,15 +193,7 @@ def _where(settings: Settings, name: str, origin: str) -> str:
 def _text(value: Any) -> str:
     import json
 
-    from holdfast.workers.outline import harmless
-
     return harmless(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-
-
-def _name(file: Path | None) -> str:
-    from holdfast.workers.outline import harmless
-
-    return harmless(str(file))
 
 
 def _answer(json: bool, file: Path, trusted: bool, text: str) -> None:

@@ -10,7 +10,19 @@ import typer
 
 from holdfast.workers.commands.codes import FAILED
 from holdfast.workers.commands.encryption import progress
-from holdfast.workers.commands.options import Address, Data, Json, emit, example, note, run, say, seconds, settings_of
+from holdfast.workers.commands.options import (
+    Address,
+    Data,
+    Json,
+    emit,
+    example,
+    harmless,
+    note,
+    run,
+    say,
+    seconds,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -71,7 +83,7 @@ def check(data: Data = None, json: Json = False) -> None:
     else:
         for one in found:
             use = "written and read" if one["writes"] else "read only"
-            say(_plain(f"{one['store']:<16} {use:<18} {one['problem'] or 'works'}"))
+            say(harmless(f"{one['store']:<16} {use:<18} {one['problem'] or 'works'}"))
     if any(one["problem"] for one in found):
         raise typer.Exit(FAILED)
 
@@ -183,7 +195,7 @@ async def _sweep(settings: Settings, address: str | None, asked: _Asked) -> _Rep
     client = await connect(settings, address=address)
     clients = [client, *(_of(client, name) for name in asked.also if name != client.namespace)]
     began = moment(settings.payloads)
-    reached = await read_all(clients, deep=True, progress=lambda runs: progress(runs, quiet=asked.quiet))
+    reached = await read_all(clients, progress=lambda runs: progress(runs, quiet=asked.quiet))
     names = [one.namespace for one in clients]
     plan = Plan.of(reached, settings, began=began, grace=asked.grace, delete=False)
     places = await _sweep_places(settings, names, plan)
@@ -244,19 +256,19 @@ def _doubts(reached: Reached, places: list[Swept], asked: _Asked) -> list[str]:
 
 
 def _tell(report: _Report) -> None:
-    say(_plain(f"{report.runs:,} runs of workflows read, in {', '.join(report.namespaces)}."))
+    say(harmless(f"{report.runs:,} runs of workflows read, in {', '.join(report.namespaces)}."))
     word = "removed" if report.deleted else "could be removed"
     for place in report.places:
         say(
-            _plain(
+            harmless(
                 f"{place.place}: {place.needed:,} needed, {place.young:,} young, "
                 f"{place.removed:,} {word} ({_size(place.removed_bytes)})"
             )
         )
         for problem in place.problems[:20]:
-            note(_plain(f"holdfast: {problem}"))
+            note(harmless(f"holdfast: {problem}"))
     for reason in report.refused[:20]:
-        note(_plain(f"holdfast: {reason}"))
+        note(harmless(f"holdfast: {reason}"))
     if len(report.refused) > 20:
         note(f"holdfast: and {len(report.refused) - 20:,} more; --json tells all")
     if report.refused:
@@ -269,9 +281,3 @@ def _size(count: int) -> str:
     if count < 1_000_000:
         return f"{count:,} bytes"
     return f"{count / 1_000_000:,.1f} MB"
-
-
-def _plain(text: str) -> str:
-    from holdfast.workers.outline import harmless
-
-    return harmless(text)

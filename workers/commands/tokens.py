@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.workers.commands.options import Data, Json, emit, example, note, say, settings_of
+from holdfast.workers.commands.options import Data, Json, emit, example, harmless, note, say, settings_of
 
 if TYPE_CHECKING:
     from holdfast.workers.tokens import Token, TokenFile
@@ -59,7 +59,7 @@ def create(name: Name, role: Role = "approver", expires: Expires = None, json: J
         return
     say(made)
     until = f"until {_moment(token.expires)}" if token.expires else "until it is revoked"
-    note(f"This is the only time it is shown. It counts {until}, as {_harmless(token.name)}.")
+    note(f"This is the only time it is shown. It counts {until}, as {harmless(token.name)}.")
 
 
 @tokens.command("list", epilog=example("holdfast tokens list", "holdfast tokens list --json | jq -r '.tokens[].name'"))
@@ -72,7 +72,7 @@ def tell_all(json: Json = False, data: Data = None) -> None:
     if json:
         emit({"file": str(file.file), "tokens": [_described(token) for token in found]})
     elif found:
-        rows = [(_harmless(one.name), one.role, _moment(one.created), _until(one)) for one in found]
+        rows = [(harmless(one.name), one.role, _moment(one.created), _until(one)) for one in found]
         render.console().print(render.table(("name", "role", "created", "expires"), rows))
     else:
         say("No tokens, so nobody can use the HTTP endpoint: make one with `holdfast tokens create NAME`.")
@@ -89,7 +89,7 @@ def revoke(
     if json:
         emit({"revoked": _described(token)})
     else:
-        say(f"The token of {_harmless(token.name)} no longer counts.")
+        say(f"The token of {harmless(token.name)} no longer counts.")
 
 
 def _file(data: Path | None) -> TokenFile:
@@ -117,9 +117,3 @@ def _moment(moment: Any) -> str:
     from holdfast.workers import render
 
     return render.local(moment.isoformat())
-
-
-def _harmless(text: str) -> str:
-    from holdfast.workers.outline import harmless
-
-    return harmless(text)
