@@ -7,6 +7,7 @@ watchers of one turn in one process share one feed, so the hundredth costs the s
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -23,6 +24,8 @@ WatchItem = Event | LiveOutput
 
 LIVE_SECONDS = 0.4
 RETRY_SECONDS = 0.5
+ENDED_SECONDS = 10.0
+"""How long somebody may take to tell the last events of a turn that has ended."""
 
 _ENDINGS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
@@ -120,13 +123,15 @@ class _Feed:
     async def _follow(self) -> None:
         """Look when there is news, and at the heartbeats while something runs."""
         await self._news.wait()
+        asked_since: float | None = None
         while not self.finished:
             ended = self._ended
             self._news.clear()
+            asked_since = asked_since or (time.monotonic() if ended else None)
             seen = await self._look()
-            if ended and not seen:
+            if asked_since and not seen and time.monotonic() - asked_since > ENDED_SECONDS:
                 self.failed = NoWorker(f"turn {self._handle.id!r} has ended, and no worker is there to tell its events")
-            if seen or ended:
+            if seen or self.failed:
                 self.finished = self.finished or ended
                 self._notify()
             if self._live and not self.finished:

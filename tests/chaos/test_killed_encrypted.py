@@ -29,7 +29,7 @@ from tests.support.encrypting import encryption, files_of, found_in, payloads_in
 from tests.support.engine import Engine
 from tests.support.processes import ROOT
 from tests.support.server import start_server
-from tests.support.waiting import speaking, waiting
+from tests.support.waiting import listed, speaking, waiting
 
 WORDS = sorted(CANARIES.values())
 
@@ -125,7 +125,7 @@ async def story(engine: Engine, file: Path, log: IO[bytes]) -> bytes:
         sent = await session.send(f"{c['prompt']} {c['summary']}", start=start, by=c["person"])
         turn = session.turn(sent.turn)
         view = await until(lambda: waiting(turn, 5), seconds=60)
-        assert len(await holdfast.inbox()) == 5
+        await listed(holdfast, turn.id, count=5)
         by_say = {item.title.split("'say': '")[-1][:8]: item for item in view.approvals if item.title}
         decided: dict[str, dict[str, Any]] = {
             c["title"][:8]: {"outcome": "proceed_once", "note": c["note"]},

@@ -15,6 +15,7 @@ from holdfast.workers.server import EmbeddedServer
 from tests.support.conversations import idle, pending, spoken
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import WorkerProcess, worker_process
+from tests.support.waiting import listed
 
 TURNS = 30
 PATIENCE = 60.0
@@ -146,21 +147,16 @@ async def test_a_worker_killed_while_delegated_turns_run_loses_none(server_addre
     async with new_engine(server_address, tmp_path) as engine:
         async with worker_process(engine) as first:
             turn = await engine.start(TurnInput(prompt="Do both", model=model))
-            [waiting] = await until(lambda: _inbox(engine, turn.id, 1))
+            [waiting] = await listed(engine.holdfast, turn.id)
             await first.kill()
         async with worker_process(engine) as second:
-            await engine.holdfast.approve(waiting)
+            await engine.holdfast.approve(waiting.approval_id)
             await until(lambda: _exists(engine.workspace / "one.begun"), seconds=PATIENCE)
             await second.kill()
         (engine.workspace / "two.begun").touch()
         async with worker_process(engine):
-            [waiting] = await until(lambda: _inbox(engine, f"{turn.id}~b1c2", 1), seconds=PATIENCE)
-            await engine.holdfast.approve(waiting)
+            [waiting] = await listed(engine.holdfast, f"{turn.id}~b1c2", seconds=PATIENCE)
+            await engine.holdfast.approve(waiting.approval_id)
             result = await turn.result()
     assert (result.status, result.text) == ("completed", "Both.")
     assert [response.text for response in result.responses] == ["one", "two"]
-
-
-async def _inbox(engine: Engine, turn_id: str, count: int) -> list[str] | None:
-    found = [item.approval_id for item in await engine.holdfast.inbox() if item.approval_id.startswith(turn_id)]
-    return found if len(found) == count else None

@@ -88,6 +88,18 @@ class Home:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
+    def json_once(self, so: Callable[[Any], object], *arguments: str) -> Any:
+        """The JSON document a command answers with, once it is so: what the server lists is a moment behind."""
+        deadline = time.monotonic() + SECONDS
+        while not so(found := self.json(*arguments)):
+            assert time.monotonic() < deadline, found
+        return found
+
+    def listed(self, turn: str, count: int = 1) -> list[dict[str, Any]]:
+        """What the inbox has of a turn, once it is this many."""
+        found = self.json_once(lambda found: found["total"] == count, "inbox", "--turn", turn)
+        return list(found["approvals"])
+
     def start(self, turn: str, *calls: dict[str, Any], options: tuple[str, ...] = ()) -> None:
         """A turn of these calls."""
         done = self.run("turn", "start", "--calls", "-", "--id", turn, *options, stdin=json.dumps(calls))

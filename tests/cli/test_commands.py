@@ -31,7 +31,7 @@ def test_a_scripted_turn_completes_and_its_result_is_one_json_document(home: Hom
 def test_S41_what_waits_is_in_the_inbox_and_is_approved_by_its_id_alone(home: Home) -> None:
     home.start("flow", call("write_file", path="flow.txt", content="hi\n"), call("shell", command="echo ran"))
     home.seen("flow", call="b1c2", after="awaiting_approval")
-    waiting = [item for item in home.json("inbox")["approvals"] if item["approval_id"].startswith("flow/")]
+    waiting = home.listed("flow", 2)
     assert [item["approval_id"] for item in waiting] == ["flow/b1c1/1", "flow/b1c2/1"]
     assert waiting[0]["diff"].endswith("+hi\n")
     assert waiting[1]["command"] == "echo ran"
@@ -130,7 +130,7 @@ def test_an_id_that_is_taken_and_a_turn_that_is_not_there_are_refused(home: Home
     for arguments in (["turn", "show", "nobody"], ["turn", "watch", "nobody"], ["turn", "cancel", "nobody"]):
         done = home.run(*arguments)
         assert (done.returncode, done.stderr) == (1, "holdfast: no turn is called 'nobody'\n")
-    assert "taken" in [turn["id"] for turn in home.json("turn", "list")["turns"]]
+    home.json_once(lambda found: "taken" in [turn["id"] for turn in found["turns"]], "turn", "list")
 
 
 def test_S32_escape_codes_of_a_tool_reach_no_terminal_and_no_pipe(home: Home) -> None:
@@ -204,6 +204,7 @@ def test_everything_that_waits_in_a_turn_is_listed_and_approved_as_shown(home: H
     home.start("beside", call("shell", command="echo beside"))
     home.seen("whole", call="b1c2", after="awaiting_approval")
     home.seen("beside", after="awaiting_approval")
+    home.listed("whole", 2)
     found = home.json("inbox", "--turn", "whole", "--limit", "1")
     assert (len(found["approvals"]), found["total"], found["turns"]) == (1, 2, 1)
     shown = home.run("inbox", "--turn", "whole").stdout
@@ -275,6 +276,7 @@ def test_a_long_command_is_cut_in_its_middle_and_the_listing_says_where_all_of_i
     command = "echo begin; " + "true; " * 3_000 + "echo end"
     home.start("it's long", call("shell", command=command))
     home.seen("it's long", after="awaiting_approval")
+    home.listed("it's long")
     for arguments in (["inbox", "--turn", "it's long"], ["turn", "show", "it's long"]):
         shown = home.run(*arguments).stdout
         assert "$ echo begin" in shown
@@ -299,5 +301,5 @@ def test_the_list_of_turns_tells_how_they_ended(home: Home) -> None:
     home.seen("halted", after="awaiting_approval")
     home.json("deny", "--turn", "halted", "--stop-turn")
     home.seen("halted", kind="turn")
-    states = {turn["id"]: turn["state"] for turn in home.json("turn", "list")["turns"]}
-    assert (states["good"], states["halted"]) == ("completed", "stopped")
+    wanted = {("good", "completed"), ("halted", "stopped")}
+    home.json_once(lambda found: wanted <= {(turn["id"], turn["state"]) for turn in found["turns"]}, "turn", "list")

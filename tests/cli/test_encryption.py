@@ -144,11 +144,8 @@ def test_S45_the_command_line_speaks_with_encrypted_turns(encrypted: Home) -> No
 
 def _waiting(home: Home, count: int) -> list[dict[str, Any]]:
     """What waits, once so much does."""
-    for _ in range(100):
-        found: list[dict[str, Any]] = home.json("inbox")["approvals"]
-        if len(found) == count:
-            return found
-    raise AssertionError(found)
+    found = home.json_once(lambda found: found["total"] == count, "inbox")
+    return list(found["approvals"])
 
 
 def test_S42_what_nothing_needs_is_swept_by_the_command(encrypted: Home) -> None:

@@ -132,7 +132,7 @@ def test_S39_ctrl_c_in_a_form_leaves_the_question_where_it_is(asking: Home) -> N
         child.sendintr()
         child.expect("Detached; turn left goes on")
         assert ended(child) == 130
-    assert [item["approval_id"] for item in asking.json("inbox", "--turn", "left")["approvals"]] == [asked]
+    assert [item["approval_id"] for item in asking.listed("left")] == [asked]
     with terminal(asking, "turn", "watch", "left", NO_COLOR="1") as child:
         _type(child, ("name", "/no"))
         child.expect("Refused.")
@@ -159,6 +159,7 @@ def test_S39_an_address_is_agreed_to_on_a_terminal_with_done_alone(asking: Home)
 
 def test_S41_a_question_says_who_asks_and_what_it_wants_wherever_it_is_shown(asking: Home) -> None:
     asked = _asked(asking, "who", _form())
+    asking.listed("who")
     lines = (
         "The MCP server 's' asks:\n  Who are you?\n"
         "  name: text of at least 2 characters; required\n"
@@ -181,6 +182,7 @@ def test_S41_a_question_says_who_asks_and_what_it_wants_wherever_it_is_shown(ask
 def test_S41_of_a_long_form_the_inbox_says_how_many_fields_there_are_and_where(asking: Home) -> None:
     fields = {f"field{number}": {"type": "string", "description": "x" * 40} for number in range(60)}
     asked = _asked(asking, "long", _form("All of it", {"type": "object", "properties": fields}))
+    asking.listed("long")
     assert "  All of it\n  60 fields: holdfast turn show long\n" in asking.run("inbox", "--turn", "long").stdout
     shown = asking.run("turn", "show", "long").stdout
     assert "  field49: text; may be left out. xxx" in shown
@@ -195,6 +197,7 @@ def test_S41_of_a_long_form_the_inbox_says_how_many_fields_there_are_and_where(a
 
 def test_S39_only_done_is_consent_to_an_address_from_the_command_line(asking: Home) -> None:
     asked = _asked(asking, "pay", call("s__act", then="ask", value=URL))
+    asking.listed("pay")
     shown = asking.run("inbox", "--turn", "pay").stdout
     assert f"Decide: holdfast respond {asked} --content done   or: holdfast deny {asked}" in shown
     for text in ("no", "1", "yes"):
@@ -223,6 +226,7 @@ def test_S39_the_form_of_server_everything_is_filled_in(tmp_path: Path) -> None:
         with terminal(home, "turn", "start", "--calls", calls, "--id", "e1", "--wait", NO_COLOR="1") as child:
             child.expect("everything__trigger-elicitation-request: the MCP server 'everything' asks you:")
             child.expect(r"13 fields \(\* required\): name\*, check, ")
+            home.listed("e1")
             assert "  13 fields: holdfast turn show e1\n" in home.run("inbox").stdout
             _type(child, ("name", "Ana"), ("check", "yes"), ("firstLine", ""), ("email", "ana"))
             child.expect("email must be a mail address, as ana@example.org")

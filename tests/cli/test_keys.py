@@ -152,7 +152,7 @@ def test_S22_with_a_key_configured_only_signed_decisions_count(guarded: Home) ->
 def test_S22_the_stock_command_alone_approves_nothing(guarded: Home) -> None:
     """Decisions in ada's name, and hers for another turn or of another outcome, through the namespace."""
     approval = start(guarded, "forged")
-    [item] = guarded.json("inbox", "--turn", "forged")["approvals"]
+    [item] = guarded.listed("forged")
     address = json.loads((guarded.data / "server.json").read_text())["address"]
     forged = {"approval_id": approval, "digest": item["digest"], "outcome": "yes", "by": "ada"}
     ada = signer_of(str(guarded.folder / "config" / "holdfast" / "keys" / "ada"))
@@ -174,7 +174,7 @@ def test_S22_the_stock_command_alone_approves_nothing(guarded: Home) -> None:
             timeout=SECONDS,
             check=True,
         )
-    [item] = guarded.json("inbox", "--turn", "forged")["approvals"]
+    [item] = guarded.listed("forged")
     assert item["approval_id"] == approval, "it still waits"
     assert decide(guarded, "deny", approval, key="ada")["counted"]
     assert decided_by(guarded, "forged") == "ada"

@@ -219,7 +219,7 @@ def test_turns_of_a_server_are_compared_too(home: Home) -> None:
     file = write(home, "no-echo.toml", '[[rule]]\nname = "no-echo"\ndecision = "deny"\ncommand = "echo"\n')
     for name in ("diffed-1", "diffed-2"):
         home.start(name, {"tool": "shell", "arguments": {"command": f"echo {name}"}})
-        home.seen(name, kind="call", after="awaiting_approval")
+        home.listed(name)
     done = home.run("policy", "diff", "--with", str(file), "--turn", "diffed-1")
     assert done.returncode == 1
     assert "ask by 'changes-ask' (default) -> deny by 'no-echo' (user)" in done.stdout

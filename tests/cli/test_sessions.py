@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
 
-from tests.cli.support import SECONDS, Home, call
+from tests.cli.support import Home, call
 from tests.cli.test_chat import script
 
 ASK = {"calls": [call("shell", command="echo asked")]}
@@ -22,12 +21,21 @@ def begin(home: Home, session: str, *replies: dict[str, Any]) -> None:
 
 def idle(home: Home, session: str) -> dict[str, Any]:
     """How it stands once nothing runs and nothing waits."""
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        found: dict[str, Any] = home.json("sessions", "show", session)
-        if found["turn"] is None and not found["waiting"]:
-            return found
-    raise AssertionError(f"{session} did not come to rest: {found}")
+
+    def at_rest(found: dict[str, Any]) -> bool:
+        return found["turn"] is None and not found["waiting"]
+
+    return dict(home.json_once(at_rest, "sessions", "show", session))
+
+
+def listed(home: Home, session: str, status: str) -> dict[str, Any]:
+    """Its row in the list, once it has this status there."""
+
+    def rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+        return [one for one in found["sessions"] if (one["id"], one["status"]) == (session, status)]
+
+    [row] = rows(home.json_once(rows, "sessions", "list"))
+    return row
 
 
 def test_a_session_is_listed_shown_told_something_and_closed(home: Home) -> None:
@@ -40,19 +48,18 @@ def test_a_session_is_listed_shown_told_something_and_closed(home: Home) -> None
     assert text.startswith("session shown: idle\n  model scripted, 2 turns, 4 messages\n  turn shown~2 completed\n")
     assert text.endswith("› Begin\nBegun.\n› Go on\nMore.\n")
 
-    [row] = [one for one in home.json("sessions", "list")["sessions"] if one["id"] == "shown"]
-    assert (row["status"], row["turns"], row["model"], row["ended"]) == ("idle", 2, "scripted", None)
-    listed = home.run("sessions").stdout
-    assert listed.startswith("session")
-    assert any(line.split()[:3] == ["shown", "idle", "2"] for line in listed.splitlines())
+    row = listed(home, "shown", "idle")
+    assert (row["turns"], row["model"], row["ended"]) == (2, "scripted", None)
+    shown = home.run("sessions").stdout
+    assert shown.startswith("session")
+    assert any(line.split()[:3] == ["shown", "idle", "2"] for line in shown.splitlines())
 
     assert home.run("sessions", "close", "shown").stdout == "Session shown ends when what was said is done.\n"
     late = home.run("sessions", "send", "shown", "Too late")
     assert late.returncode == 1
     assert "'shown'" in late.stderr
     assert idle(home, "shown")["status"] == "closed"
-    [row] = [one for one in home.json("sessions")["sessions"] if one["id"] == "shown"]
-    assert row["status"] == "closed"
+    assert listed(home, "shown", "closed")
 
 
 def test_what_waits_is_shown_with_how_to_decide_and_a_grant_can_be_taken_back(home: Home) -> None:

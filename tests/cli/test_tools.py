@@ -133,6 +133,7 @@ def test_S41_a_question_in_the_inbox_says_how_to_answer_it(home: Home) -> None:
     call = {"tool": "ask_user", "arguments": {"question": "Why?"}}
     home.start("why", call)
     home.seen("why", call="b1c1", after="awaiting_approval", asks="question")
+    home.listed("why")
     assert "holdfast respond why/b1c1/1 --content ANSWER" in home.run("inbox", "--turn", "why").stdout
     refused = home.run("approve", "why/b1c1/1")
     assert (refused.returncode, "this is a question" in refused.stderr) == (1, True)

@@ -161,7 +161,7 @@ def test_S23_a_decision_that_no_worker_answers_is_left_as_a_signal_and_counts_la
         done = empty.run("approve", "later/b1c1/1")
         assert done.returncode == 0
         assert "no worker answered, so it was left as a signal" in done.stdout
-        assert empty.json("inbox")["approvals"][0]["approval_id"] == "later/b1c1/1"
+        assert empty.listed("later")[0]["approval_id"] == "later/b1c1/1"
         shown = empty.run("turn", "show", "later")
         assert shown.returncode == 3
         assert "no worker answered for turn 'later'" in shown.stderr

@@ -12,7 +12,7 @@ import pytest
 from holdfast import CallRequest, Effect, ModelChoice, Run, Schedule, ScriptedReply, SessionInput, Turn, TurnInput
 from holdfast.conversations import AssistantMessage, ToolMessage
 from holdfast.testing import FakeTool, decide_all, request, until
-from tests.support.conversations import idle, spoken
+from tests.support.conversations import idle, runs, spoken
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import worker_process
 from tests.support.waiting import done, waiting
@@ -123,8 +123,7 @@ async def test_S42_a_session_continues_between_turns_while_messages_arrive(engin
             await asyncio.gather(*(session.send(f"Message {n}", start=start) for n in those))
         await until(lambda: idle(session), seconds=60)
         told = await spoken(session)
-        runs = engine.client.list_workflows(f"WorkflowId = '{session.id}'")
-        assert len([run async for run in runs]) >= 3
+        await until(lambda: runs(engine.client, session, 3))
     assert [text for text in told if text.startswith("assistant")] == [f"assistant: Answer {n}." for n in range(count)]
     assert sorted(text for text in told if text.startswith("user")) == sorted(
         f"user: Message {n}" for n in range(count)

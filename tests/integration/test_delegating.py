@@ -6,9 +6,9 @@ from typing import Any
 
 from holdfast import Effect, Mode, ModelChoice, Run, Schedule, ScriptedReply, Turn, TurnInput, TurnLimits
 from holdfast.testing import FakeTool, request, until
-from holdfast.views import ApprovalView
 from tests.support.engine import Engine
 from tests.support.stage import Stage, call
+from tests.support.waiting import listed
 
 
 async def _echo(arguments: dict[str, Any], run: Run) -> str:
@@ -31,11 +31,6 @@ def delegating(*replies: ScriptedReply, **scripts: tuple[ScriptedReply, ...]) ->
     return ModelChoice(script=replies, delegated=scripts)
 
 
-async def _inbox(engine: Engine, turn_id: str, count: int = 1) -> list[ApprovalView] | None:
-    found = [item for item in await engine.holdfast.inbox() if item.approval_id.startswith(turn_id)]
-    return found if len(found) == count else None
-
-
 async def test_two_tasks_are_done_side_by_side_and_what_they_ask_is_in_the_same_inbox(engine: Engine) -> None:
     model = delegating(
         calls(request("delegate", prompt="one", mode="plan"), request("delegate", prompt="two", mode="plan")),
@@ -46,7 +41,7 @@ async def test_two_tasks_are_done_side_by_side_and_what_they_ask_is_in_the_same_
     )
     async with engine.worker(ECHO, ASK):
         turn = await engine.start(TurnInput(prompt="Do both", model=model))
-        waiting = await until(lambda: _inbox(engine, turn.id, 2))
+        waiting = await listed(engine.holdfast, turn.id, count=2)
         turns = sorted(item.approval_id.rsplit("/", 2)[0] for item in waiting)
         assert turns == [f"{turn.id}~b1c1", f"{turn.id}~b1c2"]
         for item in waiting:
@@ -138,15 +133,15 @@ async def test_S24_a_grant_that_is_revoked_meanwhile_does_not_come_back_and_a_co
     )
     async with engine.worker(ASK, *stage.tools):
         turn = await engine.start(TurnInput(prompt="Go", model=model))
-        [first] = await until(lambda: _inbox(engine, turn.id))
+        [first] = await listed(engine.holdfast, turn.id)
         await engine.holdfast.decide(first.approval_id, "proceed_always")
-        [second] = await until(lambda: _inbox(engine, f"{turn.id}/b2c1"))
+        [second] = await listed(engine.holdfast, f"{turn.id}/b2c1")
         await engine.holdfast.decide(second.approval_id, "proceed_always", uses=2)
-        [third] = await until(lambda: _inbox(engine, f"{turn.id}~b3c1"))
+        [third] = await listed(engine.holdfast, f"{turn.id}~b3c1")
         await turn.revoke("g1")
         await engine.holdfast.approve(third.approval_id)
         stage.go("x")
-        [fourth] = await until(lambda: _inbox(engine, f"{turn.id}/b4c1"))
+        [fourth] = await listed(engine.holdfast, f"{turn.id}/b4c1")
         await engine.holdfast.approve(fourth.approval_id)
         result = await turn.result()
         grants = await turn.grants()
@@ -168,12 +163,12 @@ async def test_S24_what_is_revoked_while_a_delegated_turn_runs_allows_nothing_th
     )
     async with engine.worker(ASK, *stage.tools):
         turn = await engine.start(TurnInput(prompt="Go", model=model))
-        [first] = await until(lambda: _inbox(engine, turn.id))
+        [first] = await listed(engine.holdfast, turn.id)
         await engine.holdfast.decide(first.approval_id, "proceed_always")
         await stage.began("x")
         await turn.revoke("g1")
         stage.go("x")
-        [asked] = await until(lambda: _inbox(engine, f"{turn.id}~b2c1~b1c1"))
+        [asked] = await listed(engine.holdfast, f"{turn.id}~b2c1~b1c1")
         await engine.holdfast.approve(asked.approval_id)
         result = await turn.result()
     assert result.text == "Done."

@@ -20,7 +20,7 @@ from holdfast.testing import FakeTool, decide_all, request, scripted, until
 from holdfast.tools import ToolFailure
 from tests.support.encrypting import encryption, payloads_in
 from tests.support.engine import Engine
-from tests.support.waiting import speaking, waiting
+from tests.support.waiting import listed, speaking, waiting
 
 LONG = 40_000
 
@@ -193,10 +193,9 @@ async def test_S41_a_turn_that_cannot_be_read_hides_no_other_from_the_inbox(
     async with engine.worker(ASKS):
         secret = await engine.start(TurnInput(batches=((request("asks", say="y"),),)))
         await until(lambda: waiting(secret))
-        ours = [item for item in await engine.holdfast.inbox() if item.approval_id.startswith((plain.id, secret.id))]
-        theirs = [item for item in await stranger.inbox() if item.approval_id.startswith((plain.id, secret.id))]
-        assert len(ours) == 2
-        assert [item.approval_id for item in theirs] == [f"{plain.id}/b1c1/1"]
+        await listed(engine.holdfast, plain.id, secret.id, count=2)
+        [theirs] = await listed(stranger, plain.id, secret.id)
+        assert theirs.approval_id == f"{plain.id}/b1c1/1"
         for turn in (plain, secret):
             await engine.holdfast.turn(turn.id).cancel()
             await engine.holdfast.turn(turn.id).result()

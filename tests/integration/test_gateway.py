@@ -35,7 +35,7 @@ from holdfast.workers.gateway.serving import listen, run_gateway
 from holdfast.workers.tokens import Role, TokenFile
 from tests.support.engine import Engine, new_engine
 from tests.support.server import start_server
-from tests.support.waiting import asked, waiting
+from tests.support.waiting import asked, listed, waiting
 
 SECONDS = 30.0
 BOUND = httpx2.Timeout(SECONDS)
@@ -143,10 +143,11 @@ async def test_S41_S45_an_approval_is_listed_shown_and_decided_in_the_name_of_th
     async with engine.worker(ASK):
         turn, view = await _asked(engine)
         [item] = view.approvals
-        listed = await endpoint.get("/v1/inbox", turn=turn.id)
-        assert listed.status_code == 200
-        assert listed.json()["total"] == 1
-        assert [(one["approval_id"], one["digest"]) for one in listed.json()["approvals"]] == [
+        await listed(engine.holdfast, turn.id)
+        inbox = await endpoint.get("/v1/inbox", turn=turn.id)
+        assert inbox.status_code == 200
+        assert inbox.json()["total"] == 1
+        assert [(one["approval_id"], one["digest"]) for one in inbox.json()["approvals"]] == [
             (item.approval_id, item.digest)
         ]
         shown = await endpoint.get(f"/v1/approvals/{item.approval_id}")
@@ -164,6 +165,7 @@ async def test_S41_S45_an_approval_is_listed_shown_and_decided_in_the_name_of_th
         ended = await endpoint.get(f"/v1/turns/{turn.id}")
         assert ended.json()["state"] == "ended"
         assert ended.json()["batch"]["calls"][0]["decided_by"] == "ada"
+        await listed(engine.holdfast, turn.id, count=0)
         assert (await endpoint.get("/v1/inbox", turn=turn.id)).json() == {"approvals": [], "total": 0}
 
 
@@ -198,6 +200,7 @@ async def test_S41_an_item_is_shown_whole_and_hides_nothing(engine: Engine, endp
         assert (found["cut"], found["digest"], found["tool"]) == (False, item.digest, "shell")
         assert "x" * 60_000 + "⟨U+202E⟩␛[2K" in found["command"]
         assert found["exact_arguments"]["command"] == command
+        await listed(engine.holdfast, turn.id)
         assert len((await endpoint.get("/v1/inbox")).content) < 60_000
         assert (await endpoint.decide(item.approval_id, {"outcome": "no", "digest": item.digest})).status_code == 200
         await turn.result()
@@ -246,17 +249,18 @@ async def test_S39_S41_a_form_is_shown_and_answered_over_http(engine: Engine, en
         turn = await engine.start(TurnInput(batches=((request("book"), request("book")),)))
         for call, content in (("b1c1", {"name": "Ana", "seats": 3}), ("b1c2", json.dumps({"name": "Ana", "seats": 3}))):
             await until(lambda call=call: asked(turn, call, 1))  # type: ignore[misc]
-            [listed] = (await endpoint.get("/v1/inbox", turn=turn.id)).json()["approvals"]
-            told = {name: listed[name] for name in ("kind", "tool", "server", "question", "form", "fields", "cut")}
+            await listed(engine.holdfast, f"{turn.id}/{call}/1")
+            [item] = (await endpoint.get("/v1/inbox", turn=turn.id)).json()["approvals"]
+            told = {name: item[name] for name in ("kind", "tool", "server", "question", "form", "fields", "cut")}
             assert told == {"kind": "question", "tool": "book", "server": "air", "question": "Who?", "form": None,
                             "fields": 3, "cut": True}  # fmt: skip
-            shown = (await endpoint.get(f"/v1/approvals/{listed['approval_id']}")).json()
+            shown = (await endpoint.get(f"/v1/approvals/{item['approval_id']}")).json()
             assert (shown["form"], shown["fields"], shown["cut"]) == (FORM, 3, False)
-            body = {"outcome": "respond", "digest": listed["digest"]}
-            refused = await endpoint.decide(listed["approval_id"], {**body, "content": {"born": "May"}})
+            body = {"outcome": "respond", "digest": item["digest"]}
+            refused = await endpoint.decide(item["approval_id"], {**body, "content": {"born": "May"}})
             assert _error(refused) == (409, "does_not_fit")
             assert "'name' is missing; 'born' must be a date, as 2026-05-31" in refused.json()["error"]["message"]
-            done = await endpoint.decide(listed["approval_id"], {**body, "content": content})
+            done = await endpoint.decide(item["approval_id"], {**body, "content": content})
             assert (done.status_code, done.json()["status"]) == (200, "scheduled")
         responses = (await turn.result()).responses
     assert {one.text for one in responses} == {"accept {'name': 'Ana', 'seats': 3}"}
@@ -770,8 +774,9 @@ async def test_S23_without_a_worker_a_decision_is_left_and_looking_closer_has_to
     async with engine.worker(ASK):
         turn, view = await _asked(engine)
     [item] = view.approvals
-    listed = await endpoint.get("/v1/inbox", turn=turn.id)
-    assert [one["approval_id"] for one in listed.json()["approvals"]] == [item.approval_id]
+    await listed(engine.holdfast, turn.id)
+    inbox = await endpoint.get("/v1/inbox", turn=turn.id)
+    assert [one["approval_id"] for one in inbox.json()["approvals"]] == [item.approval_id]
     left, shown, standing = await asyncio.gather(
         endpoint.decide(item.approval_id, _yes(item)),
         endpoint.get(f"/v1/approvals/{item.approval_id}"),
@@ -816,8 +821,8 @@ async def test_S41_two_hundred_approvals_are_listed(engine: Engine, endpoint: En
 
 
 async def _mine(endpoint: Endpoint, *turns: Turn) -> list[str] | None:
-    listed = (await endpoint.get("/v1/inbox")).json()["approvals"]
-    ids = [item["approval_id"] for item in listed]
+    inbox = (await endpoint.get("/v1/inbox")).json()["approvals"]
+    ids = [item["approval_id"] for item in inbox]
     mine = [one for one in ids if any(one.startswith(f"{turn.id}/") for turn in turns)]
     return mine if len(mine) >= 200 else None
 

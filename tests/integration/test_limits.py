@@ -10,6 +10,7 @@ from holdfast import CallRequest, Effect, ModelChoice, Run, Schedule, ScriptedRe
 from holdfast.conversations import AssistantMessage, ToolMessage, Usage
 from holdfast.testing import FakeTool, request
 from tests.support.engine import Engine
+from tests.support.waiting import listed
 
 
 async def _echo(arguments: dict[str, Any], run: Run) -> str:
@@ -64,8 +65,7 @@ async def test_S44_a_turn_whose_time_is_up_stops_though_it_waits_for_somebody(en
             )
         )
         result = await turn.result()
-        left = [item for item in await engine.holdfast.inbox() if item.approval_id.startswith(turn.id)]
-    assert left == []
+        await listed(engine.holdfast, turn.id, count=0)
     assert (result.status, result.reason) == ("stopped", "The turn reached its limit of 1 seconds")
     assert [response.status for response in result.responses] == ["cancelled", "cancelled"]
 

@@ -23,7 +23,7 @@ from holdfast.views import ApprovalView
 from tests.support.engine import Engine
 from tests.support.mcp_servers import free_port, http_server, node_server, ours, servers
 from tests.support.processes import hurried_worker
-from tests.support.waiting import waiting
+from tests.support.waiting import listed, waiting
 
 ACT = "s__act"
 MODERN = Path(__file__).parents[1] / "support" / "mcp_modern.py"
@@ -308,15 +308,11 @@ async def test_S17_a_stop_while_a_question_waits_is_told_to_the_server_and_leave
         assert (await response_of(turn)).status == "cancelled"
         await until(lambda: asyncio.sleep(0, "told to stop" in effects(folder)))
         await until(lambda: asyncio.sleep(0, heard(folder) == [{"action": "cancel"}]))
-        await until(lambda: _in_no_inbox(engine, turn))
+        await listed(engine.holdfast, f"{turn.id}/", count=0)
         again = await started(engine, "ask", form())
         await answer(engine, await question(again), "Ana")
         assert heard_content(await response_of(again)) == {"name": "Ana"}
         assert (folder / "pid").read_text() == pid
-
-
-async def _in_no_inbox(engine: Engine, turn: Turn) -> bool:
-    return not any(one.approval_id.startswith(f"{turn.id}/") for one in await engine.holdfast.inbox())
 
 
 async def test_S39_answers_go_to_the_questions_they_are_for_where_calls_run_side_by_side(
@@ -370,7 +366,7 @@ async def test_S39_a_server_that_goes_on_without_the_answer_is_not_kept_waiting(
         for name in ("go on", "end"):
             (folder / name).touch()
         assert (await response_of(turn)).text == "did it"
-        await until(lambda: _in_no_inbox(engine, turn))
+        await listed(engine.holdfast, f"{turn.id}/", count=0)
         if then == "ask and go on":
             await until(lambda: asyncio.sleep(0, heard(folder) == [{"action": "cancel"}]))
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast import DecisionRefused, Turn, TurnInput
 from holdfast.testing import request, until
 from tests.support.engine import Engine
-from tests.support.waiting import waiting
+from tests.support.waiting import listed, waiting
 
 OPTIONS = ["red", "green"]
 
@@ -32,8 +32,8 @@ async def test_S37_an_answer_to_a_question_is_its_result(both: Engine) -> None:
 async def test_S41_a_question_is_in_the_inbox_and_can_be_answered_while_no_worker_runs(engine: Engine) -> None:
     async with engine.worker():
         turn, approval, digest = await _asked(engine)
-    listed = [item for item in await engine.holdfast.inbox() if item.approval_id == approval]
-    assert [(item.kind, item.options) for item in listed] == [("question", ("red", "green"))]
+    [item] = await listed(engine.holdfast, approval)
+    assert (item.kind, item.options) == ("question", ("red", "green"))
     assert await engine.holdfast.decide(approval, "respond", digest=digest, content="green") is None
     async with engine.worker():
         assert (await turn.result()).responses[0].text == "green"

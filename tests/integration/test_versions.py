@@ -25,7 +25,7 @@ from holdfast.workers.versions.deployments import Conflict, QueuesMissing, claim
 from holdfast.workers.versions.moving import move, wake_sessions
 from holdfast.workers.versions.starting import settle
 from holdfast.workflows import histories
-from tests.support.conversations import idle, spoken
+from tests.support.conversations import idle, runs, spoken
 from tests.support.engine import Engine
 from tests.support.versions import versioned, versions_in
 from tests.support.waiting import waiting
@@ -88,8 +88,7 @@ async def test_S42_a_session_that_has_continued_on_its_version_still_goes_over(e
                 sent = await session.send(f"Message {number}", start=start)
                 await (await session.begun(sent.turn)).result()
                 await until(lambda: idle(session))
-        runs = [run.run_id async for run in engine.client.list_workflows(f'WorkflowId = "{session.id}"')]
-        assert len(runs) > 1, "its history was long"
+        await until(lambda: runs(engine.client, session, 2))
         async with versioned(engine, deployment, "v2", ECHO, ASK):
             sent = await session.send("One more")
             await (await session.begun(sent.turn)).result()

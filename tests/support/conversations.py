@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from temporalio.client import Client
+
 from holdfast import Session, SessionView
 from holdfast.conversations import AssistantMessage, ConversationMessage, UserMessage
 
@@ -24,6 +26,12 @@ async def idle(session: Session) -> SessionView | None:
     """Its view, once nothing runs and nothing waits."""
     view = await session.view()
     return view if view.turn is None and not view.waiting else None
+
+
+async def runs(client: Client, session: Session, count: int) -> bool:
+    """Has it had this many runs?"""
+    listed = client.list_workflows(f"WorkflowId = '{session.id}'")
+    return len([run async for run in listed]) >= count
 
 
 async def pending(session: Session) -> SessionView | None:

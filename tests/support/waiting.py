@@ -1,8 +1,9 @@
-"""Conditions to wait for (with `holdfast.testing.until`)."""
+"""Conditions to wait for (with `holdfast.testing.until`), and waiting for what the server lists."""
 
 from __future__ import annotations
 
-from holdfast import Turn, TurnView
+from holdfast import ApprovalView, Holdfast, Turn, TurnView
+from holdfast.testing import until
 
 
 async def waiting(turn: Turn, count: int = 1) -> TurnView | None:
@@ -35,3 +36,15 @@ async def asked(turn: Turn, call_id: str, revision: int) -> TurnView | None:
     view = await waiting(turn)
     wanted = f"/{call_id}/{revision}"
     return view if view and any(item.approval_id.endswith(wanted) for item in view.approvals) else None
+
+
+async def listed(holdfast: Holdfast, *turns: str, count: int = 1, seconds: float = 20) -> list[ApprovalView]:
+    """What the inbox has of these turns, once it is this many: the server lists what has changed a moment later."""
+
+    async def found() -> tuple[list[ApprovalView]] | None:
+        ours = [item for item in await holdfast.inbox() if item.approval_id.startswith(turns)]
+        return (ours,) if len(ours) == count else None
+
+    items: list[ApprovalView]
+    [items] = await until(found, seconds)
+    return items
