@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from temporalio.testing import WorkflowEnvironment
 
-from tests.support.server import start_server
+from tests.support.server import address_of, start_server
 from tests.support.sharing import Sharing
 
 # Side by side, tests are told the size of a terminal, which every command they start would take for its own.
@@ -47,4 +47,4 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Work
 @pytest.fixture(scope="session")
 async def server_address(server: WorkflowEnvironment) -> str:
     """Where it listens."""
-    return server.client.service_client.config.target_host
+    return address_of(server)

@@ -25,6 +25,8 @@ SECONDS = 10.0
 """How long an answer may take."""
 FIRST_PAUSE = 0.01
 LONGEST_PAUSE = 0.02
+BUSY = "[TMPRL1101]"
+"""What Temporal's worker says of a workflow that took two seconds: on a busy machine it may not have got to run."""
 
 
 async def ask(
@@ -52,9 +54,10 @@ async def ask(
             [answer] = await client.data_converter.decode(response.query_result.payloads, [result_type])
             return cast(T, answer)
         except RPCError as error:
-            if error.status is RPCStatusCode.INVALID_ARGUMENT:
-                raise WorkflowQueryFailedError(error.message) from error
-            if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED or time.monotonic() + pause > deadline:
+            again = error.status is RPCStatusCode.RESOURCE_EXHAUSTED or BUSY in error.message
+            if not again or time.monotonic() + pause > deadline:
+                if error.status is RPCStatusCode.INVALID_ARGUMENT:
+                    raise WorkflowQueryFailedError(error.message) from error
                 raise
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(LONGEST_PAUSE, pause * 1.5)

@@ -7,6 +7,7 @@ watchers of one turn in one process share one feed, so the hundredth costs the s
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -25,7 +26,7 @@ WatchItem = Event | LiveOutput
 LIVE_SECONDS = 0.4
 RETRY_SECONDS = 0.5
 ENDED_SECONDS = 10.0
-"""How long somebody may take to tell the last events of a turn that has ended."""
+"""How long a turn that has ended is asked again for its last events, after a first time without an answer."""
 
 _ENDINGS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
@@ -123,14 +124,16 @@ class _Feed:
     async def _follow(self) -> None:
         """Look when there is news, and at the heartbeats while something runs."""
         await self._news.wait()
-        asked_since: float | None = None
+        deadline = math.inf
         while not self.finished:
             ended = self._ended
             self._news.clear()
-            asked_since = asked_since or (time.monotonic() if ended else None)
             seen = await self._look()
-            if asked_since and not seen and time.monotonic() - asked_since > ENDED_SECONDS:
-                self.failed = NoWorker(f"turn {self._handle.id!r} has ended, and no worker is there to tell its events")
+            if ended and not seen:
+                deadline = min(deadline, time.monotonic() + ENDED_SECONDS)
+                if time.monotonic() >= deadline:
+                    what = f"turn {self._handle.id!r} has ended, and no worker is there to tell its events"
+                    self.failed = NoWorker(what)
             if seen or self.failed:
                 self.finished = self.finished or ended
                 self._notify()

@@ -28,7 +28,7 @@ from tests.support.canary_tools import CANARIES
 from tests.support.encrypting import encryption, files_of, found_in, payloads_in, settings_text
 from tests.support.engine import Engine
 from tests.support.processes import ROOT
-from tests.support.server import start_server
+from tests.support.server import address_of, start_server
 from tests.support.waiting import listed, speaking, waiting
 
 WORDS = sorted(CANARIES.values())
@@ -178,7 +178,7 @@ async def test_S45_with_encryption_on_nothing_that_was_said_is_found_anywhere(
     text = settings_text("a", "b") if encrypted else ""
     file.write_text(f'{text}[tools]\nmodules = ["tests.support.canary_tools:tools"]\n')
     async with await start_server(database) as server:
-        engine = Engine(server.client.service_client.config.target_host, tmp_path, 1000)
+        engine = Engine(address_of(server), tmp_path, 1000)
         engine.settings = replace(engine.settings, encryption=keys)
         engine.client = await engine.connect()
         engine.holdfast = Holdfast(engine.client, task_queue=engine.queue)

@@ -27,7 +27,7 @@ from holdfast.workers.worker import stop_seconds
 from tests.deploy.container import recipe
 from tests.deploy.support import DEPLOY, ROOT, SECONDS, checked, loaded, read
 from tests.support.postgres import USER, postgres_server
-from tests.support.server import start_server, temporal_command
+from tests.support.server import address_of, start_server, temporal_command
 
 FOLDER = DEPLOY / "compose"
 COMPOSE = FOLDER / "compose.yaml"
@@ -158,7 +158,7 @@ def run(script: str, path: Path | str, **environment: str) -> subprocess.Complet
 async def test_the_namespace_and_the_search_attributes_are_made_and_made_again_without_harm(tmp_path: Path) -> None:
     """On a real server that has neither."""
     async with await start_server(tmp_path / "temporal.db") as server:
-        address = server.client.service_client.config.target_host
+        address = address_of(server)
         said = {"TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": "agents", "RETENTION": "720h", "HOME": str(tmp_path)}
         for _ in range(2):
             done = await asyncio.to_thread(run, "prepare.sh", Path(temporal_command()).parent, **said)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.engine import Engine, new_engine
-from tests.support.server import start_server
+from tests.support.server import address_of, start_server
 
 OFTEN = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60")
 
@@ -18,7 +18,7 @@ async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[s
     """The address of a server that wants histories of some sixty events."""
     folder: Path = tmp_path_factory.mktemp("impatient")
     async with await start_server(folder / "temporal.db", OFTEN) as server:
-        yield server.client.service_client.config.target_host
+        yield address_of(server)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from holdfast import Decision, DecisionRefused, Outcome, Run, Turn, TurnInput, T
 from holdfast.testing import FakeTool, request, until
 from holdfast.work import ExecuteInput
 from tests.support.engine import Engine, new_engine
-from tests.support.server import start_server, temporal_command
+from tests.support.server import address_of, start_server, temporal_command
 from tests.support.waiting import waiting
 
 
@@ -278,7 +278,7 @@ async def test_S22_the_executing_activity_runs_nothing_for_a_foreign_workflow(en
 async def test_S23_when_updates_are_exhausted_decisions_go_by_signal(tmp_path: Path) -> None:
     few = ["--dynamic-config-value", "history.maxTotalUpdates=2"]
     async with await start_server(tmp_path / "temporal.db", few) as server:
-        address = server.client.service_client.config.target_host
+        address = address_of(server)
         async with new_engine(address, tmp_path / "engine") as engine, engine.worker(ASK):
             turn, view = await _asked(engine, calls=4)
             for item in view.approvals:

@@ -34,7 +34,7 @@ from holdfast.workers.gateway.said import Said, said_of
 from holdfast.workers.gateway.serving import listen, run_gateway
 from holdfast.workers.tokens import Role, TokenFile
 from tests.support.engine import Engine, new_engine
-from tests.support.server import start_server
+from tests.support.server import address_of, start_server
 from tests.support.waiting import asked, listed, waiting
 
 SECONDS = 30.0
@@ -794,7 +794,7 @@ async def test_S23_without_a_worker_a_decision_is_left_and_looking_closer_has_to
 
 async def test_without_a_server_it_says_so(tmp_path: Path) -> None:
     async with await start_server(tmp_path / "temporal.db") as server:
-        address = server.client.service_client.config.target_host
+        address = address_of(server)
         async with new_engine(address, tmp_path / "engine") as engine, serving(engine) as endpoint:
             assert (await endpoint.get("/v1/inbox")).status_code == 200
             await server.shutdown()

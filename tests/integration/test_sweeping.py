@@ -34,7 +34,7 @@ from holdfast.workers.sweeping import DAY, Plan, Swept, sweep_bucket, sweep_outp
 from tests.support.clouds import BUCKET, Cloud, gcs_server, s3_server
 from tests.support.encrypting import encryption
 from tests.support.engine import Engine
-from tests.support.server import start_server
+from tests.support.server import address_of, start_server
 from tests.support.waiting import waiting
 
 OLD = 100 * DAY
@@ -51,7 +51,7 @@ TOOLS = (FakeTool("huge", _huge, safe=True), FakeTool("asks", _huge, asks=True, 
 async def swept_engine(tmp_path: Path) -> AsyncIterator[Engine]:
     """An engine on a server of its own: a sweep reads all that is there, and other tests' forgeries with it."""
     async with await start_server(tmp_path / "temporal.db") as server:
-        engine = Engine(server.client.service_client.config.target_host, tmp_path, 1000)
+        engine = Engine(address_of(server), tmp_path, 1000)
         await use(engine)
         yield engine
 
@@ -247,7 +247,7 @@ async def test_what_a_schedule_will_start_with_stays(swept_engine: Engine) -> No
 
 async def test_a_server_that_goes_away_ends_the_reading_with_an_error(tmp_path: Path) -> None:
     async with await start_server(tmp_path / "temporal.db") as server:
-        engine = Engine(server.client.service_client.config.target_host, tmp_path, 1000)
+        engine = Engine(address_of(server), tmp_path, 1000)
         client = await connect(engine.settings, address=engine.address)
     with pytest.raises(HoldfastError):
         await read_all([client])

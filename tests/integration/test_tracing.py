@@ -36,7 +36,7 @@ from tests.support.engine import Engine, new_engine
 from tests.support.mcp_servers import ours, servers
 from tests.support.observed import observed_worker
 from tests.support.otlp import Collector, Told, collector
-from tests.support.server import start_server, start_skipping_server
+from tests.support.server import address_of, start_server, start_skipping_server
 from tests.support.waiting import asked, waiting
 
 TRACED = TelemetrySettings(traces="otlp")
@@ -307,7 +307,7 @@ async def test_a_turn_that_continues_as_new_is_one_trace_told_whole(
     with collector() as traces:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", traces.url)
         async with await start_server(tmp_path / "temporal.db", OFTEN) as server:
-            address = server.client.service_client.config.target_host
+            address = address_of(server)
             async with new_engine(address, tmp_path / "engine") as engine:
                 engine.settings = replace(engine.settings, telemetry=TRACED)
                 async with engine.worker(ASK, LOOK):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from holdfast import Event, Holdfast, HoldfastPlugin, LiveOutput, Run, Turn, TurnInput, TurnNotFound
+from holdfast import Event, Holdfast, HoldfastPlugin, LiveOutput, NoWorker, Run, Turn, TurnInput, TurnNotFound, queries
 from holdfast.testing import FakeTool, decide_all, request, until
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
@@ -77,6 +77,23 @@ async def test_S40_a_watcher_survives_the_absence_of_workers(engine: Engine) -> 
             events = await watching
     assert events[-1].kind == "turn"
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+
+async def test_S40_a_turn_that_has_ended_is_asked_again_for_its_events(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with engine.worker(ASK):
+        turn = await engine.start(TurnInput(batches=((request("ask"),),)))
+        await decide_all(engine.holdfast, turn)
+    watching = asyncio.create_task(_collect(turn))
+    done, _ = await asyncio.wait([watching], timeout=queries.SECONDS + 1)
+    assert not done, "one time without an answer says little"
+    async with engine.worker(ASK), asyncio.timeout(30):
+        events = await watching
+    assert events[-1].after == "completed"
+    monkeypatch.setattr("holdfast.watching.ENDED_SECONDS", 0)
+    with pytest.raises(NoWorker, match="has ended, and no worker is there to tell its events"):
+        await _collect(turn)
 
 
 @pytest.mark.alone

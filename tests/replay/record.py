@@ -19,7 +19,7 @@ from holdfast.workers.audit.runs import gather
 from holdfast.workflows import execution
 from tests.support.engine import Engine, new_engine
 from tests.support.hurried import LIMITS
-from tests.support.server import start_server
+from tests.support.server import address_of, start_server
 from tests.support.turns import PLAYS, RULES, TOOLS, WITH_WORKERS, Play
 
 HISTORIES = Path(__file__).parent / "histories"
@@ -36,7 +36,7 @@ async def record() -> None:
     missing = {name: play for name, play in PLAYS.items() if not (HISTORIES / f"{name}.json").exists()}
     with tempfile.TemporaryDirectory() as folder:
         async with await start_server(Path(folder) / "temporal.db", OFTEN) as server:
-            address = server.client.service_client.config.target_host
+            address = address_of(server)
             for name, play in missing.items():
                 async with new_engine(address, Path(folder) / name) as engine:
                     engine.with_rules(RULES)

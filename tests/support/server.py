@@ -34,6 +34,11 @@ async def start_server(database: Path, options: Sequence[str] = ()) -> WorkflowE
     )
 
 
+def address_of(server: WorkflowEnvironment) -> str:
+    """Where it is."""
+    return server.client.service_client.config.target_host
+
+
 async def start_skipping_server(plugin: HoldfastPlugin) -> WorkflowEnvironment:
     """A server on which a turn that only waits for a time is there at once. Its client has the plugin."""
     return await WorkflowEnvironment.start_time_skipping_v2(
