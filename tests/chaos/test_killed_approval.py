@@ -66,7 +66,7 @@ async def test_S25_a_change_made_while_no_worker_lives_is_shown_again(engine: En
 
 async def test_S28_a_deadline_that_passes_while_no_worker_lives_holds(engine: Engine) -> None:
     async with worker_process(engine) as first:
-        turn = await engine.start(TurnInput(batches=((request("shell", command="echo hi"),),), approval_seconds=2))
+        turn = await engine.start(TurnInput(batches=((request("shell", command="echo hi"),),), approval_seconds=4))
         [item] = (await until(lambda: waiting(turn))).approvals
         await first.kill()
 

@@ -254,7 +254,7 @@ def test_S20_a_call_of_a_server_shows_its_arguments_once_and_all_of_the_definiti
         with terminal(empty, "turn", "start", *options, columns=80, rows=20) as child:
             child.expect("12 awaiting approval")
             child.expect(name)
-            child.expect(KEYS, timeout=10)
+            child.expect(KEYS)
             child.send("N")
             assert ended(child) == 1
         empty.start("all", call(name, n=1), call(name, n=2))

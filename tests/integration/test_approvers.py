@@ -264,7 +264,7 @@ async def test_S22_every_decision_has_an_actor(engine: Engine) -> None:
             request("shell", command="true"),
             request("shell", command="false"),
         )
-        turn = await engine.start(TurnInput(batches=(batch,), approval_seconds=3))
+        turn = await engine.start(TurnInput(batches=(batch,), approval_seconds=6))
         items = (await until(lambda: waiting(turn, 2))).approvals
         await engine.holdfast.approve(items[0].approval_id, by="ana")
         await turn.result()

@@ -106,11 +106,11 @@ async def test_S24_a_grant_that_is_spent_keeps_what_it_answered_when_all_is_judg
 
 
 async def test_S24_a_grant_ends_when_it_said(engine: Engine) -> None:
-    soon = datetime.now(UTC) + timedelta(seconds=2)
     look = (_shell("echo hi"),)
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=(look,), keep_open=True))
         [item] = (await until(lambda: waiting(turn))).approvals
+        soon = datetime.now(UTC) + timedelta(seconds=2)
         await engine.holdfast.decide(item.approval_id, "proceed_always", expires=soon)
 
         async def past() -> bool:

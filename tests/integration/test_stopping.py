@@ -104,7 +104,7 @@ async def test_S32_live_output_and_pid_are_visible_while_a_command_runs_and_not_
 
 
 async def _first_output(turn: Turn) -> LiveOutput:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async for item in turn.watch():
             if isinstance(item, LiveOutput):
                 return item

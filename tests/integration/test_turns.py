@@ -254,7 +254,7 @@ async def test_S10_safe_calls_run_side_by_side_and_others_alone(engine: Engine) 
 
     async def meet(arguments: dict[str, Any], run: Run) -> str:
         running.append(run.call_id)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await together.wait()
         seen.append(set(running))
         running.remove(run.call_id)

@@ -320,7 +320,7 @@ async def mode_changed(engine: Engine) -> Turn:
 
 async def deadline_passed(engine: Engine) -> Turn:
     """One is approved in time, the other is not."""
-    turn = await engine.start(TurnInput(batches=((request("ask", say=1), request("ask", say=2)),), approval_seconds=2))
+    turn = await engine.start(TurnInput(batches=((request("ask", say=1), request("ask", say=2)),), approval_seconds=4))
     items = (await until(lambda: waiting(turn, 2))).approvals
     await engine.holdfast.approve(items[0].approval_id)
     return turn

@@ -180,7 +180,7 @@ async def test_S31_a_file_that_was_taken_away_is_not_taken_for_an_empty_one(
 
 async def test_a_lock_that_is_never_let_go_is_not_waited_for_without_end(ledger: SqliteLedger, file: Path) -> None:
     await intended(ledger, 1)
-    slow = SqliteLedger(file, busy_seconds=3, answer_seconds=0.3)
+    slow = SqliteLedger(file, busy_seconds=60, answer_seconds=0.3)
     await slow.check()
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -189,7 +189,7 @@ async def test_a_lock_that_is_never_let_go_is_not_waited_for_without_end(ledger:
             await intended(ledger, 2)
         with pytest.raises(LedgerUnavailable, match=r"did not answer within 0\.3 seconds"):
             await intended(slow, 3)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 30
         assert await ledger.find(key(1)), "reading goes on"
         other.execute("ROLLBACK")
     await intended(ledger, 2)

@@ -138,13 +138,13 @@ ALMOST = (
 @pytest.mark.parametrize("piece", ALMOST)
 def test_S45_a_text_that_is_almost_a_secret_is_looked_through_in_no_time(piece: str) -> None:
     secrets = Secrets([Secret("NAME", f"x{piece * 60}x")])
-    began = time.perf_counter()
+    began = time.process_time()
     for written in (str, json.dumps, quote, lambda value: json.dumps(json.dumps(value))):
         almost = written(f"x{piece * 60}x")
         assert secrets.hide(f" {almost} ") != f" {almost} "
         for text in (almost.replace("x", "x" * 2)[:-1], almost[:-3] * 20, "x" + almost[1:9] * 5_000):
             secrets.hide(text.rstrip('x"') + "y")
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 # What is secret

@@ -128,12 +128,12 @@ def test_S39_values_are_counted_and_what_is_in_texts_is_not(value: Any) -> None:
 
 
 def test_S39_what_holds_too_much_is_not_read() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(Unreadable, match="what it said holds over 300,000 values"):
         read(answer({"a": [[]] * 1_000_000}))
     commas = read(answer({"a": "1,2\n" * 500_000}))
     assert isinstance(commas, JSONRPCResponse)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 # Answers

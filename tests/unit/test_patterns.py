@@ -70,10 +70,10 @@ def test_pattern_that_says_nothing_is_refused_in_words(pattern: str, words: str)
 
 @pytest.mark.parametrize("pattern", ["{a,b}" * 9, "{" * 900, "{" * 450 + "}" * 450, "{a," * 300 + "}" * 300])
 def test_braces_are_bounded(pattern: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with suppress(PatternError):
         assert len(expanded(pattern)) <= ALTERNATIVES
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_braces_are_bounded(pattern: str) -> None:
     ],
 )
 def test_no_pattern_takes_long(pattern: str, path: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert not PathPattern(pattern).matches(path)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 @given(pattern=st.text("ab*?[]!-c", max_size=8), name=st.text("abc-!]", min_size=1, max_size=6))
