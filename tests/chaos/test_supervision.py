@@ -181,7 +181,7 @@ async def test_S31_supervisor_nobody_waits_for_begins_nothing(place: Place) -> N
 
 async def test_S17_run_whose_workers_are_all_dead_is_ended_when_its_lease_runs_out(place: Place) -> None:
     text = "setsid sleep 600 & echo up; sleep 600"
-    brief = WORKER.replace("grace_seconds=0.5", "grace_seconds=0.5, lease_seconds=1")
+    brief = WORKER.replace("grace_seconds=0.5", "grace_seconds=0.5, lease_seconds=3")
     heard = place.folder.parent / "heard"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", brief, str(place.folder), str(place.workspace), place.key(), text, str(heard)),

@@ -870,7 +870,7 @@ async def test_a_request_that_takes_too_long_is_given_up_and_too_many_at_once_ar
 async def test_whoever_does_not_come_to_the_point_is_hung_up_on(
     begun: bytes, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "ARRIVE_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "ARRIVE_SECONDS", 1)
     async with serving(engine) as endpoint:
         assert await endpoint.raw(begun, end=False) == b""
         assert (await endpoint.get("/v1/inbox")).status_code == 200

@@ -82,8 +82,8 @@ async def test_probes_get_one_answer_whatever_they_send() -> None:
 
 
 async def test_who_connects_and_says_nothing_keeps_nobody_else_out_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.workers.health.ARRIVE_SECONDS", 0.2)
-    monkeypatch.setattr("holdfast.workers.health.ASK_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast.workers.health.ARRIVE_SECONDS", 1)
+    monkeypatch.setattr("holdfast.workers.health.ASK_SECONDS", 1)
     async with asked() as (_, url):
         silent = await asyncio.gather(*(exchanged(url, b"GET /live") for _ in range(2 * CONNECTIONS)))
         assert set(silent) == {b""}

@@ -350,7 +350,7 @@ async def test_hostile_pattern_ends_by_its_time_limit_and_blocks_nobody(
     workspace: Path, run: FakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile(workspace)
-    monkeypatch.setattr(searching, "SEARCH_SECONDS", 0.5)
+    monkeypatch.setattr(searching, "SEARCH_SECONDS", 3)
     task = asyncio.create_task(build(OwnEngine(), workspace, pattern=HOSTILE).execute(run))
     beats = 0
     while not task.done():
@@ -358,7 +358,7 @@ async def test_hostile_pattern_ends_by_its_time_limit_and_blocks_nobody(
         await asyncio.sleep(0.01)
         assert time.monotonic() - began < 5
         beats += 1
-    with pytest.raises(ToolFailure, match="stopped after 0") as failure:
+    with pytest.raises(ToolFailure, match="stopped after 3") as failure:
         await task
     assert failure.value.type == "timeout"
     assert text_of(Result(parts=failure.value.parts)) == "a:1:found aaaa", "what was found until then is kept"

@@ -271,7 +271,7 @@ async def test_fifty_at_once(place: Place) -> None:
 
 
 async def test_S36_command_that_runs_too_long_is_ended(place: Place) -> None:
-    run = await place.start("echo half; sleep 600", seconds=0.4)
+    run = await place.start("echo half; sleep 600", seconds=2)
     ended = await bounded(run.wait())
     assert (ended.why, ended.code) == ("timed_out", -15)
     assert await said(run) == b"half\n"
@@ -286,7 +286,7 @@ async def test_S17_command_nobody_attends_to_is_ended(place: Place) -> None:
 
 async def test_command_somebody_attends_to_goes_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.activities.supervision.supervised.ATTEND_SECONDS", 0.05)
-    run = await place.start("sleep 2; echo done", runs=place.runs_with(lease_seconds=0.8))
+    run = await place.start("sleep 4; echo done", runs=place.runs_with(lease_seconds=2))
     ended = await bounded(run.wait())
     assert (ended.why, ended.code) == ("exited", 0)
 
