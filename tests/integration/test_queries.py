@@ -33,6 +33,7 @@ class Stalling:
 
 
 async def test_S40_a_worker_that_had_no_time_for_a_question_is_asked_again(engine: Engine) -> None:
+    STALLED.clear()
     runner = UnsandboxedWorkflowRunner()
     async with Worker(engine.client, task_queue=engine.queue, workflows=[Stalling], workflow_runner=runner):
         handle = await engine.client.start_workflow(Stalling.run, id=f"s-{uuid4().hex[:8]}", task_queue=engine.queue)
