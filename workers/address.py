@@ -16,7 +16,6 @@ class ServerAddress:
     """What the file holds."""
 
     address: str
-    ui: str
     pid: int
 
 

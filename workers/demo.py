@@ -28,6 +28,7 @@ from holdfast.client import Holdfast, Turn
 from holdfast.conversations import ModelChoice
 from holdfast.errors import HoldfastError
 from holdfast.events import Event
+from holdfast.owner_key import ensure_owner_key
 from holdfast.plugin import HoldfastPlugin
 from holdfast.settings import Settings
 from holdfast.turns import TurnInput
@@ -76,7 +77,7 @@ class Demo:
         self.promises: list[Promise] = []
         self._settings = Settings(data=folder / "data", workspace=folder / "workspace", task_queue="holdfast-demo")
         self._log = folder / "worker.log"
-        self._server = EmbeddedServer(self._settings, port=0, ui_port=0)
+        self._server = EmbeddedServer(self._settings, port=0)
         self._worker: WorkerProcess | None = None
         self._watching: asyncio.Task[None] | None = None
         self._killed = 0
@@ -106,6 +107,7 @@ class Demo:
 
         self._chapter("A server, a worker, a turn")
         where = await self._server.start()
+        ensure_owner_key(self._settings)
         await self._start_worker()
         holdfast = Holdfast(
             await connect_to(where.address, HoldfastPlugin(self._settings)), task_queue=self._settings.task_queue

@@ -41,6 +41,7 @@ def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Ro
     rows.append(("ledger", settings.ledger or str(settings.ledger_file), _said(settings.ledger)))
     rows.append(("ledger_days", settings.ledger_days, "default" if settings.ledger_days == 30 else "file"))
     rows.append(("approvers", [_dumped(approver) for approver in settings.approvers], _said(settings.approvers)))
+    rows.append(("decisions", settings.decisions or "signed where there is a key", _said(settings.decisions)))
     rows.append(("hooks", [_dumped(hook) for hook in settings.hooks], _said(settings.hooks)))
     rows.append(("discovery", [_dumped(source) for source in settings.discovery], _said(settings.discovery)))
     rows.append(("mcp.files", list(map(str, mcp.files)), _said(mcp.files)))
@@ -129,6 +130,8 @@ def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
             use = "keeps payloads in" if found.storage.kind == kind else "reads payloads from"
             endpoint = getattr(bucket, "endpoint", None)
             yield use, f"{kind}, bucket {bucket.bucket}" + (f" at {endpoint}" if endpoint else "")
+    if found.decisions:
+        yield "takes decisions", found.decisions
     for approver in found.approvers:
         word = "lets decide for anybody" if approver.vouches else "lets decide"
         yield word, " ".join(filter(None, (approver.name, approver.key, *approver.roles)))

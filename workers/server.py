@@ -2,6 +2,10 @@
 
 One per data folder, held by a lock. It says where it is in `server.json` once it answers, and dies with its owner.
 Not for production: there, Holdfast runs on any Temporal cluster by Temporal's own configuration.
+
+It does its work over gRPC and over nothing else. The binary would also offer an HTTP API and a web UI, neither of which
+looks at Host or Origin: any web page that somebody visits could start turns and decide through them. Its metrics page
+cannot be switched off; it counts requests by their kind, and tells no id, argument or result.
 """
 
 from __future__ import annotations
@@ -28,7 +32,6 @@ from holdfast.workers.connecting import ATTRIBUTES, connect_to, ensure_search_at
 
 HOST = "127.0.0.1"
 PORT = 7233
-UI_PORT = 8233
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 LOG_LIMIT = 5_000_000
@@ -40,6 +43,12 @@ FAST = (
     ("--dynamic-config-value", "history.MaxBufferedQueryCount=0"),
     ("--sqlite-pragma", "journal_mode=wal"),
 )
+NO_HTTP = (
+    ("--headless",),
+    # The HTTP API cannot be switched off. It answers 403 to every Host that is not in this list, and no request can
+    # have a space in its Host header.
+    ("--dynamic-config-value", 'frontend.httpAllowedHosts=["no host"]'),
+)
 
 
 class DataFolderInUse(HoldfastError):
@@ -49,10 +58,10 @@ class DataFolderInUse(HoldfastError):
 class EmbeddedServer:
     """The server of one data folder."""
 
-    def __init__(self, settings: Settings, *, port: int | None = None, ui_port: int | None = None) -> None:
+    def __init__(self, settings: Settings, *, port: int | None = None) -> None:
         self._settings = settings
-        self._wanted = (port, ui_port)
-        self._ports = (0, 0)
+        self._wanted_port = port
+        self._port = 0
         self._lock: IO[str] | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -76,25 +85,21 @@ class EmbeddedServer:
         """Lock the data folder, start the server, wait until it answers, say where it is."""
         prepare(self._settings.data)
         self._lock = self._lock or _locked(self._settings.data)
-        self._ports = (
-            _port(self._wanted[0], PORT, "--port"),
-            _port(self._wanted[1], UI_PORT, "--ui-port"),
-        )
+        self._port = _choose_port(self._wanted_port)
         return await self.restart()
 
     async def restart(self) -> ServerAddress:
-        """Start the process on the ports that `start` chose."""
-        port, ui_port = self._ports
+        """Start the process on the port that `start` chose."""
         with _appending(self.log) as log:
             self._process = await spawn(
-                _command(self._settings.database, port, ui_port),
+                _command(self._settings.database, self._port),
                 death=signal.SIGKILL,
                 env=_environment(),
                 stdout=log,
                 stderr=log,
                 umask=0o077,  # its database holds every argument and result
             )
-        found = ServerAddress(f"{HOST}:{port}", f"http://{HOST}:{ui_port}", self._process.pid)
+        found = ServerAddress(f"{HOST}:{self._port}", self._process.pid)
         try:
             await self._answers(found.address)
         except BaseException:
@@ -163,12 +168,12 @@ def _locked(data: Path) -> IO[str]:
     return file
 
 
-def _command(database: Path, port: int, ui_port: int) -> list[str]:
+def _command(database: Path, port: int) -> list[str]:
     command = [binary(), "server", "start-dev", "--db-filename", str(database), "--ip", HOST]
-    command += ["--port", str(port), "--ui-port", str(ui_port), "--log-level", "error"]
+    command += ["--port", str(port), "--log-level", "error"]
     for name, kind in ATTRIBUTES.items():
         command += ["--search-attribute", f"{name}={kind}"]
-    for option in FAST:
+    for option in (*FAST, *NO_HTTP):
         command += option
     return command
 
@@ -190,12 +195,13 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(ours) and name not in kept}
 
 
-def _port(wanted: int | None, usual: int, option: str) -> int:
+def _choose_port(wanted: int | None) -> int:
+    """The port that was asked for, 0 for any; else the usual one, or any when that is taken."""
     if wanted is not None:
         if wanted and not _free(wanted):
-            raise HoldfastError(f"port {wanted} is in use: choose another with {option}")
+            raise HoldfastError(f"port {wanted} is in use: choose another with --port")
         return wanted or _any_port()
-    return usual if _free(usual) else _any_port()
+    return PORT if _free(PORT) else _any_port()
 
 
 def _free(port: int) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
+from holdfast.owner_key import ensure_owner_key
 from holdfast.settings import Settings
 from holdfast.workers.address import ServerAddress
 from holdfast.workers.children import adopt_orphans, end_orphans, see_off_supervisors, supervisors
@@ -93,7 +94,6 @@ async def run_up(
     settings: Settings,
     *,
     port: int | None = None,
-    ui_port: int | None = None,
     with_gateway: bool = True,
     gateway_port: int | None = None,
     verbose: bool = False,
@@ -104,12 +104,13 @@ async def run_up(
     stopping = stop_on_signals(stop_seconds(settings) + 2 * SERVER_STOP_SECONDS + GATEWAY_STOP_SECONDS)
     adopt_orphans()
     options = ("--verbose",) if verbose else ()
-    server = EmbeddedServer(settings, port=port, ui_port=ui_port)
+    server = EmbeddedServer(settings, port=port)
     worker = WorkerProcess(settings, options=options)
     gateway = GatewayProcess(settings, port=gateway_port, options=options) if with_gateway else None
     seeing_off = asyncio.create_task(see_off_supervisors())
     try:
         where = await unless(stopping, server.start())
+        ensure_owner_key(settings)
         ready = await unless(stopping, _start_both(worker, gateway, say)) if where else None
         if where and ready:
             served = gateway if gateway and gateway.url else None
@@ -188,7 +189,6 @@ def greeting(settings: Settings, running: Running) -> str:
         "Holdfast is up. Ctrl-C stops it; the next `holdfast up` goes on where it stopped.",
         "",
         f"  server     {where.address}  (process {where.pid})",
-        f"  web UI     {where.ui}",
         f"  worker     process {running.worker}, task queue {settings.task_queue!r}",
         *([f"  HTTP       {http}"] if running.url else []),
         *([f"  metrics    http://{settings.telemetry.metrics}/metrics"] if settings.telemetry.metrics else []),

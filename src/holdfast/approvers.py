@@ -11,6 +11,10 @@ from pydantic import Field
 from holdfast.model import Message
 
 
+ANYONE = "*"
+"""The name of the approver that the key of a data folder belongs to. Nobody in a settings file can be called this."""
+
+
 class Approver(Message):
     """Somebody who may decide."""
 
@@ -20,3 +24,8 @@ class Approver(Message):
     roles: tuple[str, ...] = ()
     vouches: bool = False
     """Its key signs what others say: the decision's `by` is then whom it vouches for. For a gateway."""
+
+    @property
+    def for_anyone(self) -> bool:
+        """Does it vouch in any name, listed or not? Only the key of a data folder does (see `owner_key`)."""
+        return self.name == ANYONE

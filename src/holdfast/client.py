@@ -47,12 +47,15 @@ REST_SECONDS = 2.0
 
 
 class Holdfast:
-    """Holdfast over a connected Temporal client (one with `HoldfastPlugin`)."""
+    """Holdfast over a connected Temporal client (one with `HoldfastPlugin`).
+
+    `signer` signs its decisions; else the key of the plugin's data folder does, if `holdfast up` made one.
+    """
 
     def __init__(self, client: Client, *, task_queue: str = TASK_QUEUE, signer: Signer | None = None) -> None:
         self.client = client
         self.task_queue = task_queue
-        self._signer = signer
+        self._signer = signer or _find_signer(client)
         self._feeds = Feeds(client)
 
     @property
@@ -129,6 +132,46 @@ class Holdfast:
         no worker answers within `seconds`, as a signal, and then the answer is None: it will count when a worker is
         back. Raises DecisionRefused when it does not count.
         """
+        decision = await self.prepare_decision(
+            approval_id,
+            outcome,
+            digest=digest,
+            by=by,
+            note=note,
+            content=content,
+            arguments=arguments,
+            scope=scope,
+            remember=remember,
+            uses=uses,
+            lasting=lasting,
+            expires=expires,
+            stop_turn=stop_turn,
+            decision_id=decision_id,
+        )
+        return await self.turn(ApprovalId.parse(approval_id).turn).decide(decision, seconds=seconds)
+
+    async def prepare_decision(
+        self,
+        approval_id: str,
+        outcome: Outcome | str,
+        *,
+        digest: str | None = None,
+        by: str | None = None,
+        note: str | None = None,
+        content: str | None = None,
+        arguments: dict[str, Any] | None = None,
+        scope: Scope | None = None,
+        remember: bool = False,
+        uses: int | None = None,
+        lasting: Lasting = "session",
+        expires: datetime | None = None,
+        stop_turn: bool = False,
+        decision_id: str | None = None,
+    ) -> Decision:
+        """The decision that `decide` would send, signed where there is a key. Nothing is sent.
+
+        Any SDK can deliver it, as the body of the signal or update `decide`. BadInput when it cannot be a decision.
+        """
         address = ApprovalId.parse(approval_id)
         turn = self.turn(address.turn)
         meant = ALIASES.get(outcome, outcome)
@@ -156,8 +199,7 @@ class Holdfast:
             )
         except ValidationError as error:
             raise BadInput(f"this is not a decision: {problems(error, 'decision')}") from error
-        decision = self._signer.sign(decision) if self._signer else decision
-        return await turn.decide(decision, seconds=seconds)
+        return self._signer.sign(decision) if self._signer else decision
 
     async def inbox(self) -> list[ApprovalView]:
         """Everything that waits for a person, in all turns, the most urgent first. Most turns need no worker for it."""
@@ -186,6 +228,12 @@ class Holdfast:
         except (RPCError, WorkflowQueryFailedError):
             return []
         return [item for item in view.approvals if item.approval_id not in known]
+
+
+def _find_signer(client: Client) -> Signer | None:
+    """That of the client's plugin. By its name, since the plugin imports all that a worker needs."""
+    signers = (getattr(plugin, "signer", None) for plugin in client.config().get("plugins", ()))
+    return next((signer for signer in signers if signer), None)
 
 
 def _summary(input: TurnInput) -> str:

@@ -185,6 +185,8 @@ class ApproverSettings(Approver):
 
     @model_validator(mode="after")
     def _can_vouch(self) -> ApproverSettings:
+        if self.for_anyone:
+            raise ValueError(f"cannot be called {self.name!r}: that name is the data folder's own key's")
         if self.vouches and self.key is None:
             raise ValueError("vouches, and has no `key` to do it with")
         return self
@@ -340,6 +342,7 @@ class Configuration(Message):
     hook_entry_points: Flag = True
     hooks: tuple[HookSettings, ...] = ()
     approvers: tuple[ApproverSettings, ...] = ()
+    decisions: Literal["signed", "unsigned"] | None = None
     ledger: Annotated[str, AfterValidator(ledger_address)] | None = None
     ledger_days: Annotated[int, Field(strict=True, ge=1, le=3_650)] = 30
     tools: ToolSettings = ToolSettings()

@@ -97,7 +97,8 @@ def check_needs(shown: Confirmation, decision: Decision, of: Standing) -> None:
     needs, who = shown.needs, decision.by
     if needs != type(needs)() and not who:
         raise DecisionRefused("nameless", "a rule says who may decide on this: say who you are with `by`")
-    if needs != type(needs)() and of.approvers and not any(one.name == who for one in of.approvers):
+    listed = [approver.name for approver in of.approvers if not approver.for_anyone]
+    if needs != type(needs)() and listed and who not in listed:
         raise DecisionRefused("unknown_approver", f"a rule says who may decide on this, and {who!r} is no approver")
     if needs.role and needs.role not in roles_of(who, of.approvers):
         raise DecisionRefused("wrong_role", f"a rule wants somebody with the role {needs.role!r}, and {who!r} is not")

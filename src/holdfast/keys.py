@@ -86,16 +86,27 @@ def folder() -> Path:
 def create(name: str) -> StoredKey:
     """Make a key and keep it for its owner alone. BadInput when there is one by that name."""
     file = folder() / _checked(name)
+    try:
+        key = make_key(file)
+    except FileExistsError:
+        raise BadInput(f"there is a key called {name!r} already, and it is not overwritten: {str(file)!r}") from None
+    return StoredKey(name, file, public_text(key.public_key()))
+
+
+def make_key(file: Path) -> Ed25519PrivateKey:
+    """Make a key in this file, for its owner alone. FileExistsError when there is one; BadInput when it cannot be."""
     key = Ed25519PrivateKey.generate()
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     if os.path.lexists(file):
-        raise BadInput(f"there is a key called {name!r} already, and it is not overwritten: {str(file)!r}")
+        raise FileExistsError(str(file))
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write_new(file, text)
+    except FileExistsError:
+        raise
     except OSError as error:
         raise BadInput(f"the key cannot be written to {str(file)!r}: {error.strerror}") from error
-    return StoredKey(name, file, public_text(key.public_key()))
+    return key
 
 
 def stored() -> list[StoredKey]:

@@ -49,6 +49,7 @@ from holdfast.errors import BadInput, HoldfastError
 from holdfast.hosts import Host, HostOptions, host_queue, process_queue
 from holdfast.keyring import Keyring, load_keyring
 from holdfast.observing import Observing
+from holdfast.owner_key import find_approvers, find_owner_signer
 from holdfast.payloads import note_namespace
 from holdfast.settings import Settings
 from holdfast.tools import Tool
@@ -58,6 +59,7 @@ from holdfast.workflows.turn import TurnWorkflow
 
 if TYPE_CHECKING:
     from holdfast.activities.models.providers import Models
+    from holdfast.keys import Signer
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -115,6 +117,11 @@ class HoldfastPlugin(SimplePlugin):
         return load_keyring(self.settings)
 
     @cached_property
+    def signer(self) -> Signer | None:
+        """Signs decisions with the key of the data folder; None where there is none."""
+        return find_owner_signer(self.settings)
+
+    @cached_property
     def registry(self) -> Registry:
         """The tools of this process. Loading them may run commands and other people's code, so only workers do it."""
         return load_registry(self.settings, self.outputs, self._given, self.servers)
@@ -165,13 +172,14 @@ class HoldfastPlugin(SimplePlugin):
         """What a worker runs, with this process's tools, policy, hooks and approvers; BadInput if one is wrong."""
         settings = self.settings
         withhold(*settings.models.keys, *settings.storage.secrets)
-        check_roles(self.policy, settings.approvers)
+        approvers = find_approvers(settings)
+        check_roles(self.policy, approvers)
         gate = Gate(
             self.registry,
             settings.workspace,
             self.policy,
             settings.permitted,
-            approvers=settings.approvers,
+            approvers=approvers,
             saved=SavedGrants(settings.granted),
             hooks=load_hooks(settings),
             host=self.host_queue,

@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.approvers import Approver
 from holdfast.configuration import (
@@ -92,6 +92,8 @@ class Settings:
     """The modes this worker permits; None for those that are permitted unless somebody says otherwise."""
     approvers: tuple[Approver, ...] = ()
     """Whose decisions count. With a key for anybody, only signed ones do."""
+    decisions: Literal["signed", "unsigned"] | None = None
+    """Must decisions be signed? None: where there is a key, of an approver or of the data folder (see `owner_key`)."""
     hooks: tuple[HookSettings, ...] = ()
     hook_entry_points: bool = True
     """Do the hooks of installed packages count?"""
@@ -129,6 +131,11 @@ class Settings:
             return self.modes
         keyed = any(approver.key is not None for approver in self.approvers)
         return (Mode.DEFAULT, Mode.PLAN) if keyed else PERMITTED
+
+    @property
+    def owner_key(self) -> Path:
+        """The private key of this data folder's owner."""
+        return self.data / "owner.key"
 
     @property
     def host_file(self) -> Path:
@@ -208,6 +215,7 @@ def combined(document: Document[Configuration]) -> Settings:
         policy=found.policy,
         modes=found.modes,
         approvers=found.approvers,
+        decisions=found.decisions,
         hooks=found.hooks,
         hook_entry_points=found.hook_entry_points,
         ledger=found.ledger,

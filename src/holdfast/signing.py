@@ -88,7 +88,9 @@ def roles_of(by: str | None, approvers: Iterable[Approver]) -> frozenset[str]:
 def _signer_of(decision: Decision, approvers: tuple[Approver, ...]) -> Approver:
     """Whose key made the signature, which is checked. What is cheap to see is looked at first."""
     if decision.signature is None:
-        raise DecisionRefused("unsigned", "only signed decisions count here: set HOLDFAST_KEY to your key")
+        raise DecisionRefused(
+            "unsigned", "only signed decisions count here: `holdfast sign` makes one, HOLDFAST_KEY names the key"
+        )
     signature = _exact_bytes(decision.signature, 64)
     if signature is None:
         raise _bad("a signature is 64 bytes in base64")
@@ -112,7 +114,10 @@ def _verify(decision: Decision, signature: bytes, key: _Key) -> None:
 
 def _check_from(decision: Decision, signer: Approver, approvers: tuple[Approver, ...]) -> None:
     by = shorten(repr(decision.by), 80)
-    if signer.vouches and not any(approver.name == decision.by for approver in approvers):
+    if signer.for_anyone and not decision.by:
+        raise DecisionRefused("other_name", "the decision does not say whom it is `by`")
+    listed = signer.for_anyone or any(approver.name == decision.by for approver in approvers)
+    if signer.vouches and not listed:
         raise DecisionRefused("other_name", f"{signer.name!r} vouches for approvers only, and {by} is none")
     if not signer.vouches and decision.by != signer.name:
         raise DecisionRefused("other_name", f"the key is that of {signer.name!r} and the decision says `by` {by}")

@@ -15,7 +15,7 @@ from tests.support.waiting import waiting
 
 
 async def test_S46_a_killed_server_comes_back_on_its_database_and_the_turn_goes_on(tmp_path: Path) -> None:
-    server = EmbeddedServer(Settings(data=tmp_path / "data"), port=0, ui_port=0)
+    server = EmbeddedServer(Settings(data=tmp_path / "data"), port=0)
     try:
         address = (await server.start()).address
         async with new_engine(address, tmp_path) as engine, worker_process(engine):

@@ -126,7 +126,7 @@ async def _transcript(address: str, folder: Path, server: EmbeddedServer | None)
 async def test_S42_S3_thirty_turns_with_kills_in_between_end_with_the_transcript_that_they_have_without(
     tmp_path: Path,
 ) -> None:
-    server = EmbeddedServer(Settings(data=tmp_path / "data"), port=0, ui_port=0)
+    server = EmbeddedServer(Settings(data=tmp_path / "data"), port=0)
     try:
         address = (await server.start()).address
         calm = await _transcript(address, tmp_path / "calm", None)

@@ -131,7 +131,7 @@ class Home:
     def up(self, *options: str) -> Iterator[Up]:
         """`holdfast up --json` on this data folder, until the end of the block."""
         process = subprocess.Popen(
-            [*COMMAND, "up", "--port", "0", "--ui-port", "0", "--json", *options],
+            [*COMMAND, "up", "--port", "0", "--json", *options],
             env=self.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -45,7 +45,7 @@ class Up:
         self._home, self._config = home, config
 
     def __enter__(self) -> None:
-        words = ["-m", "holdfast.workers.cli", "--config", self._config, "up", "--port", "0", "--ui-port", "0"]
+        words = ["-m", "holdfast.workers.cli", "--config", self._config, "up", "--port", "0"]
         self._process = subprocess.Popen(
             [sys.executable, *words, "--no-gateway", "--json"],
             env=self._home.env,

@@ -78,7 +78,7 @@ def test_up_says_that_the_port_of_its_metrics_is_taken_and_nothing_of_the_gatewa
         port = taken.getsockname()[1]
         file = empty.folder / "holdfast.toml"
         file.write_text(f'[telemetry]\nmetrics = "127.0.0.1:{port}"\n')
-        up = ("up", "--port", "0", "--ui-port", "0", "--gateway-port", "0")
+        up = ("up", "--port", "0", "--gateway-port", "0")
         done = empty.run("--config", str(file), *up, PYTHONPATH=str(slow))
     assert done.returncode == 1, done.stderr
     first, last = done.stderr.splitlines()

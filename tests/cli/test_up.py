@@ -41,7 +41,7 @@ def test_S46_up_is_stopped_with_ctrl_c_and_the_next_up_goes_on_where_it_stopped(
 
 
 def test_a_second_up_on_the_same_data_folder_is_refused_and_harms_nothing(home: Home) -> None:
-    done = home.run("up", "--port", "0", "--ui-port", "0")
+    done = home.run("up", "--port", "0")
     assert done.returncode == 1
     assert f"`holdfast up` already runs on {str(home.data)!r}" in done.stderr
     assert home.run("inbox").returncode == 0
@@ -123,7 +123,7 @@ def _hold(port: int) -> socket.socket | None:
 
 
 def test_up_tells_a_person_where_everything_is_and_what_to_try(empty: Home) -> None:
-    command = [*COMMAND, "up", "--port", "0", "--ui-port", "0"]
+    command = [*COMMAND, "up", "--port", "0"]
     with subprocess.Popen(command, env=empty.env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         told = ""

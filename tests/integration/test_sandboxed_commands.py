@@ -154,7 +154,7 @@ async def test_worker_that_is_to_close_commands_in_and_cannot_does_not_start(
 def test_up_that_is_to_close_commands_in_and_cannot_ends_and_says_why(tmp_path: Path, programs: Path) -> None:
     home = Home(tmp_path / "home")
     (home.folder / "any.toml").write_text('[tools.shell]\nsandbox = "bwrap"\n')
-    up = ("--config", "any.toml", "up", "--port", "0", "--ui-port", "0", "--no-gateway")
+    up = ("--config", "any.toml", "up", "--port", "0", "--no-gateway")
     done = home.run(*up, PATH=str(programs))
     assert done.returncode == 1
     assert "'bwrap' is not installed (Debian: apt-get install bubblewrap)" in done.stderr

@@ -78,6 +78,12 @@ def register(app: typer.Typer) -> None:
     )(deny)
     app.command(
         epilog=example(
+            f"holdfast sign {ID} --outcome yes",
+            f'temporal workflow signal -w deploy-7 --name decide --input "$(holdfast sign {ID} --outcome yes)"',
+        )
+    )(sign)
+    app.command(
+        epilog=example(
             f'holdfast respond {ID} --content "It is 21 degrees."',
             f"""holdfast respond {ID} --content '{{"name": "Ana", "seats": 2}}'""",
         )
@@ -105,6 +111,52 @@ def inbox(
             emit({"approvals": shown, "total": len(approvals), "turns": turns})
         else:
             render.console().print(questions.inbox(approvals[:limit], total=len(approvals), turns=turns))
+
+    run(work())
+
+
+def sign(
+    approval: Annotated[str, typer.Argument(metavar="APPROVAL", help="An approval id, as the inbox lists it.")],
+    outcome: Annotated[
+        str, typer.Option("--outcome", metavar="OUTCOME", help="yes, no, respond, or another outcome by its name.")
+    ],
+    digest: Annotated[
+        str | None, typer.Option("--digest", metavar="DIGEST", help="Of what was shown; else it is looked up.")
+    ] = None,
+    content: Annotated[
+        str | None, typer.Option("--content", metavar="TEXT", help="The answer, with --outcome respond.")
+    ] = None,
+    note: Note = None,
+    stop_turn: Annotated[bool, typer.Option("--stop-turn", help="With a refusal: end the turn.")] = False,
+    expires: Expires = None,
+    by: By = None,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Print a signed decision as JSON, and send nothing.
+
+    It is the body of the signal or update `decide` of the turn, for whatever delivers it: the stock `temporal` command,
+    or any Temporal SDK. Signed with the key of the data folder, or the one that HOLDFAST_KEY names. A signed yes counts
+    for one day unless --expires says otherwise.
+    """
+
+    async def work() -> None:
+        from holdfast.errors import BadInput
+
+        holdfast = await open_holdfast(data, address)
+        decision = await holdfast.prepare_decision(
+            approval,
+            outcome,
+            digest=digest,
+            by=by,
+            note=note,
+            content=content,
+            stop_turn=stop_turn,
+            expires=datetime.now(UTC) + timedelta(seconds=expires) if expires else None,
+        )
+        if decision.signature is None:
+            raise BadInput("there is no key to sign with: `holdfast up` makes one, or HOLDFAST_KEY names yours")
+        emit(decision.model_dump(mode="json", exclude_defaults=True))
 
     run(work())
 

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.workers.commands.options import Address, Data, Json, emit, example, note, run, say, settings_of
+from holdfast.workers.commands.options import (
+    Address,
+    Data,
+    Json,
+    emit,
+    example,
+    find_signer,
+    note,
+    run,
+    say,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from holdfast.keys import Signer
@@ -85,16 +96,13 @@ def _checked(host: str) -> str:
 
 
 def _signer(settings: Settings) -> Signer | None:
-    """Who signs in the name of the tokens: the key that HOLDFAST_KEY names, if it vouches for others."""
-    named = os.environ.get("HOLDFAST_KEY", "").strip()
-    if not named:
-        return None
-    from holdfast.keys import signer_of
-
-    signer = signer_of(named, settings.approvers)
-    if signer.vouches:
+    """Who signs in the name of the tokens: as for any command, if that key vouches for others."""
+    signer = find_signer(settings)
+    if signer is None or signer.vouches:
         return signer
-    note(f"The gateway does not sign with the key {named!r}: it does not vouch for others (docs/approvers.md).")
+    note(
+        f"The gateway does not sign with the key of {signer.name!r}: it does not vouch for others (docs/approvers.md)."
+    )
     return None
 
 

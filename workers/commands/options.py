@@ -176,14 +176,13 @@ def client_settings(data: Path | None) -> Settings:
         return with_options(Settings(), data, None)
 
 
-def _signer(settings: Settings) -> Signer | None:
-    """Who signs what this command decides: the key that HOLDFAST_KEY names."""
-    named = os.environ.get("HOLDFAST_KEY", "").strip()
-    if not named:
-        return None
+def find_signer(settings: Settings) -> Signer | None:
+    """Who signs what this command decides: the key that HOLDFAST_KEY names, else that of the data folder."""
     from holdfast.keys import signer_of
+    from holdfast.owner_key import find_owner_signer
 
-    return signer_of(named, settings.approvers)
+    named = os.environ.get("HOLDFAST_KEY", "").strip()
+    return signer_of(named, settings.approvers) if named else find_owner_signer(settings)
 
 
 async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:
@@ -194,7 +193,7 @@ async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:
 
     logs.silence()
     settings = client_settings(data)
-    signer = _signer(settings)
+    signer = find_signer(settings)
     client = await connect(settings, address=address)
     return Holdfast(client, task_queue=settings.task_queue, signer=signer)
 

@@ -54,9 +54,6 @@ def up(
     data: Data = None,
     workspace: Workspace = None,
     port: Annotated[int | None, typer.Option(help="Server port; else 7233, or a free one.", min=0, max=65535)] = None,
-    ui_port: Annotated[
-        int | None, typer.Option(help="Web UI port; else 8233, or a free one.", min=0, max=65535)
-    ] = None,
     gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="The HTTP endpoint (docs/http.md).")] = True,
     gateway_port: Annotated[
         int | None, typer.Option(help="Its port; else the settings, else 8234, or a free one.", min=0, max=65535)
@@ -94,7 +91,6 @@ def up(
         run_up(
             settings,
             port=port,
-            ui_port=ui_port,
             with_gateway=gateway,
             gateway_port=gateway_port,
             verbose=verbose,
@@ -127,6 +123,7 @@ def worker(
     """
     from holdfast.deployments import DeploymentSettings
     from holdfast.errors import BadInput
+    from holdfast.owner_key import UNSIGNED, find_approvers
     from holdfast.plugin import HoldfastPlugin
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
@@ -150,6 +147,8 @@ def worker(
     def mention(text: str, known: str = "") -> None:
         logs.mention(settings.telemetry, text, note, known)
 
+    if not any(approver.key for approver in find_approvers(settings)):
+        mention(UNSIGNED)
     for problem in plugin.registry.problems:
         lacking = f"Not available, from {problem.source}"
         mention(f"{lacking}: {problem.reason}", f"{lacking}: `holdfast tools` tells why")

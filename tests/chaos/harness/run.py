@@ -244,7 +244,7 @@ class _Serving:
 
 @asynccontextmanager
 async def _server(data: Path) -> AsyncIterator[_Serving]:
-    server = EmbeddedServer(Settings(data=data), port=0, ui_port=0)
+    server = EmbeddedServer(Settings(data=data), port=0)
     try:
         yield _Serving(server, (await server.start()).address)
     finally:
