@@ -43,7 +43,8 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.workflows.versions import go_on, newer_version, version
 
 
-@workflow.defn(name=SESSION)
+# Without the sandbox: it takes a third of a turn's processor time. Tests load and replay every workflow inside it.
+@workflow.defn(name=SESSION, sandboxed=False)
 class SessionWorkflow:
     """One conversation."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,8 +16,7 @@ from typing import TYPE_CHECKING
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import Worker, WorkerConfig, WorkerDeploymentConfig, WorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from temporalio.worker import Worker, WorkerConfig, WorkerDeploymentConfig
 
 from holdfast.activities.catalogue.loading import load_registry
 from holdfast.activities.catalogue.registry import Registry
@@ -52,6 +50,7 @@ from holdfast.observing import Observing
 from holdfast.owner_key import find_approvers, find_owner_signer
 from holdfast.payloads import note_namespace
 from holdfast.settings import Settings
+from holdfast.temporal_private import lift_deadlock_limit
 from holdfast.tools import Tool
 from holdfast.withheld import Words
 from holdfast.workflows.session import SessionWorkflow
@@ -83,14 +82,6 @@ def _version(settings: Settings) -> WorkerDeploymentConfig | None:
     return WorkerDeploymentConfig(WorkerDeploymentVersion(name, build), True, VersioningBehavior.PINNED)
 
 
-def _sandbox(existing: WorkflowRunner | None) -> WorkflowRunner:
-    """The sandbox, with what checks signatures let through: compiled code that imports as it goes aborts in there."""
-    if existing is not None and not isinstance(existing, SandboxedWorkflowRunner):
-        return existing
-    runner = existing or SandboxedWorkflowRunner()
-    return replace(runner, restrictions=runner.restrictions.with_passthrough_modules("cryptography"))
-
-
 class HoldfastPlugin(SimplePlugin):
     """Everything Temporal needs to know of Holdfast. `tools` are added to the built-in ones."""
 
@@ -108,7 +99,6 @@ class HoldfastPlugin(SimplePlugin):
             interceptors=[self.observing],
             data_converter=lambda existing: converter_of(self.settings, existing, keyring=self.keyring),
             workflows=[TurnWorkflow, SessionWorkflow],
-            workflow_runner=_sandbox,
         )
 
     @cached_property
@@ -196,6 +186,7 @@ class HoldfastPlugin(SimplePlugin):
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Answer what this process is asked while it runs calls, and run those that live on this host."""
         assert self._execute, "a worker is configured before it runs"
+        lift_deadlock_limit(worker)
         concurrent, grace = self.settings.limits.concurrent_calls, self._host_grace()
         options = HostOptions(self.host_queue, self._execute, concurrent, self._throttle, grace)
         await asyncio.to_thread(note_namespace, self.settings.data, worker.client.namespace)

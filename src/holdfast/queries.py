@@ -25,8 +25,6 @@ SECONDS = 10.0
 """How long an answer may take."""
 FIRST_PAUSE = 0.01
 LONGEST_PAUSE = 0.02
-BUSY = "[TMPRL1101]"
-"""What Temporal's worker says of a workflow that took two seconds: on a busy machine it may not have got to run."""
 
 
 async def ask(
@@ -54,7 +52,7 @@ async def ask(
             [answer] = await client.data_converter.decode(response.query_result.payloads, [result_type])
             return cast(T, answer)
         except RPCError as error:
-            again = error.status is RPCStatusCode.RESOURCE_EXHAUSTED or BUSY in error.message
+            again = error.status is RPCStatusCode.RESOURCE_EXHAUSTED
             if not again or time.monotonic() + pause > deadline:
                 if error.status is RPCStatusCode.INVALID_ARGUMENT:
                     raise WorkflowQueryFailedError(error.message) from error

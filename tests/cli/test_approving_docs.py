@@ -9,7 +9,7 @@ from typing import Any
 
 from temporalio.client import Client
 
-from holdfast import Holdfast, HoldfastPlugin, TurnInput
+from holdfast import Holdfast, HoldfastPlugin, Settings, TurnInput
 from holdfast.testing import request, until
 from tests.cli.support import SECONDS, Home
 from tests.cli.test_readme import ROOT, _address, _blocks, _shell
@@ -52,7 +52,7 @@ def test_S23_the_stock_command_gives_a_standing_answer(home: Home) -> None:
 async def test_the_python_of_the_page_settles_a_turn(home: Home) -> None:
     names: dict[str, Any] = {}
     exec(_blocks(DOCS)["python"], names)
-    client = await Client.connect(_address(home), plugins=[HoldfastPlugin()])
+    client = await Client.connect(_address(home), plugins=[HoldfastPlugin(Settings(data=home.data))])
     holdfast = Holdfast(client)
     calls = (request("shell", command="echo settled"), request("write_file", path="settled.txt", content="x\n"))
     async with asyncio.timeout(SECONDS):

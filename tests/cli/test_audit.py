@@ -39,7 +39,7 @@ def test_S43_a_turn_is_told_with_who_decided_what_on_which_arguments_and_when(ho
         "verdict   ask by rule default: changes-ask",
         "verdict   allow by rule default: reads-proceed",
         "audited/b1c1/2 (edit), waited ",
-        "proceed_once by ada, unsigned, by update from ",
+        "proceed_once by ada, signature valid, key ",
         ": fine",
         "cancel by bob",
         ": not today",

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from temporalio import workflow
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from holdfast.workflows.session import SessionWorkflow
 from holdfast.workflows.turn import TurnWorkflow
 
 
-async def test_the_workflow_module_is_sandboxed_and_its_imports_are_all_named() -> None:
+@pytest.mark.parametrize("workflow_class", [TurnWorkflow, SessionWorkflow])
+async def test_the_workflow_module_is_sandboxed_and_its_imports_are_all_named(workflow_class: type) -> None:
     """Nothing outside the passed-through block may be imported from outside the sandbox."""
     policy = dataclasses.replace(
-        SandboxRestrictions.default,
+        SandboxRestrictions.default.with_passthrough_modules("cryptography"),
         import_notification_policy=workflow.SandboxImportNotificationPolicy.RAISE_ON_UNINTENTIONAL_PASSTHROUGH,
     )
-    runner = SandboxedWorkflowRunner(restrictions=policy)
-    definition = workflow._Definition.must_from_class(TurnWorkflow)
-    runner.prepare_workflow(definition)
+    SandboxedWorkflowRunner(restrictions=policy).prepare_workflow(workflow._Definition.must_from_class(workflow_class))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import re
 import shutil
@@ -14,13 +15,16 @@ import pytest
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
 from temporalio.common import MetricMeter
-from temporalio.worker import Replayer, WorkflowReplayResult
+from temporalio.worker import Replayer, WorkflowReplayResult, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 with workflow.unsafe.imports_passed_through():
     from holdfast import HoldfastPlugin, Settings
     from holdfast.measuring import Measurement
     from holdfast.observing import Counting
     from holdfast.spans import Span
+    from holdfast.workflows.session import SessionWorkflow
+    from holdfast.workflows.turn import TurnWorkflow
     from tests.support.turns import PLAYS
 
 Change = Callable[[dict[str, Any]], dict[str, Any] | None]
@@ -36,13 +40,25 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return Settings(data=folder)
 
 
-async def _replay(name: str, plugin: HoldfastPlugin, change: Change | None = None) -> WorkflowReplayResult:
+@pytest.fixture
+def sandboxed(monkeypatch: pytest.MonkeyPatch) -> WorkflowRunner:
+    """Temporal's sandbox, which reports what a workflow must not do. Our workers go without it, for speed."""
+    for workflow_class in (TurnWorkflow, SessionWorkflow):
+        definition = workflow._Definition.must_from_class(workflow_class)
+        inside = dataclasses.replace(definition, sandboxed=True)
+        monkeypatch.setattr(workflow_class, "__temporal_workflow_definition", inside)
+    return SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules("cryptography"))
+
+
+async def _replay(
+    name: str, plugin: HoldfastPlugin, change: Change | None = None, runner: WorkflowRunner | None = None
+) -> WorkflowReplayResult:
     stored = json.loads((HISTORIES / f"{name}.json").read_text())
     if change:
         assert sum(_changed(event, change) for event in stored["events"]) > 0
     turn_id = stored["events"][0]["workflowExecutionStartedEventAttributes"]["workflowId"]
     history = WorkflowHistory.from_json(turn_id, stored)
-    replayer = Replayer(workflows=[], plugins=[plugin])
+    replayer = Replayer(workflows=[], plugins=[plugin], workflow_runner=runner or SandboxedWorkflowRunner())
     return await replayer.replay_workflow(history, raise_on_replay_failure=False)
 
 
@@ -108,8 +124,8 @@ class _Kept(list[Span]):
 
 
 @pytest.mark.parametrize("name", STORED)
-async def test_a_stored_history_replays_while_somebody_traces_and_nothing_is_told_again(
-    name: str, settings: Settings
+async def test_a_stored_history_replays_in_the_sandbox_while_traced_and_nothing_is_recorded_again(
+    name: str, settings: Settings, sandboxed: WorkflowRunner
 ) -> None:
     plugin, counted = HoldfastPlugin(settings), list[Measurement]()
     plugin.observing.sink = kept = _Kept()
@@ -117,7 +133,7 @@ async def test_a_stored_history_replays_while_somebody_traces_and_nothing_is_tol
     plugin.observing.counting.count = lambda found: counted.extend(found)  # type: ignore[method-assign]
     observer, asked = plugin.observing.observer, list[str]()
     plugin.observing.observer = lambda: asked.append(name) or observer()  # type: ignore[method-assign, func-returns-value]
-    assert (await _replay(name, plugin)).replay_failure is None
+    assert (await _replay(name, plugin, runner=sandboxed)).replay_failure is None
     assert asked
     assert (kept, counted) == ([], [])
 

@@ -79,6 +79,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=example(
             f"holdfast sign {ID} --outcome yes",
+            f"holdfast sign {ID} --outcome proceed_always --scope 1 --uses 10",
             f'temporal workflow signal -w deploy-7 --name decide --input "$(holdfast sign {ID} --outcome yes)"',
         )
     )(sign)
@@ -126,6 +127,9 @@ def sign(
     content: Annotated[
         str | None, typer.Option("--content", metavar="TEXT", help="The answer, with --outcome respond.")
     ] = None,
+    scope: Scope = None,
+    uses: Uses = None,
+    lasting: Lasting = "session",
     note: Note = None,
     stop_turn: Annotated[bool, typer.Option("--stop-turn", help="With a refusal: end the turn.")] = False,
     expires: Expires = None,
@@ -137,22 +141,25 @@ def sign(
 
     It is the body of the signal or update `decide` of the turn, for whatever delivers it: the stock `temporal` command,
     or any Temporal SDK. Signed with the key of the data folder, or the one that HOLDFAST_KEY names. A signed yes counts
-    for one day unless --expires says otherwise.
+    for one day unless --expires says otherwise. With --scope N it is a grant, or with `--outcome no` a lasting refusal.
     """
 
     async def work() -> None:
         from holdfast.errors import BadInput
+        from holdfast.outcomes import ALIASES, Outcome
+        from holdfast.workers.deciding import Choice, Told, with_offer
 
+        refuses = ALIASES.get(outcome, outcome) == Outcome.CANCEL
+        wish = _wish([], scope, uses=uses, expires=expires, lasting=lasting, save=False, refuses=refuses)
+        details = {"note": note, "by": by, "content": content, "stop_turn": stop_turn, "expires": _moment(expires)}
+        chosen: Choice | Told = Choice(approval, outcome, digest=digest, details=details)
         holdfast = await open_holdfast(data, address)
+        if wish:
+            chosen = await with_offer(holdfast, chosen, wish)
+        if isinstance(chosen, Told):
+            raise BadInput(chosen.sentence)
         decision = await holdfast.prepare_decision(
-            approval,
-            outcome,
-            digest=digest,
-            by=by,
-            note=note,
-            content=content,
-            stop_turn=stop_turn,
-            expires=datetime.now(UTC) + timedelta(seconds=expires) if expires else None,
+            chosen.approval, chosen.outcome, digest=chosen.digest, **chosen.details
         )
         if decision.signature is None:
             raise BadInput("there is no key to sign with: `holdfast up` makes one, or HOLDFAST_KEY names yours")

@@ -143,12 +143,11 @@ def worker(
         raise BadInput("--current-if-none is for a worker with a version: set HOLDFAST_BUILD, or deployment.build")
     plugin = HoldfastPlugin(settings)
     _ = plugin.policy, plugin.keyring  # what is not right stops us before anything runs
+    signed = any(approver.key for approver in find_approvers(settings))
 
     def mention(text: str, known: str = "") -> None:
         logs.mention(settings.telemetry, text, note, known)
 
-    if not any(approver.key for approver in find_approvers(settings)):
-        mention(UNSIGNED)
     for problem in plugin.registry.problems:
         lacking = f"Not available, from {problem.source}"
         mention(f"{lacking}: {problem.reason}", f"{lacking}: `holdfast tools` tells why")
@@ -162,6 +161,8 @@ def worker(
             beside = {asyncio.create_task(leave_with(parent))} if parent else set()
 
             def ready(line: str) -> None:
+                if not signed:
+                    mention(UNSIGNED)
                 if json:
                     build = settings.deployment.build
                     told = {"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue, "build": build}

@@ -61,6 +61,7 @@ class Guard:
         """Problem unless the request may pass."""
         headers = Headers(scope=scope)
         self._names.check(headers.getlist("host"))
+        self._names.check_origin(headers.getlist("origin"), headers["host"])
         _check_path(scope)
         if scope["path"] == HEALTH and scope["method"] in _READING:
             return

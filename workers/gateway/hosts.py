@@ -1,8 +1,11 @@
-"""Which names the endpoint answers to.
+"""Which names the endpoint answers to, and which pages may speak to it.
 
 A web page that somebody visits can have a name of its own point to this machine, and so talk to what listens here
 (DNS rebinding). The browser then sends that name as the Host, and we know that we are not meant. An address cannot be
 pointed elsewhere, so where we listen on all of them any address is fine.
+
+A page can also send requests to an address of this machine under its right name. The browser then says where the page
+comes from (Origin), and a page of another origin is refused.
 """
 
 from __future__ import annotations
@@ -32,6 +35,11 @@ class Names:
             return
         hint = "names of a proxy are set as `names` of [gateway] in the settings file"
         raise Problem(421, "wrong_host", f"the Host header names a host that this endpoint is not: {hint}")
+
+    def check_origin(self, origins: list[str], host: str) -> None:
+        """Problem when a page of another origin sends the request. Programs send no Origin header."""
+        if any(origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}") for origin in origins):
+            raise Problem(403, "foreign_origin", "the Origin header names a web page that is not served here")
 
 
 def is_loopback(host: str) -> bool:
