@@ -143,17 +143,10 @@ def start_and_approve(home: Home) -> list[tuple[str, dict[str, object]]]:
     waiting = home.listed("secret-turn")[0]
     decision = {"approval_id": waiting["approval_id"], "digest": waiting["digest"], "outcome": "yes"}
     decided = {"metadata": metadata, "data": base64.b64encode(json.dumps(decision).encode()).decode()}
-    base = "/api/v1/namespaces/default/workflows"
+    queue, kind = {"name": "holdfast"}, {"name": "holdfast.turn"}
     return [
-        (
-            f"{base}/from-a-page",
-            {
-                "workflowType": {"name": "holdfast.turn"},
-                "taskQueue": {"name": "holdfast"},
-                "input": {"payloads": [payload]},
-            },
-        ),
-        (f"{base}/secret-turn/signal/decide", {"input": {"payloads": [decided]}}),
+        (f"{API}/from-a-page", {"workflowType": kind, "taskQueue": queue, "input": {"payloads": [payload]}}),
+        (f"{API}/secret-turn/signal/decide", {"input": {"payloads": [decided]}}),
     ]
 
 
@@ -197,7 +190,7 @@ def test_the_embedded_server_that_answers_http_would_be_found(tmp_path: Path) ->
             foreign = ("Host: evil.example", "Origin: http://evil.example")
             for number in (web, api):
                 for _ in range(300):
-                    if served(ask(number, "GET", "/api/v1/namespaces/default/workflows", *foreign)):
+                    if served(ask(number, "GET", API, *foreign)):
                         break
                     threading.Event().wait(0.1)
                 else:

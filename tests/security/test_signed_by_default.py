@@ -42,7 +42,7 @@ def test_S22_an_unsigned_decision_that_reaches_the_namespace_runs_nothing(empty:
         signed = json.loads(empty.run("sign", item["approval_id"], "--outcome", "yes").stdout)
         signal(empty, "forged", {**signed, "by": "somebody else"})
         signal(empty, "forged", {**signed, "note": "changed on the way"})
-        # A signal that is taken comes after those before it: when this one has ended the turn, the others counted nothing.
+        # Signals are taken in order: when this one has ended the turn, those before it did not count.
         no = json.loads(empty.run("sign", item["approval_id"], "--outcome", "no").stdout)
         signal(empty, "forged", no)
         assert empty.seen("forged", kind="turn", after="completed")

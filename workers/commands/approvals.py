@@ -152,10 +152,9 @@ def sign(
         refuses = ALIASES.get(outcome, outcome) == Outcome.CANCEL
         wish = _wish([], scope, uses=uses, expires=expires, lasting=lasting, save=False, refuses=refuses)
         details = {"note": note, "by": by, "content": content, "stop_turn": stop_turn, "expires": _moment(expires)}
-        chosen: Choice | Told = Choice(approval, outcome, digest=digest, details=details)
+        choice = Choice(approval, outcome, digest=digest, details=details)
         holdfast = await open_holdfast(data, address)
-        if wish:
-            chosen = await with_offer(holdfast, chosen, wish)
+        chosen = await with_offer(holdfast, choice, wish) if wish else choice
         if isinstance(chosen, Told):
             raise BadInput(chosen.sentence)
         decision = await holdfast.prepare_decision(
