@@ -25,14 +25,8 @@ from tests.cli.support import Home, call
 
 SECONDS = 5.0
 FOREIGN = ("evil.example", "localhost.evil.example:8233", "127.0.0.1.evil.example")
-PATHS = (
-    "/",
-    "/v1/inbox",
-    "/api/v1/namespaces/default/workflows",
-    "/health",
-    "/metrics",
-    "/namespaces/default/workflows",
-)
+API = "/api/v1/namespaces/default/workflows"
+PATHS = ("/", "/v1/inbox", API, "/health", "/metrics", "/namespaces/default/workflows")
 
 
 @pytest.fixture(scope="module")
