@@ -88,12 +88,10 @@ def test_S45_no_port_of_up_serves_a_foreign_host_or_origin(opened: tuple[Home, l
     assert len(ports) >= 3, "the server's and the gateway's are not found"
     for port in ports:
         for path in PATHS:
-            tries = [(f"Host: {name}", f"Origin: http://{name}") for name in FOREIGN]
-            tries += [(f"Host: {name}",) for name in FOREIGN]
-            tries += [
-                (f"Host: 127.0.0.1:{port}", "Origin: http://evil.example"),
-                (f"Host: localhost:{port}", "Origin: null"),
-            ]
+            tries: list[tuple[str, ...]] = [(f"Host: {name}",) for name in FOREIGN]
+            tries += [(f"Host: {name}", f"Origin: http://{name}") for name in FOREIGN]
+            tries += [(f"Host: 127.0.0.1:{port}", "Origin: http://evil.example")]
+            tries += [(f"Host: localhost:{port}", "Origin: null")]
             for method in ("GET", "POST"):
                 for headers in tries:
                     answer = ask(port, method, path, *headers, body="" if method == "GET" else "{}")
