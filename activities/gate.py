@@ -7,7 +7,7 @@ on the way becomes a rejection of this one call, never an exception (S5, S6, S7)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ from holdfast.activities.preparing import prepare
 from holdfast.activities.ruling import Circumstances, Rulings
 from holdfast.activities.running import contained
 from holdfast.actors import Actor
-from holdfast.approvals import Decision
+from holdfast.approvals import Decision, canonical_digest
 from holdfast.approvers import Approver
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, said, shorten
@@ -84,11 +84,18 @@ class Gate:
         self._keeps_once = keeps_once
         self.workspace = workspace
         self.rules = self._rulings.policy.digest
+        self.explain_missing_tool: Callable[[], str] = lambda: ""
+        """What a call of an unknown tool is told besides: other workers may have it."""
 
     @property
     def catalogue(self) -> str:
         """The digest of the tools that there are now."""
         return self._registry.digest
+
+    @property
+    def digest(self) -> str:
+        """Changes whenever a tool, a rule or a hook does."""
+        return canonical_digest([self.catalogue, self.rules, self.hooks.said])
 
     @property
     def said(self) -> dict[str, Any]:
@@ -225,7 +232,8 @@ class Gate:
         hint = did_you_mean(name, [entry.declaration.name for entry in self._registry.entries])
         missing = ", ".join(dict.fromkeys(problem.source for problem in self._registry.problems))
         left_out = f"Some tools are not available, from: {shorten(missing, 300)}." if missing else ""
-        message = " ".join(filter(None, (f"No tool is called {shorten(name, 100)!r}.", hint, left_out)))
+        parts = (f"No tool is called {shorten(name, 100)!r}.", hint, left_out, self.explain_missing_tool())
+        message = " ".join(filter(None, parts))
         return CallError(type="tool_not_registered", message=message)
 
 

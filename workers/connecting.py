@@ -1,4 +1,4 @@
-"""Finding and reaching a Temporal server, and making sure that it knows our search attributes.
+"""Finding and reaching a Temporal server.
 
 Which server: `--address` first, then Temporal's own configuration (TEMPORAL_ADDRESS, TEMPORAL_PROFILE, its file), then
 the embedded server of the data folder. Always bounded: a server that does not answer is an error in a sentence.
@@ -7,37 +7,19 @@ the embedded server of the data folder. Always bounded: a server that does not a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
-from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client, Plugin
-from temporalio.common import SearchAttributeIndexedValueType
 from temporalio.envconfig import ClientConfig
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from holdfast.conversion import converter_of
-from holdfast.errors import BadInput, HoldfastError, ServerUnavailable
+from holdfast.errors import BadInput, ServerUnavailable
 from holdfast.settings import Settings
 from holdfast.workers.address import read_server_file
 from holdfast.workers.unreachable import why
-from holdfast.workflows.attributes import DEADLINE, STATE, TOOLS
 
 CONNECT_SECONDS = 5.0
-APPEAR_SECONDS = 15.0
-"""How long a new search attribute may take to be known everywhere in the server."""
-
-_TYPES = {
-    SearchAttributeIndexedValueType.KEYWORD: ("Keyword", IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD),
-    SearchAttributeIndexedValueType.KEYWORD_LIST: ("KeywordList", IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST),
-    SearchAttributeIndexedValueType.DATETIME: ("Datetime", IndexedValueType.INDEXED_VALUE_TYPE_DATETIME),
-}
-_KEYS = (STATE, TOOLS, DEADLINE)
-ATTRIBUTES: Mapping[str, str] = {key.name: _TYPES[key.indexed_value_type][0] for key in _KEYS}
-"""The search attributes a turn sets, with their types as the `temporal` command names them."""
-_WIRE = {key.name: _TYPES[key.indexed_value_type][1] for key in _KEYS}
-_NOT_FOR_US = {RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.UNAUTHENTICATED}
 
 
 async def connect(
@@ -85,83 +67,3 @@ def _environment() -> dict[str, Any]:
         return dict(ClientConfig.load_client_connect_config())
     except Exception as error:
         raise BadInput(f"Temporal's configuration cannot be read: {' '.join(str(error).split())}") from error
-
-
-async def ensure_search_attributes(client: Client) -> None:
-    """Register what is missing. HoldfastError with the command to run when that is not allowed.
-
-    A turn that sets an attribute nobody registered fails its task for ever, so nothing starts without them.
-    """
-    missing = await missing_attributes(client)
-    if not missing:
-        return
-    try:
-        await client.operator_service.add_search_attributes(
-            AddSearchAttributesRequest(
-                namespace=client.namespace, search_attributes={name: _WIRE[name] for name in missing}
-            )
-        )
-    except RPCError as error:
-        if error.status is not RPCStatusCode.ALREADY_EXISTS:
-            raise HoldfastError(_instruction(client.namespace, missing, error)) from error
-    try:
-        async with asyncio.timeout(APPEAR_SECONDS):
-            while await missing_attributes(client):  # noqa: ASYNC110 - the server gives no notice
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise HoldfastError(_instruction(client.namespace, missing, None)) from None
-
-
-async def missing_attributes(client: Client) -> list[str]:
-    """Those that nobody has registered; HoldfastError when one has another type."""
-    try:
-        listed = await client.operator_service.list_search_attributes(
-            ListSearchAttributesRequest(namespace=client.namespace)
-        )
-    except RPCError as error:
-        if error.status in _NOT_FOR_US:
-            return await _missing_by_query(client)
-        raise _unavailable(error) from error
-    found = {**listed.custom_attributes, **listed.system_attributes}
-    wrong = [name for name, kind in _WIRE.items() if found.get(name, kind) != kind]
-    if wrong:
-        kinds = ", ".join(f"{name} must be {ATTRIBUTES[name]}" for name in wrong)
-        raise HoldfastError(f"search attributes of namespace {client.namespace!r} have another type: {kinds}")
-    return [name for name in _WIRE if name not in found]
-
-
-async def _missing_by_query(client: Client) -> list[str]:
-    """Where attributes may not be listed: one that a query cannot name is missing."""
-    missing = []
-    for name in ATTRIBUTES:
-        try:
-            await client.count_workflows(f"{name} IS NOT NULL")
-        except RPCError as error:
-            if error.status is not RPCStatusCode.INVALID_ARGUMENT:
-                raise _unavailable(error) from error
-            missing.append(name)
-    return missing
-
-
-def _unavailable(error: RPCError) -> HoldfastError:
-    if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-        return HoldfastError(f"the Temporal server refused: {error.message}")
-    return ServerUnavailable(f"the Temporal server does not answer: {error.message}")
-
-
-def _instruction(namespace: str, missing: list[str], error: RPCError | None) -> str:
-    reason = f" ({error.message})" if error else ""
-    return (
-        f"search attributes are missing in namespace {namespace!r} and could not be added{reason}. Ask whoever may: "
-        f"{how_to_add(namespace, missing)}"
-    )
-
-
-def how_to_add(namespace: str, missing: list[str]) -> str:
-    """The commands that register them."""
-    options = " ".join(f"--name {name} --type {ATTRIBUTES[name]}" for name in missing)
-    on_cloud = " ".join(f"--sa {name}={ATTRIBUTES[name]}" for name in missing)
-    return (
-        f"temporal operator search-attribute create --namespace {namespace} {options}; "
-        f"on Temporal Cloud: tcld namespace search-attributes add --namespace {namespace} {on_cloud}"
-    )

@@ -24,11 +24,12 @@ from typing import IO
 
 from holdfast.errors import HoldfastError, ServerUnavailable
 from holdfast.model_keys import MODEL_KEYS
+from holdfast.search_attributes import ATTRIBUTES, ensure_search_attributes
 from holdfast.settings import Settings
 from holdfast.storage_settings import GCS_SECRETS, S3_SECRETS
 from holdfast.workers.address import ServerAddress, write_server_file
 from holdfast.workers.children import how_it_ended, spawn, stop
-from holdfast.workers.connecting import ATTRIBUTES, connect_to, ensure_search_attributes
+from holdfast.workers.connecting import connect_to
 
 HOST = "127.0.0.1"
 PORT = 7233

@@ -84,7 +84,7 @@ class Running:
     """What runs, once everything does."""
 
     server: ServerAddress
-    worker: int
+    worker: int | None = None
     gateway: int | None = None
     url: str | None = None
     """Of the gateway."""
@@ -94,6 +94,7 @@ async def run_up(
     settings: Settings,
     *,
     port: int | None = None,
+    with_worker: bool = True,
     with_gateway: bool = True,
     gateway_port: int | None = None,
     verbose: bool = False,
@@ -105,7 +106,7 @@ async def run_up(
     adopt_orphans()
     options = ("--verbose",) if verbose else ()
     server = EmbeddedServer(settings, port=port)
-    worker = WorkerProcess(settings, options=options)
+    worker = WorkerProcess(settings, options=options) if with_worker else None
     gateway = GatewayProcess(settings, port=gateway_port, options=options) if with_gateway else None
     seeing_off = asyncio.create_task(see_off_supervisors())
     try:
@@ -114,15 +115,16 @@ async def run_up(
         ready = await unless(stopping, _start_both(worker, gateway, say)) if where else None
         if where and ready:
             served = gateway if gateway and gateway.url else None
-            welcome(
-                settings, Running(where, worker.pid, served.pid, served.url) if served else Running(where, worker.pid)
-            )
+            pid = worker.pid if worker else None
+            welcome(settings, Running(where, pid, served.pid, served.url) if served else Running(where, pid))
             await supervise(_kept(server, worker, served), stopping, say)
-            say(f"Stopping {'the gateway, ' if served else ''}the worker, then the server …")
+            before = " and ".join(name for name, runs in (("the gateway", served), ("the worker", worker)) if runs)
+            say(f"Stopping {f'{before}, then ' if before else ''}the server …")
     finally:
         if gateway:
             await gateway.stop()
-        await worker.stop()
+        if worker:
+            await worker.stop()
         seeing_off.cancel()
         await end_orphans(known={server.pid})
         await server.stop()
@@ -132,14 +134,15 @@ async def run_up(
     say("Stopped. The next `holdfast up` goes on from here.")
 
 
-async def _start_both(worker: WorkerProcess, gateway: GatewayProcess | None, say: Say) -> bool:
+async def _start_both(worker: WorkerProcess | None, gateway: GatewayProcess | None, say: Say) -> bool:
     """Side by side. Without a worker nothing works; without a gateway everything but HTTP does.
 
     So nothing is said of the gateway before the worker is there, and where no worker comes it goes without a word.
     """
     beside = asyncio.create_task(gateway.start()) if gateway else None
     try:
-        await worker.start()
+        if worker:
+            await worker.start()
     except BaseException:
         if beside:
             beside.cancel()
@@ -153,7 +156,7 @@ async def _start_both(worker: WorkerProcess, gateway: GatewayProcess | None, say
     return True
 
 
-def _kept(server: EmbeddedServer, worker: WorkerProcess, gateway: GatewayProcess | None) -> list[Kept]:
+def _kept(server: EmbeddedServer, worker: WorkerProcess | None, gateway: GatewayProcess | None) -> list[Kept]:
     """What is to live, the most important first."""
 
     async def start_server() -> str:
@@ -163,16 +166,10 @@ def _kept(server: EmbeddedServer, worker: WorkerProcess, gateway: GatewayProcess
         await end_orphans(known={server.pid, gateway.pid if gateway else 0})
 
     unhelpful = "with these settings; {}. Start `holdfast up` again once they are right."
-    kept = [
-        Kept("server", lambda: server.process, start_server, again="starting it again"),
-        Kept(
-            "worker",
-            lambda: worker.process,
-            worker.start,
-            hopeless=f"No worker starts {unhelpful.format('turns wait')}",
-            bury=bury,
-        ),
-    ]
+    kept = [Kept("server", lambda: server.process, start_server, again="starting it again")]
+    if worker:
+        hopeless = f"No worker starts {unhelpful.format('turns wait')}"
+        kept.append(Kept("worker", lambda: worker.process, worker.start, hopeless=hopeless, bury=bury))
     if gateway:
         hopeless = f"No gateway starts {unhelpful.format('nobody decides over HTTP')}"
         kept.append(Kept("gateway", lambda: gateway.process, gateway.start, hopeless=hopeless))
@@ -189,7 +186,7 @@ def greeting(settings: Settings, running: Running) -> str:
         "Holdfast is up. Ctrl-C stops it; the next `holdfast up` goes on where it stopped.",
         "",
         f"  server     {where.address}  (process {where.pid})",
-        f"  worker     process {running.worker}, task queue {settings.task_queue!r}",
+        f"  worker     {_worker_line(settings, running)}",
         *([f"  HTTP       {http}"] if running.url else []),
         *([f"  metrics    http://{settings.telemetry.metrics}/metrics"] if settings.telemetry.metrics else []),
         f"  workspace  {settings.workspace}",
@@ -207,3 +204,10 @@ def greeting(settings: Settings, running: Running) -> str:
     if elsewhere:
         lines += ["", f"Temporal's configuration names {elsewhere}: commands in that environment go there, not here."]
     return "\n".join(lines)
+
+
+def _worker_line(settings: Settings, running: Running) -> str:
+    queue = f"task queue {settings.task_queue!r}"
+    if running.worker is None:
+        return f"none: turns wait until a worker of yours polls {queue}"
+    return f"process {running.worker}, {queue}"

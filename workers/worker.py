@@ -21,7 +21,6 @@ from temporalio.worker import Worker
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.workers.children import adopt_orphans, end_orphans
-from holdfast.workers.connecting import ensure_search_attributes
 from holdfast.workers.health import Health
 
 GRACE = timedelta(seconds=5)
@@ -46,7 +45,6 @@ async def run_worker(
 
     `drain` is called when the end begins, and awaited beside it.
     """
-    await ensure_search_attributes(client)
     worker = Worker(client, task_queue=settings.task_queue, graceful_shutdown_timeout=grace(settings))
     stopping = stop or stop_on_signals(stop_seconds(settings))
     running = asyncio.create_task(worker.run())

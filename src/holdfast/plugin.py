@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
@@ -46,9 +46,11 @@ from holdfast.conversion import converter_of
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.hosts import Host, HostOptions, host_queue, process_queue
 from holdfast.keyring import Keyring, load_keyring
+from holdfast.neighbours import Neighbours
 from holdfast.observing import Observing
 from holdfast.owner_key import find_approvers, find_owner_signer
 from holdfast.payloads import note_namespace
+from holdfast.search_attributes import ensure_search_attributes
 from holdfast.settings import Settings
 from holdfast.temporal_private import lift_deadlock_limit
 from holdfast.tools import Tool
@@ -82,6 +84,15 @@ def _version(settings: Settings) -> WorkerDeploymentConfig | None:
     return WorkerDeploymentConfig(WorkerDeploymentVersion(name, build), True, VersioningBehavior.PINNED)
 
 
+class _QueueOfWorkers(NamedTuple):
+    """What the workers of this process on one task queue share."""
+
+    host_queue: str
+    execute: Callable[..., object]
+    neighbours: Neighbours
+    host: Host
+
+
 class HoldfastPlugin(SimplePlugin):
     """Everything Temporal needs to know of Holdfast. `tools` are added to the built-in ones."""
 
@@ -91,8 +102,7 @@ class HoldfastPlugin(SimplePlugin):
         self.outputs = OutputStore(self.settings.outputs, limits.output_characters, limits.saved_output_bytes)
         self._given = tuple(tools)
         self._live = LiveRuns(process_queue(self.settings.task_queue))
-        self._host = Host(self._live)
-        self._execute: Callable[..., object] | None = None
+        self._queues: dict[str, _QueueOfWorkers] = {}
         self.observing = Observing(self.settings.telemetry)
         super().__init__(
             "holdfast.Plugin",
@@ -135,11 +145,6 @@ class HoldfastPlugin(SimplePlugin):
         return Models(self.settings.models)
 
     @cached_property
-    def host_queue(self) -> str:
-        """The task queue of this host."""
-        return host_queue(self.settings.task_queue, self.settings.host_file)
-
-    @cached_property
     def ledger(self) -> Ledger:
         """What is known of calls that must not run twice."""
         return open_ledger(self.settings)
@@ -148,7 +153,11 @@ class HoldfastPlugin(SimplePlugin):
         """Add workflows, activities and the options that make stopping quick and recovery fast."""
         config = super().configure_worker(config)
         self.observing.begin(config["client"])
-        config["activities"] = [*config.get("activities", []), *self.worker_activities(config["client"])]
+        ours = self.worker_activities(config["client"], config["task_queue"])
+        config["activities"] = [*config.get("activities", []), *ours]
+        config["identity"] = self._queues[config["task_queue"]].neighbours.mark(
+            config.get("identity") or config["client"].identity
+        )
         config["max_heartbeat_throttle_interval"] = self._throttle
         config["default_heartbeat_throttle_interval"] = self._throttle
         config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
@@ -158,8 +167,14 @@ class HoldfastPlugin(SimplePlugin):
         )
         return config
 
-    def worker_activities(self, client: Client) -> list[Callable[..., object]]:
-        """What a worker runs, with this process's tools, policy, hooks and approvers; BadInput if one is wrong."""
+    def worker_activities(self, client: Client, task_queue: str | None = None) -> list[Callable[..., object]]:
+        """What a worker of a task queue runs, with this process's tools, policy, hooks and approvers.
+
+        BadInput if one is wrong. The queue is the worker's own, whatever the settings say: workers on other queues may
+        have other tools and rules on the same data folder, and must not get each other's calls.
+        """
+        queue = task_queue or self.settings.task_queue
+        on_host = host_queue(queue, self.settings.host_file)
         settings = self.settings
         withhold(*settings.models.keys, *settings.storage.secrets)
         approvers = find_approvers(settings)
@@ -172,12 +187,14 @@ class HoldfastPlugin(SimplePlugin):
             approvers=approvers,
             saved=SavedGrants(settings.granted),
             hooks=load_hooks(settings),
-            host=self.host_queue,
+            host=on_host,
             keeps_once=not self.ledger.shared,
         )
         once = Once(self.ledger, beating)
         tools = ToolActivities(gate, self.outputs, self._live, once, Questions(client), Records(settings.records))
-        self._execute = tools.execute
+        neighbours = Neighbours(queue, gate.digest)
+        gate.explain_missing_tool = neighbours.explain
+        self._queues.setdefault(queue, _QueueOfWorkers(on_host, tools.execute, neighbours, Host(self._live)))
         if self.observing.counting:
             self.observing.counting.expect(entry.declaration.name for entry in self.registry.entries)
         asking = ModelActivities(client, lambda: self.models, lambda: self.registry)
@@ -185,29 +202,31 @@ class HoldfastPlugin(SimplePlugin):
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Answer what this process is asked while it runs calls, and run those that live on this host."""
-        assert self._execute, "a worker is configured before it runs"
         lift_deadlock_limit(worker)
+        await ensure_search_attributes(worker.client)
+        queue = self._queues[worker.task_queue]
         concurrent, grace = self.settings.limits.concurrent_calls, self._host_grace()
-        options = HostOptions(self.host_queue, self._execute, concurrent, self._throttle, grace)
+        options = HostOptions(queue.host_queue, queue.execute, concurrent, self._throttle, grace)
         await asyncio.to_thread(note_namespace, self.settings.data, worker.client.namespace)
         await self._ready_for_commands()
         async with (
             self.observing.told(worker.client, worker.task_queue),
             self.servers.used(),
-            self._host.used_by(worker.client, options),
+            queue.host.used_by(worker.client, options),
         ):
-            sweeping = asyncio.create_task(self._sweep())
+            beside = [asyncio.create_task(self._sweep()), asyncio.create_task(queue.neighbours.watch(worker.client))]
             try:
                 await super().run_worker(worker, next)
             finally:
-                sweeping.cancel()
+                for task in beside:
+                    task.cancel()
                 if "models" in self.__dict__:
                     await self.models.close()
                     del self.models
 
     async def drain(self) -> None:
         """Take up no more calls that live here: beside the worker's own shutdown, so that both take one time."""
-        await self._host.drain()
+        await asyncio.gather(*(queue.host.drain() for queue in self._queues.values()))
 
     @property
     def _throttle(self) -> timedelta:

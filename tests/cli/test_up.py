@@ -12,6 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
 
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from holdfast import Effect, Holdfast, HoldfastPlugin, Settings, tool
 from tests.cli.support import COMMAND, SECONDS, Home, Up, call
 
 
@@ -38,6 +42,25 @@ def test_S46_up_is_stopped_with_ctrl_c_and_the_next_up_goes_on_where_it_stopped(
         empty.seen("lasting", kind="turn", after="completed")
     assert (empty.workspace / "lasting.txt").read_text() == "once\n"
     assert empty.all_gone()
+
+
+async def test_up_without_a_worker_leaves_turns_to_one_of_your_own(empty: Home) -> None:
+    @tool(effect=Effect.READ)
+    async def weather(city: str) -> str:
+        """Tell the weather."""
+        return f"fine in {city}"
+
+    with empty.up("--no-worker") as up:
+        assert up.where["worker"] is None
+        settings = Settings(data=empty.data, workspace=empty.workspace)
+        plugin = HoldfastPlugin(settings, tools=[weather])
+        client = await Client.connect(up.where["address"], plugins=[plugin])
+        async with Worker(client, task_queue="holdfast"):
+            for number in range(5):
+                empty.start(f"own-{number}", call("weather", city="Rome"))
+                result = await Holdfast(client).turn(f"own-{number}").result()
+                assert [response.text for response in result.responses] == ["fine in Rome"]
+    assert "Stopping the gateway, then the server …" in up.said
 
 
 def test_a_second_up_on_the_same_data_folder_is_refused_and_harms_nothing(home: Home) -> None:
@@ -73,7 +96,7 @@ def test_up_replaces_a_killed_gateway_where_it_was_and_a_killed_worker_leaves_it
         assert lives(up)
         assert up.end() == 0
     assert not any("The gateway" in line for line in up.said[-3:]), "it was not taken for an orphan"
-    assert "Stopping the gateway, the worker, then the server …" in up.said
+    assert "Stopping the gateway and the worker, then the server …" in up.said
     assert empty.all_gone()
 
 

@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import TLSConfig
 
-from holdfast.workers.connecting import ATTRIBUTES
+from holdfast.search_attributes import ATTRIBUTES
 from holdfast.workers.unreachable import why
 from tests.deploy.support import Caller, approved_turn, read
 from tests.support.certificates import Authority, Pair

@@ -19,8 +19,8 @@ from holdfast.activities.ledger.addresses import resolved
 from holdfast.activities.ledger.postgres import PostgresLedger
 from holdfast.durations import seconds_of
 from holdfast.errors import BadInput
+from holdfast.search_attributes import ATTRIBUTES
 from holdfast.settings import load_settings
-from holdfast.workers.connecting import ATTRIBUTES
 from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
 from holdfast.workers.server import FAST
 from holdfast.workers.worker import stop_seconds

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 OUTER = {
     "__init__", "client", "watching", "configuration", "conversion", "documents", "functions", "hosts", "keys",
-    "owner_key", "plugin", "payloads", "queries", "settings", "signatures", "suggestions", "temporal_private",
-    "testing", "trust", "beside", "encryption", "encryption_settings", "gcs", "keeping", "keyring", "s3",
+    "neighbours", "owner_key", "plugin", "payloads", "queries", "search_attributes", "settings",
+    "signatures", "suggestions", "temporal_private", "testing", "trust", "beside", "encryption", "encryption_settings", "gcs", "keeping", "keyring", "s3",
     "storage_settings", "stores",
     "identity", "locks", "setting_values", "tails", "translating", "turn", "contact", "looking", "session",
     "exporting", "observing", "live_turns", "whole_files",

@@ -44,7 +44,7 @@ HealthAt = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog=example("holdfast up --workspace ~/project"))(up)
+    app.command(epilog=example("holdfast up --workspace ~/project", "holdfast up --no-worker"))(up)
     elsewhere = "TEMPORAL_ADDRESS=temporal.example:7233 holdfast worker"
     app.command(epilog=example(elsewhere, "holdfast worker --grace 10m --health 127.0.0.1:8235"))(worker)
     app.command(epilog=example("holdfast demo"))(demo)
@@ -54,6 +54,9 @@ def up(
     data: Data = None,
     workspace: Workspace = None,
     port: Annotated[int | None, typer.Option(help="Server port; else 7233, or a free one.", min=0, max=65535)] = None,
+    worker: Annotated[
+        bool, typer.Option("--worker/--no-worker", help="A worker; without it, one of your own takes the turns.")
+    ] = True,
     gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="The HTTP endpoint (docs/http.md).")] = True,
     gateway_port: Annotated[
         int | None, typer.Option(help="Its port; else the settings, else 8234, or a free one.", min=0, max=65535)
@@ -91,6 +94,7 @@ def up(
         run_up(
             settings,
             port=port,
+            with_worker=worker,
             with_gateway=gateway,
             gateway_port=gateway_port,
             verbose=verbose,

@@ -19,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.durations import told
 from holdfast.errors import HoldfastError
-from holdfast.workers.connecting import ATTRIBUTES, how_to_add, missing_attributes
+from holdfast.search_attributes import ATTRIBUTES, how_to_add, missing_attributes
 from holdfast.workers.doctor.checks import Check, Surroundings, unanswered
 from holdfast.workers.doctor.findings import Finding, ok, problem, warning
 from holdfast.workers.polling import RPC_LIMIT, look_at
