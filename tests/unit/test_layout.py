@@ -19,7 +19,8 @@ SOURCE = ROOT / "src" / "holdfast"
 OUTER = {
     "__init__", "client", "watching", "configuration", "conversion", "documents", "functions", "hosts", "keys",
     "neighbours", "owner_key", "plugin", "payloads", "queries", "search_attributes", "settings",
-    "signatures", "suggestions", "temporal_private", "testing", "trust", "beside", "encryption", "encryption_settings", "gcs", "keeping", "keyring", "s3",
+    "signatures", "suggestions", "temporal_private", "testing",
+    "trust", "beside", "encryption", "encryption_settings", "gcs", "keeping", "keyring", "s3",
     "storage_settings", "stores",
     "identity", "locks", "setting_values", "tails", "translating", "turn", "contact", "looking", "session",
     "exporting", "observing", "live_turns", "whole_files",
