@@ -7,15 +7,15 @@ on the way becomes a rejection of this one call, never an exception (S5, S6, S7)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import JsonValue
 
-from holdfast.activities.catalogue.registry import Entry, Registry
+from holdfast.activities.catalogue.registry import BUILT_IN, Entry, Registry
 from holdfast.activities.catalogue.schemas import InvalidArguments, checked
 from holdfast.activities.covering import approved, stale_file
 from holdfast.activities.hooks.calls import BeforeTool
@@ -101,6 +101,14 @@ class Gate:
     def said(self) -> dict[str, Any]:
         """What its digests stand for: the rules, the hooks, and the tools that there are now."""
         return {"policy": self._rulings.policy.said, "hooks": self.hooks.said, "catalogue": self._registry.said}
+
+    def needs_time(self, names: Iterable[str]) -> Literal["hooks", "tools"] | None:
+        """What may take long in judging calls of these tools: hooks, or tools that do not promise a quick check."""
+        if not self.hooks.empty:
+            return "hooks"
+        entries = [self._registry.get(name) for name in names if not self._registry.is_unknown(name)]
+        quick = all(entry and (entry.source == BUILT_IN or entry.tool.checks_quickly) for entry in entries)
+        return None if quick else "tools"
 
     def definitions(self, names: Collection[str]) -> list[dict[str, JsonValue]]:
         """What these tools say of themselves."""

@@ -61,7 +61,15 @@ class ToolActivities:
 
     @activity.defn(name="holdfast.validate")
     async def validate(self, input: ValidateInput) -> ValidateResult:
-        """One verdict per call. A second attempt judges anew and changes nothing."""
+        """One verdict per call. A second attempt judges anew and changes nothing.
+
+        As a local activity it judges nothing that may take long, and says so: nobody is heard while one runs, and one
+        that is given up asks every hook a second time.
+        """
+        if activity.info().is_local:
+            slow = self._gate.needs_time(call.request.tool for call in input.calls)
+            if slow:
+                return ValidateResult(verdicts={}, approvers=None, needs_time=slow)
         of = Circumstances(
             seen=input.seen,
             mode=input.mode,

@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.state import TurnState
     from holdfast.turns import WORKFLOW, TurnInput, TurnResult, check_input, check_outside
     from holdfast.verdicts import Lost
-    from holdfast.work import CallToJudge
+    from holdfast.work import CallToJudge, ValidateResult
     from holdfast.workflows.children import Child
     from holdfast.workflows.deadlines import Deadlines
     from holdfast.workflows.execution import execute
@@ -54,6 +54,7 @@ class TurnWorkflow(TurnMessages):
         self._tasks: set[asyncio.Task[None]] = set()
         self._defect: BaseException | None = None
         self._bad_input: str | None = None
+        self._has_hooks = False
         self._absent = absent(inputs)
         if self._absent:
             return
@@ -161,17 +162,22 @@ class TurnWorkflow(TurnMessages):
         batch, unjudged = self._state.work, self._state.work.unjudged
         self._state.stale = self._state.stale and len(unjudged) < len(batch)
         calls = tuple(CallToJudge(id=call.id, request=call.request) for call in unjudged)
-        self._state.take_verdicts(batch.id, await validate(self._state.to_validate(calls)))
+        self._state.take_verdicts(batch.id, await self._verdicts_on(calls))
 
     async def _validate_change(self, call: Call) -> None:
         change = CallToJudge(id=call.id, request=as_bound(call), change=call.changing)
-        self._state.take_change(call.id, await validate(self._state.to_validate((change,))))
+        self._state.take_change(call.id, await self._verdicts_on((change,)))
 
     async def _reconsider(self) -> None:
         before, calls = self._state.work, self._state.unsettled()
         if calls:
-            self._state.reconsider(before, await validate(self._state.to_validate(calls)))
+            self._state.reconsider(before, await self._verdicts_on(calls))
         self._state.moved = False
+
+    async def _verdicts_on(self, calls: tuple[CallToJudge, ...]) -> ValidateResult:
+        result = await validate(self._state.to_validate(calls), has_hooks=self._has_hooks)
+        self._has_hooks = self._has_hooks or result.needs_time == "hooks"
+        return result
 
     def _start_what_may(self) -> None:
         calls = () if self._state.moved else startable(self._state.work, self._state.input.plan)

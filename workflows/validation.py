@@ -1,4 +1,4 @@
-"""Validating a batch: one local activity for all of it, and the regular kind when that takes too long."""
+"""Validating a batch: one local activity for all of it, and the regular kind where that takes or may take too long."""
 
 from __future__ import annotations
 
@@ -22,27 +22,44 @@ LOCAL_LIMIT = timedelta(seconds=4)
 _NO_VERDICT = Reject(error=CallError(type="validation_failed", message="Validation gave no verdict on this call"))
 
 
-async def validate(input: ValidateInput) -> ValidateResult:
-    """One verdict per call. Validation that breaks altogether rejects every call with the reason (S7)."""
+async def validate(input: ValidateInput, *, has_hooks: bool = False) -> ValidateResult:
+    """One verdict per call. Validation that breaks altogether rejects every call with the reason (S7).
+
+    `has_hooks`: the turn's workers are known to have hooks, which take their time. `needs_time` of the result says so.
+    """
+    quick = None if has_hooks else await _validate_locally(input)
+    if quick and not quick.needs_time:
+        return _complete(input, quick)
     try:
-        result = await workflow.execute_local_activity_method(
+        result = await workflow.execute_activity_method(
+            ToolActivities.validate,
+            input,
+            summary=f"Validate {len(input.calls)} calls",
+            start_to_close_timeout=timedelta(minutes=5),
+            heartbeat_timeout=timedelta(seconds=30),
+            retry_policy=RetryPolicy(maximum_attempts=5),
+        )
+    except FailureError as error:
+        broken = Reject(error=CallError(type="validation_failed", message=reason_of(error)))
+        return ValidateResult(verdicts={call.id: broken for call in input.calls}, approvers=None)
+    complete = _complete(input, result)
+    return complete.model_copy(update={"needs_time": quick.needs_time}) if quick else complete
+
+
+async def _validate_locally(input: ValidateInput) -> ValidateResult | None:
+    """In this workflow task; None when that took too long or broke."""
+    try:
+        return await workflow.execute_local_activity_method(
             ToolActivities.validate,
             input,
             start_to_close_timeout=LOCAL_LIMIT,
             retry_policy=RetryPolicy(maximum_attempts=1),
         )
     except FailureError:
-        try:
-            result = await workflow.execute_activity_method(
-                ToolActivities.validate,
-                input,
-                summary=f"Validate {len(input.calls)} calls",
-                start_to_close_timeout=timedelta(minutes=5),
-                heartbeat_timeout=timedelta(seconds=30),
-                retry_policy=RetryPolicy(maximum_attempts=5),
-            )
-        except FailureError as error:
-            broken = Reject(error=CallError(type="validation_failed", message=reason_of(error)))
-            return ValidateResult(verdicts={call.id: broken for call in input.calls}, approvers=None)
+        return None
+
+
+def _complete(input: ValidateInput, result: ValidateResult) -> ValidateResult:
+    """A call without a verdict is rejected: it must end all the same."""
     silent = {call.id: _NO_VERDICT for call in input.calls if call.known is None and call.id not in result.verdicts}
     return result.model_copy(update={"verdicts": {**result.verdicts, **silent}}) if silent else result

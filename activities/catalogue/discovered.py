@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class DiscoveredTool(Tool):
     """Declared by one command, run by another."""
 
+    checks_quickly = True
+
     live_output = True
 
     def __init__(self, settings: DiscoverySettings, declared: Declared, outputs: OutputStore) -> None:

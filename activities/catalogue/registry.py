@@ -148,6 +148,10 @@ class Registry:
         """The tool with this name."""
         return self._entries.get(name)
 
+    def is_unknown(self, name: str) -> bool:
+        """Is there no such tool, and no source that may still bring it?"""
+        return name not in self._entries and self._lacking(name) is None
+
     async def found(self, name: str) -> Entry | None:
         """The tool with this name; one whose source is not there is waited for a little."""
         if name not in self._entries and (problem := self._lacking(name)) and problem.missing:

@@ -123,6 +123,8 @@ def reading_tools(server: Server, approved: Approved) -> list[ReadingTool]:
 class ReadingTool(Tool):
     """One way to read what a server has."""
 
+    checks_quickly = True
+
     def __init__(self, server: Server, kind: str, definition: Definition, approved: Approved) -> None:
         settings = server.settings
         self.server = server

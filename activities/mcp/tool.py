@@ -30,6 +30,8 @@ GRACE_SECONDS = 60.0
 class McpTool(Tool):
     """One tool of a server, as the server defined it when it was listed."""
 
+    checks_quickly = True
+
     live_output = True
     asks = True
 

@@ -90,6 +90,8 @@ def tool(function: Function | None = None, /, **options: Any) -> Any:
 class FunctionTool(Tool):
     """A tool made from a function. Calling it calls the function."""
 
+    checks_quickly = True
+
     def __init__(
         self,
         function: Function,

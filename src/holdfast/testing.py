@@ -63,6 +63,8 @@ class FakeRun:
 class FakeTool(Tool):
     """A tool whose body is a function of its arguments; any arguments are valid."""
 
+    checks_quickly = True
+
     class Parameters(BaseModel):
         """Anything."""
 

@@ -314,6 +314,10 @@ class Tool(ABC):
     delegates: bool = False
     edits: str | None = None
     """The argument whose text a person may change in an editor before the call runs."""
+    checks_quickly: bool = False
+    """Do `build` and what the invocation says of itself before it runs take milliseconds? Then calls of this tool are
+    validated in the workflow task itself, which costs less; else by an activity, so that the turn hears people
+    meanwhile."""
     timeout_seconds: float = 600
     heartbeat_seconds: float = 10
     """How long its worker may be silent before the call counts as lost."""

@@ -5,6 +5,8 @@ These are in histories for ever. New fields get defaults.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, JsonValue, field_validator
 
 from holdfast.approvals import Confirmation, Decision
@@ -64,6 +66,8 @@ class ValidateResult(Data):
     """Whose word counts: the handlers of decisions go by these. None when validation broke, and nobody knows."""
     mode: Mode | None = None
     """The mode that the worker permitted, and judged by."""
+    needs_time: Literal["hooks", "tools"] | None = None
+    """Nothing was judged: hooks, or tools whose own check may take long, must not hold a workflow task open."""
 
 
 class ExecuteInput(Data):

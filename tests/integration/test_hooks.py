@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from holdfast import Response, TurnInput
 from holdfast.configuration import HookSettings
 from holdfast.testing import request, until
+from holdfast.workflows import validation
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 
@@ -147,3 +151,32 @@ async def test_S35_at_size_every_call_is_seen_by_the_hook(engine: Engine) -> Non
         statuses = {response.status for response in (await turn.result()).responses}
     assert statuses == {"success"}
     assert len(seen.read_text().splitlines()) >= 200, "before each call, and again where it executes"
+
+
+HELD = """
+import json, os, sys, time
+call = json.load(sys.stdin)
+with open(sys.argv[1], "a") as file:
+    file.write(call["phase"] + "\\n")
+while call["phase"] == "validate" and not os.path.exists(sys.argv[2]):
+    time.sleep(0.05)
+print("{}")
+"""
+
+
+async def test_S35_a_slow_hook_is_asked_once_per_phase(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "LOCAL_LIMIT", timedelta(seconds=1))
+    asked, release = engine.workspace.parent / "asked", engine.workspace.parent / "release"
+    hook = ["python3", "-c", HELD, str(asked), str(release)]
+    _hooks(engine, {"name": "slow", "when": "before", "command": hook, "timeout_seconds": 30})
+    async with engine.worker():
+        batches = tuple((request("shell", command=f"echo {number}"),) for number in range(2))
+        turn = await engine.start(TurnInput(batches=batches))
+        await until(lambda: asyncio.to_thread(asked.exists))
+        started = time.monotonic()
+        while time.monotonic() < started + 1.5:  # longer than a local activity may take
+            assert (await turn.view()).counts == {"validating": 1}
+        release.touch()
+        await turn.result()
+    assert asked.read_text().split() == ["validate", "execute", "validate", "execute"]
+    assert (await engine.history(turn)).count("MARKER_RECORDED") == 1, "only the first batch tries the quick way"
