@@ -18,11 +18,9 @@ $(READY): requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/holdfast demo
 
-# As many at a time as JOBS says, then one by one those that measure. Bytecode is kept whatever the environment says:
-# every command that a test runs would compile itself anew.
+# As many at a time as JOBS says, then one by one those that measure. What fails is run once more, alone.
 test: setup
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) -m "not alone"
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -m alone
+	$(BIN)/python -m tests.run $(JOBS)
 
 lint: setup
 	$(BIN)/ruff check .
