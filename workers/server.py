@@ -42,6 +42,9 @@ FAST = (
     ("--dynamic-config-value", "history.transferProcessorMaxPollRPS=2000"),
     # A query held back for the next workflow task may split that task in two: see holdfast/queries.py.
     ("--dynamic-config-value", "history.MaxBufferedQueryCount=0"),
+    # A workflow task whose worker did not answer in time is offered again ever more seldom, up to ten minutes apart. On
+    # one machine that is one that was busy or slept: its turns should go on as soon as it is back.
+    ("--dynamic-config-value", 'history.workflowTaskRetryMaxInterval="5s"'),
     ("--sqlite-pragma", "journal_mode=wal"),
 )
 NO_HTTP = (

@@ -13,6 +13,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from enum import StrEnum
 
 from holdfast.activities.supervision.trees import supervises
@@ -25,6 +26,7 @@ from tests.chaos.harness.fleet import Fleet
 from tests.chaos.harness.proxy import Proxy
 from tests.chaos.harness.remote import Remote
 from tests.chaos.harness.tools import HEARTBEAT_SECONDS
+from tests.chaos.starvation import busy_machine
 
 PAUSE = (0.2, 0.9)
 """Seconds between two blows."""
@@ -32,6 +34,10 @@ SHORT = (0.2, 1.5)
 """Seconds that a line is cut or a disk is full."""
 LONG = (HEARTBEAT_SECONDS + 0.5, HEARTBEAT_SECONDS + 2.5)
 """Long enough for the calls beyond the line to count as lost, though their worker lives."""
+
+FROZEN = (1.0, 1.0, 2.0, 3.0, 5.0, 30.0)
+"""Seconds that a process is stopped (SIGSTOP), as a laptop or a container is."""
+STARVED = (3.0, 8.0)
 
 LOOK_SECONDS = 2.0
 """How long a command is looked for that runs."""
@@ -48,6 +54,9 @@ class Blow(StrEnum):
     SILENCE = "network silent"
     FULL = "disk full"
     MCP = "MCP server killed"
+    FREEZE = "worker stopped for a while"
+    FREEZE_SERVER = "server stopped for a while"
+    STARVE = "worker starved of processor time"
 
 
 DECK = [*list(Blow), *[Blow.WORKER] * 9, Blow.TERM, Blow.CUT, Blow.MCP]
@@ -93,6 +102,9 @@ class Storm:
             Blow.SILENCE: self._silence,
             Blow.FULL: self._fill,
             Blow.MCP: self._kill_mcp,
+            Blow.FREEZE: self._freeze_worker,
+            Blow.FREEZE_SERVER: self._freeze_server,
+            Blow.STARVE: self._starve_worker,
         }
         while not enough():
             await asyncio.sleep(self._chance.uniform(*PAUSE))
@@ -167,6 +179,30 @@ class Storm:
             await asyncio.sleep(self._chance.uniform(*self._chance.choice((SHORT, LONG))))
         finally:
             proxy.mend()
+
+    async def _freeze_worker(self) -> None:
+        if (pid := self._busy()) is not None:
+            self.counts[Blow.FREEZE] += 1
+            self._set_aside(self._freeze(pid))
+
+    async def _freeze_server(self) -> None:
+        self.counts[Blow.FREEZE_SERVER] += 1
+        await self._freeze(self._server.process.pid)
+
+    async def _freeze(self, pid: int) -> None:
+        """Stop a process and let it go on. It may be killed meanwhile, and then there is nothing to let go on."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(self._chance.choice(FROZEN))
+            finally:
+                os.kill(pid, signal.SIGCONT)
+
+    async def _starve_worker(self) -> None:
+        if (pid := self._busy()) is not None:
+            self.counts[Blow.STARVE] += 1
+            with suppress(FileNotFoundError, ProcessLookupError), busy_machine(pid):
+                await asyncio.sleep(self._chance.uniform(*STARVED))
 
     async def _fill(self) -> None:
         """Every other time a whole host dies meanwhile: its workers open their ledger on a disk that is full."""
