@@ -16,12 +16,13 @@ _INLINE = re.compile(r"--?(eval|print|command|run|exec|code).*|-[A-Za-z0-9]*[ceE
 _EVALUATES = frozenset(["eval", "repl"])
 """What deno and bun are told."""
 _ASKING = frozenset(["-V", "-v", "--version", "-h", "--help"])
+SHELLS = frozenset(["bash", "sh", "dash", "zsh", "ksh", "ash", "fish", "mksh", "rbash", "csh", "tcsh"])
 _SCRIPTED = frozenset(["sed", "gsed", "awk", "gawk", "mawk", "nawk", "original-awk"])
 
 
-def is_interpreter(name: str) -> bool:
-    """Whether a program of this name runs code of a language of its own."""
-    return name in _SCRIPTED or _INTERPRETER.fullmatch(name) is not None
+def runs_files(name: str) -> bool:
+    """Whether a program of this name runs the code of any file that it is given."""
+    return name in SHELLS or _INTERPRETER.fullmatch(name) is not None
 
 
 def interprets_code(program: Program) -> bool:

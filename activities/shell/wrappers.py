@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from holdfast.activities.shell.interpreters import SHELLS
 from holdfast.activities.shell.model import Program
 from holdfast.activities.shell.options import Begun, Doubt, Options, begin, cannot_be_option
 from holdfast.activities.shell.runners import read_runner
@@ -285,7 +286,7 @@ _UNWRAPPING: Mapping[str, Unwrapping] = {
     **dict.fromkeys(_PASSING, _passing),
     **dict.fromkeys(_RAISING, _raising),
     **dict.fromkeys(_ELSEWHERE, _elsewhere),
-    **dict.fromkeys(["bash", "sh", "dash", "zsh", "ksh", "ash", "fish", "mksh", "rbash", "csh", "tcsh"], _shell),
+    **dict.fromkeys(SHELLS, _shell),
     "xargs": _xargs,
     "find": _find,
     "eval": _eval,
