@@ -24,6 +24,8 @@ _KINDS = (*(effect for effect in get_args(Effect) if effect != "unknown"), "wrap
 _OPTION = re.compile(r"(-\S+?)(::|:2|:)?")
 _VALUES = {None: 0, "::": 0, ":": 1, ":2": 2}
 _VERSION = re.compile(r"-?[0-9][0-9.]*")
+_SCRIPT_FILES = frozenset(["-f", "--file", "-E", "--exec", "--from-file"])
+"""Their value is the file of a script: no operand is one."""
 _EVERYWHERE = "--help --version"
 
 
@@ -93,9 +95,14 @@ def may_run_unseen(program: Program) -> bool:
     return "executes" in effects or (runs and "unknown" in effects)
 
 
-def is_plain(name: str) -> bool:
-    """Is it known that no option of this program goes further?"""
-    return name in _plain()
+def known_options() -> list[tuple[str, str, Effect, bool]]:
+    """Every option of the table that goes further: program, option, effect, and whether it takes a value."""
+    return [
+        (name.replace(" *", " x"), option.rstrip("*"), _effect(entry.effect), entry.takes_rest)
+        for name, table in _tables().items()
+        for option, entry in table.entries.items()
+        if entry.effect not in ("harmless", "wrapped")
+    ]
 
 
 def _is_interpreter(name: str) -> bool:
@@ -115,11 +122,6 @@ def _table_of(program: Program) -> tuple[str, _Table] | None:
 @cache
 def _raw() -> dict[str, dict[str, Any]]:
     return tomllib.loads(TABLE.read_text())
-
-
-@cache
-def _plain() -> frozenset[str]:
-    return frozenset(_raw()["plain"]["names"].split())
 
 
 @cache
@@ -304,6 +306,8 @@ class _Reader:
         for options, pattern, effect in self._table.values:
             if option in options and pattern.fullmatch(value):
                 yield Further(place, word, _effect(effect))
+        if option in _SCRIPT_FILES:
+            self._scripted = True
         if option in self._table.scripts:
             self._scripted = True
             yield from self._script(place, value, word)
