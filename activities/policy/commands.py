@@ -153,10 +153,12 @@ def _spells(phrase: Phrase, program: Program, anything: bool) -> bool:
     further = {} if anything else {one.place: one.option for one in find_effects(program) if not one.wrapped}
     if phrase.covers(program.words, further):
         return True
+    if not program.runner:
+        return False
     begins = len(program.runner) - len(program.words)
     in_runner = {max(program.runner_at, begins + place): option for place, option in further.items()}
-    command = {program.runner_at: program.runner[program.runner_at] or ""} if program.runner else {}
-    return bool(program.runner) and phrase.covers(program.runner, {**in_runner, **command})
+    command = {place: program.runner[place] or "" for place in (program.runner_at, max(program.runner_at, begins))}
+    return phrase.covers(program.runner, {**in_runner, **command})
 
 
 def _touched(demand: Demand, program: Program) -> Truth:

@@ -203,11 +203,11 @@ def _wrapped(program: Program, inner: Run, context: _Context) -> Program:
 
 
 def _runner_of(program: Program, inner: Run) -> _Runner:
-    """Of a program that a runner runs, and of what that one passes on as it stands."""
-    if inner.runner_at is not None:
-        return {"runner": program.words, "runner_at": inner.runner_at}
+    """The outermost runner of a program, as long as the words were passed on as they stand."""
     if program.runner and inner.words == program.words[-len(inner.words) :]:
         return {"runner": program.runner, "runner_at": program.runner_at}
+    if inner.runner_at is not None:
+        return {"runner": program.words, "runner_at": inner.runner_at}
     return {"runner": (), "runner_at": 0}
 
 

@@ -1,8 +1,8 @@
 """Options that go further than the name of a program suggests, found among its words.
 
-The table is data: `option_effects.toml`. An option that a program of the table has, and the table has not, is "unknown",
-which is treated like one that does anything. Values are looked at as options too: where the table is wrong about whether
-an option takes a value, too much is found, not too little.
+The table is data: `option_effects.toml`. An option that it does not have, of a program that it has, is "unknown", and
+treated like one that does anything. Values are looked at as options too: where the table is wrong about whether an
+option takes a value, too much is found, not too little.
 """
 
 from __future__ import annotations
@@ -110,12 +110,12 @@ def _is_interpreter(name: str) -> bool:
 
 
 def _table_of(program: Program) -> tuple[str, _Table] | None:
-    """The table of a program, under its own name or without a version: `python3.11`, `gcc-12`."""
+    """The table of a program, under its own name or without a version or the `g` of GNU: `python3.11`, `gsort`."""
     name = program.name or ""
     if name.startswith("git-"):
         return "git", _tables().get(f"git {name[4:]}", replace(_NOTHING, subcommands=True))
     bare = _VERSION.sub("", name) if name not in _tables() else name
-    known = _names().get(name) or _names().get(bare)
+    known = _names().get(name) or _names().get(bare) or _names().get(name.removeprefix("g"))
     return (known, _tables()[known]) if known else None
 
 
@@ -374,6 +374,4 @@ def _ps(words: tuple[str | None, ...]) -> Iterator[Further]:
         elif "e" in re.split("[oO]", word)[0] and not is_value and word.isalpha():
             yield Further(place, word, "reads_elsewhere")
         before = word
-    for place, word in enumerate(words):
-        if place and word is None:
-            yield Further(place, "", "unknown")
+    yield from (Further(place, "", "unknown") for place, word in enumerate(words) if place and word is None)

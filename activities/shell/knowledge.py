@@ -2,8 +2,8 @@
 
 Both tables are short on purpose. A form that is in neither is a matter for rules and people. Harmless means that it
 changes nothing, runs nothing else and shows no environment of another program, not that its output may be shown to
-everybody; options that go further are in `effects`. Whoever asks has seen that the
-analysis is certain, and what redirections write that belong to no program.
+everybody; options that go further are in `effects`. Whoever asks has seen that the analysis is certain, and what
+redirections write that belong to no program.
 """
 
 from __future__ import annotations
@@ -17,20 +17,17 @@ from holdfast.activities.shell.model import Program
 from holdfast.activities.shell.variables import is_dangerous
 from holdfast.activities.shell.wrappers import is_where_programs_are
 
-
-_LOOKING = frozenset(
-    """
-ls cat pwd echo head tail wc true false : [ test basename dirname realpath readlink stat du df whoami id uname nl tac rev
-cut paste fold comm cmp md5sum sha256sum seq sleep printf which type cd tr expand od nproc uptime free grep egrep fgrep jq
-strings exit diff rg find sort date tree file uniq hostname ps sed
-""".split()
-)
-_GIT_LOOKING = frozenset(
-    """
-diff log show diff-tree status rev-parse ls-files ls-tree describe shortlog blame rev-list merge-base name-rev for-each-ref
-cat-file grep
-""".split()
-)
+_LOOKING = frozenset([
+    "ls", "cat", "pwd", "echo", "head", "tail", "wc", "true", "false", ":", "[", "test", "basename", "dirname",
+    "realpath", "readlink", "stat", "du", "df", "whoami", "id", "uname", "nl", "tac", "rev", "cut", "paste", "fold",
+    "comm", "cmp", "md5sum", "sha256sum", "seq", "sleep", "printf", "which", "type", "cd", "tr", "expand", "od",
+    "nproc", "uptime", "free", "grep", "egrep", "fgrep", "jq", "strings", "exit", "diff", "rg", "find", "sort",
+    "date", "tree", "file", "uniq", "hostname", "ps", "sed",
+])  # fmt: skip
+_GIT_LOOKING = frozenset([
+    "diff", "log", "show", "diff-tree", "status", "rev-parse", "ls-files", "ls-tree", "describe", "shortlog", "blame",
+    "rev-list", "merge-base", "name-rev", "for-each-ref", "cat-file", "grep",
+])  # fmt: skip
 _GIT_LISTING: Mapping[str, re.Pattern[str]] = {
     "branch": re.compile(r"-[avrl]+|--list|--show-current|--all|--verbose|--remotes"),
     "tag": re.compile(r"-l|--list"),

@@ -30,7 +30,9 @@ class Runner:
     versions: bool = False
     """The command may be a package with its version: `eslint@8`."""
     scripts: bool = False
-    """The command may also be a file of Python: `uv run x.py`."""
+    """The command may also be a file or a module of Python: `uv run x.py`, `uv run -m x`."""
+    dashed: bool = False
+    """The command comes after `--`, if there is one, whatever stands before."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +47,26 @@ class Ran:
 
 
 _NPX = Options(
-    "yq", "pcw", long=frozenset(["yes", "no", "no-install", "quiet", "silent", "prefer-offline", "offline", "workspaces",
-    "ws", "include-workspace-root", "ignore-existing", "if-present"]),
+    "yq", "pcw",
+    long=frozenset(["yes", "no", "no-install", "quiet", "silent", "prefer-offline", "offline", "workspaces", "ws",
+    "include-workspace-root", "ignore-existing", "if-present"]),
     long_valued=frozenset(["package", "call", "workspace", "loglevel", "registry", "prefix", "cache", "userconfig"]),
 )  # fmt: skip
 _PNPM = Options("crw", "CF", long=frozenset(["shell-mode", "recursive", "parallel", "silent", "workspace-root"]),
                 long_valued=frozenset(["package", "dir", "filter", "reporter"]))  # fmt: skip
 _UV = Options(
-    "qvnU", "pPwiCf",
-    long=frozenset(["quiet", "verbose", "offline", "no-cache", "isolated", "active", "no-sync", "locked", "frozen",
-    "all-extras", "no-dev", "only-dev", "dev", "no-project", "exact", "no-editable", "all-groups", "no-config", "no-progress",
-    "all-packages", "no-default-groups", "upgrade", "refresh", "reinstall", "no-env-file", "no-index", "native-tls",
-    "managed-python", "no-managed-python", "no-python-downloads"]),
-    long_valued=frozenset(["with", "with-editable", "with-requirements", "python", "package", "extra", "group", "from",
-    "directory", "project", "env-file", "index-url", "extra-index-url", "index", "default-index", "only-group", "no-group",
-    "no-extra", "color", "config-file", "cache-dir", "constraints", "overrides", "find-links", "refresh-package"]),
+    "qvnUms", "pPwiCf",
+    long=frozenset([
+        "quiet", "verbose", "offline", "no-cache", "isolated", "active", "no-sync", "locked", "frozen", "all-extras",
+        "no-dev", "only-dev", "dev", "no-project", "exact", "no-editable", "all-groups", "no-config", "no-progress",
+        "all-packages", "no-default-groups", "upgrade", "refresh", "reinstall", "no-env-file", "no-index",
+        "native-tls", "managed-python", "no-managed-python", "no-python-downloads"
+    ]),
+    long_valued=frozenset([
+        "with", "with-editable", "with-requirements", "python", "package", "extra", "group", "from", "directory",
+        "project", "env-file", "index-url", "extra-index-url", "index", "default-index", "only-group", "no-group",
+        "no-extra", "color", "config-file", "cache-dir", "constraints", "overrides", "find-links", "refresh-package"
+    ]),
 )  # fmt: skip
 _QUIET = Options("qvnC", long=frozenset(["quiet", "verbose", "no-interaction", "no-ansi", "ansi", "no-plugins"]),
                  long_valued=frozenset(["directory", "project"]))  # fmt: skip
@@ -85,24 +92,26 @@ _RUNNERS: Mapping[str, Mapping[tuple[str, ...], Runner]] = {
     **{name: {("run",): Runner(Options("v", "np", long=frozenset(["no-capture-output", "live-stream"]),
                                        long_valued=frozenset(["name", "prefix", "cwd"])))}
        for name in ("conda", "mamba", "micromamba")},
-    "bundle": {("exec",): Runner(Options(long=frozenset(["keep-file-descriptors"])), Options(long_valued=frozenset(["gemfile"])))},
+    "bundle": {("exec",): Runner(Options(long=frozenset(["keep-file-descriptors"])))},
     "direnv": {("exec",): Runner(skips=1)},
     **{name: {("exec",): Runner()} for name in ("rbenv", "pyenv", "nodenv", "asdf", "goenv", "rvm")},
-    "mise": {(word,): Runner(Options("qv")) for word in ("exec", "x")},
+    "mise": {(word,): Runner(dashed=True) for word in ("exec", "x")},
     "ip": {("netns", "exec"): Runner(before=Options("46cdjnops"), skips=1)},
-    "nix": {(word,): Runner(code=frozenset(), options=Options(valued="c")) for word in ("develop", "shell")},
     "dotenv": {(): Runner(Options("o", "fe")), ("run",): Runner(before=Options("", "fe"))},
-    "dotenvx": {("run",): Runner(Options("q", "f"))},
-    **{name: {("run",): Runner()} for name in ("doppler", "op", "infisical", "chamber")},
-    "aws-vault": {("exec",): Runner(Options("ns", "d"), skips=1)},
-    **dict.fromkeys(["chronic", "eatmydata", "torsocks", "proxychains", "proxychains4", "dumb-init", "tini", "cross-env",
-                     "catatonit", "ccache", "sccache", "distcc"], {(): Runner(Options(assigns=True))}),
-    **dict.fromkeys(["gosu", "su-exec"], {(): Runner(skips=1)}),
+    **{name: {("run",): Runner(dashed=True)} for name in ("dotenvx", "doppler", "op", "infisical")},
+    **{name: {("exec",): Runner(Options("ns", "d"), skips=1, dashed=True)} for name in ("aws-vault", "chamber")},
+    **{name: {(): Runner(Options(assigns=True))}
+       for name in ("chronic", "eatmydata", "torsocks", "proxychains", "proxychains4", "dumb-init", "tini", "cross-env",
+                    "catatonit", "ccache", "sccache", "distcc")},
+    **{name: {(): Runner(skips=1)} for name in ("gosu", "su-exec")},
 }  # fmt: skip
 _LOADER = Runner(
     Options(long=frozenset(["inhibit-cache", "verify", "list", "list-tunables", "list-diagnostics"]),
-            long_valued=frozenset(["library-path", "inhibit-rpath", "audit", "preload", "argv0", "glibc-hwcaps-prepend"]))
+            long_valued=frozenset(["library-path", "inhibit-rpath", "audit", "preload", "argv0"]))
 )  # fmt: skip
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*")
+_HARMLESS_FLAGS = re.compile(r"-[bBdEIOPqRsSuvx]+|-[WX].+")
+_MODULE = re.compile(r"-[bBdEIOPqRsSuvx]*m(.*)", re.DOTALL)
 _VERSION = re.compile(r"(@?[^@]+)@[^/]*")
 
 
@@ -114,6 +123,8 @@ def read_runner(program: Program) -> Ran | None:
     name = program.name or ""
     if LOADER.fullmatch(name):
         return _ran(program, "loader", _LOADER, 1)
+    if _PYTHON.fullmatch(name):
+        return _module(program)
     for told, runner in sorted(_RUNNERS.get(name, {}).items(), key=lambda one: -len(one[0])):
         at = _after(program.words, told, runner.before)
         if at is not None:
@@ -121,8 +132,23 @@ def read_runner(program: Program) -> Ran | None:
     return None
 
 
+def _module(program: Program) -> Ran | None:
+    """`python -m pip` is `pip`."""
+    words = program.words
+    for place, word in enumerate(words[1:], 1):
+        if word is None or not word.startswith("-") or word in ("-W", "-X"):
+            return None
+        if option := _MODULE.fullmatch(word):
+            command = (option[1], *words[place + 1 :]) if option[1] else words[place + 1 :]
+            return Ran("python -m", len(words) - len(command), words=command)
+        if not _HARMLESS_FLAGS.fullmatch(word):
+            return None
+    return None
+
+
 def runner_phrases() -> Iterator[tuple[str, ...]]:
     """The words that make a runner of a program, for every one of them."""
+    yield from (("python", "-m"), ("python3", "-m"))
     for name, tellings in _RUNNERS.items():
         yield from ((name, *told) for told in tellings)
 
@@ -142,6 +168,9 @@ def _after(words: tuple[str | None, ...], told: tuple[str, ...], before: Options
 
 def _ran(program: Program, wrapper: str, runner: Runner, at: int) -> Ran:
     words = program.words
+    if runner.dashed and "--" in words[at:]:
+        first = words.index("--", at) + 1
+        return Ran(wrapper, first, words=words[first:])
     begun = begin((words[0], *words[at:]), runner.options)
     first = at + begun.at - 1 + runner.skips
     first += words[first : first + 1] == ("--",)
@@ -149,9 +178,11 @@ def _ran(program: Program, wrapper: str, runner: Runner, at: int) -> Ran:
     if any(begun.values.get(option) for option in ("preload", "audit")):
         raise Doubt(f"{program.name} is given code to load")
     command = words[first:]
-    if command and command[0] is not None:
-        if runner.versions and (named := _VERSION.fullmatch(command[0])):
-            command = (named[1], *command[1:])
-        if runner.scripts and command[0].endswith(".py"):
-            command = ("python", *command)
+    name = command[0] if command else None
+    if name is not None and runner.versions and (named := _VERSION.fullmatch(name)):
+        command = (named[1], *command[1:])
+    if name is not None and runner.scripts and "m" in begun.values:
+        command = ("python", "-m", *command)
+    elif name is not None and runner.scripts and ("s" in begun.values or name.endswith(".py")):
+        command = ("python", *command)
     return Ran(wrapper, first, code, command)

@@ -54,7 +54,10 @@ def _sed(script: str) -> Iterator[Effect]:
             at = _skip_part(script, at - 1, script[at - 1 : at], replacement=True)
             at = _skip(_FLAGS, script, at)
             if command == "s" and script[at : at + 1] in ("e", "w"):
-                yield from ["executes"] if script[at] == "e" else _sed_file(script, at + 1)
+                if script[at] == "e":
+                    yield "executes"
+                else:
+                    yield from _sed_file(script, at + 1)
                 at = _skip(_LINE, script, at)
             at = _end(script, at)
         elif command in "aic":
@@ -122,8 +125,8 @@ def _closing(script: str, at: int, mark: str, *, brackets: bool) -> int:
 
 
 _AWK_TOKEN = re.compile(
-    r"""(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<comment>\#[^\n]*)|(?P<name>[A-Za-z_]\w*)|(?P<number>\d[\w.]*)|(?P<blank>[ \t\r]+|\\\n)"""
-    r"""|(?P<mark>\|\||&&|>>|>=|\|&|.)""",
+    r"""(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<comment>\#[^\n]*)|(?P<name>[A-Za-z_]\w*)|(?P<number>\d[\w.]*)"""
+    r"""|(?P<blank>[ \t\r]+|\\\n)|(?P<mark>\|\||&&|>>|>=|\|&|.)""",
     re.DOTALL | re.VERBOSE,
 )
 _AWK_EXPRESSION = re.compile(r"/(?:[^/\\\n\[]|\\.|\[\^?\]?[^\]/\n]*\])*/")

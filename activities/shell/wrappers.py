@@ -86,6 +86,7 @@ _EXECUTES = frozenset(["-exec", "-execdir", "-ok", "-okdir"])
 _ELSEWHERE = {
     **dict.fromkeys(["ssh", "rsh", "mosh"], "runs commands on another machine"),
     **dict.fromkeys(["docker", "podman", "kubectl", "nerdctl", "lxc"], "runs programs in a container"),
+    **dict.fromkeys(["nix", "nix-shell"], "runs programs in another environment"),
     **dict.fromkeys(["chroot", "unshare", "nsenter", "bwrap", "firejail", "proot"], "runs a program in another world"),
     **dict.fromkeys(["su", "runuser", "pkexec", "machinectl", "systemd-run"], "runs commands as somebody else"),
     **dict.fromkeys(["at", "batch", "parallel", "entr", "tmux", "screen", "expect"], "runs commands given to it"),
@@ -94,7 +95,7 @@ _ELSEWHERE = {
                      "start-stop-daemon", "capsh", "setpriv", "cgexec", "valgrind", "perf", "fakeroot"],
                     "runs a program given to it"),
 }  # fmt: skip
-_CONTAINER_RUNS = frozenset(["exec", "run", "create", "compose", "cp", "start", "debug", "attach"])
+_CONTAINER_RUNS = frozenset(["develop", "shell", "exec", "run", "create", "compose", "cp", "start", "debug", "attach"])
 _GIT = Options(
     "pPvh", "Cc",
     long=frozenset(["paginate", "no-pager", "no-replace-objects", "bare", "literal-pathspecs", "no-optional-locks",
@@ -275,7 +276,7 @@ def _git_runs(word: str) -> bool:
 
 def _elsewhere(program: Program) -> Unwrapped:
     name = program.name or ""
-    if name in ("docker", "podman", "kubectl", "nerdctl") and not _CONTAINER_RUNS.intersection(
+    if name in ("docker", "podman", "kubectl", "nerdctl", "nix") and not _CONTAINER_RUNS.intersection(
         word for word in program.words if word is not None
     ):
         return Unwrapped()

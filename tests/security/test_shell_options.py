@@ -1,4 +1,4 @@
-"""Options that go further than the name of a program: what an allow rule, a grant, `harmless` and a deny rule make of them.
+"""Options that go further than the name of a program: what allow rules, grants, `harmless` and deny rules make of them.
 
 Each case is an attack that was possible, or an entry of the table. That the table tells the truth about the programs is
 in `test_shell_options_real.py`.
@@ -103,7 +103,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
     "gcc @list": ("gcc", "@list"),
     "install -s --strip-program=./x a b": ("install", "-s --strip-program=./x"),
     "python3 -c x": ("python3", "-c"),
-    "python3 -m x": ("python3", "-m"),
+    "python3 -m x": ("python3", "-m x"),
     "node -e x": ("node", "-e"),
     "node -r ./x y.js": ("node", "-r"),
     "perl -ne x f": ("perl", "-ne"),
@@ -149,23 +149,25 @@ def test_S30_what_goes_further_is_not_harmless(command: str) -> None:
 ORDINARY = """
 git status; git status -sb; git log --oneline -5 --graph; git diff HEAD~1 --stat -- src; git show --name-only HEAD
 git log --since='2 weeks ago' --author ann --format=%h -n 5; git blame -L 1,5 f; git ls-files -om --exclude-standard
-git commit -am 'a message'; git add -A; git branch -vv; git checkout -b topic; git push -u origin topic; git fetch --all -p
-git stash list; git rev-parse --show-toplevel; git grep -nE 'a|b' -- '*.py'; git merge --no-ff topic; git rebase main
-ls -la; cat f; head -5 f; tail -n +5 f; wc -l f; grep -rn x .; grep -rnE --include='*.py' 'a|b' src; diff -u a b; stat f
-find . -name x; find . -type f -name '*.py' -not -path './x/*' -maxdepth 3; find . -mtime -1 -size +1k -printf '%p'
-sed -n 1,5p f; sed 's/a/b/g' f; sed -E 's#(a|b)#\\1#; /^$/d' f; sed '/a/,/b/{s/x/y/;p}' f; sed '$!N;P;D' f
-sed -n '/start/,/end/p' f; sed 's|a|b|w /dev/stdout' f; sed '1a\\ text' f; sed 10q f
-awk '{ print $1 }' f; awk -F: '$3 > 5 { print $1 }' f; awk '/a|b/ { n += $2 / 2 } END { print n }' f; awk 'NR==1' f
-awk -v x=1 '{ if ($1 > x) print $2, "a > b" }' f; awk '!seen[$0]++' f; awk '{ print > "/dev/stderr" }' f
-sort f; sort -rn -k2,2 -t, f; sort --key=2 --numeric-sort -u f; uniq -c f; du -sh .; date +%F; date -u -d yesterday
-jq . f; jq -r '.a[] | select(.env == "x") | .name' f; jq --arg a b '.x == $a' f; strings -n 8 f; file f; file -b --mime-type f
-rg -n x src; rg -tpy --hidden -C3 'a|b'; tree -L 2 -a; ps aux; ps -ef; ps -eo user,pid,cmd --sort=-rss; ps -p 1 -o pid,user
-tar -tf a.tar; tar xzf a.tgz -C d; tar -czvf a.tgz d --exclude=.git; zip -r a.zip d; unzip -l a.zip; gzip -k f; xz -9 f
-make; make -j4 test; make -C sub all; make -n; curl -sSfL http://h/; curl -I -H 'Accept: x' http://h/; wget -q http://h/
-rsync -avz --exclude=x a b; cp -r a b; mv a b; ln -s a b; install -m 755 a b; gcc -Wall -O2 -g -Iinclude -c a.c; patch -p1 -i f
-python3 script.py -c x -o y; node tool.js --out x; pip install -r requirements.txt; npm install --save-dev x; npm run lint
-docker ps -a; docker logs -f --tail 50 web; kubectl get pods -n x -o yaml; systemctl status ssh --no-pager
-journalctl -u x -n 50 --no-pager; openssl x509 -in a -noout -text; dd if=f bs=1 count=5; split -l 10 f; xxd f; hostname -f
+git commit -am 'a message'; git add -A; git branch -vv; git checkout -b topic; git push -u origin topic
+git fetch --all -p; git stash list; git rev-parse --show-toplevel; git grep -nE 'a|b' -- '*.py'
+git merge --no-ff topic; git rebase main; ls -la; cat f; head -5 f; tail -n +5 f; wc -l f; grep -rn x .
+grep -rnE --include='*.py' 'a|b' src; diff -u a b; stat f; find . -name x
+find . -type f -name '*.py' -not -path './x/*' -maxdepth 3; find . -mtime -1 -size +1k -printf '%p'; sed -n 1,5p f
+sed 's/a/b/g' f; sed -E 's#(a|b)#\\1#; /^$/d' f; sed '/a/,/b/{s/x/y/;p}' f; sed '$!N;P;D' f; sed -n '/start/,/end/p' f
+sed 's|a|b|w /dev/stdout' f; sed '1a\\ text' f; sed 10q f; awk '{ print $1 }' f; awk -F: '$3 > 5 { print $1 }' f
+awk '/a|b/ { n += $2 / 2 } END { print n }' f; awk 'NR==1' f; awk -v x=1 '{ if ($1 > x) print $2, "a > b" }' f
+awk '!seen[$0]++' f; awk '{ print > "/dev/stderr" }' f; sort f; sort -rn -k2,2 -t, f; sort --key=2 --numeric-sort -u f
+uniq -c f; du -sh .; date +%F; date -u -d yesterday; jq . f; jq -r '.a[] | select(.env == "x") | .name' f
+jq --arg a b '.x == $a' f; strings -n 8 f; file f; file -b --mime-type f; rg -n x src; rg -tpy --hidden -C3 'a|b'
+tree -L 2 -a; ps aux; ps -ef; ps -eo user,pid,cmd --sort=-rss; ps -p 1 -o pid,user; tar -tf a.tar; tar xzf a.tgz -C d
+tar -czvf a.tgz d --exclude=.git; zip -r a.zip d; unzip -l a.zip; gzip -k f; xz -9 f; make; make -j4 test
+make -C sub all; make -n; curl -sSfL http://h/; curl -I -H 'Accept: x' http://h/; wget -q http://h/
+rsync -avz --exclude=x a b; cp -r a b; mv a b; ln -s a b; install -m 755 a b; gcc -Wall -O2 -g -Iinclude -c a.c
+patch -p1 -i f; python3 script.py -c x -o y; node tool.js --out x; pip install -r requirements.txt
+npm install --save-dev x; npm run lint; docker ps -a; docker logs -f --tail 50 web; kubectl get pods -n x -o yaml
+systemctl status ssh --no-pager; journalctl -u x -n 50 --no-pager; openssl x509 -in a -noout -text
+dd if=f bs=1 count=5; split -l 10 f; xxd f; hostname -f
 """.replace("\n", "; ").strip("; ")
 
 
@@ -235,10 +237,13 @@ def test_S30_programs_without_inline_code_are_no_perhaps(command: str) -> None:
 
 RUNNERS = (
     """
-npx; npx -y; npx --yes --package x; npm exec --; npm x; pnpm exec; pnpm dlx; yarn dlx; bunx; bun x; uvx; uv run; uv run --with x
-uv --quiet run --; uv tool run; poetry run; poetry -q run; pdm run; pipenv run; pipx run; hatch run; conda run -n x; bundle exec
-direnv exec .; ip netns exec x; rbenv exec; mise exec --; dotenv run; doppler run --; chronic; /lib64/ld-linux-x86-64.so.2
-/lib/ld-musl-x86_64.so.1; ld.so --library-path /lib; timeout 5 npx; sudo uv run; env A=1 poetry run; npx uv run
+npx; npx -y; npx --yes --package x; npm exec --; npm x; pnpm exec; pnpm dlx; yarn dlx; bunx; bun x; uvx; uv run
+uv run --with x; uv --quiet run --; uv tool run; poetry run; poetry -q run; pdm run
+mise x node@20 --; op run --env-file=x --; python3 -um
+pipenv run; pipx run; hatch run
+conda run -n x; bundle exec; direnv exec .; ip netns exec x; rbenv exec; mise exec --; dotenv run; doppler run --
+chronic; /lib64/ld-linux-x86-64.so.2; /lib/ld-musl-x86_64.so.1; ld.so --library-path /lib; timeout 5 npx; sudo uv run
+env A=1 poetry run; npx uv run
 """.replace("\n", "; ")
     .strip("; ")
     .split("; ")
@@ -270,6 +275,10 @@ def test_S30_allow_rule_covers_a_runner_with_the_command_it_names() -> None:
     assert said(policy(allowing("uv run **")), run("uv run anything -c x")) == "allow"
     assert said(policy(allowing("uv run sort")), run("uv run sort -o out f")) is None
     assert said(policy(allowing("uv run sort ** -o")), run("uv run sort -n -o out f")) == "allow"
+    assert said(policy(allowing("uv run -m pytest")), run("uv run -m pytest -x")) == "allow"
+    assert said(policy(allowing("python3 -m pytest")), run("python3 -m pytest -x")) == "allow"
+    assert said(policy(allowing("npx uv run pytest")), run("npx uv run pytest -x")) == "allow"
+    assert said(policy(allowing("npx uv run")), run("npx uv run pytest")) is None
     assert said(policy(allowing("npx eslint@8")), run("npx eslint@8 src")) == "allow"
 
 
@@ -316,9 +325,11 @@ def test_S24_grant_covers_a_runner_in_its_exact_words() -> None:
 @pytest.mark.parametrize(
     ("words", "warned"),
     [
-        ("python3", True), ("python3 **", True), ("/usr/bin/node", True), ("bash", True), ("perl *", True), ("npx", True),
-        ("uv run", True), ("uv run **", True), ("npm exec", True), ("**", True), ("python3 -m pytest", False),
-        ("python3 tool.py", False), ("uv run pytest", False), ("npx eslint", False), ("git status", False), ("npm test", False),
+        ("python3", True), ("python3 **", True), ("/usr/bin/node", True), ("bash", True), ("perl *", True),
+        ("npx", True), ("uv run", True), ("uv run **", True), ("npm exec", True), ("**", True),
+        ("python3 -m", True), ("python3 -m pytest", False),
+        ("python3 tool.py", False),
+        ("uv run pytest", False), ("npx eslint", False), ("npm test", False),
     ],
 )  # fmt: skip
 def test_S29_allow_rules_on_interpreters_and_runners_are_warned_of(words: str, warned: bool) -> None:

@@ -1,7 +1,7 @@
 """The table of options that go further, against the programs themselves: what it says they do, they really do.
 
-Every example runs in a folder of its own. A program that is not installed is skipped. Scripts of sed and awk are made at
-random: one that is found to be without effect must neither run nor write anything.
+Every example runs in a folder of its own. A program that is not installed is skipped. Scripts of sed and awk are made
+at random: one that is found to be without effect must neither run nor write anything.
 """
 
 from __future__ import annotations
@@ -254,7 +254,8 @@ def folder(tmp_path: Path) -> Folder:
     git = "git -c user.name=a -c user.email=a@b -c init.defaultBranch=main -c commit.gpgsign=false"
     for command in (
         f"{git} init -q", f"{git} add in", f"{git} commit -qm one", f"{git} branch other", f"{git} tag v1",
-        "tar -cf in.tar in big", f"{git} add in.json", f"{git} commit -qm two", "zip -q in.zip in", "gcc -c in.c -o in.o",
+        "tar -cf in.tar in big", f"{git} add in.json", f"{git} commit -qm two", "zip -q in.zip in",
+        "gcc -c in.c -o in.o",
     ):  # fmt: skip
         subprocess.run(shlex.split(command), cwd=tmp_path, capture_output=True, timeout=SECONDS)
     return found
@@ -359,14 +360,16 @@ def test_S30_letters_combine_as_the_program_combines_them(folder: Folder, progra
 
 
 SED_PIECES = [
-    *"pdq=nNgGhHxzDPlF{};!,$ \n\\/|#1a-", "1e ./mark", "e ./mark", "w made", "W made", "r secret", "s/a/b/", "s/a/b/e", "s/./b/w made",
-    "s|.*|./mark|", "e", "w", "/a/", "\\,a,", "[/]", "[\\/]", "[^]/]", "y/a/b/", "s/[/]/b/", "a\\", "a x", "i\\\n", "c\\", "b x", ":x", "t",
-    "}", "1,2", "2~3", "$!", "0,/a/", "I", "M", "g", "1!", "s/a\\/b/c/", "s,a,b,", "#n",
+    *"pdq=nNgGhHxzDPlF{};!,$ \n\\/|#1a-", "1e ./mark", "e ./mark", "w made", "W made", "r secret", "s/a/b/",
+    "s/a/b/e", "s/./b/w made", "s|.*|./mark|", "e", "w", "/a/", "\\,a,", "[/]", "[\\/]", "[^]/]", "y/a/b/",
+    "s/[/]/b/", "a\\", "a x", "i\\\n", "c\\", "b x", ":x", "t", "}", "1,2", "2~3", "$!", "0,/a/", "I", "M", "g", "1!",
+    "s/a\\/b/c/", "s,a,b,", "#n",
 ]  # fmt: skip
 AWK_PIECES = [
-    "{", "}", "(", ")", ";", "\n", "/", " ", "print", "print ", "$1", "$0", "x", "1", '"', '"./mark"', "system(", 'system("./mark")', "|",
-    "| ", "||", ">", ">>", ' > "made"', ' "made"', "getline", "/a/", "/a|b/", '/"/', "/[/]/", "if (1) ", "~", "!", ",", "\\", "#", "+", "-",
-    "++", "BEGIN", "END", "=", "==", "in", "return", "?", ":", "[", "]", '" | "', "&&", "printf", "substr($0, 1)", '"\\""', "/\\//", "%", "*",
+    "{", "}", "(", ")", ";", "\n", "/", " ", "print", "print ", "$1", "$0", "x", "1", '"', '"./mark"', "system(",
+    'system("./mark")', "|", "| ", "||", ">", ">>", ' > "made"', ' "made"', "getline", "/a/", "/a|b/", '/"/', "/[/]/",
+    "if (1) ", "~", "!", ",", "\\", "#", "+", "-", "++", "BEGIN", "END", "=", "==", "in", "return", "?", ":", "[",
+    "]", '" | "', "&&", "printf", "substr($0, 1)", '"\\""', "/\\//", "%", "*",
 ]  # fmt: skip
 
 

@@ -489,7 +489,6 @@ def test_S30_what_is_not_simple_is_not_rebuilt(command: str) -> None:
         ("sed '1w out' f", False),
         ("env python3 -c x", True),
         ("python3 script.py -c", False),
-        ("python3 -m pytest -c x", False),
         ("python3 --version", False),
         ("awk '{ print $1 }' f", False),
         ("awk -F: '{ print $1 }' $x", False),
