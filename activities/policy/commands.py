@@ -158,7 +158,7 @@ def _spells(phrase: Phrase, program: Program, anything: bool) -> bool:
     begins = len(program.runner) - len(program.words)
     in_runner = {max(program.runner_at, begins + place): option for place, option in further.items()}
     command = {place: program.runner[place] or "" for place in (program.runner_at, max(program.runner_at, begins))}
-    return phrase.covers(program.runner, {**in_runner, **command})
+    return phrase.covers(program.runner, {} if anything else {**in_runner, **command})
 
 
 def _touched(demand: Demand, program: Program) -> Truth:
