@@ -18,7 +18,7 @@ _PLAIN_ADDRESS = re.compile(r"[0-9]+(~[0-9]+)?|\$|[+~][0-9]+")
 _ENDED = re.compile(r"[ \t]*(?=[;\n}#]|$)")
 _LINE = re.compile(r"[^\n]*")
 _TEXT = re.compile(r"(?:[^\\\n]|\\.)*", re.DOTALL)
-_LABEL = re.compile(r"[^;\n]*")
+_LABEL = re.compile(r"[ \t]*[^\s;}]*(?!\})")
 _FLAGS = re.compile(r"[gpiImM0-9]*")
 _BRACKET = re.compile(r"\[\^?\]?(?:\[:[a-z]+:\]|[^\]])*\]")
 
@@ -63,7 +63,7 @@ def _sed(script: str) -> Iterator[Effect]:
         elif command in "aic":
             at = _skip(_TEXT, script, at)
         elif command in "btT:v#":
-            at = _skip(_LINE if command == "#" else _LABEL, script, at)
+            at = _skip(_LINE, script, at) if command == "#" else _end(script, _skip(_LABEL, script, at))
         elif command in "=dDgGhHnNpPxzFlLqQ":
             at = _end(script, _skip(re.compile(r"[ \t]*[0-9]*"), script, at) if command in "lLqQ" else at)
         elif command not in "{}":
@@ -125,7 +125,7 @@ def _closing(script: str, at: int, mark: str, *, brackets: bool) -> int:
 
 
 _AWK_TOKEN = re.compile(
-    r"""(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<comment>\#[^\n]*)|(?P<name>[A-Za-z_]\w*)|(?P<number>\d[\w.]*)"""
+    r"""(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<comment>\#[^\n]*)|(?P<name>[A-Za-z_]\w*)|(?P<number>[\d.]+)"""
     r"""|(?P<blank>[ \t\r]+|\\\n)|(?P<mark>\|\||&&|>>|>=|\|&|.)""",
     re.DOTALL | re.VERBOSE,
 )
@@ -140,6 +140,7 @@ _AWK_ACTS: Mapping[str, Effect] = {
 def _awk(script: str) -> Iterator[Effect]:
     """By tokens; a slash of which it is not sure whether it divides makes all of it unknown."""
     at, before, printing, depth = 0, "", False, 0
+    heads: list[bool] = []  # of each open parenthesis, whether it is that of an `if`: an expression may follow it
     while at < len(script):
         if script[at] == "/" and not _divides(before):
             at, before = _skip(_AWK_EXPRESSION, script, at), "/…/"
@@ -156,16 +157,20 @@ def _awk(script: str) -> Iterator[Effect]:
             yield "executes"
         elif text in (">", ">>") and printing and depth <= 0 and not _prints_only(script, at):
             yield "writes"
+        if text == "(":
+            heads.append(before in ("if", "while", "for"))
+        elif text == ")" and heads and heads.pop():
+            text = ""
         printing = (printing or text in ("print", "printf")) and text not in (";", "{", "}")
-        depth = 0 if text in ("print", "printf") else depth + (text == "(") - (text == ")")
+        depth = 0 if text in ("print", "printf") else depth + (text == "(") - (token[0] == ")")
         before = text
 
 
 def _divides(before: str) -> bool:
-    """Whether a slash after this token divides; behind `)` it may also begin an expression: `if (x) /y/`."""
-    if before in (")", "++", "--", "+", "-"):
+    """Whether a slash after this token divides, rather than begins an expression."""
+    if before in ("++", "--", "+", "-", "$"):
         raise _Unreadable
-    return before not in _AWK_BEFORE_EXPRESSION and (before[-1].isalnum() or before[-1] in '_]"$/')
+    return before not in _AWK_BEFORE_EXPRESSION and (before[-1].isalnum() or before[-1] in '_])."/')
 
 
 def _prints_only(script: str, at: int) -> bool:
