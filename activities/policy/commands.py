@@ -6,18 +6,33 @@ The one module that knows the shell analysis. An analysis that fails is one that
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from holdfast.activities.policy.phrases import Phrase, Words
 from holdfast.activities.policy.truths import Truth, every, some, truth
 from holdfast.activities.shell.analysis import analyse, canonical
+from holdfast.activities.shell.effects import find_effects, may_run_unseen
+from holdfast.activities.shell.interpreters import runs_files
 from holdfast.activities.shell.knowledge import destructive, destructive_write, harmless
 from holdfast.activities.shell.model import NOWHERE, Analysis, Program
+from holdfast.activities.shell.runners import runner_phrases
+from holdfast.activities.shell.scripts import Effect
+from holdfast.content import shorten, visible
 
 _ELSEWHERE = re.compile(r"(^|[=:,@'\"\s])[/~]|(^|[/=:,])\.\.(/|$)|^-.*(/|\.\.)", re.DOTALL)
 """In a word: a path that is absolute, in a home, or climbs; and any path in an option, where it may be all of these."""
+_EFFECTS: Mapping[Effect, str] = {
+    "executes": "may run a program",
+    "writes": "writes to a file",
+    "deletes": "removes something",
+    "sends": "sends data",
+    "reads_elsewhere": "reads what no word names",
+    "unknown": "is not known",
+}
+_SHOWN = 40
+"""Characters of an option that an explanation repeats."""
 _MOVING = frozenset(["cd", "pushd", "popd"])
 """They lead elsewhere when they name no folder: home, or back."""
 
@@ -33,9 +48,10 @@ class Demand:
     phrases: tuple[Phrase, ...] = ()
     harmless: bool = False
     destructive: bool = False
-
-
-_DESTRUCTIVE = Demand(destructive=True)
+    anything: bool = False
+    """Options that go further count as covered."""
+    sees_through: bool = False
+    """A program that may run what no word shows is perhaps meant."""
 
 
 class Reading:
@@ -80,17 +96,30 @@ class Reading:
 
     def touched(self, demand: Demand) -> Truth:
         """Is any program of it meant?"""
-        if demand == _DESTRUCTIVE and self._writes_badly:
+        if demand.destructive and not demand.phrases and not demand.harmless and self._writes_badly:
             return Truth.YES
         found = some(_touched(demand, program) for program in self.programs)
+        if demand.sees_through and any(map(may_run_unseen, self.programs)):
+            found = max(found, Truth.MAYBE)
         return max(found, Truth.MAYBE) if self.doubts else found
 
     @cached_property
+    def further(self) -> tuple[str, ...]:
+        """Options of its programs that go further than their names suggest, in words for a person."""
+        return tuple(
+            f"`{shorten(visible(one.option), _SHOWN)}` of {program.name} {_EFFECTS[one.effect]}"
+            for program in self.programs
+            for one in find_effects(program)
+            if not one.wrapped
+        )
+
+    @cached_property
     def heads(self) -> frozenset[str] | None:
-        """The first words that a rule may know its programs by; None when one of them is not known."""
+        """The first words that a rule may know its programs by; None when they may not be all."""
         forms = [form for program in self.programs for form in _forms(program)]
         known = frozenset(form[0] for form in forms if form and form[0] is not None)
-        return None if self.doubts or any(form[:1] == (None,) for form in forms) else known
+        unseen = self.doubts or any(map(may_run_unseen, self.programs))
+        return None if unseen or any(form[:1] == (None,) for form in forms) else known
 
 
 def _analysed(command: str) -> Analysis:
@@ -112,11 +141,24 @@ def _read(command: str) -> Analysis:
 
 def _covered(demand: Demand, program: Program) -> bool:
     """By its own words as they stand: inside `timeout` or `bash -c` it is the same program."""
-    if demand.phrases and not any(phrase.covers(program.words) for phrase in demand.phrases):
+    if demand.phrases and not any(_spells(phrase, program, demand.anything) for phrase in demand.phrases):
         return False
     if demand.harmless and (None in program.words or not harmless(program)):
         return False
     return not demand.destructive or destructive(program) is not None
+
+
+def _spells(phrase: Phrase, program: Program, anything: bool) -> bool:
+    """Whether a phrase covers a program, by its own words or by those of its runner, with its command and options."""
+    further = {} if anything else {one.place: one.option for one in find_effects(program) if not one.wrapped}
+    if phrase.covers(program.words, further):
+        return True
+    if not program.runner:
+        return False
+    begins = len(program.runner) - len(program.words)
+    in_runner = {max(program.runner_at, begins + place): option for place, option in further.items()}
+    command = {place: program.runner[place] or "" for place in (program.runner_at, max(program.runner_at, begins))}
+    return phrase.covers(program.runner, {} if anything else {**in_runner, **command})
 
 
 def _touched(demand: Demand, program: Program) -> Truth:
@@ -151,6 +193,21 @@ def _named(program: Program) -> Iterator[str | None]:
 
 def _leaves(program: Program) -> bool:
     return program.name in _MOVING and all(word is not None and word[:1] == "-" for word in program.words[1:])
+
+
+def warn_of_phrase(phrase: Phrase) -> str | None:
+    """Why an allow rule with these words may allow more, or less, than it seems to; None when nothing is known."""
+    any_file = "any-file"
+    for name in sorted(phrase.first or ("python3", "bash")):
+        if runs_files(name.rpartition("/")[2]) and phrase.covers((name, any_file)):
+            return f"`{phrase.source}` lets every program in a file run: name the file, or `-m` and the module"
+    for runner in runner_phrases():
+        words = (*runner, any_file)
+        if phrase.covers(words, {len(runner): any_file}):
+            return f"`{phrase.source}` lets every program run that `{' '.join(runner)}` finds: name the command"
+        if phrase.first is not None and phrase.covers(words):
+            return f"`{phrase.source}` names no command: what `{' '.join(runner)}` runs must be covered by itself"
+    return None
 
 
 def as_understood(command: str) -> str | None:

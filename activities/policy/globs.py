@@ -30,6 +30,12 @@ class Glob:
         """Does it mean nothing but the texts it spells out?"""
         return not self._wild
 
+    def spells(self, text: str, start: str) -> bool:
+        """Is this text meant, and do all texts that are meant so begin with `start`?"""
+        if text in self.literals:
+            return True
+        return any(fixed.startswith(start) and fits(pieces, text) for fixed, pieces in self._wild)
+
     def matches(self, text: str) -> bool:
         """Is this text meant?"""
         if text in self.literals:

@@ -100,7 +100,7 @@ def _of_command(subject: Subject, call: Call) -> Iterator[Offer]:
     place = subject.arguments.get("directory", ".")
     about = {} if place == "." else {"directory": place}
     where = "" if place == "." else f", in the folder {_code(str(place))}"
-    programs = facts.reading.programs
+    programs = [program for program in facts.reading.programs if not program.runner]
     if len(programs) == 1 and _plain(programs[0]):
         words = f"{_told(programs[0].words)}, exactly these words{where}"
         command = (_exact(programs[0].words),)
@@ -137,7 +137,10 @@ def _wide(subject: Subject) -> Iterator[Offer]:
     tool, server = _code(subject.tool), subject.server
     words = f"every call of {tool}"
     if subject.command is not None:
-        words += ", but not commands that destroy, write to a file or set variables, or cannot be read with certainty"
+        words += (
+            ", but not commands that destroy, write to a file or set variables, have options that go further than the"
+            " program's name suggests, or cannot be read with certainty"
+        )
     yield from _offer(Outcome.PROCEED_ALWAYS_TOOL, words, subject)
     if server is not None:
         words = f"every tool of the server {_code(server)}"

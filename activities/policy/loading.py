@@ -13,8 +13,10 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+from holdfast.activities.policy.commands import warn_of_phrase
 from holdfast.activities.policy.deciding import Entry, Policy
 from holdfast.activities.policy.examples import misbehaving
+from holdfast.activities.policy.phrases import phrase_of
 from holdfast.activities.policy.reachable import contradictions, shadowed
 from holdfast.activities.policy.rules import Answer, Fault, PolicyFile, Rule, Tier
 from holdfast.documents import Content, Document, Problem, check, complaint, read
@@ -90,7 +92,8 @@ def load_file(content: Content, tier: Tier, now: datetime | None = None) -> Load
     rules = document.value.rule
     lines = lines_of(document.text, [("rule", place) for place in range(len(rules))])
     entries = tuple(Entry(rule, tier, str(content.file), lines["rule", place]) for place, rule in enumerate(rules))
-    return LoadedFile(tier, document, entries, tuple(_expired(entries, now or datetime.now(UTC))))
+    warnings = (*_expired(entries, now or datetime.now(UTC)), *_broad(entries))
+    return LoadedFile(tier, document, entries, warnings)
 
 
 def _inspecting(tier: Tier) -> Callable[[Rule], Iterator[Fault]]:
@@ -115,3 +118,11 @@ def _expired(entries: Iterable[Entry], now: datetime) -> Iterator[Problem]:
     for place, entry in enumerate(entries, start=1):
         if entry.rule.expires and entry.rule.expires <= now:
             yield Problem(entry.line, f"rule.{place}.expires", "the rule has expired, and says nothing any more")
+
+
+def _broad(entries: Iterable[Entry]) -> Iterator[Problem]:
+    """Allow rules on interpreters and runners, which are seldom meant as wide as they are."""
+    for place, entry in enumerate(entries, start=1):
+        for text in (entry.rule.command or ()) if entry.rule.decision is Answer.ALLOW else ():
+            if why := warn_of_phrase(phrase_of(text)):
+                yield Problem(entry.line, f"rule.{place}.command", why)

@@ -145,14 +145,20 @@ def _on_what_it_names(rule: Rule) -> Iterator[Condition]:
 def _on_programs(rule: Rule) -> Iterator[Condition]:
     if not rule.on_programs:
         return
-    demand = Demand(tuple(map(phrase_of, rule.command or ())), bool(rule.harmless), bool(rule.destructive))
+    demand = Demand(
+        tuple(map(phrase_of, rule.command or ())),
+        bool(rule.harmless),
+        bool(rule.destructive),
+        anything=bool(rule.anything),
+        sees_through=rule.decision is Answer.DENY and not rule.harmless,
+    )
     if rule.decision is not Answer.ALLOW:
         why = f"no program of the call is {_demanded(rule)}"
         yield _fixed(lambda facts: facts.reading.touched(demand) if facts.reading else Truth.NO, why)
         return
     yield Condition(
         lambda facts: truth(facts.reading is not None and facts.reading.covered(demand)),
-        lambda facts: f"not every program of the call is {_demanded(rule)}" if facts.reading else "it has no command",
+        lambda facts: _not_covered(rule, facts),
     )
     if not rule.anything:
         yield Condition(
@@ -222,6 +228,15 @@ def _matches(wanted: Expression, given: object) -> Truth:
 def _extras(facts: Facts) -> tuple[str, ...]:
     found = facts.reading.extras if facts.reading else ()
     return (*found, "the call sets variables") if facts.subject.sets_variables else found
+
+
+def _not_covered(rule: Rule, facts: Facts) -> str:
+    if facts.reading is None:
+        return "it has no command"
+    words = f"not every program of the call is {_demanded(rule)}"
+    if not facts.reading.further:
+        return words
+    return f"{words}; {'; '.join(facts.reading.further)}, which a rule must spell out"
 
 
 def _unmentioned(rule: Rule, subject: Subject) -> list[str]:

@@ -2,7 +2,8 @@
 
     git status          git, status, and whatever words follow, as long as all of them are known
     git status $        exactly these two words
-    git diff **         git, diff, and any words, also those that only running the command would tell
+    git diff **         git, diff, and any words, also those that only running the command would tell, and options
+                        that go further than `git diff` suggests (`--output=f`), which must be spelled out otherwise
     npm {test,run} *    globs within a word; `**` is any number of words, wherever it stands
     grep '*.c'          what is quoted, or escaped by a backslash, stands for itself
 
@@ -12,7 +13,7 @@ A rule is about one program: what would chain or redirect commands is an error, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,6 +27,7 @@ Words = Sequence[str | None]
 WORDS = 50
 """Of one phrase."""
 END, ANY = "$", "**"
+_NONE: Mapping[int, str] = {}
 _TOKEN = re.compile(
     r"""(?P<blank>\s+)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|\\(?P<escape>.)|(?P<other>.)""", re.DOTALL
 )
@@ -47,16 +49,21 @@ class Phrase:
         head = self.globs[0]
         return head.literals if head is not None and head.literal else None
 
-    def covers(self, words: Words) -> bool:
-        """Are these words meant for certain? One that is not known is covered by `**` alone."""
+    def covers(self, words: Words, further: Mapping[int, str] = _NONE) -> bool:
+        """Are these words meant for certain? One that is not known is covered by `**` alone.
+
+        `further` has the places of words that go further than the others suggest, each with the option that it names:
+        they are covered by a word of the phrase that spells this option out, and by a `**` at its end.
+        """
         if self.first is not None and (not words or words[0] not in self.first):
             return False
         states = self._start()
         last = len(self.globs)
-        for word in words:
-            moved = {state + 1 for state in states if word is not None and self._covers(state, word)}
-            stayed = {state for state in states if self._at_any(state)}
-            ended = {last} if last in states and not self.exact and word is not None else set[int]()
+        for place, word in enumerate(words):
+            option = further.get(place)
+            moved = {state + 1 for state in states if word is not None and self._covers(state, word, option)}
+            stayed = {state for state in states if self._at_any(state) and (option is None or state == last - 1)}
+            ended = {last} if last in states and not self.exact and word is not None and option is None else set[int]()
             states = self._closed(moved | stayed | ended)
         return last in states
 
@@ -90,9 +97,11 @@ class Phrase:
     def _at_any(self, state: int) -> bool:
         return state < len(self.globs) and self.globs[state] is None
 
-    def _covers(self, state: int, word: str) -> bool:
-        """As `_is`, but `tests/*` is not about `tests/../../elsewhere`."""
+    def _covers(self, state: int, word: str, option: str | None) -> bool:
+        """As `_is`, but `tests/*` is not about `tests/../../elsewhere`, and `-*` not about `--output`."""
         glob = self.globs[state] if state < len(self.globs) else None
+        if glob is not None and option is not None and not glob.spells(word, option):
+            return False
         climbs = glob is not None and not glob.literal and "/" in glob.source and ".." in word.split("/")
         return not climbs and self._is(state, word)
 

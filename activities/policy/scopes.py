@@ -21,6 +21,7 @@ from holdfast.activities.policy.phrases import Phrase, phrase_of
 from holdfast.activities.policy.rules import Answer, Rule
 from holdfast.activities.policy.subjects import BUILT_IN, Kind, Subject
 from holdfast.activities.policy.truths import Truth
+from holdfast.activities.shell.effects import find_effects
 from holdfast.activities.shell.subcommands import goes_further
 from holdfast.content import shorten
 from holdfast.errors import BadInput
@@ -134,13 +135,16 @@ class Standing:
         programs = facts.reading.programs if facts.reading else ()
         about = self.rule.arguments or {}
         if self._phrases:
-            yield any(goes_further(program) and not _spelled_out(self._phrases, program.words) for program in programs)
+            yield any(
+                goes_further(program) and not _spelled_out(self._phrases, program.runner or program.words)
+                for program in programs
+            )
         if self._phrases or "command" in about:
             given = facts.subject.arguments
             yield any(name not in {*_FREE, *about} and given[name] != _USUAL.get(name) for name in given)
         else:
             yield facts.subject.sets_variables or bool(facts.reading and facts.reading.extras)
-            yield any(None in program.words for program in programs)
+            yield any(None in program.words or find_effects(program) for program in programs)
 
 
 def _spelled_out(phrases: Iterable[Phrase], words: tuple[str | None, ...]) -> bool:

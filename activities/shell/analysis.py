@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from holdfast.activities.shell import builtins
 from holdfast.activities.shell.grammar import KEYWORDS
@@ -63,6 +64,11 @@ class _Context:
 
     def inside(self, wrapper: str) -> _Context:
         return replace(self, wrappers=(*self.wrappers, wrapper), depth=self.depth + 1)
+
+
+class _Runner(TypedDict):
+    runner: tuple[str | None, ...]
+    runner_at: int
 
 
 class _Findings:
@@ -192,7 +198,17 @@ def _wrapped(program: Program, inner: Run, context: _Context) -> Program:
         normal=inner.words,
         assignments=assignments,
         wrappers=context.wrappers,
+        **_runner_of(program, inner),
     )
+
+
+def _runner_of(program: Program, inner: Run) -> _Runner:
+    """The outermost runner of a program, as long as the words were passed on as they stand."""
+    if program.runner and inner.words == program.words[-len(inner.words) :]:
+        return {"runner": program.runner, "runner_at": program.runner_at}
+    if inner.runner_at is not None:
+        return {"runner": program.words, "runner_at": inner.runner_at}
+    return {"runner": (), "runner_at": 0}
 
 
 def _redirection(redirect: Redirect) -> Redirection:

@@ -1,8 +1,9 @@
 """What is known of common programs: forms that only look, and forms that destroy.
 
 Both tables are short on purpose. A form that is in neither is a matter for rules and people. Harmless means that it
-changes nothing and runs nothing else, not that its output may be shown to everybody. Whoever asks has seen that the
-analysis is certain, and what redirections write that belong to no program.
+changes nothing, runs nothing else and shows no environment of another program, not that its output may be shown to
+everybody; options that go further are in `effects`. Whoever asks has seen that the analysis is certain, and what
+redirections write that belong to no program.
 """
 
 from __future__ import annotations
@@ -11,72 +12,31 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from holdfast.activities.shell.effects import find_effects
 from holdfast.activities.shell.model import Program
-from holdfast.activities.shell.options import cannot_be_option
 from holdfast.activities.shell.variables import is_dangerous
 from holdfast.activities.shell.wrappers import is_where_programs_are
 
-
-@dataclass(frozen=True)
-class Looks:
-    """A program that only looks, unless a word says otherwise."""
-
-    unless: re.Pattern[str] | None = None
-    """Words that make it do more."""
-    only: re.Pattern[str] | None = None
-    """Its options, when all that are harmless can be listed."""
-    operands: bool = True
-    needs: bool = False
-    """Without any word it does more."""
-
-    def allows(self, word: str | None, text: str) -> bool:
-        """Whether it still only looks with this word."""
-        if word is None:
-            return self.operands and cannot_be_option(word, text)
-        if self.unless is not None and self.unless.fullmatch(word):
-            return False
-        return self.only is None or bool(self.only.fullmatch(word)) or (self.operands and not word.startswith("-"))
-
-
-def _unless(pattern: str) -> Looks:
-    return Looks(unless=re.compile(pattern, re.DOTALL))
-
-
-def _only(pattern: str, *, operands: bool = True, needs: bool = False) -> Looks:
-    return Looks(only=re.compile(pattern, re.DOTALL), operands=operands, needs=needs)
-
-
-_ANY = Looks()
-_LOOKING: Mapping[str, Looks] = {
-    **dict.fromkeys(["ls", "cat", "pwd", "echo", "head", "tail", "wc", "true", "false", ":", "[", "test"], _ANY),
-    **dict.fromkeys(["basename", "dirname", "realpath", "readlink", "stat", "du", "df", "whoami", "id", "uname"], _ANY),
-    **dict.fromkeys(["nl", "tac", "rev", "cut", "paste", "fold", "comm", "cmp", "md5sum", "sha256sum", "seq"], _ANY),
-    **dict.fromkeys(["sleep", "printf", "which", "type", "cd", "tr", "expand", "od", "nproc", "uptime", "free"], _ANY),
-    **dict.fromkeys(["grep", "egrep", "fgrep", "jq", "strings", "exit", "diff"], _ANY),
-    "rg": _unless(r"--(pre|hostname-bin|search-zip)\b.*|-[a-zA-Z0-9]*z.*"),
-    "find": _unless(r"-(exec|execdir|ok|okdir|delete|fprint|fprint0|fprintf|fls)"),
-    "sort": _unless(r"-[a-zA-Z0-9]*[oTS].*|--(o|co|te|f).*"),
-    "date": _only(r"-u|-R|-I[a-z]*|--utc|--iso-8601(=[a-z]+)?|--date=.*|\+.*", operands=False),
-    "tree": _unless(r"-[a-zA-Z0-9]*[oR].*|--output.*"),
-    "file": _unless(r"-[a-zA-Z0-9]*[Cmzf].*|--(c|m|u|f).*"),
-    "uniq": _only(r"-[cdDiu]+", operands=False),
-    "hostname": _only(r"-[fsdiI]", operands=False),
-    "ps": _ANY,
-    "command": _only(r"-[vV]"),
-    "sed": _only("-n"),
+_LOOKING = frozenset([
+    "ls", "cat", "pwd", "echo", "head", "tail", "wc", "true", "false", ":", "[", "test", "basename", "dirname",
+    "realpath", "readlink", "stat", "du", "df", "whoami", "id", "uname", "nl", "tac", "rev", "cut", "paste", "fold",
+    "comm", "cmp", "md5sum", "sha256sum", "seq", "sleep", "printf", "which", "type", "cd", "tr", "expand", "od",
+    "nproc", "uptime", "free", "grep", "egrep", "fgrep", "jq", "strings", "exit", "diff", "rg", "find", "sort",
+    "date", "tree", "file", "uniq", "hostname", "ps", "sed",
+])  # fmt: skip
+_GIT_LOOKING = frozenset([
+    "diff", "log", "show", "diff-tree", "status", "rev-parse", "ls-files", "ls-tree", "describe", "shortlog", "blame",
+    "rev-list", "merge-base", "name-rev", "for-each-ref", "cat-file", "grep",
+])  # fmt: skip
+_GIT_LISTING: Mapping[str, re.Pattern[str]] = {
+    "branch": re.compile(r"-[avrl]+|--list|--show-current|--all|--verbose|--remotes"),
+    "tag": re.compile(r"-l|--list"),
+    "remote": re.compile(r"-v|--verbose"),
+    "stash": re.compile(r"list"),
 }
-_GIT_LOOKING: Mapping[str, Looks] = {
-    **dict.fromkeys(["diff", "log", "show", "diff-tree"], _unless(r"--ou.*|--ex(t.*)?|-O.*")),
-    **dict.fromkeys(["status", "rev-parse", "ls-files", "ls-tree", "describe", "shortlog", "blame"], _ANY),
-    **dict.fromkeys(["rev-list", "merge-base", "name-rev", "for-each-ref"], _ANY),
-    "cat-file": _unless(r"--(t|fi).*"),
-    "branch": _only(r"-[avrl]+|--list|--show-current|--all|-vv|--verbose|--remotes", operands=False),
-    "tag": _only(r"-l|--list", operands=False),
-    "remote": _only(r"-v|--verbose", operands=False),
-    "stash": _only(r"list", operands=False, needs=True),
-    "grep": _unless(r"-[a-zA-Z0-9]*O.*|--(op|text).*"),
-}
-_SED_SCRIPT = re.compile(r"[0-9$]+(,[0-9$]+)?p")
+"""Subcommands that only look with just these words."""
+_PROCESSES = re.compile(r"(.*[/=])?proc(/.*)?", re.DOTALL)
+"""Files that show the environment and the memory of other programs."""
 
 
 def harmless(program: Program) -> bool:
@@ -88,36 +48,20 @@ def harmless(program: Program) -> bool:
         return False
     if any(redirection.writes for redirection in program.redirections) or destructive(program):
         return False
-    return _git_looks(program) if program.name == "git" else _looks(program)
-
-
-def _looks(program: Program) -> bool:
-    looks = _LOOKING.get(program.name or "")
-    if looks is None:
+    if find_effects(program) or any(word is not None and _PROCESSES.fullmatch(word) for word in program.words[1:]):
         return False
-    if program.name == "sed":
-        return _sed_looks(program)
-    return _keeps_to(looks, program.words[1:], program.texts[1:])
-
-
-def _sed_looks(program: Program) -> bool:
-    """Only `sed -n 10,20p file`: its other scripts may write and run."""
-    words = program.words[1:]
-    if len(words) < 2 or words[0] != "-n" or words[1] is None or not _SED_SCRIPT.fullmatch(words[1]):
-        return False
-    return all(map(cannot_be_option, words[2:], program.texts[3:]))
+    if program.name == "command":
+        return program.words[1:2] in (("-v",), ("-V",))
+    return _git_looks(program) if program.name == "git" else program.name in _LOOKING
 
 
 def _git_looks(program: Program) -> bool:
     words = program.normal[1:]
-    looks = _GIT_LOOKING.get(words[0] or "") if words else None
-    return looks is not None and _keeps_to(looks, words[1:], program.texts[len(program.texts) - len(words) + 1 :])
-
-
-def _keeps_to(looks: Looks, words: tuple[str | None, ...], texts: tuple[str, ...]) -> bool:
-    if looks is _ANY:
-        return True
-    return bool(words or not looks.needs) and all(map(looks.allows, words, texts))
+    subcommand = (words[0] or "") if words else ""
+    if listing := _GIT_LISTING.get(subcommand):
+        shown = words[1:] or ([None] if subcommand == "stash" else [])
+        return all(word is not None and listing.fullmatch(word) for word in shown)
+    return subcommand in _GIT_LOOKING
 
 
 @dataclass(frozen=True)
@@ -179,7 +123,7 @@ _SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "ash", "fish"])
 
 def destructive(program: Program) -> str | None:
     """Why a program may destroy what nobody can bring back; None when nothing says so."""
-    name = program.name or ""
+    name = program.known_name or ""
     if name.startswith("mkfs"):
         return _WIPES.reason
     if f"function {name}" in program.wrappers and (program.background or program.reads_pipe):

@@ -47,6 +47,15 @@ class Program:
     """Another program's output is its input."""
     interprets_code: bool = False
     """It is given a program in another language, in its words or its input."""
+    runner: tuple[str | None, ...] = ()
+    """The words of the runner that runs it, `uv run pytest`; its own words are the last of these."""
+    runner_at: int = 0
+    """Where in those the command of the runner begins."""
+
+    @property
+    def known_name(self) -> str | None:
+        """The name that rules and tables know it by: `git` of `git-push`."""
+        return self.normal[0].rpartition("/")[2] if self.normal and self.normal[0] is not None else None
 
     @property
     def name(self) -> str | None:

@@ -33,7 +33,7 @@ _CODE = re.compile(r"(sed|gsed|[gmn]?awk)")
 
 def brings_in(program: Program) -> bool:
     """Is it known to read from elsewhere, or given code that may? Also one of which the name is not known."""
-    name = program.name
+    name = program.known_name
     if name is None or name in _ALWAYS:
         return True
     if program.interprets_code and not _CODE.fullmatch(name):

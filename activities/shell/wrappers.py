@@ -10,8 +10,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from holdfast.activities.shell.interpreters import SHELLS
 from holdfast.activities.shell.model import Program
 from holdfast.activities.shell.options import Begun, Doubt, Options, begin, cannot_be_option
+from holdfast.activities.shell.runners import read_runner
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class Run:
     words: tuple[str | None, ...]
     texts: tuple[str, ...]
     assignments: tuple[tuple[str, str | None], ...] = ()
+    runner_at: int | None = None
+    """Where in the words of a runner it begins: a rule may cover both by those words. None: no runner runs it."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +86,16 @@ _EXECUTES = frozenset(["-exec", "-execdir", "-ok", "-okdir"])
 _ELSEWHERE = {
     **dict.fromkeys(["ssh", "rsh", "mosh"], "runs commands on another machine"),
     **dict.fromkeys(["docker", "podman", "kubectl", "nerdctl", "lxc"], "runs programs in a container"),
+    **dict.fromkeys(["nix", "nix-shell"], "runs programs in another environment"),
     **dict.fromkeys(["chroot", "unshare", "nsenter", "bwrap", "firejail", "proot"], "runs a program in another world"),
     **dict.fromkeys(["su", "runuser", "pkexec", "machinectl", "systemd-run"], "runs commands as somebody else"),
     **dict.fromkeys(["at", "batch", "parallel", "entr", "tmux", "screen", "expect"], "runs commands given to it"),
     **dict.fromkeys(["watch", "script", "strace", "ltrace", "gdb", "flock", "rlwrap", "faketime", "busybox", "toybox",
                      "unbuffer", "numactl", "prlimit", "dbus-run-session", "xvfb-run", "setarch", "catchsegv",
-                     "start-stop-daemon", "capsh", "setpriv", "cgexec", "valgrind", "perf", "fakeroot", "ld.so"],
+                     "start-stop-daemon", "capsh", "setpriv", "cgexec", "valgrind", "perf", "fakeroot"],
                     "runs a program given to it"),
 }  # fmt: skip
-_CONTAINER_RUNS = frozenset(["exec", "run", "create", "compose", "cp", "start", "debug", "attach"])
+_CONTAINER_RUNS = frozenset(["develop", "shell", "exec", "run", "create", "compose", "cp", "start", "debug", "attach"])
 _GIT = Options(
     "pPvh", "Cc",
     long=frozenset(["paginate", "no-pager", "no-replace-objects", "bare", "literal-pathspecs", "no-optional-locks",
@@ -122,7 +127,7 @@ def unwrap(program: Program) -> Unwrapped:
     if name is None:
         return Unwrapped(doubts=(f"it is not known which program {program.texts[0][:40]!r} is",))
     try:
-        unwrapped = _UNWRAPPING.get(name, _nothing)(program)
+        unwrapped = (_git_program if name.startswith("git-") else _UNWRAPPING.get(name, _runner))(program)
     except Doubt as doubt:
         return Unwrapped(doubts=(str(doubt),))
     return unwrapped if is_where_programs_are(program.words[0]) else replace(unwrapped, listed=True)
@@ -133,8 +138,22 @@ def is_where_programs_are(path: str | None) -> bool:
     return path is not None and path.rpartition("/")[0] in _FOLDERS
 
 
-def _nothing(program: Program) -> Unwrapped:
-    return Unwrapped()
+def _runner(program: Program) -> Unwrapped:
+    """What a runner runs; nothing for every other program."""
+    ran = read_runner(program)
+    if ran is None:
+        return Unwrapped()
+    code = [Code(ran.wrapper, text, posix=True) for text in ran.code]
+    texts = program.texts[ran.at :]
+    texts = (*("python",) * (len(ran.words) - len(texts)), *texts)
+    run = [Run(ran.wrapper, ran.words, texts, runner_at=ran.at)] if ran.words else []
+    return Unwrapped((*run, *code))
+
+
+def _git_program(program: Program) -> Unwrapped:
+    """`git-push` is `git push`."""
+    words = ("git", (program.name or "")[4:], *program.words[1:])
+    return _git(replace(program, words=words, texts=("git", *program.texts)))
 
 
 def _rest(program: Program, at: int, begun: Begun, wrapper: str | None = None) -> tuple[Run, ...]:
@@ -257,7 +276,7 @@ def _git_runs(word: str) -> bool:
 
 def _elsewhere(program: Program) -> Unwrapped:
     name = program.name or ""
-    if name in ("docker", "podman", "kubectl", "nerdctl") and not _CONTAINER_RUNS.intersection(
+    if name in ("docker", "podman", "kubectl", "nerdctl", "nix") and not _CONTAINER_RUNS.intersection(
         word for word in program.words if word is not None
     ):
         return Unwrapped()
@@ -268,7 +287,7 @@ _UNWRAPPING: Mapping[str, Unwrapping] = {
     **dict.fromkeys(_PASSING, _passing),
     **dict.fromkeys(_RAISING, _raising),
     **dict.fromkeys(_ELSEWHERE, _elsewhere),
-    **dict.fromkeys(["bash", "sh", "dash", "zsh", "ksh", "ash", "fish", "mksh", "rbash", "csh", "tcsh"], _shell),
+    **dict.fromkeys(SHELLS, _shell),
     "xargs": _xargs,
     "find": _find,
     "eval": _eval,

@@ -66,15 +66,21 @@ OFFERED: dict[str, list[str]] = {
     "git  status;make": ["`git status ; make`, exactly as it stands"],
     "timeout 5 git status": ["`timeout 5 git status`, exactly as it stands"],
     "git diff --output=x": ["`git diff --output=x`, exactly these words"],
+    "uv run pytest -x": ["`uv run pytest -x`, exactly these words"],
 }  # fmt: skip
+GOING_FURTHER = ("python -c 'print(1)'", "git diff --output=x")
+"""What an answer for the whole tool does not cover."""
 
 
 @pytest.mark.parametrize("command", OFFERED)
 def test_S24_a_command_is_offered_by_its_words_and_then_the_tool(command: str) -> None:
     found = offered(run(command))
     assert [offer.covers for offer in found if offer.outcome is Outcome.PROCEED_ALWAYS] == OFFERED[command]
-    assert [offer.outcome for offer in found][-1] is Outcome.PROCEED_ALWAYS_TOOL
-    assert "destroy" in found[-1].covers
+    if command in GOING_FURTHER:
+        assert found[-1].outcome is Outcome.PROCEED_ALWAYS
+    else:
+        assert found[-1].outcome is Outcome.PROCEED_ALWAYS_TOOL
+        assert "destroy" in found[-1].covers
 
 
 @pytest.mark.parametrize("command", OFFERED)

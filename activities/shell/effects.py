@@ -1,0 +1,377 @@
+"""Options that go further than the name of a program suggests, found among its words.
+
+The table is data: `option_effects.toml`. An option that it does not have, of a program that it has, is "unknown", and
+treated like one that does anything. Values are looked at as options too: where the table is wrong about whether an
+option takes a value, too much is found, not too little.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from holdfast.activities.shell.model import Program
+from holdfast.activities.shell.options import cannot_be_option
+from holdfast.activities.shell.scripts import Effect, script_effects
+
+TABLE = Path(__file__).with_name("option_effects.toml")
+_KINDS = (*(effect for effect in get_args(Effect) if effect != "unknown"), "wrapped", "harmless")
+_OPTION = re.compile(r"(-\S+?)(::|:2|:)?")
+_VALUES = {None: 0, "::": 0, ":": 1, ":2": 2}
+_VERSION = re.compile(r"-?[0-9][0-9.]*")
+_SCRIPT_FILES = frozenset(["-f", "--file", "-E", "--exec", "--from-file"])
+"""Their value is the file of a script: no operand is one."""
+_EVERYWHERE = "--help --version"
+
+
+@dataclass(frozen=True)
+class Further:
+    """A word by which a program goes further than its name suggests."""
+
+    place: int
+    option: str
+    """The word as far as it names the option: `--output` of `--output=f`."""
+    effect: Effect
+    wrapped: bool = False
+    """It is followed by a command, which is judged by its own words."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    effect: str
+    """An Effect, "harmless" or "wrapped"."""
+    values: int
+    """How many further words it takes when its own word holds no value."""
+    takes_rest: bool
+    """In a word of combined letters, what follows is its value."""
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What is known of one program or subcommand."""
+
+    entries: Mapping[str, _Entry]
+    style: str = "gnu"
+    permutes: bool = True
+    old_style: bool = False
+    subcommands: bool = False
+    most_operands: int | None = None
+    language: str | None = None
+    scripts: frozenset[str] = frozenset()
+    operands: tuple[tuple[re.Pattern[str], str], ...] = ()
+    words: tuple[tuple[re.Pattern[str], str], ...] = ()
+    values: tuple[tuple[frozenset[str], re.Pattern[str], str], ...] = ()
+
+    @property
+    def goes_further(self) -> bool:
+        """Has it anything that is not harmless?"""
+        return bool(self.operands or self.words) or any(one.effect != "harmless" for one in self.entries.values())
+
+
+_NOTHING = _Table({})
+
+
+@lru_cache(maxsize=512)
+def find_effects(program: Program) -> tuple[Further, ...]:
+    """The words of a program that go further than its name suggests, by their place; none for a program not known."""
+    found = _table_of(program)
+    return () if found is None else tuple(sorted(_Reader(program, *found).read(), key=lambda one: one.place))
+
+
+def may_run_unseen(program: Program) -> bool:
+    """Is it given code, or may it run a program, that no word shows to be judged by itself?"""
+    if program.interprets_code:
+        return True
+    found = _table_of(program)
+    if found is None or _is_interpreter(found[0]):
+        return False
+    runs = any(one.effect == "executes" for one in found[1].entries.values()) or found[1].subcommands
+    effects = [one.effect for one in find_effects(program) if not one.wrapped]
+    return "executes" in effects or (runs and "unknown" in effects)
+
+
+def known_options() -> list[tuple[str, str, Effect, bool]]:
+    """Every option of the table that goes further: program, option, effect, and whether it takes a value."""
+    return [
+        (name.replace(" *", " x"), option.rstrip("*"), _effect(entry.effect), entry.takes_rest)
+        for name, table in _tables().items()
+        for option, entry in table.entries.items()
+        if entry.effect not in ("harmless", "wrapped")
+    ]
+
+
+def _is_interpreter(name: str) -> bool:
+    return name in ("python", "perl", "ruby", "node", "php", "lua")
+
+
+def _table_of(program: Program) -> tuple[str, _Table] | None:
+    """The table of a program, under its own name or without a version or the `g` of GNU: `python3.11`, `gsort`."""
+    name = program.name or ""
+    if name.startswith("git-"):
+        return "git", _tables().get(f"git {name[4:]}", replace(_NOTHING, subcommands=True))
+    bare = _VERSION.sub("", name) if name not in _tables() else name
+    known = _names().get(name) or _names().get(bare) or _names().get(name.removeprefix("g"))
+    return (known, _tables()[known]) if known else None
+
+
+@cache
+def _raw() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(TABLE.read_text())
+
+
+@cache
+def _names() -> Mapping[str, str]:
+    """Every name of a program, and the table it is in."""
+    programs = {name: raw for name, raw in _raw().items() if " " not in name and name != "plain"}
+    return {alias: name for name, raw in programs.items() for alias in (name, *raw.get("names", ()))}
+
+
+@cache
+def _tables() -> Mapping[str, _Table]:
+    return {name: _compiled(name) for name in _raw() if name != "plain"}
+
+
+def _compiled(name: str) -> _Table:
+    raw = _raw()[name]
+    return _Table(
+        entries=_entries(name),
+        **{key: raw[key] for key in ("style", "permutes", "old_style", "subcommands", "most_operands") if key in raw},
+        language=raw.get("language"),
+        scripts=frozenset(option.rstrip(":") for option in raw.get("scripts", "").split()),
+        operands=tuple((re.compile(pattern, re.DOTALL), effect) for pattern, effect in raw.get("operands", ())),
+        words=tuple((re.compile(pattern, re.DOTALL), effect) for pattern, effect in raw.get("words", ())),
+        values=tuple(
+            (frozenset(options.split()), re.compile(pattern, re.DOTALL), effect)
+            for options, pattern, effect in raw.get("values", ())
+        ),
+    )
+
+
+def _entries(name: str) -> dict[str, _Entry]:
+    """The options of a table; its own come before those of the tables it is like."""
+    raw = _raw()[name]
+    found: dict[str, _Entry] = {}
+    for other in raw.get("like", ()):
+        found |= _entries(other)
+    for kind in (*reversed(_KINDS), "scripts"):
+        listed = raw.get(kind, "") + (f" {_EVERYWHERE}" if kind == "harmless" else "")
+        for text in listed.split():
+            if option := _OPTION.fullmatch(text):
+                effect = "harmless" if kind == "scripts" else kind
+                found[option[1]] = _Entry(effect, _VALUES[option[2]], option[2] is not None)
+    return found
+
+
+class _Reader:
+    """Reads the words of one program."""
+
+    def __init__(self, program: Program, name: str, table: _Table) -> None:
+        self._program = program
+        self._name = name
+        self._table = table
+        self._operands = 0
+        self._only_operands = False
+        self._scripted = False
+        self._waiting: list[str] = []
+        """Options whose values are still to come, the next one first."""
+
+    def read(self) -> Iterator[Further]:
+        """What goes further, in no order."""
+        words = self._program.words
+        if self._table.style == "ps":
+            yield from _ps(words)
+            return
+        skipping = False
+        for place in range(1, len(words)):
+            word = words[place]
+            if skipping:
+                skipping = not (word == ";" or (word == "+" and words[place - 1] == "{}"))
+            elif word is None:
+                yield from self._unknown_word(place)
+            else:
+                yield from self._matching(place, word, self._table.words)
+                yield from self._word(place, word)
+                skipping = self._table.style == "words" and self._is_wrapped(word)
+
+    def _is_wrapped(self, word: str) -> bool:
+        entry = self._table.entries.get(word)
+        return entry is not None and entry.effect == "wrapped"
+
+    def _unknown_word(self, place: int) -> Iterator[Further]:
+        text = self._program.texts[place]
+        surely_operand = cannot_be_option(None, text) or (self._only_operands and not self._table.operands)
+        if self._waiting:
+            surely_operand = surely_operand and self._waiting.pop(0) not in self._table.scripts
+        else:
+            surely_operand = surely_operand and not (self._table.language and not self._scripted)
+            surely_operand = surely_operand and self._table.most_operands is None and not self._table.operands
+        if not surely_operand and (self._table.goes_further or self._table.language):
+            yield Further(place, text, "unknown")
+
+    def _word(self, place: int, word: str) -> Iterator[Further]:
+        if self._waiting:
+            yield from self._value(place, word, self._waiting.pop(0), word)
+            if word.startswith("-"):
+                waiting, self._waiting = self._waiting, []
+                yield from (one for one in self._option(place, word) if one.effect != "unknown")
+                self._waiting = waiting
+        elif self._only_operands or not word.startswith(("-", "+") if self._table.style == "words" else "-"):
+            yield from self._operand(place, word)
+        elif word == "--":
+            self._only_operands = self._table.style == "gnu"
+        elif word == "-":
+            yield from self._operand(place, word)
+        else:
+            yield from self._option(place, word)
+
+    def _option(self, place: int, word: str) -> Iterator[Further]:
+        if self._table.style == "words":
+            return self._one_word(place, word)
+        return self._long(place, word) if word.startswith("--") else self._letters(place, word[1:], "-")
+
+    def _one_word(self, place: int, word: str) -> Iterator[Further]:
+        entry = self._table.entries.get(word)
+        if entry is not None:
+            self._waiting += [word] * entry.values
+            yield from self._said(place, word, entry)
+            return
+        name, equals, value = word.partition("=")
+        starts = [one for one in self._table.entries if one.endswith("*") and word.startswith(one[:-1])]
+        if equals and name in self._table.entries and not starts:
+            yield from self._said(place, name, self._table.entries[name])
+            yield from self._value(place, value, name, word)
+        elif starts:
+            longest = max(starts, key=len)
+            yield from self._said(place, longest[:-1], self._table.entries[longest])
+        elif word.startswith("+"):
+            yield from self._operand(place, word)
+        else:
+            yield Further(place, word, "unknown")
+
+    def _long(self, place: int, word: str) -> Iterator[Further]:
+        name, equals, value = word.partition("=")
+        chosen = self._named(name)
+        if chosen is None:
+            yield Further(place, name, "unknown")
+            return
+        entry = self._table.entries[chosen]
+        yield from self._said(place, name, entry)
+        if equals:
+            yield from self._value(place, value, chosen, word)
+        else:
+            self._waiting += [chosen] * entry.values
+
+    def _named(self, name: str) -> str | None:
+        """The option that a long name, or the beginning of one, stands for; of several the one that goes further."""
+        entries = self._table.entries
+        if name in entries:
+            return name
+        longer = [one for one in entries if one.startswith(name) and len(name) > 2]
+        longer += [one for one in entries if one.endswith("*") and name.startswith(one[:-1])]
+        if not longer and name.startswith("--no-"):
+            return "--help" if self._named(f"--{name[5:]}") else None
+        return min(longer, key=lambda one: entries[one].effect == "harmless", default=None)
+
+    def _letters(self, place: int, letters: str, start: str) -> Iterator[Further]:
+        for at, letter in enumerate(letters):
+            option, written = f"-{letter}", f"{start}{letters[: at + 1]}"
+            entry = self._table.entries.get(option)
+            if entry is None:
+                if letter.isdigit():
+                    continue
+                yield Further(place, written, "unknown")
+                return
+            yield from self._said(place, written, entry)
+            if entry.takes_rest and start:
+                rest = letters[at + 1 :]
+                if rest:
+                    yield from self._value(place, rest, option, f"{start}{letters}")
+                else:
+                    self._waiting += [option] * entry.values
+                return
+            self._waiting += [option] * entry.values
+
+    def _said(self, place: int, option: str, entry: _Entry) -> Iterator[Further]:
+        if entry.effect == "wrapped":
+            yield Further(place, option, "executes", wrapped=True)
+        elif entry.effect != "harmless":
+            yield Further(place, option, _effect(entry.effect))
+
+    def _value(self, place: int, value: str, option: str, word: str) -> Iterator[Further]:
+        for options, pattern, effect in self._table.values:
+            if option in options and pattern.fullmatch(value):
+                yield Further(place, word, _effect(effect))
+        if option in _SCRIPT_FILES:
+            self._scripted = True
+        if option in self._table.scripts:
+            self._scripted = True
+            yield from self._script(place, value, word)
+
+    def _script(self, place: int, script: str, word: str) -> Iterator[Further]:
+        for effect in script_effects(self._table.language or "", script):
+            yield Further(place, word, effect)
+
+    def _operand(self, place: int, word: str) -> Iterator[Further]:
+        self._operands += 1
+        if self._operands == 1 and self._table.old_style and place == 1:
+            yield from self._letters(place, word, "")
+            return
+        if self._table.subcommands:
+            self._table = self._subtable(word)
+            return
+        self._only_operands = self._only_operands or not self._table.permutes
+        if self._table.language and not self._scripted:
+            self._scripted = True
+            yield from self._script(place, word, word)
+            return
+        yield from self._matching(place, word, self._table.operands)
+        if self._table.most_operands is not None and self._operands > self._table.most_operands:
+            yield Further(place, word, "writes")
+
+    def _subtable(self, word: str) -> _Table:
+        self._operands = 0
+        tables = _tables()
+        return tables.get(f"{self._name} {word}") or tables.get(f"{self._name} *") or _NOTHING
+
+    def _matching(self, place: int, word: str, patterns: tuple[tuple[re.Pattern[str], str], ...]) -> Iterator[Further]:
+        effect = next((effect for pattern, effect in patterns if pattern.fullmatch(word)), "harmless")
+        if effect != "harmless":
+            yield Further(place, word, _effect(effect))
+
+
+def _effect(text: str) -> Effect:
+    return cast(Effect, text)
+
+
+_PS_LETTERS = re.compile(r"-[AadefFjlLmMNPTwyZcHV]*([CGgopqstuUO].*)?")
+_PS_LOOKS_UP = re.compile(r"-[A-Za-z]*[uUgG].*|--(u|U|g|G|user|User|group|Group).*")
+_PS_TAKES_VALUE = re.compile(r"-[A-Za-z]*[CGgopqstuUO]|[A-Za-z]*[opqtUOk]|--\w+")
+_PS_NAMES = re.compile(
+    r"--(deselect|pid|ppid|quick-pid|sid|tty|format|context|headers?|no-headers?|cols|columns|width|rows|lines|sort|forest"
+    r"|cumulative|help|version|info)(=.*)?"
+)
+
+
+def _ps(words: tuple[str | None, ...]) -> Iterator[Further]:
+    """`ps` shows environments for a bare `e`; and reads all words as bare letters when it does not understand them."""
+    known = [(place, word) for place, word in enumerate(words) if place and word is not None]
+    understood = all(_PS_LETTERS.fullmatch(word) or _PS_NAMES.fullmatch(word) for _, word in known if word[:1] == "-")
+    understood = understood and not any(_PS_LOOKS_UP.fullmatch(word) for _, word in known)
+    before = ""
+    for place, word in known:
+        is_value = understood and _PS_TAKES_VALUE.fullmatch(before) is not None
+        if word.startswith("--"):
+            if not _PS_NAMES.fullmatch(word):
+                yield Further(place, word, "unknown")
+        elif word.startswith("-"):
+            if "e" in re.split("[oO]", word)[0] and not understood:
+                yield Further(place, word, "reads_elsewhere")
+        elif "e" in re.split("[oO]", word)[0] and not is_value and word.isalpha():
+            yield Further(place, word, "reads_elsewhere")
+        before = word
+    yield from (Further(place, "", "unknown") for place, word in enumerate(words) if place and word is None)
