@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from holdfast.activities.mcp.known import KnownTool, known_tool
 from holdfast.activities.policy.outside import told_apart
+from holdfast.activities.policy.protecting import protected_by
 from holdfast.activities.policy.subjects import BUILT_IN, Kind, Subject, subject_of
 from holdfast.settings import Settings
 from holdfast.tools import Effect
@@ -33,7 +34,7 @@ def described(
     elif server:
         given["server"] = server
     subject = subject_of(found.name if found else tool, arguments, workspace=settings.workspace, **given)
-    return told_apart(subject, sends or None), _remark(found, server)
+    return told_apart(subject, sends or None, protected_by(settings)), _remark(found, server)
 
 
 def _remark(found: KnownTool | None, server: str | None) -> str | None:

@@ -36,6 +36,7 @@ from holdfast.activities.once import Once
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy, sources_of
+from holdfast.activities.policy.protecting import check_places, protected_by
 from holdfast.activities.policy.saved import SavedGrants
 from holdfast.activities.questions import Questions
 from holdfast.activities.records import Records
@@ -171,6 +172,7 @@ class HoldfastPlugin(SimplePlugin):
     def worker_activities(self, client: Client) -> list[Callable[..., object]]:
         """What a worker runs, with this process's tools, policy, hooks and approvers; BadInput if one is wrong."""
         settings = self.settings
+        check_places(settings)
         withhold(*settings.models.keys, *settings.storage.secrets)
         approvers = find_approvers(settings)
         check_roles(self.policy, approvers)
@@ -181,6 +183,7 @@ class HoldfastPlugin(SimplePlugin):
             settings.permitted,
             approvers=approvers,
             saved=SavedGrants(settings.granted),
+            protected=protected_by(settings),
             hooks=load_hooks(settings),
             host=self.host_queue,
             keeps_once=not self.ledger.shared,
