@@ -46,6 +46,8 @@ _USERS_OWN = {
     "sequence.editor": ":",
 }
 """Programs that the user may have chosen, each with what is used when they have not."""
+_NOT_PASSED_ON = frozenset(["GIT_CONFIG_PARAMETERS", "GIT_EXTERNAL_DIFF"])
+"""Variables that git would go by instead: the first is read after our settings."""
 _HELPER = re.compile(r"credential\.(.*\.)?helper", re.DOTALL)
 _REPLACED = frozenset(name.lower() for name in (*dict((*_ALWAYS, *_UNASKED)), *_USERS_OWN))
 _HARMLESS = re.compile(
@@ -119,8 +121,7 @@ def guard_git_unasked(environment: Mapping[str, str], folder: Path) -> dict[str,
         chosen["core.sshCommand"] = environment.get("GIT_SSH") or chosen["core.sshCommand"]
     helpers = [("credential.helper", ""), *((key, value) for key, value in own if _HELPER.fullmatch(key))]
     told = _told(environment, [*_ALWAYS, *_UNASKED, *chosen.items(), *helpers])
-    told.pop("GIT_EXTERNAL_DIFF", None)
-    return told
+    return {name: value for name, value in told.items() if name not in _NOT_PASSED_ON}
 
 
 def find_git_doubts(command: str, folder: Path, workspace: Path, environment: Mapping[str, str]) -> tuple[str, ...]:

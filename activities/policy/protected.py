@@ -39,6 +39,8 @@ _REPOSITORIES = (frozenset(["HEAD", "objects", "refs"]), frozenset(["HEAD", "com
 _LONGEST = 4_096
 """Characters of a path."""
 _PATTERN = re.compile(r"[^$`{}<>()|&;\\'\"~]*[*?\[][^$`{}<>()|&;\\'\"~]*")
+_HOME = ("~", "$HOME", "${HOME}")
+_BELOW = re.compile(r'"?(~|\$HOME|\$\{HOME\}|\$PWD|\$\{PWD\})/([A-Za-z0-9_./+@-]+)"?')
 _COPYING = frozenset(["cp", "install", "ln", "mv", "rsync", "scp"])
 _REMOVING = frozenset(["mv", "rm", "rmdir", "rsync"])
 _ATTACHED = re.compile(r"-[A-Za-z](.+)", re.DOTALL)
@@ -78,12 +80,13 @@ class Protected:
 
     def why(self, path: Path) -> str | None:
         """Why a file is not for a model to change; None when it is. `path` is absolute, links followed or not."""
+        inside = path.is_relative_to(self._root)
         for named, reason in (self.named or {}).items():
-            if path == named or named in path.parents:
+            around = inside and self._root.is_relative_to(named)  # a workspace may be in the data folder
+            if not around and (path == named or named in path.parents):
                 return reason
         if path.parent in self.imports and path.name.partition(".")[0] in sys.stdlib_module_names:
             return IMPORTED
-        inside = path.is_relative_to(self._root)
         return why_code(str(path.relative_to(self._root) if inside else path)) or self._in_repository(path)
 
     def _in_repository(self, path: Path) -> str | None:
@@ -147,7 +150,9 @@ class Protected:
     def _words(self, word: str | None, text: str, folder: Path) -> Iterator[Path]:
         """Where a word leads, and what is behind its option; for a pattern, what it stands for now."""
         if word is None:
-            if self.workspace is not None and _PATTERN.fullmatch(text):
+            if known := _BELOW.fullmatch(text):
+                yield from self._paths(known[2], Path.home() if known[1] in _HOME else folder)
+            elif self.workspace is not None and _PATTERN.fullmatch(text):
                 for found in islice(glob.iglob(text, root_dir=folder, include_hidden=True), MOST):
                     yield from self._paths(found, folder)
             return

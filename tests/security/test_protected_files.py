@@ -15,6 +15,7 @@ from holdfast.activities.builtin.editing import Edit
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.builtin.writing import WriteFile
 from holdfast.activities.catalogue.registry import Registry
+from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.gate import Gate
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.code_files import CODE_FILES, why_code
@@ -25,11 +26,13 @@ from holdfast.activities.policy.scopes import Call, covers
 from holdfast.activities.policy.subjects import subject_of
 from holdfast.activities.ruling import Circumstances
 from holdfast.calls import CallRequest
+from holdfast.documents import read
 from holdfast.errors import BadInput
 from holdfast.outcomes import Scope
 from holdfast.settings import load_settings
 from holdfast.testing import FakeTool, request, until
 from holdfast.tools import Effect, Run
+from holdfast.trust import is_trusted
 from holdfast.verdicts import Allow, Ask, Verdict
 from tests.cli.support import Home
 from tests.support.engine import new_engine
@@ -123,6 +126,15 @@ async def test_S29_a_link_that_leads_to_a_protected_file_protects_nothing_less(s
     assert await is_asked(settings, "write_file", path="innocent/hooks/pre-commit", content="x")
     assert await is_asked(settings, "shell", command="cp src/a.py innocent/hooks/pre-commit")
     assert await is_asked(settings, "shell", command="echo x > innocent/config")
+
+
+def test_S29_a_link_that_is_put_in_the_way_after_the_judgement_leads_no_write_elsewhere(settings: Settings) -> None:
+    place = Workspace(settings.workspace).place("src/config")
+    (settings.workspace / "src").rename(settings.workspace / "moved")
+    (settings.workspace / "src").symlink_to(".git")
+    with pytest.raises(OSError, match="a link leads elsewhere"):
+        Workspace(settings.workspace).write(place, b"x")
+    assert (settings.workspace / ".git" / "config").read_text() != "x"
 
 
 # What git takes for a repository
@@ -248,6 +260,9 @@ async def test_S29_the_data_folder_and_keys_are_protected_from_commands_and_othe
         "echo x >> .git/config",
         "echo x > ./src/../.git/config",
         "echo x > .gi?/config",
+        "echo x > $PWD/.git/config",
+        "cp src/a.py ~/.bashrc",
+        'cp src/a.py "$HOME/.ssh/config"',
         "echo x | tee .envrc",
         "echo x 2>.envrc",
         "{ echo x; } > .envrc",
@@ -404,24 +419,27 @@ def test_S29_a_data_folder_or_a_key_in_the_workspace_is_refused_at_the_start(tmp
     assert (done.returncode, "the key" in done.stderr, "is in the workspace" in done.stderr) == (2, True, True)
 
 
-def test_S29_a_change_of_a_policy_file_or_a_script_is_asked_about_at_the_next_start(tmp_path: Path) -> None:
+def test_S29_a_change_of_a_policy_file_or_a_script_is_asked_about_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = Home(tmp_path / "home")
     home.env["XDG_STATE_HOME"] = str(tmp_path / "state")
-    write_settings(home.folder)
+    monkeypatch.setenv("XDG_STATE_HOME", home.env["XDG_STATE_HOME"])
+    file = write_settings(home.folder)
     trusted = home.run("config", "trust", "--yes")
     assert trusted.returncode == 0, trusted.stderr
-    assert f"trusted with it        {home.folder / 'checks' / 'look.py'}" in trusted.stdout
-    assert home.json("config", "path")["trusted"] is True
     for path, text in NAMED.items():
+        assert f"trusted with it        {home.folder / path}" in trusted.stdout
         (home.folder / path).write_text(text + "\n")
-        done = home.run("worker", "--address", "127.0.0.1:1")
-        assert (done.returncode, "names files that have changed" in done.stderr) == (2, True), path
-        assert path in done.stderr
-        assert home.json("config", "path")["trusted"] is False
+        assert not is_trusted(read(file)), path
         (home.folder / path).write_text(text)
-        assert home.json("config", "path")["trusted"] is True, "the very content that was trusted"
+        assert is_trusted(read(file)), "the very content that was trusted"
+    (home.folder / "checks" / "look.py").write_text("another")
+    done = home.run("worker", "--address", "127.0.0.1:1")
+    assert (done.returncode, "names files that have changed since it was trusted" in done.stderr) == (2, True)
+    assert "checks/look.py" in done.stderr
     (home.folder / "rules" / "team.rules").unlink()
-    assert home.json("config", "path")["trusted"] is False
+    assert not is_trusted(read(file))
 
 
 def test_S29_a_worker_that_up_starts_again_reads_no_policy_and_runs_no_script_that_changed(tmp_path: Path) -> None:
