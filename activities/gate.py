@@ -23,6 +23,7 @@ from holdfast.activities.hooks.chain import Hooks
 from holdfast.activities.hooks.results import Before, Denial
 from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy
+from holdfast.activities.policy.protected import Protected
 from holdfast.activities.policy.saved import SavedGrants
 from holdfast.activities.preparing import prepare
 from holdfast.activities.ruling import Circumstances, Rulings
@@ -70,6 +71,7 @@ class Gate:
         *,
         approvers: tuple[Approver, ...] = (),
         saved: SavedGrants | None = None,
+        protected: Protected | None = None,
         hooks: Hooks | None = None,
         host: str | None = None,
         keeps_once: bool = False,
@@ -77,7 +79,7 @@ class Gate:
         """`keeps_once`: what must not run twice stays on this host, since no other knows what became of it."""
         self._registry = registry
         self._modes = modes
-        self._rulings = Rulings(policy or load_policy(()), workspace, approvers, saved)
+        self._rulings = Rulings(policy or load_policy(()), workspace, approvers, saved, protected)
         self.hooks = hooks or Hooks()
         self.approvers = approvers
         self.host = host

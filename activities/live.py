@@ -68,6 +68,7 @@ class LiveRun:
         effect_key: str = "",
         pause: Pause | None = None,
         asker: Asker | None = None,
+        unasked: bool = False,
     ) -> None:
         """`asker` asks a person; without one nobody can be asked."""
         self._effect_key = effect_key
@@ -76,6 +77,7 @@ class LiveRun:
         self.asking = False
         """Does the tool wait for a person?"""
         self.handing_over = False
+        self.unasked = unasked
         self.beginning = asyncio.Lock()
         self.tool: asyncio.Task[object] | None = None
         self.deadline = 0.0
@@ -191,10 +193,18 @@ class LiveRuns:
         effect_key: str = "",
         pause: Pause | None = None,
         asker: Asker | None = None,
+        unasked: bool = False,
     ) -> Iterator[LiveRun]:
         """A call, known here while it runs. What an earlier attempt left at work here is found again."""
         run = LiveRun(
-            turn_id, call_id, workspace=workspace, host=self.host, effect_key=effect_key, pause=pause, asker=asker
+            turn_id,
+            call_id,
+            workspace=workspace,
+            host=self.host,
+            effect_key=effect_key,
+            pause=pause,
+            asker=asker,
+            unasked=unasked,
         )
         left = self._runs.get(run.key)
         if left and left.effect_key == run.effect_key:

@@ -13,11 +13,12 @@ from holdfast.activities.catalogue.schemas import checked
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.policy.deciding import Ruling
 from holdfast.activities.policy.granting import offers
-from holdfast.activities.policy.outside import sends, takes_in
+from holdfast.activities.policy.outside import sends, takes_in, told_apart
+from holdfast.activities.policy.protected import Protected
 from holdfast.activities.policy.rules import Answer
 from holdfast.activities.policy.subjects import BUILT_IN, FOLDER, VARIABLES, Subject, subject_of
 from holdfast.approvals import Confirmation, call_digest
-from holdfast.content import encodable, shorten
+from holdfast.content import encodable, shorten, visible
 from holdfast.contexts import Context, of_use
 from holdfast.outcomes import Deadline, Needs
 from holdfast.tools import Invocation
@@ -78,7 +79,9 @@ async def prepare(entry: Entry, arguments: JsonValue, workspace: Path, context: 
     return Prepared(bound, invocation, asked, tool.edits, None if asked else invocation.shown())
 
 
-def subject_in(workspace: Path, prepared: Prepared, *, tainted: bool = False) -> Subject:
+def subject_in(
+    workspace: Path, prepared: Prepared, *, tainted: bool = False, protected: Protected | None = None
+) -> Subject:
     """What rules look at: the call's own facts, paths where they really are, and what its turn has taken in."""
     bound, asked = prepared.bound, prepared.confirmation
     tool = bound.tool
@@ -87,12 +90,15 @@ def subject_in(workspace: Path, prepared: Prepared, *, tainted: bool = False) ->
     known["kind"] = asked.kind if asked and asked.kind != "outcome_unknown" else None
     if asked and asked.command is not None:
         known["command"] = asked.command
+    if asked and asked.doubts:
+        known["doubts"] = asked.doubts
     if asked and asked.urls:
         known["urls"] = asked.urls
     if paths := _paths(workspace, bound):
         known["paths"] = paths
     subject = subject_of(bound.tool.name, as_ruled(bound), workspace=workspace, **known)
-    return subject.model_copy(update={"sends": sends(subject, open_world=bound.tool.traits.open_world)})
+    told = sends(subject, open_world=bound.tool.traits.open_world)
+    return told_apart(subject, told, protected or Protected(workspace))
 
 
 def as_ruled(bound: Bound) -> dict[str, JsonValue]:
@@ -134,8 +140,14 @@ def verdict_of(prepared: Prepared, ruling: Ruling | None, subject: Subject) -> V
             return Allow(rule=rule, bound=bound)
     told: dict[str, Any] = {"offers": offers(subject, bound.digest, ruling), "needs": Needs()}
     if ruling:
-        told |= {"reason": ruling.reason, "needs": ruling.needs}
+        told |= {"reason": _reason(ruling, subject), "needs": ruling.needs}
     return Ask(rule=rule, bound=bound, confirmation=asked_anyway(prepared).model_copy(update=told))
+
+
+def _reason(ruling: Ruling, subject: Subject) -> str | None:
+    """What the rule says, and what is to be known of the files that decide what runs."""
+    files = (f"{path}: {why}." for path, why in subject.protected.items())
+    return shorten(visible(" ".join(filter(None, (ruling.reason, *files)))), 1_000) or None
 
 
 def with_reach(prepared: Prepared, subject: Subject) -> Prepared:

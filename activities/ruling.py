@@ -5,6 +5,7 @@ Each can tighten what came before. A standing answer takes the place of a questi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from holdfast.activities.hooks.results import Phase
 from holdfast.activities.policy.commands import as_understood
 from holdfast.activities.policy.deciding import Policy, Ruling
 from holdfast.activities.policy.granting import answerable
+from holdfast.activities.policy.protected import Protected
 from holdfast.activities.policy.rules import Answer
 from holdfast.activities.policy.saved import SavedGrants
 from holdfast.activities.policy.subjects import Subject
@@ -66,12 +68,18 @@ class Rulings:
     """One worker's rules, approvers and kept answers."""
 
     def __init__(
-        self, policy: Policy, workspace: Path, approvers: tuple[Approver, ...] = (), saved: SavedGrants | None = None
+        self,
+        policy: Policy,
+        workspace: Path,
+        approvers: tuple[Approver, ...] = (),
+        saved: SavedGrants | None = None,
+        protected: Protected | None = None,
     ) -> None:
         self.policy = policy
         self.approvers = approvers
         self._workspace = workspace
         self._saved = saved
+        self._protected = protected or Protected(workspace)
 
     def admitted(self, grants: tuple[Grant, ...], turn_id: str) -> tuple[Grant, ...]:
         """Those that were given in this turn, by somebody whose word counts: once for all calls of a batch."""
@@ -82,7 +90,9 @@ class Rulings:
         self, entry: Entry, prepared: Prepared, of: Circumstances, asks: tuple[str, ...] = (), *, again: bool = False
     ) -> tuple[Verdict, Prepared]:
         """The verdict, and the call as it would run. `asks` are hooks' reasons; `again`: somebody changed it."""
-        subject = subject_in(self._workspace, prepared, tainted=of.tainted)
+        subject = await asyncio.to_thread(
+            subject_in, self._workspace, prepared, tainted=of.tainted, protected=self._protected
+        )
         prepared = with_reach(prepared, subject)
         ruling = self.policy.rule_on(subject, of.mode)
         if ruling and ruling.decision is Answer.ALLOW and not ruling.anything:
@@ -100,12 +110,12 @@ class Rulings:
             may = answerable(ruling) and not asks and not again and not changed
             verdict, prepared = await self._answered(entry, prepared, subject, verdict, of, may=may)
         if isinstance(verdict, Ask):
-            verdict = self._in_time(verdict, ruling, of, only_deny=bool(asks or again or changed))
+            verdict = self._in_time(verdict, ruling, of, only_deny=bool(asks or again or changed or subject.protected))
         return verdict, prepared
 
     def _in_time(self, verdict: Ask, ruling: Ruling | None, of: Circumstances, *, only_deny: bool) -> Ask | Deny:
         """With the deadline of the rule or the turn. Signed words cannot be had from a clock: where they count, and
-        where a hook or a change wants somebody to look, a deadline only denies."""
+        where a hook, a change or a file that decides what runs wants somebody to look, a deadline only denies."""
         if not of.interactive:
             why = verdict.confirmation.reason
             return Deny(rule=verdict.rule, message=f"{NOBODY} {shorten(why, 500)}" if why else NOBODY)

@@ -146,6 +146,7 @@ class ToolActivities:
             effect_key=key.id,
             pause=input.pause,
             asker=self._questions.of(key.turn, input) if self._questions else None,
+            unasked=isinstance(verdict, Allow),
         ) as run:
             once, seconds = verdict.bound.tool.effect is Effect.ONCE, verdict.bound.timeout_seconds
 

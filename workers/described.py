@@ -7,9 +7,12 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from holdfast.activities.commands import environment
+from holdfast.activities.git_configuration import find_git_doubts
 from holdfast.activities.mcp.known import KnownTool, known_tool
 from holdfast.activities.policy.outside import told_apart
-from holdfast.activities.policy.subjects import BUILT_IN, Kind, Subject, subject_of
+from holdfast.activities.policy.protecting import protected_by
+from holdfast.activities.policy.subjects import BUILT_IN, FOLDER, Kind, Subject, subject_of
 from holdfast.settings import Settings
 from holdfast.tools import Effect
 
@@ -33,7 +36,12 @@ def described(
     elif server:
         given["server"] = server
     subject = subject_of(found.name if found else tool, arguments, workspace=settings.workspace, **given)
-    return told_apart(subject, sends or None), _remark(found, server)
+    if subject.command is not None:
+        folder, shell = settings.workspace / str(subject.arguments[FOLDER]), settings.tools.shell
+        within = environment(shell.environment, inherit=shell.inherit_environment)
+        doubts = find_git_doubts(subject.command, folder, settings.workspace, within)
+        subject = subject.model_copy(update={"doubts": doubts})
+    return told_apart(subject, sends or None, protected_by(settings)), _remark(found, server)
 
 
 def _remark(found: KnownTool | None, server: str | None) -> str | None:

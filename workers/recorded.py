@@ -18,7 +18,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
 from holdfast.activities.policy.comparing import Recorded
-from holdfast.activities.policy.outside import sends, takes_in
+from holdfast.activities.policy.outside import sends, takes_in, told_apart
 from holdfast.activities.policy.subjects import Subject, subject_of
 from holdfast.activities.preparing import as_ruled
 from holdfast.approvals import Confirmation
@@ -268,7 +268,7 @@ class _Call:
         if self.bound and self.bound.basis:
             known["paths"] = tuple(self.bound.basis)
         subject = subject_of(self.name, self.arguments, workspace=workspace, **known)
-        return subject.model_copy(update={"sends": sends(subject, open_world=self._open)})
+        return told_apart(subject, sends(subject, open_world=self._open))
 
     def takes_in(self) -> bool:
         """Did it bring something in from outside?"""

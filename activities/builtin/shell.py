@@ -10,6 +10,7 @@ values are in the environment of the worker and of the command, and nowhere else
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -22,6 +23,7 @@ from pydantic import Field
 from holdfast.activities.command_calls import call_command, call_supervised
 from holdfast.activities.commands import KEPT, Command, environment
 from holdfast.activities.files.workspace import Workspace
+from holdfast.activities.git_configuration import find_git_doubts, guard_git, guard_git_unasked
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.commands import told_of
 from holdfast.activities.processes import to_the_end
@@ -106,13 +108,13 @@ class Shell(Tool):
             words=(bash or "/bin/sh", "-c", telling(arguments.command) if follow else arguments.command),
             directory=workspace.resolve() / folder,
             seconds=arguments.timeout_seconds or self._seconds,
-            environment=environment(added, inherit=self._inherit),
+            environment=guard_git(environment(added, inherit=self._inherit)),
             follow=follow,
         )
         if self._runs is None:
-            return _Running(arguments, folder, command, self._outputs)
+            return _Running(arguments, folder, command, self._outputs, workspace)
         sandbox = replace(self._sandbox, workspace=workspace) if self._sandbox else None
-        return _Supervised(arguments, folder, command, self._outputs, self._runs, sandbox)
+        return _Supervised(arguments, folder, command, self._outputs, workspace, self._runs, sandbox)
 
 
 @dataclass
@@ -121,6 +123,7 @@ class _Running(Invocation):
     _folder: str
     _command: Command
     _outputs: OutputStore
+    _workspace: Path
 
     def describe(self) -> str:
         if self._folder == HOME:
@@ -134,6 +137,8 @@ class _Running(Invocation):
     async def should_confirm(self) -> Confirmation | None:
         command = self._arguments.command
         programs, doubts = told_of(command)
+        within = (self._command.directory, self._workspace, self._command.environment)
+        doubts += await asyncio.to_thread(find_git_doubts, command, *within)
         return Confirmation(
             kind="exec",
             title=self.describe(),
@@ -144,7 +149,15 @@ class _Running(Invocation):
         )
 
     async def execute(self, run: Run) -> Result:
-        return await call_command(self._command, run, self._outputs)
+        return await call_command(await self._guarded(run), run, self._outputs)
+
+    async def _guarded(self, run: Run) -> Command:
+        """The command; when nobody was asked about it, with a git that runs the user's programs alone."""
+        if not run.unasked:
+            return self._command
+        command = self._command
+        guarded = await asyncio.to_thread(guard_git_unasked, command.environment, command.directory)
+        return replace(command, environment=guarded)
 
 
 @dataclass
@@ -157,7 +170,7 @@ class _Supervised(_Running):
         return True
 
     async def execute(self, run: Run) -> Result:
-        return await call_supervised(self._command, run, self._outputs, self._runs, self._sandbox)
+        return await call_supervised(await self._guarded(run), run, self._outputs, self._runs, self._sandbox)
 
     async def stop(self, run: Run) -> bool:
         found = await self._runs.attach(run.effect_key)

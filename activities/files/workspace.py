@@ -6,6 +6,7 @@ opened stays what it was, whatever is renamed or linked meanwhile: writing goes 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -89,9 +90,14 @@ class Workspace:
             return sorted(printable(entry.name) + ("/" if entry.is_dir() else "") for entry in entries)
 
     def write(self, path: str, content: bytes) -> None:
-        """Replace a file by a temporary one and a rename: readers see the old or the new, a repeat changes nothing."""
-        place = Path(self.place(path))
+        """Replace a file by a temporary one and a rename: readers see the old or the new, a repeat changes nothing.
+
+        `path` is one that `place` gave. OSError when a link in it leads elsewhere since.
+        """
+        place = Path(path)
         with self._folder(place.parent) as folder:
+            if real_path(folder, self.root / place.parent) != self.root.resolve() / place.parent:
+                raise OSError(errno.ELOOP, "a link leads elsewhere by now")
             temporary = f".holdfast-{uuid4().hex}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)  # the umask has its say

@@ -57,14 +57,23 @@ class Demand:
 class Reading:
     """One command, read once for all rules."""
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, doubts: tuple[str, ...] = ()) -> None:
+        """`doubts` are what is known beside the command: of the repository that it would work on."""
         self._analysis = _analysed(command)
+        self._more = doubts
         self.programs = self._analysis.programs
 
     @cached_property
     def doubts(self) -> tuple[str, ...]:
         """Why this is perhaps not all that would run."""
-        return self._analysis.uncertain
+        return tuple(dict.fromkeys((*self._analysis.uncertain, *self._more)))
+
+    @cached_property
+    def written(self) -> tuple[tuple[str | None, str], ...]:
+        """The files that redirections write, by their names, and as they are written where that is not known."""
+        known = [(target, target) for target in self._analysis.writes if target is not None]
+        open_ones = (one for program in self.programs for one in program.redirections if one.writes and not one.target)
+        return (*known, *((None, one.text.lstrip("0123456789<>&|")) for one in open_ones))
 
     @cached_property
     def extras(self) -> tuple[str, ...]:

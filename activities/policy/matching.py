@@ -14,7 +14,7 @@ from functools import cached_property
 from holdfast.activities.policy.commands import Demand, Reading
 from holdfast.activities.policy.globs import Glob
 from holdfast.activities.policy.hosts import HostPattern, host_of
-from holdfast.activities.policy.paths import PathTest, below
+from holdfast.activities.policy.paths import PathTest, below, is_one_file
 from holdfast.activities.policy.phrases import phrase_of
 from holdfast.activities.policy.rules import Answer, Rule
 from holdfast.activities.policy.subjects import Subject, is_inside
@@ -45,7 +45,8 @@ class Facts:
     @cached_property
     def reading(self) -> Reading | None:
         """Of its command."""
-        return None if self.subject.command is None else Reading(self.subject.command)
+        subject = self.subject
+        return None if subject.command is None else Reading(subject.command, subject.doubts)
 
     @cached_property
     def inside(self) -> Truth:
@@ -114,6 +115,8 @@ def _on_the_turn(rule: Rule) -> Iterator[Condition]:
         yield _plain(
             lambda subject: subject.sends is sends, f"the call {'sends nothing' if sends else 'sends data'} out"
         )
+    if rule.protected:
+        yield _plain(lambda subject: bool(subject.protected), "the call changes no file that decides what runs")
 
 
 def _on_arguments(rule: Rule) -> Iterator[Condition]:
@@ -168,7 +171,15 @@ def _on_programs(rule: Rule) -> Iterator[Condition]:
 
 
 def _on_what_is_left(rule: Rule) -> Iterator[Condition]:
-    """What an allow rule does not mention, it does not cover: of what a call names, and of what destroys."""
+    """What an allow rule does not mention, it does not cover: of what a call names, destroys, or lets run later."""
+    files = frozenset(filter(is_one_file, rule.path or ()))
+    yield Condition(
+        lambda facts: truth(files.issuperset(facts.subject.protected)),
+        lambda facts: (
+            f"the call changes {_listed(tuple(facts.subject.protected))}, which decides what runs: "
+            "an allow rule covers that only by naming the very file in `path`"
+        ),
+    )
     if rule.path or rule.host or rule.on_programs:
         yield Condition(
             lambda facts: truth(not _unmentioned(rule, facts.subject)), lambda facts: _uncovered(rule, facts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from holdfast.activities.policy.commands import Reading
 from holdfast.activities.policy.matching import Facts
+from holdfast.activities.policy.protected import Protected
 from holdfast.activities.policy.subjects import Subject
 from holdfast.activities.shell.knowledge import harmless
 from holdfast.activities.shell.network import brings_in
@@ -25,9 +26,13 @@ def sends(call: Subject | Facts, *, open_world: bool = False) -> bool:
     return open_world or bool(facts.subject.urls) or (facts.reading is not None and not _looks(facts))
 
 
-def told_apart(subject: Subject, said: bool | None) -> Subject:
-    """With whether it sends: as somebody said, or, of a call that is only described, as it looks."""
-    return subject.model_copy(update={"sends": sends(subject) if said is None else said})
+def told_apart(subject: Subject, said: bool | None, protected: Protected | None = None) -> Subject:
+    """With whether it sends, as somebody said, or, of a call that is only described, as it looks; and what it protects.
+
+    Without a workspace's own, files that decide what runs are known by their names alone.
+    """
+    found = (protected or Protected()).find(subject)
+    return subject.model_copy(update={"sends": sends(subject) if said is None else said, "protected": found})
 
 
 def _brings_in(reading: Reading) -> bool:

@@ -33,6 +33,11 @@ class PathTest:
         return self._pattern.matches(path) or self._pattern.matches(below)
 
 
+def is_one_file(pattern: str) -> bool:
+    """Does a pattern name one file, and no other?"""
+    return _PLAIN.fullmatch(pattern) is not None
+
+
 def below(path: str) -> str:
     """Something in a folder."""
     return _CHILD if path == "." else f"{path.rstrip('/')}/{_CHILD}"

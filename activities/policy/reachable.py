@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from holdfast.activities.policy.paths import is_one_file
 from holdfast.activities.policy.rules import CONDITIONS, Answer, Fault, Rule
 from holdfast.activities.policy.subjects import BUILT_IN, Kind
 from holdfast.approvals import canonical_digest
 from holdfast.modes import Mode
+from holdfast.tools import Effect
 
 _READS = "plan, reads"
 """What a rule that names no mode, and does not deny, says about in plan mode (see `deciding`)."""
@@ -35,6 +37,9 @@ def contradictions(rule: Rule) -> Iterator[Fault]:
             yield Fault((key,), f"can never match: {_joined(tools)} has no command for `{key}`")
     if rule.harmless and rule.destructive:
         yield Fault(("destructive",), "can never match: nothing is both harmless and destructive")
+    if rule.protected and rule.decision is Answer.ALLOW and not any(map(is_one_file, rule.path or ())):
+        words = "an allow rule covers a file that decides what runs only by naming that very file in `path`"
+        yield Fault(("protected",), f"can never match: {words}")
     if rule.path and (kinds == {Kind.QUESTION} or tools == {"ask_user"}):
         yield Fault(("path",), "can never match: a question names no path")
     if rule.host and (kinds == {Kind.QUESTION} or (tools and all(_names_no_host(name) for name in tools))):
@@ -57,20 +62,24 @@ def shadowed(rules: Sequence[Rule]) -> Iterator[Fault]:
 
 
 def _forestalling(rule: Rule, total: Iterable[Rule], alike: Iterable[Rule]) -> Rule | None:
-    """An allow rule must cover all of a call where others only touch it, and leaves what destroys to others."""
-    whole = (one for one in total if one.decision is not Answer.ALLOW or not _may_destroy(rule))
+    """An allow rule must cover all of a call where others only touch it, and leaves what destroys, or decides what
+    runs, to others."""
+    whole = (one for one in total if one.decision is not Answer.ALLOW or not _may_be_left(rule))
     fitting = (one for one in alike if one.decision is not Answer.ALLOW or rule.decision is Answer.ALLOW)
     return next((one for one in (*whole, *fitting) if _reach(rule) <= _reach(one)), None)
 
 
-def _may_destroy(rule: Rule) -> bool:
-    """Can it be about a command that an allow rule for everything leaves out?"""
-    if rule.harmless or (rule.decision is Answer.ALLOW and not (rule.on_programs or rule.arguments)):
+def _may_be_left(rule: Rule) -> bool:
+    """Can it be about a call that an allow rule for everything leaves out?"""
+    names = any(map(is_one_file, rule.path or ()))
+    if rule.harmless or (rule.decision is Answer.ALLOW and not (rule.on_programs or rule.arguments or names)):
+        return False
+    if rule.effect == (Effect.READ,):
         return False
     tools = rule.tools
-    if tools and all(name in BUILT_IN and not BUILT_IN[name].command for name in tools):
+    if tools and all(name in BUILT_IN and BUILT_IN[name].effect is Effect.READ for name in tools):
         return False
-    return not rule.kind or Kind.EXEC in rule.kind
+    return not rule.kind or not {Kind.INFO, Kind.QUESTION}.issuperset(rule.kind)
 
 
 def _reach(rule: Rule) -> frozenset[str]:

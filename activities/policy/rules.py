@@ -46,7 +46,7 @@ RULES = 5_000
 """Of one file."""
 CONDITIONS = (
     "tool", "server", "effect", "kind", "path", "host", "command", "harmless", "destructive", "arguments", "patterns",
-    "in_workspace", "tainted", "sends",
+    "in_workspace", "tainted", "sends", "protected",
 )  # fmt: skip
 """The keys of a rule that narrow it down."""
 ASKING = ("always_ask", "role", "approvals", "not_requester", "deadline", "warning", "on_deadline")
@@ -126,6 +126,7 @@ class Rule(Message):
     in_workspace: Flag | None = None
     tainted: Flag | None = None
     sends: Flag | None = None
+    protected: OnlyTrue | None = None
     anything: OnlyTrue | None = None
     modes: Annotated[tuple[Mode, ...], Texts] | None = None
     """All of them when left out."""

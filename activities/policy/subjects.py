@@ -51,6 +51,10 @@ class Subject(Data):
     """The turn has taken in content from outside."""
     sends: bool = False
     """The call sends data out."""
+    protected: dict[str, str] = Field(default_factory=dict)
+    """The files it would change that decide what runs, each with the reason (see `protected`)."""
+    doubts: tuple[str, ...] = ()
+    """What its tool does not know of what its command would run, beside what the command itself leaves open."""
 
     @field_validator("paths")
     @classmethod

@@ -34,6 +34,7 @@ from holdfast.activities.once import Once
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy, sources_of
+from holdfast.activities.policy.protecting import check_places, protected_by
 from holdfast.activities.policy.saved import SavedGrants
 from holdfast.activities.questions import Questions
 from holdfast.activities.records import Records
@@ -176,6 +177,7 @@ class HoldfastPlugin(SimplePlugin):
         queue = task_queue or self.settings.task_queue
         on_host = host_queue(queue, self.settings.host_file)
         settings = self.settings
+        check_places(settings)
         withhold(*settings.models.keys, *settings.storage.secrets)
         approvers = find_approvers(settings)
         check_roles(self.policy, approvers)
@@ -186,6 +188,7 @@ class HoldfastPlugin(SimplePlugin):
             settings.permitted,
             approvers=approvers,
             saved=SavedGrants(settings.granted),
+            protected=protected_by(settings),
             hooks=load_hooks(settings),
             host=on_host,
             keeps_once=not self.ledger.shared,

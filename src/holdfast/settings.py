@@ -35,6 +35,7 @@ from holdfast.documents import Document
 from holdfast.encryption_settings import EncryptionSettings
 from holdfast.errors import BadInput
 from holdfast.modes import PERMITTED, Mode
+from holdfast.named_files import combined_digest, find_named_files
 from holdfast.positions import lines_of
 from holdfast.storage_settings import StorageSettings
 from holdfast.telemetry import TelemetrySettings
@@ -104,7 +105,7 @@ class Settings:
     file: Path | None = None
     """The settings file that was read."""
     file_digest: str | None = None
-    """SHA-256 of what was read."""
+    """SHA-256 of what was read, and of the files that it names."""
     file_lines: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Of `data`, `workspace` and `task_queue`, those that the file decides, and of `hooks.1`, `encryption.keys.1` …,
     with their lines."""
@@ -221,7 +222,7 @@ def combined(document: Document[Configuration]) -> Settings:
         ledger=found.ledger,
         ledger_days=found.ledger_days,
         file=document.content.file,
-        file_digest=document.content.digest,
+        file_digest=combined_digest(document.content.digest, find_named_files(found, document.content.file.parent)),
         file_lines={name: document.line(name) for name in places}
         | {f"hooks.{place}": line for place, line in enumerate(hooks.values(), start=1)}
         | {f"encryption.keys.{place}": line for place, line in enumerate(keys.values(), start=1)},

@@ -38,6 +38,7 @@ class FakeRun:
         self.key = key
         self.effect_key = key
         self.handing_over = False
+        self.unasked = False
         self.call_id = key.rpartition("/")[2]
         self.output = ""
         self.pid: int | None = None

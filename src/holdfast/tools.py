@@ -160,6 +160,10 @@ class Run(Protocol):
         """
 
     @property
+    def unasked(self) -> bool:
+        """Was nobody asked about this very call? A rule, a mode or a standing answer allowed it."""
+
+    @property
     def handing_over(self) -> bool:
         """Does this worker end, so that what goes on by itself is left for the next one?"""
 

@@ -2,7 +2,8 @@
 
 The file names commands that run at start, and whoever may write in a folder may leave one there: a model, an archive,
 a colleague. So a file that is merely found in the current folder counts only while its path and its content are on
-record (`holdfast config trust`), as direnv does it. The record is the user's own, outside of any workspace.
+record (`holdfast config trust`), as direnv does it, and the content of the policy files, scripts and modules that it
+names (`named_files`). The record is the user's own, outside of any workspace.
 
     --config FILE, HOLDFAST_CONFIG                named: counts
     ./holdfast.toml                               found: counts while it is trusted
@@ -19,10 +20,13 @@ import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from holdfast.configuration import configuration_of
+from holdfast.content import shorten, visible
 from holdfast.documents import Content, read
 from holdfast.errors import BadInput
+from holdfast.named_files import NamedFiles, changed_files, combined_digest, find_named_files
 from holdfast.whole_files import write_whole
 
 NAME = "holdfast.toml"
@@ -52,12 +56,25 @@ def find(named: Path | None = None) -> Source | None:
         return Source(located(named), "option")
     if variable := os.environ.get(VARIABLE):
         return Source(located(Path(variable)), "environment")
-    folder = _ours("XDG_CONFIG_HOME", ".config")
+    folder = users_folder()
     own = located(folder / NAME) if folder else None
     here = _here()
     if here and here != own:
         return Source(here, "folder")
     return Source(own, "user") if own and os.path.lexists(own) else None
+
+
+def users_folder() -> Path | None:
+    """Where the user's own settings are; None without a home."""
+    return _ours("XDG_CONFIG_HOME", ".config")
+
+
+def records_folder() -> Path:
+    """Where records of trust are kept. BadInput when there is no place for them."""
+    folder = _ours("XDG_STATE_HOME", ".local/state")
+    if not folder:
+        raise BadInput("you have no home folder to keep records of trust in: set XDG_STATE_HOME")
+    return folder / "trusted"
 
 
 def located(file: Path) -> Path:
@@ -74,12 +91,13 @@ def read_source(source: Source, digest: str | None = None) -> Content:
     content = read(source.file)
     if content.problem:
         return content
-    if digest and content.digest != digest:
-        raise BadInput(f"{source.file} has changed since `holdfast up` read it: start `holdfast up` again")
+    if digest and combined_digest(content.digest, _named(content)) != digest:
+        what = f"{source.file}, or a file that it names, has changed since `holdfast up` read it"
+        raise BadInput(f"{what}: start `holdfast up` again")
     if source.origin == "folder" and not is_trusted(content):
         encrypts = _encrypts(content)
         keys = ". It has [encryption]: without its keys nothing encrypted is read, and what you say goes in the clear"
-        raise Untrusted(f"{source.file} {untrusted(source.file)}{keys if encrypts else ''}", encrypts=encrypts)
+        raise Untrusted(f"{source.file} {untrusted(content)}{keys if encrypts else ''}", encrypts=encrypts)
     return content
 
 
@@ -91,9 +109,15 @@ def _encrypts(content: Content) -> bool:
         return False
 
 
-def untrusted(file: Path) -> str:
+def untrusted(content: Content) -> str:
     """Why a file does not count, and what to do."""
-    why = "has changed since it was trusted" if _record(file).exists() else "was found here and is not trusted"
+    kept, now = _recorded(content.file), _entry(content)
+    why = "has changed since it was trusted"
+    if kept is None:
+        why = "was found here and is not trusted"
+    elif kept.get("sha256") == content.digest and isinstance(before := kept.get("names"), dict):
+        changed = ", ".join(changed_files(before, now["names"]))
+        why = f"names files that have changed since it was trusted ({shorten(visible(changed), 500)})"
     return (
         f"{why}: it decides which commands run. Look at it, then `holdfast config trust`; "
         "or name it with --config; or leave it out with --no-config"
@@ -101,15 +125,20 @@ def untrusted(file: Path) -> str:
 
 
 def is_trusted(content: Content) -> bool:
-    """Is exactly this content of this file on record? A record that somebody else could write is none."""
-    record = _record(content.file)
+    """Is exactly this content of this file, and of all that it names, on record?"""
+    return not content.problem and _recorded(content.file) == _entry(content)
+
+
+def _recorded(file: Path) -> dict[str, Any] | None:
+    """What is on record of a file. A record that somebody else could write is none."""
+    record = _record(file)
     try:
         status = record.stat()
         kept = json.loads(record.read_bytes())
     except (OSError, ValueError, RecursionError):
-        return False
+        return None
     safe = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return safe and not content.problem and kept == _entry(content)
+    return kept if safe and isinstance(kept, dict) else None
 
 
 def trust(content: Content) -> None:
@@ -133,15 +162,18 @@ def distrust(file: Path) -> bool:
     return True
 
 
-def _entry(content: Content) -> dict[str, str]:
-    return {"file": str(content.file), "sha256": content.digest}
+def _entry(content: Content) -> dict[str, Any]:
+    return {"file": str(content.file), "sha256": content.digest, "names": _named(content).digests}
+
+
+def _named(content: Content) -> NamedFiles:
+    """What the file names; nothing when it cannot be read, and so runs nothing."""
+    found = configuration_of(content).value
+    return find_named_files(found, content.file.parent) if found else NamedFiles()
 
 
 def _record(file: Path) -> Path:
-    folder = _ours("XDG_STATE_HOME", ".local/state")
-    if not folder:
-        raise BadInput("you have no home folder to keep records of trust in: set XDG_STATE_HOME")
-    return folder / "trusted" / f"{hashlib.sha256(os.fsencode(file)).hexdigest()}.json"
+    return records_folder() / f"{hashlib.sha256(os.fsencode(file)).hexdigest()}.json"
 
 
 def _here() -> Path | None:

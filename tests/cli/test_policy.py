@@ -75,10 +75,10 @@ def test_what_decides_is_explained(empty: Home) -> None:
 
 
 def test_an_explanation_in_json_holds_the_ruling_and_the_rules_passed_over(empty: Home) -> None:
-    found = empty.json(*explain("rm -rf /"), "--mode", "yolo")
+    found = empty.json(*explain("rm -rf build"), "--mode", "yolo")
     assert (found["ruling"]["decision"], found["ruling"]["rule"]) == ("ask", "destructive-commands-ask")
-    assert [one["rule"] for one in found["passed"]] == ["questions-ask", "plan-only-reads"]
-    assert found["subject"]["command"] == "rm -rf /"
+    assert [one["rule"] for one in found["passed"]] == ["questions-ask", "plan-only-reads", "what-runs-later-asks"]
+    assert found["subject"]["command"] == "rm -rf build"
 
 
 def test_tiers_are_named_with_the_files(empty: Home) -> None:

@@ -6,10 +6,11 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -34,11 +35,12 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def inner(engine: Engine) -> Engine:
-    """With its data where commands may write: in the workspace."""
+def inner(engine: Engine) -> Iterator[Engine]:
+    """With its data where commands could read it: in the home folder, and not in one that a sandbox has of its own."""
     made = copy(engine)
-    made.settings = replace(engine.settings, data=engine.workspace / "data")
-    return made
+    with TemporaryDirectory(dir=Path.home()) as folder:
+        made.settings = replace(engine.settings, data=Path(folder))
+        yield made
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ async def port() -> AsyncIterator[int]:
 CLOSED_IN = """
 for folder in ~ /etc /usr /var; do (echo x > $folder/holdfast-test) 2> /dev/null && echo wrote $folder; done
 echo private > {outside}/holdfast-test
-ls -A data
+ls -A {data}
 (exec 3<> /dev/tcp/127.0.0.1/{port}) 2> /dev/null && echo connected
 echo kept >> kept
 env -i setsid sleep {seconds} &
@@ -72,9 +74,10 @@ async def test_S31_command_in_a_sandbox_reaches_nothing_outside_and_is_found_aga
 ) -> None:
     unlike = Unlike()
     async with hurried_worker(inner, file) as first:
-        turn = await begin(inner, CLOSED_IN.format(outside=tmp_path, port=port, seconds=unlike.seconds))
+        data = inner.settings.data
+        turn = await begin(inner, CLOSED_IN.format(outside=tmp_path, data=data, port=port, seconds=unlike.seconds))
         await until(lambda: speaking(turn, "up"))
-        assert any((inner.workspace / "data").iterdir()), "there is something to hide"
+        assert any(data.iterdir()), "there is something to hide"
         assert len(unlike.living()) == 1
         await first.kill()
     (inner.workspace / "go").touch()

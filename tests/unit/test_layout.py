@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 OUTER = {
     "__init__", "client", "watching", "configuration", "conversion", "documents", "functions", "hosts", "keys",
-    "neighbours", "owner_key", "plugin", "payloads", "queries", "search_attributes", "settings",
+    "named_files", "neighbours", "owner_key", "plugin", "payloads", "queries", "search_attributes", "settings",
     "signatures", "suggestions", "temporal_private", "testing",
     "trust", "beside", "encryption", "encryption_settings", "gcs", "keeping", "keyring", "s3",
     "storage_settings", "stores",

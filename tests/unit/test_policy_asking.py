@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.activities.policy.deciding import Ruling
 from holdfast.activities.policy.loading import policy_of, shipped
+from holdfast.activities.policy.outside import told_apart
 from holdfast.activities.policy.rules import Answer, Tier
 from holdfast.activities.policy.subjects import Subject, subject_of
 from holdfast.durations import LONGEST, seconds_of, told
@@ -156,7 +157,7 @@ def test_what_is_perhaps_denied_is_not_allowed_by_silence() -> None:
 
 def test_a_workspaces_question_does_not_lift_that_hooks_are_always_asked_about() -> None:
     rules = policy_of([shipped(), load(rule("kind = 'edit'", "ask"), Tier.WORKSPACE)])
-    ruling = rules.rule_on(subject_of("edit", {"path": ".git/hooks/x"}), Mode.DEFAULT)
+    ruling = rules.rule_on(told_apart(subject_of("edit", {"path": ".git/hooks/x"}), None), Mode.DEFAULT)
     assert ruling
     assert (ruling.tier, ruling.always_ask) == (Tier.WORKSPACE, True)
 

@@ -17,6 +17,7 @@ from holdfast.activities.policy.deciding import Entry, Policy, Ruling
 from holdfast.activities.policy.granting import answerable, covering, offers, rule_of
 from holdfast.activities.policy.loading import load_file, policy_of, shipped
 from holdfast.activities.policy.matching import Facts
+from holdfast.activities.policy.outside import told_apart
 from holdfast.activities.policy.phrases import phrase_of, quoted
 from holdfast.activities.policy.rules import Answer, Rule, Tier
 from holdfast.activities.policy.subjects import Kind, Subject, subject_of
@@ -439,8 +440,8 @@ def test_a_quoted_word_means_just_itself(word: str) -> None:
 
 def test_no_grant_for_a_tool_covers_what_decides_what_runs_later() -> None:
     """S24: hooks and rules are asked about each time."""
-    for mode in (Mode.DEFAULT, Mode.AUTO_EDIT):
+    for mode in (Mode.DEFAULT, Mode.AUTO_EDIT, Mode.YOLO):
         for path in (".git/hooks/x", "sub/.git/config", ".holdfast/policy.toml", "holdfast.toml", "a/granted.toml"):
-            ruling = policy_of([shipped()]).rule_on(subject_of("edit", {"path": path}), mode)
+            ruling = policy_of([shipped()]).rule_on(told_apart(subject_of("edit", {"path": path}), None), mode)
             assert ruling
             assert not answerable(ruling)

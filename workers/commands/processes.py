@@ -217,9 +217,11 @@ def demo(json: Json = False) -> None:
 
 
 def _check_workspace(settings: Settings) -> None:
+    from holdfast.activities.policy.protecting import check_places
     from holdfast.errors import BadInput
 
     if not settings.workspace.is_dir():
         line = settings.file_lines.get("workspace")
         where = f"{settings.file}, line {line}: " if line else ""
         raise BadInput(f"{where}the workspace {str(settings.workspace)!r} is not a folder")
+    check_places(settings)

@@ -116,18 +116,21 @@ def trust(
     """Let a settings file count where it is found, as it is now.
 
     Shows what it runs and sets, and asks. A file in the current folder may be anybody's work, a model's too; it counts
-    only with exactly the content that was trusted. Programs that it names are not looked into.
+    only with exactly the content that was trusted, and so do the policy files, scripts and modules that it names.
     """
     from holdfast import trust as records
     from holdfast.configuration import configuration_of
     from holdfast.documents import read
     from holdfast.errors import BadInput
+    from holdfast.named_files import find_named_files
 
     document = configuration_of(read(_file(file)))
     found = document.require()
     if not json:
         say(harmless(document.content.file))
         _outline(found)
+        for file, digest in find_named_files(found, document.content.file.parent).digests.items():
+            say(f"  {'trusted with it' if digest else 'missing':<22} {harmless(file)}")
     if not yes and (json or not interactive()):
         raise BadInput("nobody is there to ask: look at the file, then say --yes")
     if not yes and not typer.confirm("Trust it?"):
@@ -175,7 +178,7 @@ def _warn_untrusted(source: Source, document: Document[Configuration]) -> bool:
 
     if source.origin != "folder" or document.content.problem or is_trusted(document.content):
         return False
-    note(f"{harmless(source.file)} {untrusted(source.file)}")
+    note(f"{harmless(source.file)} {untrusted(document.content)}")
     return True
 
 
