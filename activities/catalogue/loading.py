@@ -23,6 +23,7 @@ from holdfast.configuration import DiscoverySettings
 from holdfast.content import said
 from holdfast.errors import BadInput
 from holdfast.settings import Settings
+from holdfast.suggestions import did_you_mean
 from holdfast.tools import Tool
 
 T = TypeVar("T")
@@ -49,7 +50,9 @@ def load_registry(
     later = tuple(map(prefix_of, servers.names)) if servers else ()
     for name in settings.tools.disable:
         if name not in disabled and not registry.remove(name) and not name.startswith(later):
-            registry.refuse("tools.disable", f"no tool is called {name!r}, so it cannot be disabled")
+            hint = did_you_mean(name, [entry.declaration.name for entry in registry.entries])
+            why = f"no tool is called {name!r}, so it cannot be disabled"
+            registry.refuse("tools.disable", f"{why}. {hint}" if hint else why)
     registry.disabled = frozenset(settings.tools.disable)
     if servers:
         servers.fill(registry)

@@ -23,6 +23,10 @@ class Glob:
         alternatives = [tuple(_pieces(one)) for one in expanded(pattern)]
         self.literals = frozenset(plain for one in alternatives if (plain := _plain(one)) is not None)
         """The texts it spells out."""
+        self.spelled = tuple(
+            "".join(piece.character for piece in one if isinstance(piece, _Is)) for one in alternatives
+        )
+        """Of each alternative, the characters that every text it means must have."""
         self._wild = tuple((_start(one), one) for one in alternatives if _plain(one) is None)
 
     @property

@@ -17,7 +17,7 @@ from holdfast.activities.policy.commands import warn_of_phrase
 from holdfast.activities.policy.deciding import Entry, Policy
 from holdfast.activities.policy.examples import misbehaving
 from holdfast.activities.policy.phrases import phrase_of
-from holdfast.activities.policy.reachable import contradictions, shadowed
+from holdfast.activities.policy.reachable import contradictions, find_misspelt, shadowed
 from holdfast.activities.policy.rules import Answer, Fault, PolicyFile, Rule, Tier
 from holdfast.documents import Content, Document, Problem, check, complaint, read
 from holdfast.errors import BadInput
@@ -92,7 +92,7 @@ def load_file(content: Content, tier: Tier, now: datetime | None = None) -> Load
     rules = document.value.rule
     lines = lines_of(document.text, [("rule", place) for place in range(len(rules))])
     entries = tuple(Entry(rule, tier, str(content.file), lines["rule", place]) for place, rule in enumerate(rules))
-    warnings = (*_expired(entries, now or datetime.now(UTC)), *_broad(entries))
+    warnings = (*_expired(entries, now or datetime.now(UTC)), *_broad(entries), *_misspelt(entries))
     return LoadedFile(tier, document, entries, warnings)
 
 
@@ -118,6 +118,11 @@ def _expired(entries: Iterable[Entry], now: datetime) -> Iterator[Problem]:
     for place, entry in enumerate(entries, start=1):
         if entry.rule.expires and entry.rule.expires <= now:
             yield Problem(entry.line, f"rule.{place}.expires", "the rule has expired, and says nothing any more")
+
+
+def _misspelt(entries: Iterable[Entry]) -> Iterator[Problem]:
+    for place, entry in enumerate(entries, start=1):
+        yield from (Problem(entry.line, f"rule.{place}.tool", why) for why in find_misspelt(entry.rule))
 
 
 def _broad(entries: Iterable[Entry]) -> Iterator[Problem]:

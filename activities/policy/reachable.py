@@ -5,15 +5,27 @@ A rule that is silently without effect is worse than none: somebody relies on it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from holdfast.activities.policy.globs import Glob
 from holdfast.activities.policy.paths import is_one_file
 from holdfast.activities.policy.rules import CONDITIONS, Answer, Fault, Rule
 from holdfast.activities.policy.subjects import BUILT_IN, Kind
 from holdfast.approvals import canonical_digest
 from holdfast.modes import Mode
+from holdfast.suggestions import suggest
 from holdfast.tools import Effect
 
+_POSSIBLE = re.compile(r"[A-Za-z0-9_.:/-]*")
+_WITH_COMMAND = re.compile(r"\w+[ (](\w[^:()]*)")
+"""As other programs write rules on commands: `Bash(rm:*)`, `shell(rm)`."""
+KNOWN_ELSEWHERE = {
+    "Bash": "shell", "bash": "shell", "run_shell_command": "shell", "execute": "shell", "Read": "read_file",
+    "Write": "write_file", "Edit": "edit", "replace": "edit", "LS": "list_directory", "Grep": "grep", "Glob": "glob",
+    "search_file_content": "grep", "WebFetch": "fetch", "web_fetch": "fetch", "Task": "delegate",
+}  # fmt: skip
+"""What other assistants call tools that are built in here."""
 _READS = "plan, reads"
 """What a rule that names no mode, and does not deny, says about in plan mode (see `deciding`)."""
 _STRICTNESS = {Answer.DENY: 0, Answer.ASK: 1, Answer.ALLOW: 2}
@@ -26,6 +38,7 @@ def order(rule: Rule) -> tuple[int, int]:
 
 def contradictions(rule: Rule) -> Iterator[Fault]:
     """Keys of one rule that no call can satisfy together."""
+    yield from _impossible_names(rule)
     kinds = frozenset(rule.kind or ())
     tools = rule.tools if rule.server in (None, ("",)) else frozenset[str]()  # a server's `edit` may be anything
     for key in ("command", "harmless", "destructive"):
@@ -44,6 +57,24 @@ def contradictions(rule: Rule) -> Iterator[Fault]:
         yield Fault(("path",), "can never match: a question names no path")
     if rule.host and (kinds == {Kind.QUESTION} or (tools and all(_names_no_host(name) for name in tools))):
         yield Fault(("host",), "can never match: such a call has no url")
+
+
+def _impossible_names(rule: Rule) -> Iterator[Fault]:
+    """Names that no tool can have. A server may call its own tools anything."""
+    spelled = [text for glob in map(Glob, rule.tool or ()) for text in glob.spelled] if rule.server is None else []
+    for name in spelled:
+        if not _POSSIBLE.fullmatch(name):
+            words = _WITH_COMMAND.match(name)
+            hint = f': say `tool = "shell"` and `command = "{words[1].strip()}"` instead' if words else ""
+            yield Fault(("tool",), f"can never match: no tool can be called {name!r}{hint}")
+
+
+def find_misspelt(rule: Rule) -> Iterator[str]:
+    """Names of tools in a rule that are close to that of a built-in one, which may be meant."""
+    for name in sorted(rule.tools - BUILT_IN.keys()) if rule.server is None else ():
+        close = KNOWN_ELSEWHERE.get(name) or next(iter(suggest(name.lower(), BUILT_IN, 1, similar=0.75)), None)
+        if close:
+            yield f"no built-in tool is called {name!r}: do you mean {close!r}? It is right for a tool of your own"
 
 
 def shadowed(rules: Sequence[Rule]) -> Iterator[Fault]:

@@ -45,6 +45,7 @@ from holdfast.setting_values import (
     naming,
     person,
     plain_web_address,
+    possible_tool_name,
     public_key,
     queue_name,
     reference,
@@ -91,7 +92,7 @@ class ToolSettings(Message):
 
     modules: tuple[Annotated[str, AfterValidator(reference)], ...] = ()
     entry_points: Flag = True
-    disable: tuple[Filled, ...] = ()
+    disable: tuple[Annotated[str, AfterValidator(possible_tool_name)], ...] = ()
     shell: ShellSettings = ShellSettings()
     fetch: FetchSettings = FetchSettings()
 

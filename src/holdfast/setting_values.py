@@ -46,6 +46,13 @@ def some(values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
+def possible_tool_name(text: str) -> str:
+    """A name that a tool can have."""
+    if not re.fullmatch(r"[A-Za-z0-9_.:/-]+", text):
+        raise ValueError(f"cannot be the name of a tool: {text!r}")
+    return text
+
+
 def queue_name(text: str) -> str:
     """A name that Temporal takes."""
     if len(text) > _QUEUE_LIMIT:

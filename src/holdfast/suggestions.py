@@ -13,11 +13,11 @@ NAME_LIMIT = 200
 """Characters of a name that are compared: nobody means a longer one."""
 
 
-def suggest(name: str, names: Iterable[str], most: int = MOST) -> list[str]:
-    """Up to three of `names` that are close to `name`, the closest first."""
+def suggest(name: str, names: Iterable[str], most: int = MOST, *, similar: float = SIMILAR) -> list[str]:
+    """Up to three of `names` that are close to `name`, the closest first. `similar`: 1 for the same, 0 for nothing."""
     scorer = DamerauLevenshtein.normalized_similarity
     known = list(names)
-    found = process.extract(name[:NAME_LIMIT], known, scorer=scorer, score_cutoff=SIMILAR, limit=most)
+    found = process.extract(name[:NAME_LIMIT], known, scorer=scorer, score_cutoff=similar, limit=most)
     near = [match for match, _, _ in found]
     longer = [other for other in known if len(name) > 2 and other.startswith(name) and other not in near]
     return [*near, *longer][:most]

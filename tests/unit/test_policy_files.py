@@ -53,6 +53,9 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "a type": (DENY + "tool = 5", 3, "`rule.1.tool` must be text, or an array of texts"),
     "a type inside": (DENY + "tool = ['a',\n5]", 4, "`rule.1.tool.2` must be text, not a whole number"),
     "a flag": (DENY + "tainted = 1", 3, "`rule.1.tainted` must be true or false, not a whole number"),
+    "a tool with a command": (DENY + 'tool = "shell(rm)"', 3, 'say `tool = "shell"` and `command = "rm"` instead'),
+    "a tool of others": (DENY + 'tool = "Bash(rm:*)"', 3, "can never match: no tool can be called 'Bash(rm:)'"),
+    "a tool with a space": (DENY + 'tool = ["read_file", "shell rm"]', 3, "no tool can be called 'shell rm'"),
     "an empty list": (DENY + "tool = []", 3, "`rule.1.tool` is empty: it would match nothing"),
     "an empty text": (DENY + "tool = ' '", 3, "is empty"),
     "no modes": (DENY + "anything = true\nmodes = []", 4, "`rule.1.modes` is empty"),
@@ -390,3 +393,22 @@ def test_escape_codes_of_names_and_reasons_come_out_harmless() -> None:
     for words in (*(one.why for one in explained.passed), spoken.reason or "", spoken.message or ""):
         assert visible(words) == words
         assert "\x1b" not in words
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("shel", "shell"), ("Bash", "shell"), ("readfile", "read_file"), ("Write_File", "write_file")]
+)
+def test_S29_a_name_close_to_that_of_a_built_in_tool_is_warned_of(name: str, meant: str) -> None:
+    loaded = load(f'[[rule]]\ndecision = "deny"\ntool = ["grep", "{name}"]')
+    assert not loaded.problems
+    [warning] = loaded.warnings
+    assert (warning.line, f"do you mean {meant!r}?" in warning.message) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["deploy", "read*", "git__status"])
+def test_names_that_are_close_to_no_built_in_tool_are_not_warned_of(name: str) -> None:
+    assert load(f'[[rule]]\ndecision = "deny"\ntool = "{name}"').warnings == ()
+
+
+def test_a_server_may_call_its_own_tools_anything() -> None:
+    assert not load('[[rule]]\ndecision = "deny"\nserver = "s"\ntool = "run it (now)"').problems
