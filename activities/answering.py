@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from holdfast.activities.policy.granting import covering
+from holdfast.activities.policy.matching import Facts
 from holdfast.activities.policy.rules import Answer, Rule
 from holdfast.activities.policy.saved import SavedGrants
 from holdfast.activities.policy.subjects import Subject
@@ -29,11 +30,11 @@ class Answered(NamedTuple):
 
 
 def answer_to(
-    subject: Subject, digest: str, grants: Iterable[Grant], saved: SavedGrants | None, now: datetime
+    call: Subject | Facts, digest: str, grants: Iterable[Grant], saved: SavedGrants | None, now: datetime
 ) -> Answered | None:
     """The turn's own answer, else one that was kept. A refusal of either comes before an allowance of the other."""
-    own = covering(grants, subject, digest, now)
-    kept = saved.covering(subject, now) if saved else None
+    own = covering(grants, call, digest, now)
+    kept = saved.covering(call, now) if saved else None
     answers = [*([_own(own)] if own else []), *([_kept(kept)] if kept else [])]
     return min(answers, key=lambda answer: answer.allows, default=None)
 

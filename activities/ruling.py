@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holdfast.activities.answering import answer_to
+from holdfast.activities.answering import Answered, answer_to
 from holdfast.activities.catalogue.registry import BUILT_IN, Entry
 from holdfast.activities.covering import counts, keyed, wanted
 from holdfast.activities.hooks.results import Phase
@@ -21,6 +21,7 @@ from holdfast.activities.policy.granting import answerable
 from holdfast.activities.policy.protected import Protected
 from holdfast.activities.policy.rules import Answer
 from holdfast.activities.policy.saved import SavedGrants
+from holdfast.activities.policy.scopes import Call
 from holdfast.activities.policy.subjects import Subject
 from holdfast.activities.preparing import (
     Prepared,
@@ -32,6 +33,7 @@ from holdfast.activities.preparing import (
     verdict_of,
     with_reach,
 )
+from holdfast.actors import Actor
 from holdfast.approvers import Approver
 from holdfast.content import shorten
 from holdfast.contexts import Context
@@ -141,6 +143,30 @@ class Rulings:
         plain = await prepare(entry, arguments, self._workspace, of.context)
         return with_reach(plain.rewritten_as(prepared.bound), subject)
 
+    def _answer_in_parts(self, subject: Subject, digest: str, grants: list[Grant], mode: Mode) -> Answered | None:
+        """The rules and grants that cover a plain chain of commands together, each of them a part.
+
+        At most one grant of the turn, and none for a number of calls: a call uses up one.
+        """
+        whole = Call(subject).understood if subject.command is not None else None
+        parts = whole.split() if whole else ()
+        lasting = [grant for grant in grants if grant.decision.uses is None]
+        found: list[Answered] = []
+        for part in parts if len(parts) > 1 else ():
+            ruling = self.policy.rule_on(part, mode)
+            if ruling and ruling.decision is Answer.ALLOW and not ruling.anything:
+                label = f"{ruling.tier.value}: {ruling.rule}"
+                found.append(Answered(True, label, Actor(kind="policy", name=label)))
+                continue
+            answer = answer_to(part, digest, lasting, self._saved, datetime.now(UTC))
+            if answer is None or not answer.allows or answer.exact:
+                return None
+            found.append(answer)
+        if not found or len({answer.grant for answer in found if answer.grant}) > 1:
+            return None
+        by = next((answer for answer in found if answer.grant), found[0])
+        return by._replace(rule="; ".join(dict.fromkeys(answer.rule for answer in found)))
+
     async def _answered(
         self, entry: Entry, prepared: Prepared, subject: Subject, verdict: Verdict, of: Circumstances, *, may: bool
     ) -> tuple[Verdict, Prepared]:
@@ -149,6 +175,8 @@ class Rulings:
         standing = Standing(of.turn_id, self.approvers, of.requester)
         grants = [grant for grant in of.grants if wanted(grant, shown, standing)]
         answer = answer_to(subject, prepared.bound.digest, grants, self._saved, datetime.now(UTC))
+        if answer is None and may and isinstance(verdict, Ask) and shown.needs == Needs():
+            answer = self._answer_in_parts(subject, prepared.bound.digest, grants, of.mode)
         if answer is None or shown.kind == "question":
             return verdict, prepared
         if not answer.allows:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -62,6 +63,8 @@ class Reading:
         self._analysis = _analysed(command)
         self._more = doubts
         self.programs = self._analysis.programs
+        self.to_cover = self.programs
+        """What an allow rule or a grant must cover."""
 
     @cached_property
     def doubts(self) -> tuple[str, ...]:
@@ -99,9 +102,16 @@ class Reading:
     def _writes_badly(self) -> bool:
         return any(destructive_write(target) for target in self._analysis.writes)
 
+    def split(self) -> Iterator[Reading]:
+        """One for each program, which alone is to be covered: all else is as in the whole command."""
+        for program in self.programs:
+            part = copy(self)
+            part.to_cover = (program,)
+            yield part
+
     def covered(self, demand: Demand) -> bool:
-        """Is every program of it meant for certain?"""
-        return bool(self.programs) and all(_covered(demand, program) for program in self.programs)
+        """Is every program that is to be covered meant for certain?"""
+        return bool(self.to_cover) and all(_covered(demand, program) for program in self.to_cover)
 
     def touched(self, demand: Demand) -> Truth:
         """Is any program of it meant?"""

@@ -185,9 +185,9 @@ class Policy:
         """The roles that rules ask for."""
         return frozenset(role for role in self.approvals if role is not None)
 
-    def rule_on(self, subject: Subject, mode: Mode) -> Ruling | None:
+    def rule_on(self, call: Subject | Facts, mode: Mode) -> Ruling | None:
         """What the rules say; None when they say nothing, and the tool's own wish decides."""
-        facts = Facts(subject)
+        facts = call if isinstance(call, Facts) else Facts(call)
         return _ruling(_settled(self._about(facts, mode)))
 
     def explain(self, subject: Subject, mode: Mode) -> Explanation:

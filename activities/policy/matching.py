@@ -48,6 +48,15 @@ class Facts:
         subject = self.subject
         return None if subject.command is None else Reading(subject.command, subject.doubts)
 
+    def split(self) -> tuple[Facts, ...]:
+        """One for each program of its command: rules that allow must cover that one, and all others see the whole."""
+        parts = []
+        for reading in self.reading.split() if self.reading else ():
+            part = Facts(self.subject)
+            part.reading = reading
+            parts.append(part)
+        return tuple(parts)
+
     @cached_property
     def inside(self) -> Truth:
         """Does it stay in the workspace?"""

@@ -132,7 +132,7 @@ class Standing:
 
     def _left_open(self, facts: Facts) -> Iterator[bool]:
         """What an allow rule may cover of a command, and an answer given in passing does not."""
-        programs = facts.reading.programs if facts.reading else ()
+        programs = facts.reading.to_cover if facts.reading else ()
         about = self.rule.arguments or {}
         if self._phrases:
             yield any(

@@ -186,3 +186,76 @@ async def test_S22_a_turn_that_claims_yolo_for_itself_gets_nothing_by_it(engine:
         result = await handle.result()
     assert result["batches"][0]["responses"][0]["error"]["type"] == "denied"
     assert not await asyncio.to_thread(Path(engine.workspace / "owned").exists)
+
+
+PARTS = """
+[[rule]]
+name = "echoes"
+decision = "allow"
+command = "echo **"
+
+[[rule]]
+name = "lists"
+decision = "allow"
+command = "ls"
+in_workspace = true
+
+[[rule]]
+name = "cats"
+decision = "allow"
+command = "cat"
+in_workspace = true
+
+[[rule]]
+name = "moves"
+decision = "allow"
+command = "cd **"
+
+[[rule]]
+name = "uptime"
+decision = "ask"
+command = "uptime"
+priority = 200
+
+[[rule]]
+name = "looks"
+decision = "allow"
+command = ["uptime **", "date"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("echo hi && ls", "success"),
+        ("ls | cat; echo done", "success"),
+        ("echo hi && touch made", "error"),
+        ("cd / && ls", "error"),  # what a part names is judged by where the whole command leads
+        ("echo hi > file && ls", "error"),
+        ("echo hi && $(ls)", "error"),
+        ("ls && date", "success"),
+        ("ls && uptime", "error"),
+        ("echo hi && VAR=1 ls", "error"),
+    ],
+)
+async def test_S29_each_part_of_a_chain_may_be_covered_by_a_rule_of_its_own(
+    engine: Engine, command: str, status: str
+) -> None:
+    engine.with_rules(PARTS)
+    [response] = await _answers(engine, ("shell", {"command": command}), interactive=False)
+    assert response.status == status, response.text
+
+
+async def test_S24_a_rule_and_a_grant_cover_a_chain_together(engine: Engine) -> None:
+    engine.with_rules(PARTS)
+    async with engine.worker():
+        commands = ("touch made", "echo hi && touch made", "touch made && touch other")
+        turn = await engine.start(TurnInput(batches=tuple((request("shell", command=one),) for one in commands)))
+        [first] = (await until(lambda: waiting(turn))).approvals
+        await engine.holdfast.decide(first.approval_id, "proceed_always", digest=first.digest, by="ana")
+        [second] = (await until(lambda: waiting(turn))).approvals
+        assert second.command == "touch made && touch other"
+        covered = await turn.call("b2c1")
+        assert (covered.status, covered.grant) == ("success", "g1")
+        assert covered.rule == "user: echoes; grant g1: `touch made`, exactly these words"
+        await turn.cancel()
