@@ -118,6 +118,7 @@ def attempted(one: Attempt) -> Attempted:
     return Attempted(
         worker=one.worker,
         number=one.number or 1,
+        scheduled=one.scheduled,
         began=one.started,
         ended=one.ended,
         seconds=seconds,
