@@ -182,6 +182,14 @@ class InboxSummary(Data):
     total: int = 0
 
 
+class InboxView(Data):
+    """What waits for people in all turns, the most urgent first."""
+
+    approvals: tuple[ApprovalView, ...] = ()
+    unread: dict[str, str] = Field(default_factory=dict)
+    """The turns in which something may wait besides, and why it is not shown here."""
+
+
 def approval_view(
     turn_id: str, call: Call, *, detail: int = DETAIL_LIMIT, since: datetime | None = None
 ) -> ApprovalView:

@@ -166,7 +166,7 @@ async def test_S41_S45_an_approval_is_listed_shown_and_decided_in_the_name_of_th
         assert ended.json()["state"] == "ended"
         assert ended.json()["batch"]["calls"][0]["decided_by"] == "ada"
         await listed(engine.holdfast, turn.id, count=0)
-        assert (await endpoint.get("/v1/inbox", turn=turn.id)).json() == {"approvals": [], "total": 0}
+        assert (await endpoint.get("/v1/inbox", turn=turn.id)).json() == {"approvals": [], "total": 0, "unread": {}}
 
 
 @pytest.mark.parametrize(

@@ -281,6 +281,8 @@ async def _view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
         if kept.approvals and not json:
             note(f"No worker answers; the server knows that {kept.total} wait in turn {turn}:")
             render.console().print(questions.approvals(kept.approvals))
+        elif kept.total and not json:
+            note(f"No worker answers; something may wait in turn {turn}, and cannot be read here.")
         raise
 
 
