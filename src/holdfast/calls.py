@@ -157,6 +157,11 @@ class Call(Data):
 
     @property
     def duration(self) -> timedelta | None:
+        """From its validation to its end, with all waiting; None as long as it has not ended."""
+        return self.ended_at - self.created_at if self.ended_at and self.created_at else None
+
+    @property
+    def execution(self) -> timedelta | None:
         """How long it ran; None for a call that never did."""
         return self.ended_at - self.started_at if self.ended_at and self.started_at else None
 

@@ -134,6 +134,8 @@ class CallStory(Data):
     waited_seconds: float = 0
     """For people, all times together."""
     ran_seconds: float | None = None
+    duration_seconds: float | None = None
+    """From its validation to its end, with all waiting."""
     attempts: tuple[Attempted, ...] = ()
     error: str | None = None
     result: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -210,6 +211,10 @@ def output(
         found = await output_of((await open_holdfast(data, address)).turn(turn), call)
         if json:
             emit({"turn": turn, "call": call, **found.model_dump(mode="json")})
+        elif found.styled and sys.stdout.isatty():
+            from holdfast.workers import render
+
+            render.console().print(render.output(found), soft_wrap=True)
         else:
             say(found.tail.removesuffix("\n"))
 
