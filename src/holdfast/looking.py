@@ -174,7 +174,10 @@ class Looking(Contact):
         return self._feeds.watch(self.id, after)
 
     async def responses(self) -> AsyncIterator[Response]:
-        """The answers to its calls, in order and each once, as they become final; until the turn ends (S13)."""
+        """The answers to its calls, in order and each once, as they become final; until the turn ends (S13).
+
+        Of a turn with a model, also those of a reply that is still being written: `watch` tells if it is discarded.
+        """
         known: dict[str, Response] = {}
         async with aclosing(self._feeds.watch(self.id)) as items:  # type: ignore[type-var]
             async for item in items:
