@@ -20,11 +20,11 @@ from rich.text import Text
 from holdfast.approvals import About
 from holdfast.calls import Call
 from holdfast.content import named, plain, plain_with_styles, shorten, visible
+from holdfast.cutting import count_changes, cut_diff
 from holdfast.events import Event
 from holdfast.work import LiveOutput
 from holdfast.workers.board import Row
 from holdfast.workers.columns import WIDE, Columns, Line, Prose
-from holdfast.workers.cutting import count_changes, cut_diff
 
 WORDS_LIMIT = 1_000
 """Characters of what is said of a call in a line, where no terminal ends it sooner."""

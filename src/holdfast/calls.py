@@ -97,6 +97,8 @@ class Call(Data):
     rule: str | None = None
     """The policy rule that judged it."""
     confirmation: Confirmation | None = None
+    diff: str | None = None
+    """What it would change, of a call that nobody is asked about, until it has ended."""
     revision: int = 0
     """Counts the times a person was asked."""
     run: int = 1

@@ -129,6 +129,8 @@ class Response(Data):
     status: Literal["success", "error", "cancelled"]
     parts: tuple[Part, ...] = ()
     display: str | None = None
+    changes: str | None = None
+    """Of a call that did not run: how many lines it would have added and removed (`+3 −450`). `display` is the diff."""
     error: CallError | None = None
     note: str | None = None
     """What the model must know besides: that people changed its arguments."""

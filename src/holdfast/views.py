@@ -134,7 +134,9 @@ class CallView(Data):
     output: str | None = None
     """What the model reads."""
     display: str | None = None
-    """What a person is shown instead, when it differs."""
+    """What a person is shown instead, when it differs; of a call that did not run, the diff of what it would change."""
+    changes: str | None = None
+    """How many lines that diff adds and removes: `+3 −450`."""
     markdown: bool = False
     error_type: str | None = None
     error: str | None = None
@@ -311,6 +313,7 @@ def call_view(call: Call, place: int, of: int, standing: Mapping[str, Outcome] =
         execution_seconds=_seconds(call.execution),
         output=plain(shorten(output, OUTPUT_LIMIT)) if output else None,
         display=plain(shorten(response.display, OUTPUT_LIMIT)) if response and response.display else None,
+        changes=response.changes if response else None,
         markdown=bool(call.bound and call.bound.tool.traits.markdown),
         error_type=_line(call.error.type, 100) if call.error else None,
         error=_cut(call.error.message, OUTPUT_LIMIT) if call.error else None,
