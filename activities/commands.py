@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.activities.processes import MARKER, kill_tree, to_the_end
-from holdfast.model_keys import MODEL_KEYS
+from holdfast.model_keys import MODEL_KEYS, OUR_PREFIXES
 from holdfast.tools import ToolFailure
 
-KEPT = ("TEMPORAL_", "HOLDFAST_", "OTEL_EXPORTER_")
-"""How variables begin that a command does not inherit: they may hold our credentials, and those for our traces."""
 _WITHHELD = set(MODEL_KEYS)
 """Others that it does not: they are for asking models."""
 USUAL = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM")
@@ -47,7 +45,7 @@ def withhold(*names: str) -> None:
 
 def environment(added: Mapping[str, str], *, inherit: bool = True) -> dict[str, str]:
     """What a command finds in its environment: ours without what is only ours, and what was added."""
-    names = [name for name in os.environ if not name.upper().startswith(KEPT) and name not in _WITHHELD]
+    names = [name for name in os.environ if not name.upper().startswith(OUR_PREFIXES) and name not in _WITHHELD]
     kept = {name: os.environ[name] for name in names if inherit or name in USUAL or name.startswith("LC_")}
     return {**kept, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", **added}
 

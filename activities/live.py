@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from temporalio import activity
 
 from holdfast.approvals import Answer, Confirmation
 from holdfast.calls import Pause
-from holdfast.content import Part, TextPart, encodable, plain
+from holdfast.content import Part, TextPart, encodable, plain, plain_with_styles
 from holdfast.work import LiveOutput, RunningCall
 
 Asker = Callable[[Confirmation], Awaitable[Answer]]
@@ -146,13 +147,24 @@ class LiveRun:
 
     def live(self, most: int = TAIL_SHOWN) -> LiveOutput:
         """The end of the output, harmless for a terminal."""
-        tail = encodable(plain(self._tail.text[-most:]))
-        return LiveOutput(call_id=self._call_id, tail=tail, total=self._tail.total, pid=self._pid, host=self._host)
+        end = encodable(_last(self._tail.text, most))
+        styled = plain_with_styles(end)
+        return LiveOutput(
+            call_id=self._call_id,
+            tail=plain(end),
+            styled=styled if "\x1b" in styled else None,
+            total=self._tail.total,
+            pid=self._pid,
+            host=self._host,
+        )
 
     def beat(self) -> LiveOutput:
         """What a heartbeat carries."""
         live = self.live()
-        return live.model_copy(update={"tail": _fitting(live.tail, TAIL_BYTES)})
+        if live.styled is None:
+            return live.model_copy(update={"tail": _fitting(live.tail, TAIL_BYTES)})
+        half = TAIL_BYTES // 2
+        return live.model_copy(update={"tail": _fitting(live.tail, half), "styled": _fitting(live.styled, half)})
 
     def partial(self) -> tuple[Part, ...]:
         """What was put out before the end came."""
@@ -166,8 +178,22 @@ class LiveRun:
 def _fitting(text: str, most: int) -> str:
     """The end of a text that takes at most so many bytes as JSON."""
     while (size := len(json.dumps(text, ensure_ascii=False).encode())) > most:
-        text = text[-(len(text) * most // size) :]
+        text = _last(text, len(text) * most // size)
     return text
+
+
+def _last(text: str, most: int) -> str:
+    """The last characters, without the rest of an escape code that begins before them."""
+    start = max(0, len(text) - most)
+    cut = _BEGINNING.search(text, max(0, start - ESCAPE_LIMIT), start)
+    rest = _REST.match(text, start) if cut else None
+    return text[rest.end() if rest else start :]
+
+
+ESCAPE_LIMIT = 80
+"""Characters of the longest escape code that is looked for."""
+_BEGINNING = re.compile(r"\x1b(?:\[[0-?]*)?$")
+_REST = re.compile(r"\[?[0-?]*[@-~]?")
 
 
 def told_to_stop() -> bool:

@@ -137,7 +137,7 @@ def verdict_of(prepared: Prepared, ruling: Ruling | None, subject: Subject) -> V
         if ruling.decision is Answer.DENY:
             return Deny(rule=rule, message=ruling.message or ruling.reason or f"Denied by the rule {ruling.rule}.")
         if ruling.decision is Answer.ALLOW and not (asked and asked.kind == "question"):
-            return Allow(rule=rule, bound=bound)
+            return Allow(rule=rule, bound=bound, diff=asked.diff if asked else None)
     told: dict[str, Any] = {"offers": offers(subject, bound.digest, ruling), "needs": Needs()}
     if ruling:
         told |= {"reason": _reason(ruling, subject), "needs": ruling.needs}

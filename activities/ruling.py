@@ -180,9 +180,11 @@ class Rulings:
         if answer is None or shown.kind == "question":
             return verdict, prepared
         if not answer.allows:
-            return Deny(rule=answer.rule, message=answer.message, actor=answer.actor), prepared
+            return Deny(rule=answer.rule, message=answer.message, actor=answer.actor, diff=shown.diff), prepared
         anybodys = shown.needs == Needs() or answer.actor.kind == "person"
         plain = prepared if answer.exact else await self._as_understood(entry, prepared, subject, of)
         if isinstance(verdict, Allow) or not may or not anybodys or plain is None:
             return verdict, prepared
-        return Allow(rule=answer.rule, bound=plain.bound, actor=answer.actor, grant=answer.grant), plain
+        return Allow(
+            rule=answer.rule, bound=plain.bound, actor=answer.actor, grant=answer.grant, diff=shown.diff
+        ), plain

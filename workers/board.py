@@ -84,7 +84,7 @@ class Board:
     def _take_output(self, output: LiveOutput) -> None:
         row = self.rows.get(output.call_id)
         if row and row.status == "executing":
-            row.tail, row.pid = output.tail, output.pid
+            row.tail, row.pid = output.styled or output.tail, output.pid
         elif of_model(output.call_id) and self.thinking:
             self.heard = output.tail
 

@@ -19,6 +19,7 @@ from holdfast.calls import Call
 from holdfast.client import Holdfast, Turn
 from holdfast.content import plain, shorten
 from holdfast.errors import BadInput, DecisionRefused, HoldfastError
+from holdfast.replacements import apply_replacement, find_replacement
 from holdfast.requests import Acknowledged
 from holdfast.views import ApprovalView
 from holdfast.workers.asked import Asked
@@ -39,17 +40,28 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,12}")
 
 @dataclass(frozen=True)
 class Editable:
-    """What of a call is changed: one text of its arguments, or all of them as JSON."""
+    """What of a call is changed: the file that it changes, one text of its arguments, or all of them as JSON."""
 
     text: str
     suffix: str
     arguments: dict[str, Any] | None = None
-    """Those that the JSON is of; None when it is a text."""
+    """All of the call's, unless one text of them is changed."""
+    current: str | None = None
+    """The file as it is, where the text is all of it as the call would leave it."""
+
+    @property
+    def option(self) -> str | None:
+        """With which `holdfast modify` takes the same text from a file, if it does."""
+        if self.current is not None:
+            return None
+        return "--content " if self.arguments is None else "--arguments @"
 
     def change(self, typed: str) -> dict[str, Any] | None:
         """What a decision says of it; None when it says the same. BadInput when it cannot be sent."""
         if self.arguments is None:
             return {"content": _checked(typed)}
+        if self.current is not None:
+            return {"arguments": self.arguments | _replacement(self.current, _checked(typed))}
         arguments = _object(typed, "what you typed")
         return None if _same(arguments, self.arguments) else {"arguments": arguments}
 
@@ -61,10 +73,14 @@ class Change(NamedTuple):
 
 
 def editable(call: Call) -> Editable:
-    """What a person would edit: the text that the tool names, else the arguments."""
+    """What a person would edit: the whole file, where the call replaces text in it; the text that the tool names; else
+    the arguments."""
     arguments = call.bound.arguments if call.bound else {}
     shown = call.confirmation
     text = arguments.get(shown.edits) if shown and shown.edits else None
+    if shown and shown.current is not None and {"old_text", "new_text"} <= arguments.keys():
+        whole = apply_replacement(shown.current, arguments)
+        return Editable(whole, suffix_of(arguments.get("path")), arguments, shown.current)
     if not isinstance(text, str):
         return Editable(json.dumps(arguments, ensure_ascii=False, indent=2) + "\n", ".json", arguments)
     return Editable(text, ".sh" if shown and shown.kind == "exec" else suffix_of(arguments.get("path")))
@@ -107,9 +123,12 @@ async def change_in_editor(
             return await send_change(holdfast, approval, outcome, change, **details)
         except (HoldfastError, asyncio.CancelledError):
             if kept := typed.keep():
-                option = "--content " if found.arguments is None else "--arguments @"
-                again = f"holdfast modify {quoted(approval.approval_id)} {option}{quoted(str(kept))}"
-                tell(f"What you typed is kept; to send it once more: {again}")
+                again = f"holdfast modify {quoted(approval.approval_id)}"
+                if found.option:
+                    again = f"to send it once more: {again} {found.option}{quoted(str(kept))}"
+                else:
+                    again = f"it is in {kept}; to edit once more: {again}"
+                tell(f"What you typed is kept; {again}")
             raise
 
 
@@ -150,6 +169,12 @@ async def _renew(turn: Turn, approval_id: str, by: str) -> None:
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """As JSON has it, where 1 is not true."""
     return canonical_digest(one) == canonical_digest(other)
+
+
+def _replacement(current: str, wanted: str) -> dict[str, Any]:
+    if wanted == current:
+        raise BadInput("that is the file as it is now: to change nothing, deny the call")
+    return find_replacement(current, wanted)
 
 
 def suffix_of(path: object) -> str:

@@ -12,11 +12,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from holdfast.client import Holdfast, Turn
-from holdfast.content import plain
 from holdfast.errors import ServerUnavailable
 from holdfast.events import Event
 from holdfast.turns import WORKFLOW, TurnResult
@@ -48,7 +48,7 @@ class Lines:
         """Print what an item is worth."""
         if isinstance(item, LiveOutput):
             for row in _fresh(item, self._seen):
-                self._console.print(f"          {item.call_id:6} │ {row}", soft_wrap=True)
+                self._console.print(Text(f"          {item.call_id:6} │ ").append_text(row), soft_wrap=True)
             return
         if line := self._telling.line(item):
             render.print_line(self._console, line)
@@ -159,8 +159,9 @@ async def mention_silence(turn: Turn) -> None:
     note(f"Nothing heard of turn {turn.id} yet: does a worker run? Start one with `holdfast worker` or `holdfast up`.")
 
 
-def _fresh(output: LiveOutput, seen: dict[str, int]) -> list[str]:
+def _fresh(output: LiveOutput, seen: dict[str, int]) -> list[Text]:
     """The lines of live output that were not shown yet."""
     grown = output.total - seen.get(output.call_id, 0)
     seen[output.call_id] = output.total
-    return plain(output.tail[-grown:] if 0 < grown < len(output.tail) else output.tail).splitlines()
+    shown = render.output(output)
+    return list((shown[-grown:] if 0 < grown < len(shown) else shown).split("\n"))

@@ -14,6 +14,7 @@ from rich.text import Text
 from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.calls import Call
 from holdfast.content import first_line, named, plain, visible
+from holdfast.cutting import LINE_LIMIT, cut_lines
 from holdfast.durations import told
 from holdfast.forms import fields_of, option_of, required_of
 from holdfast.outcomes import Needs
@@ -21,7 +22,6 @@ from holdfast.views import ApprovalView, approval_view
 from holdfast.wording import described
 from holdfast.work import QUESTION_LIMIT
 from holdfast.workers.answers import numbered
-from holdfast.workers.cutting import LINE_LIMIT, cut_lines
 from holdfast.workers.render import ago, definition, diff, line, prose, quoted
 
 QUESTION = "question"

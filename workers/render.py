@@ -19,11 +19,12 @@ from rich.text import Text
 
 from holdfast.approvals import About
 from holdfast.calls import Call
-from holdfast.content import named, plain, shorten, visible
+from holdfast.content import named, plain, plain_with_styles, shorten, visible
+from holdfast.cutting import count_changes, cut_diff
 from holdfast.events import Event
+from holdfast.work import LiveOutput
 from holdfast.workers.board import Row
 from holdfast.workers.columns import WIDE, Columns, Line, Prose
-from holdfast.workers.cutting import count_changes, cut_diff
 
 WORDS_LIMIT = 1_000
 """Characters of what is said of a call in a line, where no terminal ends it sooner."""
@@ -104,8 +105,8 @@ def rows(
 
 def _line(row: Row, now: datetime | None, asked: bool, held_back: str | None) -> Line:
     status = Text("stopping", "magenta") if row.stopping else state(row.status)
-    tails = plain(row.tail).rstrip().splitlines()[-3:] if not row.terminal else ()
-    said = [f"│ {line(words, 400)}" for words in (row.decided, *tails) if words]
+    tails = [] if row.terminal else [one for one in styled(row.tail).split("\n") if one.plain.strip()]
+    said = [*([Text(line(row.decided, 400), "dim")] if row.decided else []), *(one[:400] for one in tails[-3:])]
     waits = (f"delivered {held_back}: ", "dim") if held_back else ""
     return Line(
         (
@@ -115,8 +116,18 @@ def _line(row: Row, now: datetime | None, asked: bool, held_back: str | None) ->
             Text(named(row.tool)),
             Text.assemble(waits, line(row.error or row.title, WORDS_LIMIT)),
         ),
-        tuple(Text(words, "dim") for words in said),
+        tuple(Text("│ ", "dim").append_text(words) for words in said),
     )
+
+
+def output(live: LiveOutput) -> Text:
+    """What a tool put out, in its colours where it has some."""
+    return styled(live.styled or live.tail)
+
+
+def styled(text: str) -> Text:
+    """A text with the styles that it says itself, and nothing else of its escape codes."""
+    return Text.from_ansi(plain_with_styles(text), end="")
 
 
 def event(
@@ -175,7 +186,8 @@ def call(whole: Call) -> Group:
         "changed": f"by {' and '.join(whole.changed_by)}" if whole.changed_by else None,
         "editing": whole.editing.by if whole.editing else None,
         "problem": whole.problem,
-        "ran": f"{whole.duration.total_seconds():.2f} s" if whole.duration else None,
+        "took": f"{whole.duration.total_seconds():.2f} s" if whole.duration else None,
+        "ran": f"{whole.execution.total_seconds():.2f} s" if whole.execution else None,
         "error": f"{whole.error.type}: {whole.error.message}" if whole.error else None,
     }
     parts += [Text(f"  {name:8} {line(value, 2_000)}") for name, value in facts.items() if value]

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from holdfast.errors import HoldfastError, ServerUnavailable
-from holdfast.model_keys import MODEL_KEYS
+from holdfast.model_keys import MODEL_KEYS, OUR_PREFIXES
 from holdfast.search_attributes import ATTRIBUTES, ensure_search_attributes
 from holdfast.settings import Settings
 from holdfast.storage_settings import GCS_SECRETS, S3_SECRETS
@@ -195,8 +195,7 @@ def _environment() -> dict[str, str]:
     """Without Temporal's client settings, which the command would read too, and without anything that is ours to keep:
     what payloads are encrypted with least of all."""
     kept = {*MODEL_KEYS, *S3_SECRETS, *GCS_SECRETS}
-    ours = ("TEMPORAL_", "HOLDFAST_", "OTEL_EXPORTER_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours) and name not in kept}
+    return {name: value for name, value in os.environ.items() if not name.startswith(OUR_PREFIXES) and name not in kept}
 
 
 def _choose_port(wanted: int | None) -> int:

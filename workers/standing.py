@@ -121,8 +121,9 @@ def _decided(call: CallView) -> str:
     if call.actor == "runtime":
         return f"{'denied' if refused else 'let run'}, since nobody answered before the deadline (rule {rule})"
     if call.actor == "person":
-        what = _SAID.get(call.outcome or "", "refused" if refused else "let run")
-        return f"{what} by {by} ({'rule ' if call.outcome else ''}{rule})"
+        if (call.rule or "").startswith("grant "):  # a standing answer: nobody was asked about this call
+            return f"{'refused' if refused else 'let run'} by {by} ({rule})"
+        return f"{_SAID.get(call.outcome or '', 'let run')} by {by} (rule {rule})"
     return f"{'denied' if refused else 'let run'} by {by}"
 
 
@@ -164,7 +165,7 @@ def _row(view: CallView) -> Row:
         stopping=bool(view.stopping) and not view.ended_at,
         started=view.started_at,
         ended=view.ended_at or (datetime.now(UTC) if view.started_at else None),
-        tail=view.live_output or "",
+        tail=view.live_styled or view.live_output or "",
     )
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from temporalio.service import RPCError
 
 from holdfast.approvals import ApprovalId
 from holdfast.client import Holdfast
 from holdfast.errors import NoWorker, RequestRefused
+from holdfast.looking import read_memo
 from holdfast.views import ApprovalView, InboxSummary
-from holdfast.workflows.attributes import MEMO_KEY
 
 
 async def waiting_in(holdfast: Holdfast, turn_id: str) -> list[ApprovalView]:
@@ -28,11 +26,11 @@ async def waiting_in(holdfast: Holdfast, turn_id: str) -> list[ApprovalView]:
 
 
 async def kept_by_server(holdfast: Holdfast, turn_id: str) -> InboxSummary:
-    """What the turn's memo says waits; nothing when it says something else."""
-    with suppress(RPCError, ValueError, TypeError):
-        description = await holdfast.client.get_workflow_handle(turn_id).describe()
-        return InboxSummary.model_validate(await description.memo_value(MEMO_KEY, {}))
-    return InboxSummary()
+    """What the turn's memo says waits; that something may, where the server does not tell it."""
+    try:
+        return await read_memo(await holdfast.client.get_workflow_handle(turn_id).describe())
+    except RPCError:
+        return InboxSummary(total=1)
 
 
 def turn_of(approval: ApprovalView) -> str:

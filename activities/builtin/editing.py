@@ -19,6 +19,7 @@ from holdfast.activities.files.differences import difference
 from holdfast.activities.files.workspace import READ_LIMIT, Workspace
 from holdfast.approvals import Confirmation
 from holdfast.content import Result
+from holdfast.replacements import WHOLE_LIMIT, fit_line_endings
 from holdfast.tools import Effect, Invocation, Run, Strict, Tool, ToolFailure
 
 LINES_SHOWN = 10
@@ -84,7 +85,14 @@ class _Editing(Invocation):
         change = await asyncio.to_thread(self.change)
         told = ("path", "old_text", "new_text", "expected_count")
         diff = await asyncio.to_thread(_diff, self._place, change)
-        return Confirmation(kind="edit", title=self.describe(), path=self._place, diff=diff, told=told)
+        return Confirmation(
+            kind="edit",
+            title=self.describe(),
+            path=self._place,
+            diff=diff,
+            told=told,
+            current=_editable(change.before),
+        )
 
     async def execute(self, run: Run) -> Result:
         try:
@@ -108,20 +116,11 @@ class _Editing(Invocation):
         if b"\0" in before:
             raise ValueError(f"{self._place!r} is not text")
         given, expected = self._arguments, self._arguments.expected_count
-        old, new = fitted(before, given.old_text, given.new_text)
+        old, new = fit_line_endings(before, given.old_text, given.new_text)
         found = before.count(old)
         if found != expected:
             raise ValueError(_miscounted(self._place, before, old, found, expected))
         return _Change(before, before.replace(old, new))
-
-
-def fitted(content: bytes, old_text: str, new_text: str) -> tuple[bytes, bytes]:
-    """Both texts as bytes, with the line endings of the file where they hold none of their own."""
-    old, new = (text.encode("utf-8", "surrogatepass") for text in (old_text, new_text))
-    returns, newlines = content.count(b"\r\n"), content.count(b"\n")
-    if b"\r" in old + new or returns == 0 or (returns < newlines and old in content):
-        return old, new
-    return old.replace(b"\n", b"\r\n"), new.replace(b"\n", b"\r\n")
 
 
 def _miscounted(place: str, content: bytes, old: bytes, found: int, expected: int) -> str:
@@ -152,6 +151,15 @@ def _hint(content: bytes, old: bytes) -> str:
     if len(content) <= HINT_LIMIT and b" ".join(old.split()) in b" ".join(content.split()):
         return ", though it does with other white space"
     return ""
+
+
+def _editable(content: bytes) -> str | None:
+    """A file for somebody's editor; None for one that is too long, or that would not come back as it is."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if len(text) <= WHOLE_LIMIT else None
 
 
 def _diff(place: str, change: _Change) -> str:

@@ -71,6 +71,9 @@ class Confirmation(Data):
     """Of a question: the rules by which its answers are checked (`forms.CHECKS`), as they were when it was asked."""
     edits: str | None = None
     """The argument whose text a person may change in an editor."""
+    current: Text | None = None
+    """All of the file as it is, where the call replaces `old_text` in it by `new_text`: whoever changes it in an editor
+    sees the whole, with that applied (`holdfast.replacements`)."""
     offers: tuple[Offer, ...] = ()
     """Standing answers that may be given, the narrowest first."""
     needs: Needs = Needs()

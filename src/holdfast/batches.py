@@ -78,14 +78,14 @@ class Batch(Data):
         return tuple(call for call in self.calls if call.status is Status.VALIDATING)
 
     @property
-    def deliverable(self) -> tuple[Call, ...]:
-        """The calls whose answers are final and have nothing before them that is not, in order (S13).
-
-        A model's reply that is not complete may yet be discarded, with all of them.
-        """
-        if self.discarded or not (self.complete or self.stream is None):
-            return ()
+    def answered(self) -> tuple[Call, ...]:
+        """The calls whose answers are final and have nothing before them that is not, in order (S13)."""
         return tuple(takewhile(lambda call: call.terminal, self.calls))
+
+    def deliverable(self, *, early: bool = False) -> tuple[Call, ...]:
+        """Those of them that are told. Not of a reply that is not complete, unless `early`: it may yet be discarded."""
+        told = not self.discarded and (early or self.complete or self.stream is None)
+        return self.answered if told else ()
 
     @property
     def responses(self) -> tuple[Response, ...]:

@@ -97,6 +97,8 @@ class Call(Data):
     rule: str | None = None
     """The policy rule that judged it."""
     confirmation: Confirmation | None = None
+    diff: str | None = None
+    """What it would change, of a call that nobody is asked about, until it has ended."""
     revision: int = 0
     """Counts the times a person was asked."""
     run: int = 1
@@ -157,6 +159,11 @@ class Call(Data):
 
     @property
     def duration(self) -> timedelta | None:
+        """From its validation to its end, with all waiting; None as long as it has not ended."""
+        return self.ended_at - self.created_at if self.ended_at and self.created_at else None
+
+    @property
+    def execution(self) -> timedelta | None:
         """How long it ran; None for a call that never did."""
         return self.ended_at - self.started_at if self.ended_at and self.started_at else None
 

@@ -21,10 +21,10 @@ from temporalio.service import RPCError
 
 from holdfast.approvals import ApprovalId, Decision
 from holdfast.content import shorten
-from holdfast.errors import BadInput, PayloadUnreadable
+from holdfast.errors import BadInput, HoldfastError, PayloadUnreadable
 from holdfast.families import MARK
 from holdfast.identity import whoami
-from holdfast.looking import summary_of
+from holdfast.looking import read_memo
 from holdfast.model import problems
 from holdfast.outcomes import ALIASES, ALWAYS, Lasting, Outcome, Scope
 from holdfast.queries import ask
@@ -33,7 +33,7 @@ from holdfast.session import Session
 from holdfast.translating import translated
 from holdfast.turn import UPDATE_SECONDS, Turn
 from holdfast.turns import TASK_QUEUE, WORKFLOW, TurnInput, check_input, check_outside, check_size
-from holdfast.views import ApprovalView, TurnView, as_of, urgency
+from holdfast.views import ApprovalView, InboxView, TurnView, as_of, urgency
 from holdfast.watching import Feeds
 from holdfast.workflows.attributes import STATE
 
@@ -202,31 +202,45 @@ class Holdfast:
         return self._signer.sign(decision) if self._signer else decision
 
     async def inbox(self) -> list[ApprovalView]:
-        """Everything that waits for a person, in all turns, the most urgent first. Most turns need no worker for it."""
+        """Everything that waits for a person, in all turns, the most urgent first. Most turns need no worker for it.
+
+        Turns that can be read neither from the server nor by asking them are in `inbox_view`.
+        """
+        return list((await self.inbox_view()).approvals)
+
+    async def inbox_view(self) -> InboxView:
+        """The same, and the turns in which something may wait that cannot be read.
+
+        PayloadUnreadable when nothing else waits and one of these is encrypted with a key that this process lacks.
+        """
         query = f"{STATE.name} = 'awaiting_approval' AND ExecutionStatus = 'Running'"
         items: list[ApprovalView] = []
-        locked: PayloadUnreadable | None = None
+        unread: dict[str, HoldfastError] = {}
         try:
             async for found in self.client.list_workflows(query):
-                memo = await summary_of(found)
+                memo = await read_memo(found)
                 items += memo.approvals
                 try:
                     if memo.total > len(memo.approvals):
                         items += await self._rest(found.id, {item.approval_id for item in memo.approvals})
-                except PayloadUnreadable as error:
-                    locked = error
+                except HoldfastError as error:
+                    unread[found.id] = error
         except RPCError as error:
             raise translated(error, "inbox") from error
+        locked = next((error for error in unread.values() if isinstance(error, PayloadUnreadable)), None)
         if locked and not items:  # one turn that we cannot read hides no other
             raise locked
-        return sorted(as_of(datetime.now(UTC), items), key=urgency)
+        return InboxView(
+            approvals=tuple(sorted(as_of(datetime.now(UTC), items), key=urgency)),
+            unread={turn: str(error) for turn, error in unread.items()},
+        )
 
     async def _rest(self, turn_id: str, known: set[str]) -> list[ApprovalView]:
         """What the memo had no room for."""
         try:
             view = await ask(self.client, turn_id, "view", result_type=TurnView, seconds=REST_SECONDS)
-        except (RPCError, WorkflowQueryFailedError):
-            return []
+        except (RPCError, WorkflowQueryFailedError) as error:
+            raise translated(error, turn_id) from error
         return [item for item in view.approvals if item.approval_id not in known]
 
 

@@ -129,6 +129,8 @@ class Response(Data):
     status: Literal["success", "error", "cancelled"]
     parts: tuple[Part, ...] = ()
     display: str | None = None
+    changes: str | None = None
+    """Of a call that did not run: how many lines it would have added and removed (`+3 −450`). `display` is the diff."""
     error: CallError | None = None
     note: str | None = None
     """What the model must know besides: that people changed its arguments."""
@@ -241,3 +243,41 @@ def plain(text: str) -> str:
     """
     text = _ESCAPES.sub("", text.replace("\r\n", "\n")).replace("\r", "\n")
     return _CONTROLS.sub("", text)
+
+
+_STYLE = re.compile(r"\x1b\[([0-9;]{0,60})m")
+_COLOURS = (*range(30, 38), 39, *range(40, 48), 49, *range(90, 98), *range(100, 108))
+_STYLES = {0, 1, 2, 3, 4, 7, 9, 22, 23, 24, 27, 29, *_COLOURS}
+"""Colours; bold, dim, italic, underlined, reversed, struck, and the end of each. Nothing that blinks or hides."""
+RESET = "\x1b[0m"
+
+
+def plain_with_styles(text: str) -> str:
+    """`text` as `plain` has it, but for the styles of its letters: the one escape code left is `ESC [ … m`.
+
+    Ends without a style. For viewers that can show it, where what is shown decides nothing.
+    """
+    text, pieces, place = text.replace("\r\n", "\n"), [], 0
+    for escape in _ESCAPES.finditer(text):
+        pieces += [plain(text[place : escape.start()]), _style(escape[0])]
+        place = escape.end()
+    found = "".join([*pieces, plain(text[place:])])
+    return found + RESET if "\x1b" in found and not found.endswith(RESET) else found
+
+
+def _style(escape: str) -> str:
+    """What is harmless of an escape code; empty for one that is no style."""
+    style = _STYLE.fullmatch(escape)
+    codes = [int(code or 0) for code in style[1].split(";")] if style else []
+    kept: list[int] = []
+    while codes:
+        code = codes.pop(0)
+        if code in (38, 48):  # one of 256 colours, or red, green and blue
+            size = {5: 2, 2: 4}.get(codes[0] if codes else 0, 0)
+            colour, codes = codes[:size], codes[size:]
+            if not size or len(colour) < size or max(colour) > 255:
+                break
+            kept += [code, *colour]
+        elif code in _STYLES:
+            kept.append(code)
+    return f"\x1b[{';'.join(map(str, kept))}m" if kept else ""

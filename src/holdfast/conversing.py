@@ -67,6 +67,14 @@ class Conversing(Deciding):
         """How many tokens a conversation had that could not be made shorter."""
 
     @property
+    def delivers_early(self) -> bool:
+        """With a model of its own, answers are told to viewers alone, as they become final.
+
+        Whoever has another model tells it what is delivered: nothing that may yet be discarded (S12).
+        """
+        return self.input.model is not None
+
+    @property
     def asks(self) -> bool:
         """Is the model to be asked? It has not answered, or the user has said something since."""
         return self.input.model is not None and (self.text is None or bool(self._said))

@@ -25,7 +25,8 @@ EventKind = Literal["call", "result", "batch", "model", "turn"]
 class Event(Data):
     """One change. For a call: which, its place in its batch, the state before and after.
 
-    A `result` says that a call's answer is delivered: in the order of the request, each once (S13).
+    A `result` says that a call's answer is delivered: in the order of the request, each once (S13). In a turn with a
+    model that may be before the reply is complete: should that break off, the batch is `discarded` afterwards.
     """
 
     seq: int
@@ -76,10 +77,10 @@ def call_changes(turn_id: str, before: Batch | None, after: Batch) -> Iterator[d
             }
 
 
-def deliveries(before: Batch | None, after: Batch) -> Iterator[dict[str, object]]:
+def deliveries(before: Batch | None, after: Batch, *, early: bool = False) -> Iterator[dict[str, object]]:
     """The fields of one event for each call whose answer has become deliverable."""
-    known = len(before.deliverable) if before and before.id == after.id else 0
-    for place, call in enumerate(after.deliverable[known:], start=known + 1):
+    known = len(before.deliverable(early=early)) if before and before.id == after.id else 0
+    for place, call in enumerate(after.deliverable(early=early)[known:], start=known + 1):
         yield {
             "kind": "result",
             "batch": after.id,

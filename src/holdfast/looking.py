@@ -29,7 +29,7 @@ from holdfast.turns import BatchResult, TurnResult
 from holdfast.views import InboxSummary, TurnView, as_of, brief_result
 from holdfast.watching import WatchItem, live_outputs
 from holdfast.work import LiveOutput, RunningCall
-from holdfast.workflows.attributes import MEMO_KEY
+from holdfast.workflows.attributes import MEMO_KEY, STATE
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class Looking(Contact):
             return view
         outputs = {item.call_id: item for item in await live_outputs(self._client, description)}
         calls = tuple(
-            call.model_copy(update={"live_output": found.tail, "pid": found.pid})
+            call.model_copy(update={"live_output": found.tail, "live_styled": found.styled, "pid": found.pid})
             if (found := outputs.get(call.id)) and call.status == "executing"
             else call
             for call in view.batch.calls
@@ -174,7 +174,10 @@ class Looking(Contact):
         return self._feeds.watch(self.id, after)
 
     async def responses(self) -> AsyncIterator[Response]:
-        """The answers to its calls, in order and each once, as they become final; until the turn ends (S13)."""
+        """The answers to its calls, in order and each once, as they become final; until the turn ends (S13).
+
+        Of a turn with a model, also those of a reply that is still being written: `watch` tells if it is discarded.
+        """
         known: dict[str, Response] = {}
         async with aclosing(self._feeds.watch(self.id)) as items:  # type: ignore[type-var]
             async for item in items:
@@ -200,7 +203,7 @@ class Looking(Contact):
         description = await self._call(self._handle.describe())
         if description.status is not WorkflowExecutionStatus.RUNNING:
             raise DecisionRefused("not_waiting", f"turn {self.id!r} has ended: nothing in it waits for a decision")
-        memo = await summary_of(description)
+        memo = await read_memo(description)
         known = [item.digest for item in memo.approvals if item.approval_id == str(address)]
         if known:
             return known[0]
@@ -217,9 +220,11 @@ class Looking(Contact):
         return next(fitting, None)
 
 
-async def summary_of(found: WorkflowExecution) -> InboxSummary:
-    """What a turn's memo says waits, as far as it can be read."""
+async def read_memo(found: WorkflowExecution) -> InboxSummary:
+    """What a turn's memo says waits. Of one that cannot be read: that something may, which the turn itself knows."""
+    if found.typed_search_attributes.get(STATE) != "awaiting_approval":  # the memo stays as it was when it last waited
+        return InboxSummary()
     try:
         return InboxSummary.model_validate(await found.memo_value(MEMO_KEY, {}))
     except Exception:
-        return InboxSummary(total=1)  # something waits: the turn itself knows what
+        return InboxSummary(total=1)

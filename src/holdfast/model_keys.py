@@ -1,10 +1,12 @@
-"""Variables of the environment in which providers of models are given their keys.
+"""Variables of the environment that no command inherits: our own, and those that hold the keys of models' providers.
 
-A worker has them to ask models, and for nothing else: no command inherits them, and none of them is in an error.
+A worker has the latter to ask models, and for nothing else: none of them is in an error.
 """
 
 from __future__ import annotations
 
+OUR_PREFIXES = ("TEMPORAL_", "HOLDFAST_", "OTEL_EXPORTER_")
+"""How our own begin: they may hold our credentials, and those for our traces."""
 _PROVIDERS = """
 ALIBABA ANTHROPIC AZURE_OPENAI AZURE_VOICELIVE CEREBRAS CO CRUSOE DASHSCOPE DEEPSEEK ELEVENLABS FIREWORKS GEMINI
 GITHUB GITHUB_COPILOT GOOGLE GROQ META MISTRAL MOONSHOTAI NEBIUS OLLAMA OPENAI OPENROUTER OVHCLOUD PAIG

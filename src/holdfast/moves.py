@@ -13,6 +13,7 @@ from holdfast.actors import Actor
 from holdfast.approvals import Answer, Confirmation, Decision
 from holdfast.calls import Call, Pause, Status
 from holdfast.content import CallError, Part, Response, TextPart
+from holdfast.cutting import count_changes
 from holdfast.differing import told_changes
 from holdfast.forms import answer_of, option_of
 from holdfast.outcomes import Needs, Outcome
@@ -43,11 +44,11 @@ def take_verdict(call: Call, verdict: Verdict, now: datetime) -> Call:
     match verdict:
         case Allow():
             found = _judged(call, verdict)
-            return found.to(Status.SCHEDULED, grant=verdict.grant, actor=_actor(verdict))
+            return found.to(Status.SCHEDULED, grant=verdict.grant, actor=_actor(verdict), diff=verdict.diff)
         case Ask():
             return _ask(_judged(call, verdict), verdict, now)
         case Deny():
-            call = call.model_copy(update={"rule": verdict.rule, "actor": _actor(verdict)})
+            call = call.model_copy(update={"rule": verdict.rule, "actor": _actor(verdict), "diff": verdict.diff})
             if verdict.actor and verdict.actor.kind == "person":
                 return cancel(call, "refused", verdict.message, now)
             return end(call, Status.ERROR, now, error=CallError(type="denied", message=verdict.message))
@@ -66,7 +67,8 @@ def reconsider(call: Call, verdict: Verdict, now: datetime) -> Call:
     if isinstance(verdict, Reject) or (asked and same):
         return call
     if isinstance(verdict, Allow) and not asked:
-        return _judged(call, verdict).model_copy(update={"grant": verdict.grant, "actor": _actor(verdict)})
+        answered = {"grant": verdict.grant, "actor": _actor(verdict), "diff": verdict.diff}
+        return _judged(call, verdict).model_copy(update=answered)
     return take_verdict(call, verdict, now)
 
 
@@ -109,6 +111,7 @@ def take_change(call: Call, verdict: Verdict, now: datetime) -> Call:
         update={
             "bound": verdict.bound,
             "rule": verdict.rule,
+            "diff": verdict.diff if isinstance(verdict, Allow) else None,
             "changing": None,
             "problem": None,
             "editing": None,
@@ -138,7 +141,7 @@ def expire(call: Call, now: datetime) -> Call:
     if deadline and deadline.default == "allow":
         return call.to(Status.SCHEDULED)
     error = CallError(type="expired", message="Nobody answered before the deadline, so the call was not run")
-    return end(call, Status.ERROR, now, error=error)
+    return end(call, Status.ERROR, now, error=error, **_kept_diff(call))
 
 
 def take_outcome(call: Call, outcome: CallOutcome, now: datetime, *, ask: bool = False) -> Call:
@@ -213,9 +216,11 @@ def end(
     *,
     parts: tuple[Part, ...] = (),
     display: str | None = None,
+    changes: str | None = None,
     error: CallError | None = None,
 ) -> Call:
     """Ended, with its one response."""
+    shown = call.confirmation.model_copy(update={"current": None}) if call.confirmation else None
     response = Response.model_validate(
         {
             "call_id": call.id,
@@ -224,17 +229,25 @@ def end(
             "status": status.value,
             "parts": parts,
             "display": display,
+            "changes": changes,
             "error": error,
             "note": _told(call),
         }
     )
-    return call.to(status, ended_at=now, response=response, stopping=None, changing=None, editing=None, pause=None)
+    over = dict.fromkeys(("stopping", "changing", "editing", "pause", "diff"))
+    return call.to(status, ended_at=now, response=response, confirmation=shown, **over)
 
 
 def cancel(call: Call, kind: str, reason: str, now: datetime, parts: tuple[Part, ...] = ()) -> Call:
     """Ended as cancelled; what it would have changed stays in the response (S26)."""
-    diff = call.confirmation.diff if call.confirmation else None
-    return end(call, Status.CANCELLED, now, parts=parts, display=diff, error=CallError(type=kind, message=reason))
+    error = CallError(type=kind, message=reason)
+    return end(call, Status.CANCELLED, now, parts=parts, error=error, **_kept_diff(call))
+
+
+def _kept_diff(call: Call) -> dict[str, Any]:
+    """The diff of a call that did not run, and its counts of lines; nothing where there is none."""
+    diff = call.diff or (call.confirmation.diff if call.confirmation else None)
+    return {"display": diff, "changes": count_changes(diff.split("\n"))} if diff else {}
 
 
 def _judged(call: Call, verdict: Allow | Ask) -> Call:
@@ -248,7 +261,7 @@ def _judged(call: Call, verdict: Allow | Ask) -> Call:
 def _ask(call: Call, verdict: Ask, now: datetime) -> Call:
     """Ask anew: nothing that was said before counts."""
     deadline = verdict.confirmation.deadline
-    fresh: dict[str, Any] = {"decision": None, "approvals": (), "grant": None, "actor": None, "shown": None}
+    fresh: dict[str, Any] = {**dict.fromkeys(("decision", "grant", "actor", "shown", "diff")), "approvals": ()}
     return call.to(
         Status.AWAITING_APPROVAL,
         pause=None,
@@ -268,7 +281,7 @@ def _ask_unknown(call: Call, outcome: Lost) -> Call:
     output = "\n".join(part.text for part in outcome.parts)
     question = f"{outcome.message}\n\n{output}" if output else outcome.message
     asked = shown.model_copy(
-        update={"kind": UNKNOWN, "question": question, "offers": (), "edits": None, "deadline": None}
+        update={"kind": UNKNOWN, "question": question, "offers": (), "edits": None, "deadline": None, "current": None}
         | {"title": call.bound.title, "arguments": call.bound.arguments, "reason": None}
     )
     fresh: dict[str, Any] = {"decision": None, "approvals": (), "grant": None, "actor": None, "shown": None}

@@ -52,6 +52,11 @@ class Queueing:
         """Those of their batches."""
 
     @property
+    def delivers_early(self) -> bool:
+        """Are answers told before the reply is complete that asks for them, and that may yet be discarded?"""
+        return False
+
+    @property
     def work(self) -> Batch:
         """The batch at work."""
         assert self.active is not None, "no batch is at work"
@@ -151,10 +156,10 @@ class Queueing:
         return calls[event.place - 1] if event.place and event.place <= len(calls) else None
 
     def answers_from(self, call_id: str) -> tuple[Response, ...]:
-        """The delivered answers from that of this call on, in order: a page of them (S13)."""
+        """The answers from that of this call on, in order: a page of them. Which are delivered, events tell (S13)."""
         batches = sorted((*self.done, *([self.active] if self.active else [])), key=number_of)
         first = int(call_id.partition("c")[0].removeprefix("b"))
-        calls = [call for batch in batches if number_of(batch) >= first for call in batch.deliverable]
+        calls = [call for batch in batches if number_of(batch) >= first for call in batch.answered]
         found: list[Response] = []
         room = PAGE_CHARACTERS
         for call in dropwhile(lambda call: call.id != call_id, calls):
@@ -194,7 +199,7 @@ class Queueing:
             self._emit(**change)
         if before and after.complete and not before.complete and not after.discarded:
             self._emit(kind="batch", batch=after.id, of=len(after.calls), after="complete")
-        for change in deliveries(before, after):
+        for change in deliveries(before, after, early=self.delivers_early):
             self._emit(**change)
 
     def _emit(self, **fields: Any) -> None:

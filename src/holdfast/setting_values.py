@@ -16,10 +16,11 @@ from pydantic import (
     ValidationInfo,
 )
 
+from holdfast.model_keys import OUR_PREFIXES
+
 T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
-_OURS = ("TEMPORAL_", "HOLDFAST_")
 _QUEUE_LIMIT = 1_000
 """Temporal's own."""
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
@@ -94,8 +95,8 @@ def _header(text: str) -> str:
 
 
 def _not_ours(text: str) -> str:
-    if text.upper().startswith(_OURS):
-        raise ValueError("is not for commands: TEMPORAL_… and HOLDFAST_… are kept from them")
+    if text.upper().startswith(OUR_PREFIXES):
+        raise ValueError("is not for commands: TEMPORAL_…, HOLDFAST_… and OTEL_EXPORTER_… are kept from them")
     return text
 
 

@@ -23,12 +23,14 @@ def aborts(call: Call, plan: Plan) -> bool:
 
 def abort_reason(call: Call) -> str:
     """What the cancelled ones say."""
-    return f"Cancelled: parallel tool call {call.tool}({_described(call)}) errored"
+    described = _described(call)
+    return f"Cancelled: parallel tool call {call.tool}{f'({described})' if described else ''} errored"
 
 
 def _described(call: Call) -> str:
-    """The beginning of its first text, which for most tools is what it is about; else of all its arguments."""
-    arguments = call.bound.arguments if call.bound else {}
-    texts = (value for value in arguments.values() if isinstance(value, str) and value)
-    text = next(texts, None) or (json.dumps(arguments, ensure_ascii=False) if arguments else "")
+    """The beginning of its command, or of its first text, as the model wrote it; else of all its arguments."""
+    given = call.request.arguments
+    arguments = given if isinstance(given, dict) else {}
+    texts = [value for value in (arguments.get("command"), *arguments.values()) if isinstance(value, str) and value]
+    text = texts[0] if texts else json.dumps(given, ensure_ascii=False) if given else ""
     return text if len(text) <= DESCRIBED else f"{text[:DESCRIBED]}…"

@@ -59,6 +59,8 @@ class Allow(Data):
     """Who says so; the policy, by the rule, when left out."""
     grant: str | None = None
     """The turn's grant that answered in place of a question."""
+    diff: Text | None = None
+    """What the call would change, where its tool tells."""
 
 
 class Ask(Data):
@@ -80,6 +82,8 @@ class Deny(Data):
     actor: Actor | None = None
     stop_turn: str | None = None
     """Why the turn is to end as well."""
+    diff: Text | None = None
+    """Of a call that a person's standing answer refuses: what it would change, where its tool tells."""
 
 
 class Reject(Data):

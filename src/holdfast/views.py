@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import Field, JsonValue
@@ -23,7 +24,7 @@ from holdfast.forms import fields_of
 from holdfast.memory import EarlierRun
 from holdfast.model import Data
 from holdfast.modes import Mode
-from holdfast.outcomes import Needs, Offer
+from holdfast.outcomes import Needs, Offer, Outcome
 from holdfast.schedules import Schedule
 from holdfast.state import TurnState
 from holdfast.turns import TurnResult
@@ -51,6 +52,8 @@ class ApprovalView(Data):
     approval_id: str
     digest: str
     tool: str
+    display_name: str = ""
+    """What the tool is called for people: what its author says, else its name."""
     kind: str
     title: str
     command: str | None = None
@@ -104,6 +107,7 @@ class CallView(Data):
     place: int
     of: int
     tool: str
+    display_name: str = ""
     status: Status
     title: str
     arguments: str
@@ -115,15 +119,24 @@ class CallView(Data):
     grant: str | None = None
     changed_by: tuple[str, ...] = ()
     outcome: str | None = None
+    """What was decided, whoever did: a person, by a grant too, the policy, a hook, or the runtime at a deadline."""
     created_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    duration_seconds: float | None = None
+    """From its validation to its end, with all waiting."""
+    execution_seconds: float | None = None
+    """From its first beginning to its end; None of a call that never ran."""
     live_output: str | None = None
+    live_styled: str | None = None
+    """The same with the colours that it has, for viewers that can show them (`LiveOutput.styled`)."""
     pid: int | None = None
     output: str | None = None
     """What the model reads."""
     display: str | None = None
-    """What a person is shown instead, when it differs."""
+    """What a person is shown instead, when it differs; of a call that did not run, the diff of what it would change."""
+    changes: str | None = None
+    """How many lines that diff adds and removes: `+3 −450`."""
     markdown: bool = False
     error_type: str | None = None
     error: str | None = None
@@ -182,6 +195,14 @@ class InboxSummary(Data):
     total: int = 0
 
 
+class InboxView(Data):
+    """What waits for people in all turns, the most urgent first."""
+
+    approvals: tuple[ApprovalView, ...] = ()
+    unread: dict[str, str] = Field(default_factory=dict)
+    """The turns in which something may wait besides, and why it is not shown here."""
+
+
 def approval_view(
     turn_id: str, call: Call, *, detail: int = DETAIL_LIMIT, since: datetime | None = None
 ) -> ApprovalView:
@@ -195,6 +216,7 @@ def approval_view(
         approval_id=str(ApprovalId(turn_id, call.id, call.revision)),
         digest=call.bound.digest if call.bound else "",
         tool=named(call.tool),
+        display_name=_display_name(call),
         kind=shown.kind,
         title=_line(shown.title, 300),
         command=_ends(shown.command, detail),
@@ -262,8 +284,8 @@ def urgency(approval: ApprovalView) -> tuple[bool, float]:
     return True, -(approval.since.timestamp() if approval.since else 0.0)
 
 
-def call_view(call: Call, place: int, of: int) -> CallView:
-    """One call, bounded."""
+def call_view(call: Call, place: int, of: int, standing: Mapping[str, Outcome] = MappingProxyType({})) -> CallView:
+    """One call, bounded. `standing`: what was decided by each of the turn's grants."""
     response = call.response
     output = "\n".join(part.text for part in response.parts) if response else None
     return CallView(
@@ -272,6 +294,7 @@ def call_view(call: Call, place: int, of: int) -> CallView:
         place=place,
         of=of,
         tool=named(call.tool),
+        display_name=_display_name(call),
         status=call.status,
         title=_line(call.bound.title, 300) if call.bound else named(call.tool),
         arguments=_json(call.bound.arguments if call.bound else call.request.arguments, ARGUMENTS_LIMIT)[0],
@@ -282,12 +305,15 @@ def call_view(call: Call, place: int, of: int) -> CallView:
         actor=call.actor.kind if call.actor else None,
         grant=call.grant,
         changed_by=tuple(_line(name, 100) for name in call.changed_by[:10]),
-        outcome=call.decision.outcome.value if call.decision else None,
+        outcome=_outcome(call, standing),
         created_at=call.created_at,
         started_at=call.started_at,
         ended_at=call.ended_at,
+        duration_seconds=_seconds(call.duration),
+        execution_seconds=_seconds(call.execution),
         output=plain(shorten(output, OUTPUT_LIMIT)) if output else None,
         display=plain(shorten(response.display, OUTPUT_LIMIT)) if response and response.display else None,
+        changes=response.changes if response else None,
         markdown=bool(call.bound and call.bound.tool.traits.markdown),
         error_type=_line(call.error.type, 100) if call.error else None,
         error=_cut(call.error.message, OUTPUT_LIMIT) if call.error else None,
@@ -301,12 +327,32 @@ def _decided_by(call: Call) -> str | None:
     return _line(call.actor.name, 100) if call.actor else None
 
 
-def batch_view(batch: Batch) -> BatchView:
+def _outcome(call: Call, standing: Mapping[str, Outcome]) -> Outcome | None:
+    """What was decided about it; None as long as nothing is, and of a call that could not be judged."""
+    if call.decision:
+        return call.decision.outcome
+    if call.actor is None:
+        return None
+    if call.error and call.error.type in ("denied", "refused", "expired"):
+        return Outcome.CANCEL
+    return standing.get(call.grant, Outcome.PROCEED_ALWAYS) if call.grant else Outcome.PROCEED_ONCE
+
+
+def _display_name(call: Call) -> str:
+    shown = call.bound.tool.display_name if call.bound else None
+    return _line(shown, 200) if shown else named(call.tool)
+
+
+def _seconds(length: timedelta | None) -> float | None:
+    return length.total_seconds() if length is not None else None
+
+
+def batch_view(batch: Batch, standing: Mapping[str, Outcome] = MappingProxyType({})) -> BatchView:
     """One batch, bounded."""
     of = len(batch.calls)
     return BatchView(
         id=batch.id,
-        calls=tuple(call_view(call, place, of) for place, call in enumerate(batch.calls, start=1)),
+        calls=tuple(call_view(call, place, of, standing) for place, call in enumerate(batch.calls, start=1)),
         stream=_cut(batch.stream, 200),
         attempt=batch.attempt,
         complete=batch.complete,
@@ -319,6 +365,7 @@ def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
     shown = state.active or (state.done[-1] if state.done else None)
     waiting = state.active.waiting if state.active else ()
     detail = DETAIL_LIMIT if len(waiting) <= MANY else BRIEF_LIMIT
+    standing = {grant.id: grant.decision.outcome for grant in state.grants.all}
     return TurnView(
         id=state.turn_id,
         state=_state_of(state, bool(waiting)),
@@ -331,7 +378,7 @@ def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
         grants=len(state.grants.all),
         tainted=tuple(dict.fromkeys(state.tainted))[:10],
         outside={named(tool): calls for tool, calls in list(state.outside.items())[:SOURCES]},
-        batch=batch_view(shown) if shown else None,
+        batch=batch_view(shown, standing) if shown else None,
         batches_done=len(state.done),
         queued=tuple(batch.id for batch in state.queue),
         approvals=tuple(

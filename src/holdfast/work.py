@@ -164,6 +164,8 @@ class LiveOutput(Data):
 
     call_id: str
     tail: str = ""
+    styled: str | None = None
+    """The same with colours and the like, where it has any: no other escape code than `ESC [ … m` is in it."""
     total: int = 0
     """Characters put out so far."""
     pid: int | None = None

@@ -74,6 +74,26 @@ def test_S25_a_text_is_edited_in_a_private_file_and_others_see_it_meanwhile(
     home.json("deny", "--turn", "edited")
 
 
+def test_S25_of_an_edit_the_whole_file_is_seen_with_the_change_applied(home: Home, tmp_path: Path, editor: Any) -> None:
+    file = home.workspace / "whole.py"
+    file.write_text("one = 1\ntwo = 2\nthree = 3\nfour = 4\n")
+    asked(home, "whole-file", call("edit", path="whole.py", old_text="two = 2", new_text="two = 22"))
+    script = f'cp "$1" {tmp_path}/seen; sed -i "s/three = 3/three = 33/" "$1"'
+    with terminal(home, "modify", "whole-file/b1c1/1", "--by", "ben", EDITOR=editor(script)) as child:
+        child.expect(r"\+two = 22")
+        child.expect(r"\+three = 33")
+        child.expect("To let it run: holdfast approve whole-file/b1c1/2")
+        assert ended(child) == 0
+    assert (tmp_path / "seen").read_text() == "one = 1\ntwo = 22\nthree = 3\nfour = 4\n"
+    assert edited(tmp_path).suffix == ".py"
+    assert home.run("approve", "whole-file/b1c1/2").returncode == 0
+    home.seen("whole-file", kind="turn", after="completed")
+    assert file.read_text() == "one = 1\ntwo = 22\nthree = 33\nfour = 4\n"
+    whole = home.json("turn", "show", "whole-file", "--call", "b1c1")
+    assert whole["bound"]["arguments"]["old_text"] == "two = 2\nthree = 3\n"
+    assert whole["confirmation"]["current"] is None, "not kept once nobody can edit it"
+
+
 def test_S25_a_text_that_is_left_as_it_was_is_not_sent(home: Home, tmp_path: Path, editor: Any) -> None:
     asked(home, "left-alone", call("shell", command="echo same"))
     with terminal(home, "modify", "left-alone/b1c1/1", VISUAL=editor("touch $1"), EDITOR="false") as child:

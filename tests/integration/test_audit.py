@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from rich.console import Console
+from temporalio.api.common.v1 import Payloads
 from temporalio.client import WorkflowFailureError
 
 from holdfast import Effect, Holdfast, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
@@ -18,17 +22,20 @@ from holdfast.approvers import Approver
 from holdfast.keys import Signer
 from holdfast.signing import public_text
 from holdfast.testing import FakeTool, decide_all, request, until
+from holdfast.workers.audit.page import page
 from holdfast.workers.audit.runs import gather
 from holdfast.workers.audit.stored import from_storage, looking
 from holdfast.workers.audit.telling import told
+from holdfast.workers.audit.terminal import timeline
 from holdfast.workers.audit.timeline import Timeline
+from tests.chaos.worker_process import HEARTBEAT_SECONDS
 from tests.support.bundles import answered, elsewhere, exported, members
-from tests.support.conversations import idle
+from tests.support.conversations import idle, pending
 from tests.support.encrypting import encryption, found_in, settings_text, variable
 from tests.support.engine import Engine, new_engine
 from tests.support.mcp_servers import ours, servers
 from tests.support.processes import worker_process
-from tests.support.waiting import waiting
+from tests.support.waiting import executing, waiting
 
 ANA = Ed25519PrivateKey.generate()
 LARGE = "seq 1 800000"
@@ -149,6 +156,8 @@ async def test_S43_a_crash_is_told_with_both_workers(engine: Engine, tmp_path: P
     [retry] = [entry for entry in shown["entries"] if entry["kind"] == "retry"]
     assert retry["call"] == "b1c1"
     assert any(worker.startswith(f"{first.pid}@") for run in shown["runs"] for worker in run["workers"])
+    [ran] = re.findall(r"<title>ran: success, ([0-9.]+) s<", page(await _told(engine, turn.id)))
+    assert float(ran) > HEARTBEAT_SECONDS  # until its worker's death was noticed it was not waiting
 
 
 async def test_S43_a_session_is_told_with_its_turns_and_what_was_said(engine: Engine, tmp_path: Path) -> None:
@@ -172,6 +181,67 @@ async def test_S43_a_session_is_told_with_its_turns_and_what_was_said(engine: En
     assert [turn["id"] for turn in shown["turns"]] == [f"{session.id}~{number}" for number in range(1, 7)]
     assert [turn["prompt"] for turn in shown["turns"]] == [f"Message {number}" for number in range(6)]
     assert [turn["answer"] for turn in shown["turns"]] == [f"Answer {number}." for number in range(1, 12, 2)]
+
+
+async def test_S43_a_session_in_which_somebody_said_always_is_told_with_how_each_turn_ended(
+    engine: Engine, tmp_path: Path
+) -> None:
+    asks = ScriptedReply(calls=(request("ask", say="a"),))
+    hangs = ScriptedReply(calls=(request("hang"),))
+    other = ScriptedReply(calls=(request("shell", command="true"),))
+    script = (asks, ScriptedReply(text="Done."), hangs, other)
+    session = engine.holdfast.session()
+    tools = (FakeTool("ask", _echo, asks=True), FakeTool("hang", _hang, effect=Effect.READ))
+    async with engine.worker(*tools):
+        start = SessionInput(turn=TurnInput(model=ModelChoice(script=script)))
+        await session.send("Always", start=start, by="ben")
+        view = await until(lambda: pending(session))
+        await engine.holdfast.decide(view.pending[0], "proceed_always")
+        await until(lambda: idle(session))
+        await session.send("Cancelled", by="ben")
+        await until(lambda: executing(engine.holdfast.turn(f"{session.id}~2"), "b1c1"))
+        await session.interrupt()
+        await until(lambda: idle(session))
+        await session.send("Stopped", by="ben")
+        view = await until(lambda: pending(session))
+        await engine.holdfast.decide(view.pending[0], "no", by="ben", stop_turn=True)
+        await until(lambda: idle(session))
+        await session.send("Failed")  # the script has no reply for it
+        await until(lambda: idle(session))
+    await exported(engine, session.id, tmp_path / "session.tar")
+    _, shown = await _verifies_and_replays(tmp_path / "empty", tmp_path / "session.tar")
+    endings = ["completed", "cancelled", "stopped", "failed"]
+    assert [turn["status"] for turn in shown["turns"]] == endings
+    turns = [entry["words"] for entry in shown["entries"] if entry["kind"] == "turn"]
+    ended = [words for words in turns if "started" not in words]
+    assert [words.split(":")[0].rsplit(" ", 1)[1] for words in ended] == endings
+    assert "ben refused 'shell' and stopped the turn" in ended[2]
+    found = await _told(engine, session.id)
+    text = io.StringIO()
+    Console(file=text, width=200).print(timeline(found, every=True))
+    assert f"(from workflow {session.id})" in text.getvalue()
+    for told_as in (text.getvalue(), page(found)):
+        assert "(from )" not in told_as
+        assert "started by \n" not in told_as
+
+
+async def _hang(arguments: dict[str, Any], run: Run) -> str:
+    await asyncio.Event().wait()
+    return "never"
+
+
+async def test_S43_what_an_unnamed_program_sent_says_so(engine: Engine) -> None:
+    async with engine.worker():
+        turn = await engine.start(TurnInput(batches=((request("shell", command="true"),),)))
+        [item] = (await until(lambda: waiting(turn))).approvals
+        body = {"approval_id": item.approval_id, "digest": item.digest, "outcome": "yes"}
+        payload = engine.client.data_converter.payload_converter.to_payload(body)
+        await engine.raw_signal(turn.id, "decide", Payloads(payloads=[payload]))
+        await turn.result()
+    found = await _told(engine, turn.id)
+    [words] = [entry.words for entry in found.entries if entry.kind == "decision"]
+    assert words.startswith("somebody said proceed_once by signal from an unnamed program")
+    assert "by signal from an unnamed program, event" in page(found)
 
 
 async def test_S43_a_decision_that_is_sent_again_in_another_name_counts_for_whoever_was_first(engine: Engine) -> None:

@@ -15,9 +15,10 @@ from temporalio.common import RawValue
 from holdfast import Holdfast, Run, SessionInput, TurnInput
 from holdfast.client import Turn
 from holdfast.encryption import ENCRYPTED, KEY_ID, VOUCHED, key_of
-from holdfast.errors import DecisionRefused, HoldfastError, PayloadUnreadable, RequestRefused
+from holdfast.errors import DecisionRefused, HoldfastError, NoWorker, PayloadUnreadable, RequestRefused
 from holdfast.testing import FakeTool, decide_all, request, scripted, until
 from holdfast.tools import ToolFailure
+from holdfast.workers.waiting import kept_by_server, waiting_in
 from tests.support.encrypting import encryption, payloads_in
 from tests.support.engine import Engine
 from tests.support.waiting import listed, speaking, waiting
@@ -199,6 +200,50 @@ async def test_S41_a_turn_that_cannot_be_read_hides_no_other_from_the_inbox(
         for turn in (plain, secret):
             await engine.holdfast.turn(turn.id).cancel()
             await engine.holdfast.turn(turn.id).result()
+
+
+async def test_S41_what_an_unreadable_memo_may_hold_is_asked_of_the_turn_and_never_hidden(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with engine.worker(ASKS):
+        plain = await engine.start(TurnInput(batches=((request("asks", say="x"),),)))
+        await until(lambda: waiting(plain))
+    stranger = engine.holdfast
+    await use(engine, monkeypatch, "a")
+    async with engine.worker(ASKS):
+        secret = await engine.start(TurnInput(batches=((request("asks", say="y"),),)))
+        await until(lambda: waiting(secret))
+        await listed(engine.holdfast, plain.id, secret.id, count=2)
+    inbox = await stranger.inbox_view()  # no worker answers
+    assert f"{plain.id}/b1c1/1" in [item.approval_id for item in inbox.approvals]
+    assert "no worker answered" in inbox.unread[secret.id]
+    assert (await kept_by_server(stranger, secret.id)).total == 1
+    with pytest.raises(NoWorker):
+        await waiting_in(stranger, secret.id)
+    async with engine.worker(ASKS):
+        assert "the key 'a'" in (await stranger.inbox_view()).unread[secret.id]
+        await engine.holdfast.turn(plain.id).cancel()
+        await engine.holdfast.decide(f"{secret.id}/b1c1/1", "yes")
+        await engine.holdfast.turn(secret.id).result()
+
+
+async def test_S41_what_was_decided_waits_no_more_though_the_memo_still_has_it(engine: Engine) -> None:
+    begun = asyncio.Event()
+
+    async def hang(arguments: dict[str, Any], run: Run) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async with engine.worker(FakeTool("hang", hang, asks=True)):
+        turn = await engine.start(TurnInput(batches=((request("hang"),),)))
+        await until(lambda: waiting(turn))
+        assert (await kept_by_server(engine.holdfast, turn.id)).total == 1
+        await engine.holdfast.decide(f"{turn.id}/b1c1/1", "yes")
+        await asyncio.wait_for(begun.wait(), 30)
+        assert (await kept_by_server(engine.holdfast, turn.id)).approvals == ()
+        await turn.cancel()
+        await turn.result()
 
 
 async def replaced(engine: Engine, monkeypatch: pytest.MonkeyPatch, *ids: str) -> Client:

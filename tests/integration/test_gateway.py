@@ -26,7 +26,7 @@ from holdfast.configuration import ApproverSettings, GatewaySettings
 from holdfast.keys import Signer
 from holdfast.signing import public_text
 from holdfast.testing import FakeTool, request, until
-from holdfast.views import ApprovalView
+from holdfast.views import ApprovalView, InboxView
 from holdfast.workers.gateway import connections, guard
 from holdfast.workers.gateway.answers import Problem
 from holdfast.workers.gateway.hosts import is_loopback
@@ -166,7 +166,7 @@ async def test_S41_S45_an_approval_is_listed_shown_and_decided_in_the_name_of_th
         assert ended.json()["state"] == "ended"
         assert ended.json()["batch"]["calls"][0]["decided_by"] == "ada"
         await listed(engine.holdfast, turn.id, count=0)
-        assert (await endpoint.get("/v1/inbox", turn=turn.id)).json() == {"approvals": [], "total": 0}
+        assert (await endpoint.get("/v1/inbox", turn=turn.id)).json() == {"approvals": [], "total": 0, "unread": {}}
 
 
 @pytest.mark.parametrize(
@@ -830,7 +830,7 @@ async def _mine(endpoint: Endpoint, *turns: Turn) -> list[str] | None:
 class Broken(Holdfast):
     """Something in it fails that nobody thought of."""
 
-    async def inbox(self) -> list[ApprovalView]:
+    async def inbox_view(self) -> InboxView:
         """Never answers."""
         raise ZeroDivisionError("the secret inside")
 
@@ -848,10 +848,10 @@ async def test_an_error_that_nobody_expected_is_a_sentence_to_the_client_and_a_l
 class Slow(Holdfast):
     """Takes for ever."""
 
-    async def inbox(self) -> list[ApprovalView]:
+    async def inbox_view(self) -> InboxView:
         """Never answers."""
         await asyncio.Event().wait()
-        return []
+        return InboxView()
 
 
 async def test_a_request_that_takes_too_long_is_given_up_and_too_many_at_once_are_sent_away(

@@ -39,6 +39,8 @@ async def test_S32_the_last_100_000_characters_are_had_by_asking_the_worker(engi
     assert 60_000 < len(whole.tail) <= 100_000, "100,000 with the escape codes that were taken out"
     assert whole.tail.endswith("line 99998\nline 99999\n")
     assert "\x1b" not in whole.tail
+    assert (whole.styled or "").endswith("\x1b[31mline 99999\n\x1b[0m")
+    assert (call.live_styled or "").endswith("\x1b[31mline 99999\n\x1b[0m")
     assert len((call.live_output or "").encode()) <= 8_192
     assert await turn.output("b1c1") is None, "it does not run any more"
 

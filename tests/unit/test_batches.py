@@ -424,7 +424,7 @@ def test_S3_outcome_ends_the_call_with_one_response(
     [answer] = batch.responses
     assert (answer.call_id, answer.model_id, answer.tool) == ("b1c1", "m1", "shell")
     assert (answer.status, answer.error and answer.error.type, answer.text) == (status, error, text)
-    assert (only(batch).ended_at, only(batch).duration) == (LATER, timedelta(seconds=5))
+    assert (only(batch).ended_at, only(batch).execution) == (LATER, timedelta(seconds=5))
     assert batch.done
 
 

@@ -59,12 +59,13 @@ def test_S2_table_and_record_cannot_be_changed() -> None:
         a_call().status = Status.SUCCESS
 
 
-def test_duration_is_known_only_of_a_call_that_ran() -> None:
+def test_S2_a_call_has_a_duration_from_its_validation_and_one_of_its_execution_if_it_ran() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    assert a_call().duration is None
-    assert a_call().model_copy(update={"ended_at": now}).duration is None
-    ran = a_call().model_copy(update={"started_at": now, "ended_at": now + timedelta(seconds=3)})
-    assert ran.duration == timedelta(seconds=3)
+    assert (a_call().duration, a_call().execution) == (None, None)
+    ended = a_call().model_copy(update={"created_at": now, "ended_at": now + timedelta(seconds=5)})
+    assert (ended.duration, ended.execution) == (timedelta(seconds=5), None)
+    ran = ended.model_copy(update={"started_at": now + timedelta(seconds=2)})
+    assert (ran.duration, ran.execution) == (timedelta(seconds=5), timedelta(seconds=3))
 
 
 def test_request_takes_name_and_args_too_and_refuses_other_fields() -> None:

@@ -24,6 +24,7 @@ from holdfast.content import (
     TextPart,
     ends,
     plain,
+    plain_with_styles,
     said,
     shorten,
     truncate,
@@ -244,3 +245,32 @@ def test_S32_examples(raw: str, harmless: str) -> None:
 def test_harmless_text_is_made_in_linear_time() -> None:
     for piece in ("\x1b]", "\x1bP", "\x1b[", "\x1b[1;", "\x1b]a\x1b", "\x1b ", "\x9b1"):
         plain(piece * 200_000)
+
+
+STYLED = {
+    "\x1b[31mred\x1b[0m": "\x1b[31mred\x1b[0m",
+    "\x1b[1;4;92mall\x1b[m": "\x1b[1;4;92mall\x1b[0m",
+    "\x1b[38;5;208morange": "\x1b[38;5;208morange\x1b[0m",
+    "\x1b[48;2;1;2;3mrgb\x1b[49m": "\x1b[48;2;1;2;3mrgb\x1b[49m\x1b[0m",
+    "\x1b[8mhidden\x1b[5mblinks\x1b[28m": "hiddenblinks",
+    "\x1b[5;31mboth\x1b[0m": "\x1b[31mboth\x1b[0m",
+    "\x1b[38;5;999mtoo much": "too much",
+    "\x1b[38;2;1;2mtoo few": "too few",
+    "\x1b]0;title\x07\x1b[2J\x1b[3;4H\x1b[?25l\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\": "link",
+    "\x9b31mc1\x1b[31": "c1",
+    "plain\tand\r\nlines\rmore\u202e": "plain\tand\nlines\nmore",
+    "\x1b[" + "1" * 10_000 + "m": "",
+}
+
+
+@pytest.mark.parametrize("raw", STYLED)
+def test_S32_styled_output_keeps_colours_and_no_other_escape_code(raw: str) -> None:
+    assert plain_with_styles(raw) == STYLED[raw]
+
+
+@given(st.text(alphabet="\x1b[]m;0123458 9\x07\\?lHJ\r\nab\x9b\u202e\x00", max_size=60))
+def test_S32_styled_output_is_the_plain_one_with_styles_and_nothing_else(text: str) -> None:
+    found = plain_with_styles(text)
+    assert plain(found) == plain(text)
+    assert "\x1b" not in re.sub(r"\x1b\[[0-9]+(;[0-9]+)*m", "", found)
+    assert plain_with_styles(found) == found

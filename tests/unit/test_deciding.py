@@ -7,19 +7,20 @@ from typing import Any
 
 import pytest
 
+from holdfast.actors import Actor
 from holdfast.approvals import Confirmation, Decision
 from holdfast.approvers import Approver
 from holdfast.batches import begun
 from holdfast.calls import CallRequest, Status
 from holdfast.content import CallError
 from holdfast.errors import RequestRefused
-from holdfast.moves import QUESTIONS_LIMIT
+from holdfast.moves import QUESTIONS_LIMIT, expire
 from holdfast.outcomes import Deadline
 from holdfast.requests import EditingNotice
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
 from holdfast.turns import TurnInput
-from holdfast.verdicts import Allow, Ask, Bound, Reject, Verdict
+from holdfast.verdicts import Allow, Ask, Bound, Deny, Reject, Verdict
 from holdfast.work import Question, ValidateResult
 
 ANA = Approver(name="ana")
@@ -88,6 +89,43 @@ def test_S26_an_edit_that_is_cancelled_after_it_was_changed_and_approved_keeps_t
     state.take_change("b1c1", ValidateResult(verdicts={"b1c1": ask("d2", diff="+new\n")}))
     state.stop_turn("cancelled", "Enough")
     assert state.work.responses[0].display == "+new\n"
+
+
+DIFF = "--- a/f\n+++ b/f\n@@ -1,2 +1,1 @@\n-one\n-two\n+three\n"
+
+
+def test_S26_a_cancelled_edit_keeps_its_diff_and_its_counts_of_lines_whoever_let_it_through() -> None:
+    asked = waiting(Clock(), diff=DIFF)
+    asked.decide(decision(outcome="cancel"))
+    stopped = waiting(Clock(), diff=DIFF)
+    stopped.stop_turn("cancelled", "Enough")
+    for verdict in (
+        Allow(rule="auto_edit", bound=ask().bound, diff=DIFF),
+        Deny(rule="grant g1", message="Refused", actor=Actor(kind="person", name="ana"), diff=DIFF),
+    ):
+        allowed = waiting(Clock())
+        allowed.reconsider(allowed.work, ValidateResult(verdicts={"b1c1": verdict}))
+        allowed.stop_turn("cancelled", "Enough")
+        answer = allowed.work.responses[0]
+        assert (answer.status, answer.display, answer.changes) == ("cancelled", DIFF, "+1 −2")
+    for state in (asked, stopped):
+        assert (state.work.responses[0].display, state.work.responses[0].changes) == (DIFF, "+1 −2")
+
+
+def test_S26_a_change_that_is_let_through_and_cancelled_keeps_the_diff_of_the_change() -> None:
+    state = waiting(Clock(), diff="+old\n")
+    state.decide(decision(outcome="proceed_once", content="new"))
+    allowed = Allow(rule="r", bound=ask("d2").bound, diff=DIFF)
+    state.take_change("b1c1", ValidateResult(verdicts={"b1c1": allowed}))
+    state.stop_turn("cancelled", "Enough")
+    assert state.work.responses[0].display == DIFF
+
+
+def test_S28_an_edit_that_nobody_answered_in_time_keeps_its_diff_too() -> None:
+    call = waiting(Clock(), diff=DIFF).work.calls[0]
+    ended = expire(call, Clock().now)
+    assert ended.response
+    assert (ended.response.status, ended.response.display, ended.response.changes) == ("error", DIFF, "+1 −2")
 
 
 def test_S1_a_long_turn_costs_no_more_to_judge_again() -> None:

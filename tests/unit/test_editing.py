@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from holdfast.activities.builtin import editing, writing
-from holdfast.activities.builtin.editing import Edit, fitted
+from holdfast.activities.builtin.editing import Edit
 from holdfast.activities.builtin.writing import WriteFile
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.covering import as_shown
@@ -25,6 +25,7 @@ from holdfast.activities.gate import Gate
 from holdfast.activities.ruling import Circumstances
 from holdfast.calls import CallRequest
 from holdfast.content import Result
+from holdfast.replacements import fit_line_endings
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Invocation, ToolFailure, ToolRef
 from holdfast.verdicts import Allow, Ask, Bound, Reject, Verdict
@@ -113,7 +114,7 @@ ORDINARY = st.text(alphabet="ab \n", max_size=12)
 def test_edit_of_any_text_is_a_plain_replacement(head: str, old: str, tail: str, new: str, ending: str) -> None:
     whole = head + old + tail
     content = whole.replace("\n", ending).encode()
-    found, put = fitted(content, old, new)
+    found, put = fit_line_endings(content, old, new)
     assert content.count(found) == whole.count(old)
     expected = whole.replace(old, new)
     if "\n" in whole:

@@ -110,6 +110,26 @@ def test_S32_escape_codes_are_gone_before_anybody_looks() -> None:
     assert run.partial() == (TextPart(text="red"),)
 
 
+def test_S32_colours_are_kept_beside_the_plain_tail() -> None:
+    run = live_run()
+    run.write("\x1b[31mred\x1b[0m\x1b]0;title\x07\u202e")
+    assert run.beat().styled == run.live().styled == "\x1b[31mred\x1b[0m"
+    other = live_run()
+    other.write("no colours")
+    assert other.beat().styled is None
+
+
+def test_S32_an_escape_code_that_is_cut_in_two_leaves_no_rest() -> None:
+    for length in range(3_990, 4_010):
+        run = live_run()
+        run.write("\x1b[38;5;208m" + "x" * length)
+        assert set(run.beat().tail) == {"x"}
+        assert set(plain(run.beat().styled or "x")) == {"x"}
+    long = live_run()
+    long.write("\x1b[38;5;208mx\x1b[0m" * 5_000)
+    assert set(plain(long.beat().styled or "")) == {"x"}
+
+
 # What was put out
 
 

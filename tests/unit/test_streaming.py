@@ -390,14 +390,41 @@ def test_S13_answers_are_delivered_in_order_and_once() -> None:
     assert turn.told() == ["b1c1", "b1c2", "b1c3"]
 
 
-def test_S13_nothing_is_delivered_that_may_yet_be_discarded() -> None:
+def test_S13_a_caller_is_told_nothing_that_may_yet_be_discarded() -> None:
+    turn = Turn()
+    turn.add("r1", "r2")
+    turn.go()
+    turn.end_call("b1c1", DONE)
+    assert turn.told() == []
+    turn.complete("s")
+    assert turn.told() == ["b1c1"]
+
+
+def test_S13_viewers_see_results_of_a_model_that_still_writes_as_they_become_final() -> None:
+    turn = talking()
+    written(turn, "r1", "r2", "r3")
+    turn.go()
+    turn.end_call("b1c2", DONE)
+    assert turn.told() == []
+    turn.end_call("b1c1", DONE)
+    assert turn.told() == ["b1c1", "b1c2"]
+    assert [answer.call_id for answer in turn.answers_from("b1c1")] == ["b1c1", "b1c2"]
+    turn.take_reply(ModelReply(calls=(request("r1"), request("r2"), request("r3"))))
+    turn.end_call("b1c3", DONE)
+    assert turn.told() == ["b1c1", "b1c2", "b1c3"]
+
+
+def test_S12_what_viewers_saw_of_an_attempt_that_broke_off_reaches_no_conversation() -> None:
     turn = talking()
     written(turn, "r1", "r2")
     turn.go()
     turn.end_call("b1c1", DONE)
-    assert turn.told() == []
-    turn.take_reply(ModelReply(calls=(request("r1"), request("r2"))))
+    turn.think_again("it broke off")
+    turn.end_call("b1c2", DONE)
+    turn.retire()
     assert turn.told() == ["b1c1"]
+    assert [answer.call_id for answer in turn.answers_from("b1c1")][:1] == ["b1c1"], "whoever saw it can read it"
+    assert not [message for message in turn.messages if isinstance(message, ToolMessage)]
 
 
 def test_S13_what_was_discarded_is_never_delivered() -> None:
@@ -480,13 +507,27 @@ def test_S15_what_was_never_run_brings_nobody_down() -> None:
         ({"command": "x" * 40}, "x" * 40),
         ({"command": "x" * 41}, "x" * 40 + "…"),
         ({"count": 3, "command": "make"}, "make"),
+        ({"description": "Build it", "command": "make"}, "make"),
+        ({"path": "a.txt", "count": 3}, "a.txt"),
         ({"count": 3}, '{"count": 3}'),
-        ({}, ""),
+        ([1], "[1]"),
     ],
 )
-def test_S15_what_failed_is_described(arguments: dict[str, Any], described: str) -> None:
-    call = Call(id="b1c1", request=request("shell"), bound=bound("shell").model_copy(update={"arguments": arguments}))
-    assert abort_reason(call) == f"Cancelled: parallel tool call shell({described}) errored"
+def test_S15_what_failed_is_described(arguments: Any, described: str) -> None:
+    asked = CallRequest(tool="shell", arguments=arguments)
+    assert abort_reason(Call(id="b1c1", request=asked)) == f"Cancelled: parallel tool call shell({described}) errored"
+
+
+def test_S15_a_command_is_quoted_as_it_was_written_and_not_as_it_ran() -> None:
+    ran = bound("shell").model_copy(update={"arguments": {"command": "git -c core.pager=cat status"}})
+    asked = CallRequest(tool="shell", arguments={"command": "git status"})
+    call = Call(id="b1c1", request=asked, bound=ran)
+    assert abort_reason(call) == "Cancelled: parallel tool call shell(git status) errored"
+
+
+def test_S15_a_call_without_arguments_is_named_alone() -> None:
+    call = Call(id="b1c1", request=CallRequest(tool="look", arguments={}), bound=bound("look"))
+    assert abort_reason(call) == "Cancelled: parallel tool call look errored"
 
 
 # Interrupting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,15 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from holdfast.actors import Actor
 from holdfast.approvals import Confirmation, Decision
 from holdfast.batches import Batch, judged, new_batch
 from holdfast.calls import Call, CallRequest, Status
 from holdfast.content import CallError, Response, TextPart
 from holdfast.conversations import ModelChoice
+from holdfast.outcomes import Outcome
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
 from holdfast.turns import TurnInput
-from holdfast.verdicts import Ask, Bound
+from holdfast.verdicts import Allow, Ask, Bound, Deny, Reject, Verdict
 from holdfast.views import INBOX_ITEMS, approval_view, batch_view, call_view, inbox_summary, view_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -229,3 +231,40 @@ def test_S20_every_argument_that_the_command_does_not_tell_is_shown() -> None:
     view = approval_view("turn", batch.calls[0])
     assert view.others == '{"environment": {"BASH_ENV": "evil.sh"}, "directory": "sub"}'
     assert "ls" not in view.others
+
+
+def test_S20_what_policy_let_through_carries_its_outcome_and_rule_as_what_people_decided() -> None:
+    asked = new_batch("b1", [CallRequest(tool="t")] * 5, NOW)
+    bound = a_bound("Look", {})
+    verdicts: dict[str, Verdict] = {
+        "b1c1": Allow(rule="default: reads-proceed", bound=bound),
+        "b1c2": Allow(rule="grant g1: all of it", bound=bound, actor=Actor(kind="person", name="ada"), grant="g1"),
+        "b1c3": Deny(rule="user: never", message="no"),
+        "b1c4": Reject(error=CallError(type="invalid_tool_params", message="what?")),
+        "b1c5": Ask(rule="default: changes-ask", bound=bound, confirmation=Confirmation(kind="info", title="Look")),
+    }
+    view = batch_view(judged(asked, verdicts, NOW), {"g1": Outcome.PROCEED_ALWAYS_TOOL})
+    assert [(call.outcome, call.actor, call.rule) for call in view.calls] == [
+        ("proceed_once", "policy", "default: reads-proceed"),
+        ("proceed_always_tool", "person", "grant g1: all of it"),
+        ("cancel", "policy", "user: never"),
+        (None, None, None),
+        (None, None, "default: changes-ask"),
+    ]
+
+
+def test_a_tool_is_shown_by_what_its_author_calls_it_beside_its_name() -> None:
+    call = a_call("t")
+    assert call.bound
+    ref = call.bound.tool.model_copy(update={"display_name": "Look around\x1b[2J"})
+    shown = call.model_copy(update={"bound": call.bound.model_copy(update={"tool": ref})})
+    for view in (call_view(shown, 1, 1), approval_view("turn", shown)):
+        assert (view.tool, view.display_name) == ("t", "Look around␛[2J")
+    assert call_view(call, 1, 1).display_name == "t"
+    assert call_view(a_call("t", [1]), 1, 1).display_name == "t"
+
+
+def test_S2_a_view_has_both_durations_of_a_call() -> None:
+    times = {"created_at": NOW, "started_at": NOW + timedelta(seconds=60), "ended_at": NOW + timedelta(seconds=62)}
+    view = call_view(a_call("t", status=Status.SUCCESS).model_copy(update=times), 1, 1)
+    assert (view.duration_seconds, view.execution_seconds) == (62, 2)

@@ -113,13 +113,25 @@ def _rows(calls: tuple[CallStory, ...], scale: Scale, end: datetime) -> Iterator
             yield _bar(scale, call.created, last, y + 8, 4, "#8886", "judged, or waited for others")
         for asked in call.questions:
             yield _bar(scale, asked.at, asked.until or end, y + 4, 12, "#d9a300", "waited for somebody")
-        if call.began:
-            runs = [(one.began or call.began, one.ended or last) for one in call.attempts if one.began]
-            for first, until in runs or [(call.began, last)]:
-                yield _bar(scale, first, until, y + 4, 12, "#3b6fd4", f"ran: {call.status}")
+        for first, until in _runs(call, last):
+            yield _bar(scale, first, until, y + 4, 12, "#3b6fd4", f"ran: {call.status}")
         colour = {"success": "#2a9d6a", "error": "#cc3333", "cancelled": "#9b59b6"}.get(call.status, "#888")
         place = f'cx="{scale.at(last):.1f}" cy="{y + 10:g}" r="4"'
         yield f'<circle {place} fill="{colour}"><title>{escape(visible(call.status))}</title></circle>'
+
+
+def _runs(call: CallStory, last: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """From when to when it ran. A command goes on while its worker is dead: what was tried again ran all the while.
+
+    The history names a worker when its attempt ends, and of several attempts only the last.
+    """
+    for one in call.attempts:
+        began = one.began if one.number == 1 else None
+        first = began or one.scheduled or one.began
+        if first and one.how != "not taken up":
+            yield first, one.ended or last
+    if call.began and not call.attempts:
+        yield call.began, last
 
 
 def _bar(scale: Scale, first: datetime, last: datetime, y: float, height: float, colour: str, words: str) -> str:

@@ -106,6 +106,8 @@ class Within:
     at: datetime
     turn: str
     how: str
+    """`started`, or how it ended: as its own result says, where it has one."""
+    why: str | None = None
 
 
 @dataclass(frozen=True)
@@ -133,9 +135,12 @@ class Facts:
     began: datetime = datetime.min
     ended: datetime | None = None
     how: str = "running"
+    """How the run ended, in Temporal's words."""
+    status: str = "running"
+    """The same as the result says that the history holds: a turn that failed, was stopped or cancelled completes."""
     why: str | None = None
     identity: str = ""
-    """Who started it."""
+    """Who started it: what a program says of itself, or the workflow that it runs in."""
     input: Any = None
 
     def of_call(self, call: str) -> list[Attempt]:
@@ -183,17 +188,19 @@ class _Reading:
         about: Any = getattr(event, f"{kind}_event_attributes", None)
         if kind in _ENDINGS:
             self.facts.ended, self.facts.how = time_of(event), _ENDINGS[kind]
-            self.facts.why = await self._why(getattr(about, "failure", None)) or getattr(about, "reason", None) or None
+            self.facts.status, self.facts.why = await self._ending(about, self.facts.how)
         elif kind.startswith("child_workflow_execution_"):
-            how = kind.removeprefix("child_workflow_execution_").replace("_", " ")
-            self.facts.within.append(Within(event.event_id, time_of(event), about.workflow_execution.workflow_id, how))
+            how = kind.removeprefix("child_workflow_execution_").replace("_", " ").replace("canceled", "cancelled")
+            turn = about.workflow_execution.workflow_id
+            self.facts.within.append(Within(event.event_id, time_of(event), turn, *await self._ending(about, how)))
         elif kind in _ACTIVITY_ENDINGS:
             await self._end(event, about, _ACTIVITY_ENDINGS[kind])
         elif handler := getattr(self, f"_{kind}", None):
             await handler(event, about)
 
     async def _workflow_execution_started(self, event: HistoryEvent, about: Any) -> None:
-        self.facts.began, self.facts.identity = time_of(event), about.identity
+        parent = about.parent_workflow_execution.workflow_id  # whoever is started within another names no program
+        self.facts.began, self.facts.identity = time_of(event), about.identity or (parent and f"workflow {parent}")
         self.facts.input = await self._first(about.input.payloads)
 
     async def _workflow_execution_signaled(self, event: HistoryEvent, about: Any) -> None:
@@ -266,6 +273,14 @@ class _Reading:
 
     def _lose(self, event: HistoryEvent, worker: str | None, why: str) -> None:
         self.facts.losses.append(Loss(event.event_id, time_of(event), worker or None, why))
+
+    async def _ending(self, about: Any, how: str) -> tuple[str, str | None]:
+        """How a workflow ended, and why: what its result says, where it has one that does."""
+        result = getattr(about, "result", None)
+        body = await self._first(result.payloads) if result is not None else None
+        said = body if isinstance(body, dict) else {}
+        why = await self._why(getattr(about, "failure", None)) or getattr(about, "reason", None) or said.get("reason")
+        return str(said.get("status") or how), str(why) if why else None
 
     async def _first(self, payloads: Sequence[Payload]) -> Any:
         found = await decoded(self._converter, list(payloads)[:1])

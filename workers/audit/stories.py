@@ -78,7 +78,8 @@ def _story(call: Call, batch: Batch, place: int, events: list[Event], said: list
         began=call.started_at or (began[0] if began else None),
         ended=call.ended_at,
         waited_seconds=sum(question.seconds or 0 for question in questions),
-        ran_seconds=call.duration.total_seconds() if call.duration is not None else None,
+        ran_seconds=call.execution.total_seconds() if call.execution is not None else None,
+        duration_seconds=call.duration.total_seconds() if call.duration is not None else None,
         attempts=tuple(map(attempted, facts.of_call(call.id))),
         error=f"{call.error.type}: {call.error.message}" if call.error else None,
         result=response.text if response else "",
@@ -118,6 +119,7 @@ def attempted(one: Attempt) -> Attempted:
     return Attempted(
         worker=one.worker,
         number=one.number or 1,
+        scheduled=one.scheduled,
         began=one.started,
         ended=one.ended,
         seconds=seconds,

@@ -24,6 +24,7 @@ from holdfast.workers.audit.replaying import DECIDE, Replayed, replay
 from holdfast.workers.audit.runs import Gathered, Run
 from holdfast.workers.audit.stories import call_of, calls_of, decisions_of
 from holdfast.workers.audit.timeline import CallStory, Entry, EntryKind, RunStory, Said, Timeline
+from holdfast.workers.audit.words import sender
 
 LINE = 10_000
 """Characters of one text in a timeline; terminals show fewer."""
@@ -104,8 +105,8 @@ def _timeline(workflow: str, family: _Family, told: set[str]) -> Timeline:
     return Timeline(
         id=workflow,
         kind="session" if first.run.type == SESSION else "turn",
-        status=_status(last),
-        reason=_reason(last),
+        status=last.facts.status,
+        reason=last.facts.why,
         requester=input.requester if input else None,
         started_by=first.facts.identity,
         model=", ".join(input.model.names) if input and input.model else None,
@@ -133,16 +134,6 @@ def _input(found: Any) -> TurnInput | None:
         return TurnInput.model_validate(given)
     except ValueError:
         return None
-
-
-def _status(last: _Looked) -> str:
-    if last.facts.how != "completed":
-        return last.facts.how
-    return last.turn.result().status if last.turn else "completed"
-
-
-def _reason(last: _Looked) -> str | None:
-    return last.turn.result().reason if last.turn and last.facts.how == "completed" else last.facts.why
 
 
 def _run_story(one: _Looked) -> RunStory:
@@ -197,7 +188,7 @@ def _entries(one: _Looked, place: int) -> Iterator[Entry]:
     facts = one.facts
     if place == 1:
         input = _input(facts.input)
-        by = (input.requester if input else None) or facts.identity
+        by = (input.requester if input else None) or sender(facts.identity)
         yield Entry(at=facts.began, kind="start", words=f"started by {by}", by=by, event=1)
         if input and input.prompt is not None:
             yield Entry(at=facts.began, kind="prompt", words=shorten(input.prompt, LINE), event=1)
@@ -271,7 +262,7 @@ def _of_messages(one: _Looked, place: int) -> Iterator[Entry]:
         yield Entry(kind="decision", words=words, call=call_of(said), **common)
     for message in one.facts.messages:
         if message.name not in (DECIDE, "add_calls", "ask"):
-            who = _said(message).by or message.identity
+            who = _said(message).by or sender(message.identity)
             words = f"{message.name} by {who}{_text_of(message)}"
             yield Entry(at=message.at, kind="message", words=words, by=who, event=message.event, run=place)
 
@@ -283,11 +274,12 @@ def _of_facts(one: _Looked, place: int) -> Iterator[Entry]:
     for reply in facts.replies:
         yield Entry(at=reply.at, kind="model", words=_reply_words(reply.body), event=reply.event, run=place)
     for within in facts.within:
-        yield Entry(at=within.at, kind="turn", words=f"turn {within.turn} {within.how}", event=within.event, run=place)
+        words = f"turn {within.turn} {within.how}{f': {shorten(within.why, LINE)}' if within.why else ''}"
+        yield Entry(at=within.at, kind="turn", words=words, event=within.event, run=place)
     for loss in facts.losses:
         yield Entry(at=loss.at, kind="crash", words=loss.why, by=loss.worker, event=loss.event, run=place)
     if facts.ended and facts.how != "continued":
-        words = ": ".join(filter(None, (_status(one), _reason(one))))
+        words = ": ".join(filter(None, (facts.status, facts.why)))
         yield Entry(at=facts.ended, kind="result", words=words, event=one.run.events[-1].event_id, run=place)
 
 
@@ -314,7 +306,7 @@ def _decision_words(said: Said, *, replayed: bool) -> str:
     signed = "" if said.signature == "none" else f", signature {said.signature}"
     fate = "" if said.counted else " (did not count)" if replayed else " (whether it counted is not known)"
     note = f": {said.note}" if said.note else ""
-    return f"{who} said {said.outcome} by {said.how} from {said.identity}{signed}{fate}{shorten(note, LINE)}"
+    return f"{who} said {said.outcome} by {said.how} from {sender(said.identity)}{signed}{fate}{shorten(note, LINE)}"
 
 
 def _reply_words(body: Mapping[str, Any]) -> str:

@@ -79,6 +79,8 @@ class Attempted(Data):
     worker: str | None = None
     number: int = 1
     """Of the attempts: those before it left only why they ended."""
+    scheduled: datetime | None = None
+    """Since when a worker may have run it: the history has no other beginning of the attempts before the last."""
     began: datetime | None = None
     ended: datetime | None = None
     seconds: float | None = None
@@ -132,6 +134,8 @@ class CallStory(Data):
     waited_seconds: float = 0
     """For people, all times together."""
     ran_seconds: float | None = None
+    duration_seconds: float | None = None
+    """From its validation to its end, with all waiting."""
     attempts: tuple[Attempted, ...] = ()
     error: str | None = None
     result: str = ""

@@ -21,6 +21,11 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s"
 
 
+def sender(identity: str) -> str:
+    """The program that sent something, as it calls itself; programs need not."""
+    return identity or "an unnamed program"
+
+
 def counted(number: int, what: str) -> str:
     """So many of them."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
@@ -29,7 +34,7 @@ def counted(number: int, what: str) -> str:
 def facts(told: Timeline, moment: Callable[[datetime | None], str], limit: int) -> Iterator[tuple[str, str]]:
     """What there is to say of a whole turn or session."""
     took = f", {seconds((told.ended - told.began).total_seconds())}" if told.ended else ""
-    yield "started", f"{moment(told.began)} by {told.requester or 'nobody named'} (from {told.started_by})"
+    yield "started", f"{moment(told.began)} by {told.requester or 'nobody named'} (from {sender(told.started_by)})"
     yield "ended", f"{moment(told.ended)}{took}" if told.ended else "not yet"
     texts = {"because": told.reason, "model": told.model, "mode": told.mode}
     texts |= {
@@ -88,7 +93,7 @@ def decided(said: Said) -> str:
     """Who said what, how that is known, and how it came."""
     signed = {"none": "unsigned"}.get(said.signature, f"signature {said.signature}, key {said.key}")
     fate = "" if said.counted else "; it did not count"
-    sent = f"by {said.how} from {said.identity}, event {said.event}"
+    sent = f"by {said.how} from {sender(said.identity)}, event {said.event}"
     return f"{said.outcome} by {said.by or 'somebody'}, {signed}, {sent}{fate}{f': {said.note}' if said.note else ''}"
 
 

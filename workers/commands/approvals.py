@@ -15,6 +15,7 @@ from holdfast.workers.commands.options import (
     Json,
     emit,
     example,
+    note,
     open_holdfast,
     run,
 )
@@ -104,14 +105,18 @@ def inbox(
         from holdfast.workers import questions, render
         from holdfast.workers.waiting import turn_of
 
-        found = await (await open_holdfast(data, address)).inbox()
-        approvals = [item for item in found if turn in (None, turn_of(item))]
+        found = await (await open_holdfast(data, address)).inbox_view()
+        approvals = [item for item in found.approvals if turn in (None, turn_of(item))]
+        unread = {name: why for name, why in found.unread.items() if turn in (None, name)}
         turns = len({turn_of(item) for item in approvals})
         if json:
             shown = [item.model_dump(mode="json") for item in approvals[:limit]]
-            emit({"approvals": shown, "total": len(approvals), "turns": turns})
-        else:
+            emit({"approvals": shown, "total": len(approvals), "turns": turns, "unread": unread})
+            return
+        if approvals or not unread:
             render.console().print(questions.inbox(approvals[:limit], total=len(approvals), turns=turns))
+        for name, why in unread.items():
+            note(render.line(f"Something may wait in turn {name}: {why}", 1_000))
 
     run(work())
 

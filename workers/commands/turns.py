@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -210,6 +211,10 @@ def output(
         found = await output_of((await open_holdfast(data, address)).turn(turn), call)
         if json:
             emit({"turn": turn, "call": call, **found.model_dump(mode="json")})
+        elif found.styled and sys.stdout.isatty():
+            from holdfast.workers import render
+
+            render.console().print(render.output(found), soft_wrap=True)
         else:
             say(found.tail.removesuffix("\n"))
 
@@ -281,6 +286,8 @@ async def _view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
         if kept.approvals and not json:
             note(f"No worker answers; the server knows that {kept.total} wait in turn {turn}:")
             render.console().print(questions.approvals(kept.approvals))
+        elif kept.total and not json:
+            note(f"No worker answers; something may wait in turn {turn}, and cannot be read here.")
         raise
 
 

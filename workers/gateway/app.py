@@ -84,8 +84,11 @@ class _Endpoint:
         asked = _parameters(request, "turn", "limit")
         limit = _limit(asked.get("limit"))
         turn = asked.get("turn") or None
-        found = [item for item in await self._holdfast.inbox() if turn in (None, turn_of(item))]
-        return Json({"approvals": [item.model_dump(mode="json") for item in found[:limit]], "total": len(found)})
+        inbox = await self._holdfast.inbox_view()
+        found = [item for item in inbox.approvals if turn in (None, turn_of(item))]
+        unread = {name: why for name, why in inbox.unread.items() if turn in (None, name)}
+        shown = [item.model_dump(mode="json") for item in found[:limit]]
+        return Json({"approvals": shown, "total": len(found), "unread": unread})
 
     async def approval(self, request: Request) -> Response:
         """One approval: shown, or decided on."""
