@@ -149,7 +149,7 @@ def test_probes_and_ports_are_those_of_the_settings() -> None:
     default = re.findall(r'"(http://127.0.0.1:\d+/ready)"', read("image", "healthy.py"))
     assert default == [f"http://{settings.worker.health}/ready"]
     gateway = services()["gateway"]
-    assert gateway["environment"]["HOLDFAST_PROBE"] == f"http://127.0.0.1:{settings.gateway.port}/health"
+    assert gateway["environment"]["HOLDFAST_PROBE"] == f"http://127.0.0.1:{settings.gateway.port}/ready"
     assert gateway["ports"] == [f"127.0.0.1:{settings.gateway.port}:{settings.gateway.port}"]
     assert settings.gateway.host == "0.0.0.0"
     mounted = gateway["environment"]["HOLDFAST_CONFIG"]

@@ -160,7 +160,7 @@ async def test_S46_a_turn_is_approved_over_http_in_containers_that_cannot_write_
         probe = _last(worker)
         assert await healthy(inside, f"{probe}/ready", installed) == (0, '{"status": "ok"}\n')
         url = gateway.said.split()[2].rstrip(",")
-        assert await healthy(inside, f"{url}/health", installed) == (0, '{"status": "ok"}\n')
+        assert await healthy(inside, f"{url}/ready", installed) == (0, '{"status": "ok"}\n')
         assert (await healthy(inside, f"{probe}/nothing", installed))[0] == 1
         token = (await inside.run("tokens", "create", "ada")).out.strip()
         command = "id -u; touch /nothing; touch here; ps -o comm= -p 1"
