@@ -5,7 +5,7 @@ BIN := .venv/bin
 JOBS ?= 4
 READY := .venv/.ready
 
-.PHONY: setup demo test lint types lock histories bench chaos clean
+.PHONY: setup packages demo test lint types lock histories bench chaos clean
 
 setup: $(READY)
 
@@ -15,12 +15,16 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(READY)
 
+# The Debian packages that tests need, where it may install them; else says which tests are skipped. INSTALL=no only looks.
+packages:
+	@INSTALL=$(INSTALL) .ci/packages
+
 demo: setup
 	$(BIN)/holdfast demo
 
 # As many at a time as JOBS says, then one by one those that measure. Bytecode is kept whatever the environment says:
 # every command that a test runs would compile itself anew.
-test: setup
+test: setup packages
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) -m "not alone"
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -m alone
 

@@ -17,6 +17,7 @@ import pytest
 
 from holdfast.workers.gateway import READY as GATEWAY_READY
 from tests.deploy.support import SECONDS, Caller, read
+from tests.support.programs import require_program
 
 THERE = (
     r"docker compose exec -T \S+ ",
@@ -34,7 +35,9 @@ async def running(server_address: str, tmp_path: Path) -> AsyncIterator[tuple[Ca
     """A worker and a gateway, and where that listens; `holdfast` is on the path."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
+    require_program("curl")
     (bin_folder / "holdfast").symlink_to(Path(sys.executable).with_name("holdfast"))
+    (bin_folder / "python3").symlink_to(sys.executable)
     there = {"TEMPORAL_ADDRESS": server_address, "HOLDFAST_TASK_QUEUE": f"q-{uuid4().hex[:8]}"}
     caller = Caller(tmp_path, [bin_folder / "holdfast"], PATH=f"{bin_folder}:/usr/local/bin:/usr/bin:/bin", **there)
     async with (

@@ -1,4 +1,4 @@
-"""How a worker and a gateway answer probes, and how long it takes to end: real sockets, a real worker, a server that goes away."""
+"""How workers and gateways answer probes, and how long a worker takes to end: real sockets and processes."""
 
 from __future__ import annotations
 
