@@ -187,14 +187,18 @@ def test_a_kustomization_names_files_that_are_there(folder: Path) -> None:
     assert {"kind": found["kind"]} in ({"kind": "Kustomization"}, {"kind": "Component"})
 
 
-@pytest.mark.parametrize("order", ["  - ../shared\n  - ../mtls\n", "  - ../mtls\n  - ../shared\n"])
+@pytest.mark.parametrize(
+    "order", ["  - ../shared\n  - ../mtls\n", "  - ../mtls\n  - ../shared\n"], ids=["after", "before"]
+)
 def test_what_versions_share_has_its_certificate_in_either_order(tree: Tree, order: str) -> None:
     made = tree.made(tree.copy("example", "mine", ("  - ../autoscaling\n", order)))
     assert not [one for one in made if one["kind"] == "StatefulSet"]
     assert "TEMPORAL_TLS_CLIENT_CERT_PATH" in environment(only(made, "Deployment"))
 
 
-@pytest.mark.parametrize("order", ["  - ../version\n  - ../mtls\n", "  - ../mtls\n  - ../version\n"])
+@pytest.mark.parametrize(
+    "order", ["  - ../version\n  - ../mtls\n", "  - ../mtls\n  - ../version\n"], ids=["after", "before"]
+)
 def test_a_version_has_its_certificate_in_either_order(tree: Tree, order: str) -> None:
     made = tree.made(tree.copy("example-version", "mine", ("  - ../version\n", order)))
     assert not [one for one in made if one["kind"] == "Deployment"]

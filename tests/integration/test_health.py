@@ -121,10 +121,8 @@ async def test_S36_a_gateway_is_not_ready_while_its_server_is_away(
     monkeypatch.setattr("holdfast.workers.health.FRESH_SECONDS", 0.0)
     server = await start_server(tmp_path / "temporal.db")
     stop, listener = asyncio.Event(), listen("127.0.0.1", 0)
-    running = run_gateway(
-        *(Holdfast(server.client), Settings(data=tmp_path), listener),
-        **{"host": "127.0.0.1", "say": lambda _: None, "stop": stop},
-    )
+    holdfast, settings = Holdfast(server.client), Settings(data=tmp_path)
+    running = run_gateway(holdfast, settings, listener, host="127.0.0.1", say=lambda _: None, stop=stop)
     gateway = asyncio.create_task(running)
     try:
         assert await probed(listener.url, "/ready", host="localhost") == (200, "ok")
