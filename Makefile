@@ -5,7 +5,7 @@ BIN := .venv/bin
 JOBS ?= 4
 READY := .venv/.ready
 
-.PHONY: setup demo test lint types lock histories bench chaos clean
+.PHONY: setup packages demo test lint types lock histories bench chaos clean
 
 setup: $(READY)
 
@@ -15,11 +15,15 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(READY)
 
+# The Debian packages that tests need, where it may install them; else says which tests are skipped. INSTALL=no only looks.
+packages:
+	@INSTALL=$(INSTALL) .ci/packages
+
 demo: setup
 	$(BIN)/holdfast demo
 
 # As many at a time as JOBS says, then one by one those that measure. What fails is run once more, alone.
-test: setup
+test: setup packages
 	$(BIN)/python -m tests.run $(JOBS)
 
 lint: setup

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from temporalio.testing import WorkflowEnvironment
 
+from tests.support.programs import require_program
 from tests.support.server import address_of, start_server
 from tests.support.sharing import Sharing
 
@@ -34,6 +35,13 @@ settings.load_profile("ours")
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
     """For `make test`, which runs several at a time."""
     return Sharing(config, log)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose programs are missing here, or fail it in CI."""
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            require_program(name)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ the embedded server of the data folder. Always bounded: a server that does not a
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 from temporalio.client import Client, Plugin
@@ -63,7 +64,13 @@ def environment_address() -> str | None:
 
 
 def _environment() -> dict[str, Any]:
+    """Temporal's own configuration. A variable of its that is empty counts as unset.
+
+    The SDK takes an empty TEMPORAL_API_KEY for a key, and turns TLS on for it. Compose files and secrets of Kubernetes
+    leave such variables behind where nobody has a key.
+    """
+    given = {name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_") or value.strip()}
     try:
-        return dict(ClientConfig.load_client_connect_config())
+        return dict(ClientConfig.load_client_connect_config(override_env_vars=given))
     except Exception as error:
         raise BadInput(f"Temporal's configuration cannot be read: {' '.join(str(error).split())}") from error

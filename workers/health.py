@@ -2,7 +2,7 @@
 
 Alive is an event loop that answers. Ready is one that polls, on a server that has answered lately, and is not about to
 end. Nothing else is told, so it needs no token; and no HTTP library, so it costs a worker nothing. Whoever probes gets
-one answer per connection, within a time.
+one answer per connection, within a time. The gateway has a server of its own, and asks Temporal with `ServerProbe` too.
 """
 
 from __future__ import annotations
@@ -30,19 +30,45 @@ CONNECTIONS = 32
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
+NO_ANSWER = "no answer from the server"
+
+
+class ServerProbe:
+    """Asks a Temporal server whether it is there: once at a time, however many want to know."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._answered = float("-inf")
+        self._question: asyncio.Task[bool] | None = None
+
+    async def answers(self) -> bool:
+        """Has it answered within the last seconds, or does it now?"""
+        if time.monotonic() - self._answered < FRESH_SECONDS:
+            return True
+        if self._question is None or self._question.done():
+            self._question = asyncio.create_task(self._ask())
+        return await asyncio.shield(self._question)  # whoever gives up waiting leaves it to the others
+
+    async def _ask(self) -> bool:
+        with suppress(RPCError):
+            limit = timedelta(seconds=ASK_SECONDS)
+            await self._client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=limit)
+            self._answered = time.monotonic()
+            return True
+        return False
+
+
 class Health:
     """How a worker is. Told by the worker, asked by probes."""
 
     def __init__(self) -> None:
-        self._client: Client | None = None
+        self._server: ServerProbe | None = None
         self._polling: Callable[[], bool] = lambda: False
         self._ending = False
-        self._answered = float("-inf")
-        self._asking = asyncio.Lock()
 
     def polls(self, client: Client, polling: Callable[[], bool]) -> None:
         """It polls this server, as long as `polling` says so."""
-        self._client, self._polling = client, polling
+        self._server, self._polling = ServerProbe(client), polling
 
     def ends(self) -> None:
         """It takes up nothing more."""
@@ -52,20 +78,9 @@ class Health:
         """`ok`, or why it is not ready."""
         if self._ending:
             return "ending"
-        if self._client is None or not self._polling():
-            return "starting" if self._client is None else "not polling"
-        return "ok" if await self._server_answers(self._client) else "no answer from the server"
-
-    async def _server_answers(self, client: Client) -> bool:
-        async with self._asking:  # however many probe, the server is asked once
-            if time.monotonic() - self._answered < FRESH_SECONDS:
-                return True
-            with suppress(RPCError):
-                limit = timedelta(seconds=ASK_SECONDS)
-                await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=limit)
-                self._answered = time.monotonic()
-                return True
-        return False
+        if self._server is None or not self._polling():
+            return "starting" if self._server is None else "not polling"
+        return "ok" if await self._server.answers() else NO_ANSWER
 
 
 @asynccontextmanager

@@ -1,15 +1,11 @@
 #!/bin/sh
-# Makes Temporal's two databases, and brings their schemas to the version of these tools. Harmless when they are there.
+# Makes Temporal's two databases, and brings their schemas to the version of these tools. Each command leaves alone what is
+# there already (`setup-schema` skips a database whose version is above 0.0), so the first one that fails is the problem.
 set -eu
 
 for database in temporal temporal_visibility; do
-    schema=/etc/temporal/schema/postgresql/v12/${database#temporal_}/versioned
-    # An update first: a set-up on a database that is there would begin its versions anew.
-    if temporal-sql-tool --db "$database" update-schema -d "$schema"; then
-        continue
-    fi
-    echo "There is no $database yet: it is made."
     temporal-sql-tool --db "$database" create
     temporal-sql-tool --db "$database" setup-schema -v 0.0
-    temporal-sql-tool --db "$database" update-schema -d "$schema"
+    temporal-sql-tool --db "$database" update-schema \
+        -d "/etc/temporal/schema/postgresql/v12/${database#temporal_}/versioned"
 done

@@ -1,6 +1,6 @@
 """Is the process of this container well? Asked over HTTP, as HOLDFAST_PROBE says; for Docker's HEALTHCHECK.
 
-A worker answers on /ready, a gateway on /health. Exit code 0 or 1, and on standard output why.
+A worker and a gateway answer on /ready. Exit code 0 or 1, and on standard output why.
 """
 
 import os

@@ -20,7 +20,8 @@ from pathlib import Path
 from holdfast.activities.ledger.entries import EffectKey
 from holdfast.activities.ledger.protocol import Ledger
 from holdfast.activities.ledger.sqlite import SqliteLedger
-from tests.support.postgres import postgres_server, programs
+from tests.support.postgres import postgres_server
+from tests.support.programs import find_program
 
 ROUNDS = 300
 SMALL = '{"kind": "finished", "result": {"parts": [{"kind": "text", "text": "' + "x" * 2_000 + '"}]}}'
@@ -80,7 +81,7 @@ async def _run(folder: Path) -> None:
     plain = await _plain(folder)
     lines = {"write and fsync, to compare": plain}
     lines |= await _measured(SqliteLedger(folder / "ledger.db"), "file")
-    if programs() and find_spec("asyncpg"):
+    if find_program("postgres") and find_spec("asyncpg"):
         from holdfast.activities.ledger.postgres import PostgresLedger
 
         with postgres_server() as server:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from holdfast.workers.audit.runs import Gathered, run_of
 from holdfast.workers.audit.stored import from_storage, looking
 from holdfast.workers.audit.telling import told
 from holdfast.workers.audit.timeline import Timeline
+from tests.support.programs import require_program
 
 HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
 EVIL = '<script>document.title = "owned"</script><img src="https://example.invalid/x.png">'
@@ -30,8 +30,7 @@ async def _timeline() -> Timeline:
 
 async def _looked_at(file: Path) -> tuple[dict[str, object], list[str], list[str]]:
     """What the browser shows of a page, what it asked for, and what it complained about."""
-    chromium = shutil.which("chromium")
-    assert chromium, "chromium is not installed: apt-get install chromium"
+    chromium = require_program("chromium")
     asked: list[str] = []
     complaints: list[str] = []
     async with async_playwright() as playwright:

@@ -194,6 +194,21 @@ def test_files_of_the_data_folder_that_are_not_as_they_should_be(empty: Home) ->
     assert "granted.toml" in bad(found, "policy")
 
 
+def test_S46_a_volume_of_kubernetes_is_as_it_should_be(empty: Home) -> None:
+    """For `fsGroup` the kubelet gives the root of a volume to the group, with setgid: `chmod 700` would not last."""
+    empty.data.mkdir()
+    os.chown(empty.data, -1, os.getegid())
+    empty.data.chmod(0o2775)
+    with empty.up():
+        code, found = looked(empty)
+    assert (code, [one["level"] for one in found["disk"]]) == (0, ["ok"] * len(found["disk"]))
+    assert "(fsGroup), and what is in it is for its owner alone" in found["disk"][0]["says"]
+    (empty.data / "tokens.json").touch()
+    (empty.data / "tokens.json").chmod(0o640)
+    _, found = looked(empty, "--offline")
+    assert f"chmod go-rwx {empty.data / 'tokens.json'}" in bad(found, "disk", "warning")
+
+
 def test_temporals_own_configuration_is_read(empty: Home) -> None:
     file = empty.folder / "temporal.toml"
     file.write_text("garbage = [")

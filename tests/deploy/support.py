@@ -1,11 +1,10 @@
-"""What the tests of deploy/ share: where it is, its tools (never skipped when they are missing), and commands."""
+"""What the tests of deploy/ share: where it is, its tools, and commands."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import yaml  # type: ignore[import-untyped]
 
 from holdfast.workers.worker import READY
+from tests.support.programs import PACKAGES, require_program
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -24,11 +24,11 @@ SECONDS = 120.0
 
 
 def tool(name: str) -> str:
-    """A tool that checks what we ship: beside our Python, or of the machine. Without it nothing is proven."""
+    """A tool that checks what we ship: beside our Python, or of the machine, where it may be missing."""
     beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.exists() else shutil.which(name)
-    assert found, f"{name} is missing, and what it would check is unchecked: .ci/run installs it"
-    return found
+    if beside.exists():
+        return str(beside)
+    return require_program(name) if name in PACKAGES else name
 
 
 def checked(name: str, *arguments: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:

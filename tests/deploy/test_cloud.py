@@ -12,9 +12,12 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import TLSConfig
 
+from holdfast import Settings
 from holdfast.search_attributes import ATTRIBUTES
+from holdfast.workers.connecting import connect, environment_address
 from holdfast.workers.unreachable import why
 from tests.deploy.support import Caller, approved_turn, read
+from tests.deploy.test_consistency import TEMPORAL
 from tests.support.certificates import Authority, Pair
 from tests.support.door import KEY_LETTERS, REFUSAL, Door, door
 
@@ -182,6 +185,25 @@ async def test_S45_a_key_that_is_refused_is_told_in_a_sentence_that_does_not_hol
         assert f"it does not let us in ({REFUSAL}): {told}" in done.err
         assert key[:-1] not in done.out + done.err
     assert (made.passed, made.refused > 1) == (0, True)
+
+
+@pytest.mark.parametrize("blank", ["", " \n"], ids=["empty", "blank"])
+@pytest.mark.parametrize("name", sorted(TEMPORAL - {"TEMPORAL_ADDRESS"}))
+async def test_S46_an_empty_variable_of_temporals_counts_as_unset(
+    name: str, blank: str, server_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that speaks no TLS is reached all the same, in the namespace that is the default."""
+    for other in TEMPORAL:
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server_address)
+    monkeypatch.setenv(name, blank)
+    client = await connect(Settings(data=tmp_path))
+    assert (client.namespace, client.service_client.config.tls) == ("default", None)
+
+
+def test_S46_an_empty_address_leaves_the_embedded_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "")
+    assert environment_address() is None
 
 
 def test_S45_no_reason_ever_holds_the_key() -> None:

@@ -87,6 +87,25 @@ def test_a_worker_is_a_host_of_its_own_and_shares_what_must_be_shared() -> None:
     assert used | {"postgresql"} == set(declared)
 
 
+def bytes_of(text: str) -> int:
+    return int(text[:-1]) * {"m": 2**20, "g": 2**30}[text[-1]]
+
+
+def test_no_service_can_fill_the_memory_or_the_disk_with_its_log() -> None:
+    """A tmpfs counts as memory of its container, so a worker has more than it may write there."""
+    for name, service in services().items():
+        assert bytes_of(service["mem_limit"]) >= 128 * 2**20, name
+        assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
+        assert bytes_of(service["logging"]["options"]["max-size"]) <= 50 * 2**20, name
+    for name in ("worker-1", "worker-2"):
+        written = re.findall(r"size=(\w+)", " ".join(services()[name]["tmpfs"]))
+        assert bytes_of(services()[name]["mem_limit"]) > sum(map(bytes_of, written)) + 512 * 2**20
+    staying = [service for service in services().values() if service["restart"] == "unless-stopped"]
+    needed = re.search(r"and (\d+) GB of memory", read("compose", "README.md"))
+    assert needed
+    assert sum(bytes_of(service["mem_limit"]) for service in staying) <= int(needed[1]) * 2**30
+
+
 def test_files_that_are_mounted_are_there() -> None:
     mounted = [mount.split(":")[0] for one in services().values() for mount in one.get("volumes", ())]
     assert all((FOLDER / name).is_file() for name in mounted if name.startswith("."))
@@ -130,7 +149,7 @@ def test_probes_and_ports_are_those_of_the_settings() -> None:
     default = re.findall(r'"(http://127.0.0.1:\d+/ready)"', read("image", "healthy.py"))
     assert default == [f"http://{settings.worker.health}/ready"]
     gateway = services()["gateway"]
-    assert gateway["environment"]["HOLDFAST_PROBE"] == f"http://127.0.0.1:{settings.gateway.port}/health"
+    assert gateway["environment"]["HOLDFAST_PROBE"] == f"http://127.0.0.1:{settings.gateway.port}/ready"
     assert gateway["ports"] == [f"127.0.0.1:{settings.gateway.port}:{settings.gateway.port}"]
     assert settings.gateway.host == "0.0.0.0"
     mounted = gateway["environment"]["HOLDFAST_CONFIG"]
@@ -170,30 +189,47 @@ async def test_the_namespace_and_the_search_attributes_are_made_and_made_again_w
         assert f"--name {name} --type {kind}" in read("compose", "prepare.sh")
 
 
-def test_a_new_database_is_set_up_once_and_an_old_one_is_only_updated(tmp_path: Path) -> None:
-    """With a stand-in for Temporal's tool, which only its image has."""
+STAND_IN = """#!/bin/sh
+# Temporal's tool, which only its image has: what its three commands do to a database, and how they fail.
+echo "$2 $3 $5" >> "$LOG"
+if [ "$3" = "$FAILS" ]; then echo "pq: password authentication failed for user $2" >&2; exit 1; fi
+case "$3" in
+    create) touch "$MADE/$2" ;;
+    setup-schema) [ -e "$MADE/$2.version" ] || echo 0.0 > "$MADE/$2.version" ;;
+    update-schema) [ -e "$MADE/$2.version" ] && echo "$5" > "$MADE/$2.version" ;;
+esac
+"""
+
+
+@pytest.fixture
+def schema_tool(tmp_path: Path) -> dict[str, str]:
+    """A stand-in for temporal-sql-tool in a folder; the variables that it reads."""
     tool = tmp_path / "temporal-sql-tool"
-    tool.write_text(
-        '#!/bin/sh\necho "$2 $3 $5" >> "$LOG"\n'
-        'case "$3" in update-schema) [ -e "$MADE/$2" ];; setup-schema) touch "$MADE/$2";; esac\n'
-    )
+    tool.write_text(STAND_IN)
     tool.chmod(0o755)
-    log, said = tmp_path / "log", {"LOG": str(tmp_path / "log"), "MADE": str(tmp_path)}
-    for _ in range(2):
-        assert run("schema.sh", tmp_path, **said).returncode == 0
+    return {"LOG": str(tmp_path / "log"), "MADE": str(tmp_path), "FAILS": ""}
+
+
+def test_databases_are_made_and_at_the_next_start_only_updated(tmp_path: Path, schema_tool: dict[str, str]) -> None:
     place = "/etc/temporal/schema/postgresql/v12"
-    first = [
-        line
-        for name, folder in (("temporal", "temporal"), ("temporal_visibility", "visibility"))
-        for line in (
-            f"{name} update-schema {place}/{folder}/versioned",
-            f"{name} create ",
-            f"{name} setup-schema 0.0",
-            f"{name} update-schema {place}/{folder}/versioned",
-        )
-    ]
-    again = [line for line in first if "update-schema" in line]
-    assert log.read_text().splitlines() == [*first, *dict.fromkeys(again)]
+    for _ in range(2):
+        assert run("schema.sh", tmp_path, **schema_tool).returncode == 0
+        assert (tmp_path / "temporal.version").read_text() == f"{place}/temporal/versioned\n"
+        assert (tmp_path / "temporal_visibility.version").read_text() == f"{place}/visibility/versioned\n"
+    steps = ["create", "setup-schema", "update-schema"]
+    done = [line.split()[:2] for line in (tmp_path / "log").read_text().splitlines()]
+    assert done == 2 * [[name, step] for name in ("temporal", "temporal_visibility") for step in steps]
+
+
+@pytest.mark.parametrize("step", ["create", "setup-schema", "update-schema"])
+def test_a_failure_of_the_schema_is_told_as_it_is_and_ends_the_script(
+    step: str, tmp_path: Path, schema_tool: dict[str, str]
+) -> None:
+    """A wrong password is no missing database: nothing is tried after it, and nothing else is said."""
+    done = run("schema.sh", tmp_path, **{**schema_tool, "FAILS": step})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "pq: password authentication failed for user temporal\n"
+    assert (tmp_path / "log").read_text().splitlines()[-1].split()[1] == step
 
 
 async def test_the_ledger_has_a_database_of_its_own() -> None:

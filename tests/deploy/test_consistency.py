@@ -20,6 +20,7 @@ from tests.deploy.support import DEPLOY, ROOT, checked
 
 TEXTS = sorted(file for file in DEPLOY.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
 GUIDES = [file for file in TEXTS if file.suffix == ".md"]
+SCRIPTS = [ROOT / ".ci" / name for name in ("run", "packages")]
 GUIDED = ("image", "compose", "kubernetes", "cloud", "systemd")
 FOREIGN = {"TEMPORAL_DEFAULT_NAMESPACE", "TEMPORAL_CLOUD_API_KEY"}
 """Variables of other programs of Temporal's."""
@@ -114,7 +115,7 @@ def test_yaml_is_written_as_yaml_should_be() -> None:
     checked("yamllint", "--strict", "--config-file", DEPLOY / ".yamllint", DEPLOY)
 
 
-@pytest.mark.parametrize("file", sorted([*DEPLOY.rglob("*.sh"), ROOT / ".ci" / "run"]), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", sorted([*DEPLOY.rglob("*.sh"), *SCRIPTS]), ids=lambda file: file.name)
 def test_scripts_are_written_as_scripts_should_be(file: Path) -> None:
     checked("shellcheck", file)
     text = file.read_text()

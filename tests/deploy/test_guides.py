@@ -9,14 +9,22 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from holdfast import Settings
 from holdfast.workers.gateway import READY as GATEWAY_READY
-from tests.deploy.support import SECONDS, Caller, read
+from tests.deploy.support import SECONDS, Caller, checked, read
+from tests.support.programs import require_program
+
+BACKED_UP = ("granted", "mcp_logins", "outputs", "owner_key", "records", "tokens_file")
+"""Of a data folder, by their names in the settings."""
+LEFT_BEHIND = ("host_file", "ledger_file", "runs")
+"""What is worth nothing on another host, or does harm there."""
 
 THERE = (
     r"docker compose exec -T \S+ ",
@@ -34,7 +42,9 @@ async def running(server_address: str, tmp_path: Path) -> AsyncIterator[tuple[Ca
     """A worker and a gateway, and where that listens; `holdfast` is on the path."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
+    require_program("curl")
     (bin_folder / "holdfast").symlink_to(Path(sys.executable).with_name("holdfast"))
+    (bin_folder / "python3").symlink_to(sys.executable)
     there = {"TEMPORAL_ADDRESS": server_address, "HOLDFAST_TASK_QUEUE": f"q-{uuid4().hex[:8]}"}
     caller = Caller(tmp_path, [bin_folder / "holdfast"], PATH=f"{bin_folder}:/usr/local/bin:/usr/bin:/bin", **there)
     async with (
@@ -71,3 +81,25 @@ async def test_S46_the_turn_of_a_guide_is_approved_over_http_by_its_own_lines(
     assert '"counted": true' in text
     assert re.search(r"success", text)
     assert re.search(r"\b20\d\d\b", text), "the date"
+
+
+@pytest.mark.parametrize("folder", ["compose", "kubernetes", "systemd"])
+def test_the_backup_of_a_guide_has_all_of_a_data_folder_that_counts_elsewhere(folder: str, tmp_path: Path) -> None:
+    """By the guide's own `tar`, on a data folder with all that a worker leaves in one."""
+    settings = Settings(data=tmp_path / "data")
+    for name in (*BACKED_UP, *LEFT_BEHIND):
+        file: Path = getattr(settings, name)
+        file = file if file.suffix or name == "host_file" else file / "one"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+    [section] = re.findall(r"^## Back up\n(.*?)^## ", read(folder, "README.md"), re.DOTALL | re.MULTILINE)
+    lines = re.findall(r"\btar -C \S+ (.*?-czf) \S+ \.(?:$| )", section.replace("\\\n", " "), re.MULTILINE)
+    assert len(lines) == 1, "one, which leaves out by name: what is new is in it"
+    kept = tmp_path / "kept.tar.gz"
+    checked("bash", "-c", f"tar -C {settings.data} {lines[0]} {kept} .")
+    with tarfile.open(kept) as opened:
+        names = {name.removeprefix("./") for name in opened.getnames()}
+    for name in BACKED_UP:
+        assert str(getattr(settings, name).relative_to(settings.data)) in names, name
+    for name in LEFT_BEHIND:
+        assert str(getattr(settings, name).relative_to(settings.data)) not in names, name

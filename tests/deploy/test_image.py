@@ -147,6 +147,7 @@ async def healthy(inside: Caller, url: str, installed: Path) -> tuple[int, str]:
     return process.returncode, out.decode()
 
 
+@pytest.mark.needs("ps")
 async def test_S46_a_turn_is_approved_over_http_in_containers_that_cannot_write_their_root(
     inside: Caller, installed: Path
 ) -> None:
@@ -160,7 +161,7 @@ async def test_S46_a_turn_is_approved_over_http_in_containers_that_cannot_write_
         probe = _last(worker)
         assert await healthy(inside, f"{probe}/ready", installed) == (0, '{"status": "ok"}\n')
         url = gateway.said.split()[2].rstrip(",")
-        assert await healthy(inside, f"{url}/health", installed) == (0, '{"status": "ok"}\n')
+        assert await healthy(inside, f"{url}/ready", installed) == (0, '{"status": "ok"}\n')
         assert (await healthy(inside, f"{probe}/nothing", installed))[0] == 1
         token = (await inside.run("tokens", "create", "ada")).out.strip()
         command = "id -u; touch /nothing; touch here; ps -o comm= -p 1"
@@ -215,6 +216,7 @@ async def test_the_image_has_no_server_of_its_own_and_says_so(inside: Caller) ->
     assert "the command `temporal` is not installed" in done.err
 
 
+@pytest.mark.needs("ps")
 async def test_orphans_of_commands_leave_no_zombies(inside: Caller) -> None:
     """They come to the container's first process, which sees them off."""
     leave = "(setsid sleep 0.2 &); (setsid sleep 0.3 &); true"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import shlex
 import shutil
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -15,18 +17,23 @@ import pytest
 
 from holdfast.settings import Settings, load_settings
 from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
-from holdfast.workers.gateway.guard import HEALTH
+from holdfast.workers.gateway.guard import HEALTH, READY
 from holdfast.workers.worker import stop_seconds
 from tests.deploy.container import recipe
-from tests.deploy.support import DEPLOY, checked, documents, loaded
+from tests.deploy.support import DEPLOY, ROOT, Caller, checked, documents, loaded
+from tests.support.server import address_of, start_server
 
 FOLDER = DEPLOY / "kubernetes"
 FILES = sorted(FOLDER.rglob("*.yaml"))
+GUIDE = (FOLDER / "README.md").read_text()
 NOT_WHOLE = ("keda", "mtls", "version")
 """Folders whose manifests are patches, or of a kind that is not Kubernetes' own."""
 PLAIN = [file for file in FILES if file.name != "kustomization.yaml" and file.parent.name not in NOT_WHOLE]
 FOLDERS = sorted(file.parent for file in FILES if file.name == "kustomization.yaml")
 WORKLOADS = ("worker", "gateway")
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+PROVIDERS = [name for name, needs in EXTRAS.items() if needs[0].startswith(f"pydantic-ai-slim[{name}]")]
+"""Of models, each an extra of ours."""
 
 
 def settings() -> Settings:
@@ -180,6 +187,24 @@ def test_a_kustomization_names_files_that_are_there(folder: Path) -> None:
     assert {"kind": found["kind"]} in ({"kind": "Kustomization"}, {"kind": "Component"})
 
 
+@pytest.mark.parametrize(
+    "order", ["  - ../shared\n  - ../mtls\n", "  - ../mtls\n  - ../shared\n"], ids=["after", "before"]
+)
+def test_what_versions_share_has_its_certificate_in_either_order(tree: Tree, order: str) -> None:
+    made = tree.made(tree.copy("example", "mine", ("  - ../autoscaling\n", order)))
+    assert not [one for one in made if one["kind"] == "StatefulSet"]
+    assert "TEMPORAL_TLS_CLIENT_CERT_PATH" in environment(only(made, "Deployment"))
+
+
+@pytest.mark.parametrize(
+    "order", ["  - ../version\n  - ../mtls\n", "  - ../mtls\n  - ../version\n"], ids=["after", "before"]
+)
+def test_a_version_has_its_certificate_in_either_order(tree: Tree, order: str) -> None:
+    made = tree.made(tree.copy("example-version", "mine", ("  - ../version\n", order)))
+    assert not [one for one in made if one["kind"] == "Deployment"]
+    assert "TEMPORAL_TLS_CLIENT_CERT_PATH" in environment(only(made, "StatefulSet"))
+
+
 def test_the_names_that_patches_and_references_use_are_there() -> None:
     base = loaded(FOLDER / "base" / "kustomization.yaml")
     maps = {made["name"] for made in base["configMapGenerator"]}
@@ -253,6 +278,44 @@ def test_S45_secrets_are_referred_to_and_stand_nowhere() -> None:
                 assert "secretKeyRef" in variable.get("valueFrom", {}) or not secret or by_path, variable
 
 
+def secret_names() -> set[str]:
+    """The keys of the Secret that pods refer to."""
+    found = (variable.get("valueFrom", {}) for name in WORKLOADS for variable in _variables(workload(name)))
+    return {one["secretKeyRef"]["key"] for one in found if "secretKeyRef" in one}
+
+
+@pytest.mark.usefixtures("kustomize")
+def test_the_guides_secret_holds_what_is_set_and_no_empty_key() -> None:
+    """Its own line, by kubectl itself, which is told to make nothing. Some variables are set, the others empty."""
+    [line] = re.findall(r"(kubectl --namespace holdfast create secret generic (?:.*\n){2})", GUIDE)
+    assert set(re.findall(r"[A-Z_]+_(?:KEY|LEDGER)", line)) == secret_names()
+    said = {**dict.fromkeys(secret_names(), ""), "HOLDFAST_LEDGER": "postgresql://a:b=@c/d", "GOOGLE_API_KEY": "g"}
+    made = checked("bash", "-euc", f"{line.rstrip()} --dry-run=client --output=json", env=said)
+    assert set(json.loads(made)["data"]) == {"HOLDFAST_LEDGER", "GOOGLE_API_KEY"}
+
+
+async def test_a_worker_starts_in_the_namespace_that_the_guide_makes(tmp_path: Path) -> None:
+    """With its own line, on a real server that has no such namespace."""
+    [words] = re.findall(r"exec deployment/temporal-admintools -- \\\n +(temporal operator namespace .*)\n", GUIDE)
+    literals = loaded(FOLDER / "example" / "kustomization.yaml")["configMapGenerator"][0]["literals"]
+    [namespace] = [one.partition("=")[2] for one in literals if one.startswith("TEMPORAL_NAMESPACE=")]
+    async with await start_server(tmp_path / "temporal.db") as server:
+        address = {"TEMPORAL_ADDRESS": address_of(server)}
+        await asyncio.to_thread(checked, *shlex.split(words), env={**address, "HOME": str(tmp_path)})
+        caller = Caller(tmp_path, **address, TEMPORAL_NAMESPACE=namespace)
+        async with caller.staying("worker"):
+            pass
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_the_image_and_the_pods_are_ready_for_each_provider_of_models(provider: str) -> None:
+    assert provider in recipe().extras
+    assert f"{provider.upper()}_API_KEY" in secret_names()
+    assert f"#{provider.upper()}_API_KEY=" in (DEPLOY / "systemd" / "holdfast.env.example").read_text()
+    for line in re.findall(r"install\.sh /opt/\S+ (.*)", (DEPLOY / "systemd" / "README.md").read_text()):
+        assert provider in line.split()
+
+
 def _variables(value: Any) -> Iterator[dict[str, Any]]:
     if isinstance(value, dict):
         yield from value.get("env", ()) if isinstance(value.get("env"), list) else ()
@@ -268,7 +331,8 @@ def test_probes_ask_where_the_processes_answer() -> None:
     probes = ("startupProbe", "livenessProbe", "readinessProbe")
     paths = {name: container("worker")[name]["httpGet"]["path"] for name in probes}
     assert paths == {"startupProbe": "/live", "livenessProbe": "/live", "readinessProbe": "/ready"}
-    assert container("gateway")["livenessProbe"]["httpGet"]["path"] == HEALTH
+    paths = {name: container("gateway")[name]["httpGet"]["path"] for name in probes}
+    assert paths == {"startupProbe": HEALTH, "livenessProbe": HEALTH, "readinessProbe": READY}
     assert (FOLDER / "base" / "holdfast.toml").is_file()
     assert "names" in tomllib.loads((FOLDER / "base" / "holdfast.toml").read_text())["gateway"]
 

@@ -45,11 +45,13 @@ def service(name: str) -> dict[str, str]:
     return dict(parser["Service"])
 
 
+@pytest.mark.needs("systemd-analyze")
 def test_systemd_understands_every_line(units: list[Path]) -> None:
     """It says what it does not understand, and ends well all the same: so it must say nothing."""
     assert checked("systemd-analyze", "verify", "--man=no", *units, cwd=units[0].parent) == ""
 
 
+@pytest.mark.needs("systemd-analyze")
 def test_systemd_understands_the_drop_in_for_sandboxes(units: list[Path]) -> None:
     for name in WITH_COMMANDS:
         folder = units[0].parent / f"{name}.d"
@@ -58,12 +60,14 @@ def test_systemd_understands_the_drop_in_for_sandboxes(units: list[Path]) -> Non
     assert checked("systemd-analyze", "verify", "--man=no", *units, cwd=units[0].parent) == ""
 
 
+@pytest.mark.needs("systemd-analyze")
 def test_systemd_finds_the_units_closed(units: list[Path]) -> None:
     """Exposure from 0 to 10; a unit that says nothing has 9.6. Its threshold is ten times that."""
     for unit in units:
         checked("systemd-analyze", "security", "--offline=true", "--threshold=25", unit, cwd=unit.parent)
 
 
+@pytest.mark.needs("systemd-analyze")
 def test_users_and_folders_are_what_the_units_name(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     checked("systemd-sysusers", f"--root={tmp_path}", FOLDER / "holdfast.sysusers")
@@ -82,6 +86,7 @@ def test_users_and_folders_are_what_the_units_name(tmp_path: Path) -> None:
         assert service(name)["WorkingDirectory"] != _workspace(name), "a holdfast.toml that a model leaves is not found"
 
 
+@pytest.mark.needs("systemd-analyze")
 def test_commands_of_the_guide_speak_with_the_variables_of_the_units() -> None:
     """`as` of the guide: the server may be elsewhere, and only the units' file of variables says where."""
     [words] = re.findall(r"^as\(\) \{\n  systemd-run (.*?) \"\$@\"\n\}", read("systemd", "README.md"), re.M | re.DOTALL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -121,7 +120,7 @@ async def test_S47_what_a_concurrency_safe_call_leaves_is_ignored(engine: Engine
     assert (await turn.view()).context.tools is None
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed: apt-get install bubblewrap")
+@pytest.mark.needs("bwrap")
 async def test_S47_commands_in_a_sandbox_are_followed(engine: Engine, tmp_path: Path) -> None:
     rules, file = tmp_path / "rules.toml", tmp_path / "holdfast.toml"
     rules.write_text(FREELY)

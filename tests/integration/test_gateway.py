@@ -321,7 +321,17 @@ async def _only(turn: Turn, count: int) -> TurnView | None:
 
 # Who comes in
 
-EVERYWHERE = ("/", "/v1/inbox", "/v1/turns/x", "/v1/approvals/x/b1c1/1", "/nonsense", "/health/", "/HEALTH", "//health")
+EVERYWHERE = (
+    "/",
+    "/v1/inbox",
+    "/v1/turns/x",
+    "/v1/approvals/x/b1c1/1",
+    "/nonsense",
+    "/health/",
+    "/HEALTH",
+    "//health",
+    "/ready/",
+)
 
 
 async def test_S45_without_a_token_everything_is_closed_but_whether_it_lives(endpoint: Endpoint) -> None:
@@ -333,8 +343,9 @@ async def test_S45_without_a_token_everything_is_closed_but_whether_it_lives(end
                 assert refused.headers["www-authenticate"] == 'Bearer realm="holdfast"'
         for method in ("POST", "PUT", "DELETE", "OPTIONS"):
             assert _error(await stranger.request(method, "/health")) == (401, "unauthorized")
-        healthy = await stranger.get("/health")
-        assert (healthy.status_code, healthy.json()) == (200, {"status": "ok"})
+        for path in ("/health", "/ready"):
+            healthy = await stranger.get(path)
+            assert (healthy.status_code, healthy.json()) == (200, {"status": "ok"})
 
 
 async def test_S45_only_a_right_token_in_the_one_header_lets_in(endpoint: Endpoint) -> None:

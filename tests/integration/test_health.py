@@ -1,4 +1,4 @@
-"""How a worker answers probes, and how long it takes to end: real sockets, a real worker, a server that goes away."""
+"""How workers and gateways answer probes, and how long a worker takes to end: real sockets and processes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,10 +20,11 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from holdfast import HoldfastError, HoldfastPlugin, Settings, TurnInput
+from holdfast import Holdfast, HoldfastError, HoldfastPlugin, Settings, TurnInput
 from holdfast.configuration import WorkerSettings
 from holdfast.testing import request, until
-from holdfast.workers.health import CONNECTIONS, HEAD_LIMIT, Health, serving
+from holdfast.workers.gateway.serving import listen, run_gateway
+from holdfast.workers.health import ASK_SECONDS, CONNECTIONS, HEAD_LIMIT, Health, serving
 from holdfast.workers.worker import grace, stop_seconds
 from tests.support.commands import answer, begin, left
 from tests.support.engine import Engine
@@ -46,11 +48,10 @@ async def exchanged(url: str, sent: bytes) -> bytes:
         writer.close()
 
 
-async def probed(url: str, path: str, method: str = "GET") -> tuple[int, str]:
+async def probed(url: str, path: str, method: str = "GET", host: str = "x") -> tuple[int, str]:
     """The status and what the answer says."""
-    head, _, body = (await exchanged(url, f"{method} {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())).partition(
-        b"\r\n\r\n"
-    )
+    sent = f"{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
+    head, _, body = (await exchanged(url, sent.encode())).partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)["status"] if body else ""
 
 
@@ -111,6 +112,30 @@ async def test_S36_a_worker_is_not_ready_while_its_server_is_away(tmp_path: Path
             assert await probed(url, "/live") == (200, "ok")
         health.polls(server.client, lambda: False)
         assert await probed(url, "/ready") == (503, "not polling")
+
+
+async def test_S36_a_gateway_is_not_ready_while_its_server_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lives all the same: a restart would help nobody. However many probe, the server is asked once at a time."""
+    monkeypatch.setattr("holdfast.workers.health.FRESH_SECONDS", 0.0)
+    server = await start_server(tmp_path / "temporal.db")
+    stop, listener = asyncio.Event(), listen("127.0.0.1", 0)
+    holdfast, settings = Holdfast(server.client), Settings(data=tmp_path)
+    running = run_gateway(holdfast, settings, listener, host="127.0.0.1", say=lambda _: None, stop=stop)
+    gateway = asyncio.create_task(running)
+    try:
+        assert await probed(listener.url, "/ready", host="localhost") == (200, "ok")
+        await server.shutdown()
+        began = time.monotonic()
+        many = await asyncio.gather(*(probed(listener.url, "/ready", host="localhost") for _ in range(20)))
+        assert set(many) == {(503, "no answer from the server")}
+        assert time.monotonic() - began < 10 * ASK_SECONDS
+        assert await probed(listener.url, "/health", host="localhost") == (200, "ok")
+        assert (await probed(listener.url, "/ready", "HEAD", host="localhost"))[0] == 503
+    finally:
+        stop.set()
+        await gateway
 
 
 # The command

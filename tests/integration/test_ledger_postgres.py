@@ -27,12 +27,12 @@ from holdfast.activities.ledger.opening import open_ledger
 from holdfast.activities.ledger.protocol import RESULT_LIMIT, Ledger, LedgerRefused, LedgerUnavailable
 from holdfast.testing import until as eventually
 from tests.support.marks import until
-from tests.support.postgres import MISSING, PASSWORD, USER, PostgresServer, Proxy, postgres_server, programs
+from tests.support.postgres import PASSWORD, USER, PostgresServer, Proxy, postgres_server
 from tests.unit.test_ledger_machine import LedgerMachine
 
 asyncpg = pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'holdfast[postgres]'")
 postgres = pytest.importorskip("holdfast.activities.ledger.postgres")
-pytestmark = pytest.mark.skipif(programs() is None, reason=MISSING)
+pytestmark = pytest.mark.needs("postgres")
 
 PATIENCE = 60
 DAY = timedelta(days=1)

@@ -34,6 +34,7 @@ from tests.support.mcp_servers import (
     python_server,
     servers,
 )
+from tests.support.programs import require_program
 from tests.support.waiting import asked, speaking
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -109,7 +110,9 @@ async def test_S39_git_reads_unasked_where_trusted_and_commits_once(engine: Engi
 
 
 async def _git(folder: Path, *words: str) -> str:
-    process = await asyncio.create_subprocess_exec("git", *words, cwd=folder, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        require_program("git"), *words, cwd=folder, stdout=asyncio.subprocess.PIPE
+    )
     output, _ = await process.communicate()
     assert process.returncode == 0
     return output.decode()

@@ -22,9 +22,6 @@ from tests.support.processes import hurried_worker
 from tests.support.waiting import speaking
 
 SECONDS = 30.0
-needs_bubblewrap = pytest.mark.skipif(
-    shutil.which("bwrap") is None, reason="bubblewrap is not installed: apt-get install bubblewrap"
-)
 
 
 @pytest.fixture
@@ -68,7 +65,7 @@ echo done
 """
 
 
-@needs_bubblewrap
+@pytest.mark.needs("bwrap")
 async def test_S31_command_in_a_sandbox_reaches_nothing_outside_and_is_found_again_when_its_worker_is_killed(
     inner: Engine, file: Path, tmp_path: Path, port: int
 ) -> None:
@@ -96,7 +93,7 @@ def connected(file: Path) -> Path:
     return file
 
 
-@needs_bubblewrap
+@pytest.mark.needs("bwrap")
 async def test_command_in_a_sandbox_with_network_reaches_this_machine(
     engine: Engine, connected: Path, port: int
 ) -> None:

@@ -9,7 +9,6 @@ import asyncio
 import base64
 import http.server
 import json
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import pytest
 from playwright.async_api import async_playwright
 
 from tests.cli.support import Home, call
+from tests.support.programs import require_program
 
 SECONDS = 5.0
 FOREIGN = ("evil.example", "localhost.evil.example:8233", "127.0.0.1.evil.example")
@@ -144,8 +144,7 @@ def start_and_approve(home: Home) -> list[tuple[str, dict[str, object]]]:
 
 async def test_S22_a_page_in_a_browser_starts_and_approves_nothing(opened: tuple[Home, list[int]]) -> None:
     home, ports = opened
-    chromium = shutil.which("chromium")
-    assert chromium, "chromium is not installed: apt-get install chromium"
+    chromium = require_program("chromium")
     requests = [
         (f"http://{host}:{port}{prefix}{path}", json.dumps(body))
         for port in ports

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from holdfast.configuration import McpServerSettings, McpSettings
+from tests.support.programs import require_program
 
 PYTHON = ("mcp-server-fetch==2026.10.24", "mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19")
 NODE = (
@@ -76,7 +77,8 @@ def _install(kind: str, folder: Path, packages: Sequence[str]) -> None:
     if kind == "python":
         steps = [[sys.executable, "-m", "venv", str(folder)], [f"{folder}/bin/pip", "install", "--quiet", *packages]]
     else:
-        steps = [["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), *packages]]
+        quietly = ("--silent", "--no-audit", "--no-fund")
+        steps = [[require_program("npm"), "install", *quietly, "--prefix", str(folder), *packages]]
     for step in steps:
         try:
             subprocess.run(step, check=True, capture_output=True, timeout=INSTALL_SECONDS)

@@ -18,19 +18,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from tests.support.programs import require_program
+
 USER = "holdfast"
 PASSWORD = "s3cret/with:marks@"
 PATIENCE = 60.0
 """Seconds that starting or stopping may take."""
 SOCKET = ".s.PGSQL.5432"
-MISSING = "PostgreSQL is not installed: apt-get install postgresql"
-
-
-def programs() -> Path | None:
-    """The folder of `postgres` and `initdb`; Debian keeps it out of the path."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
-    other = shutil.which("postgres")
-    return found[-1].parent if found else Path(other).resolve().parent if other else None
 
 
 class PostgresServer:
@@ -118,8 +112,7 @@ class PostgresServer:
 @contextmanager
 def postgres_server(*options: str) -> Iterator[PostgresServer]:
     """A server that runs; afterwards neither a process nor a file is left. Options are `name=value`."""
-    bin_folder = programs()
-    assert bin_folder, MISSING
+    bin_folder = Path(require_program("postgres")).resolve().parent
     folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
     server = PostgresServer(folder, bin_folder, *options)
     try:

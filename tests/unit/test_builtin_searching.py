@@ -26,7 +26,7 @@ from tests.support.marks import PATIENCE, marked, until
 
 HOSTILE = "(a+)+$"
 RG = shutil.which("rg")
-needs_rg = pytest.mark.skipif(RG is None, reason="ripgrep is not installed")
+needs_rg = pytest.mark.needs("rg")
 
 
 @pytest.fixture(params=["own", pytest.param("rg", marks=needs_rg)])

@@ -26,6 +26,7 @@ from holdfast.documents import Content
 from holdfast.errors import BadInput
 from holdfast.settings import Settings, load_settings
 from tests.support.hooks import after, before
+from tests.support.programs import require_program
 
 DOCS = Path(__file__).parents[2] / "docs" / "hooks.md"
 FILE = Path("/project/holdfast.toml")
@@ -365,7 +366,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def git(folder: Path, *words: str) -> None:
-    subprocess.run(["git", "-C", str(folder), *words], check=True, timeout=20)
+    subprocess.run([require_program("git"), "-C", str(folder), *words], check=True, timeout=20)
 
 
 def running(folder: Path, command: str, phase: Any = "validate") -> BeforeTool:

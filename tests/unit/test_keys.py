@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -166,7 +165,7 @@ def test_without_a_folder_there_are_no_keys() -> None:
     assert stored() == []
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl here")
+@pytest.mark.needs("openssl")
 def test_a_key_that_openssl_made_is_a_key_and_ours_is_one_for_openssl(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs.pem"
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", theirs], check=True, timeout=30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -242,7 +241,7 @@ LINE = LINE.filter(lambda line: "\\/" not in line)  # after `**` git wants a fol
 RULES = st.lists(LINE, max_size=4).map("\n".join)
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+@pytest.mark.needs("git")
 @settings(max_examples=150)
 @given(top=RULES, nested=RULES, inner=RULES)
 @example(top="*\n!a\n!*/", nested="!b", inner="a")

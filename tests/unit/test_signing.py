@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -404,7 +403,7 @@ def test_the_format_of_the_document_is_enough_to_make_the_text(data: st.DataObje
     assert signed_text(decision) == f"holdfast-decision-v1\n{text}".encode()
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl here")
+@pytest.mark.needs("openssl")
 def test_openssl_signs_as_the_document_says(tmp_path: Path) -> None:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", BLOCKS["openssl"]],

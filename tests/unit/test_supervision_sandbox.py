@@ -20,6 +20,7 @@ from holdfast.activities.supervision.sandbox import ALWAYS, Inside, Sandbox, bwr
 from holdfast.activities.supervision.trees import descendants
 from holdfast.tools import ToolFailure
 from tests.support.marks import alive, marked, until
+from tests.support.programs import require_program
 from tests.unit.test_supervision import Place, bounded, said, until_said
 
 END = ("--json-status-fd", "3", "--")
@@ -69,8 +70,7 @@ def test_sandbox_is_read_only_and_separate_before_anything_else() -> None:
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    if shutil.which("bwrap") is None:
-        pytest.skip("needs bubblewrap")
+    require_program("bwrap")
     made = Place(tmp_path)
     yield made
     await until(lambda: not made.left())

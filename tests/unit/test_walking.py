@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -142,7 +141,7 @@ RULES = st.lists(LINES, max_size=4)
 PATHS = st.lists(st.lists(NAMES, min_size=1, max_size=4).map(tuple), min_size=1, max_size=12)
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+@pytest.mark.needs("git")
 @settings(max_examples=60)
 @given(paths=PATHS, ignored=st.dictionaries(st.sampled_from(["", "a", "b", "a/b"]), RULES), excluded=RULES)
 def test_git_finds_the_same(

@@ -52,9 +52,33 @@ def _data(folder: Path) -> list[Finding]:
         return [problem(f"{folder} is not a folder", "move it away, or set HOLDFAST_DATA")]
     if wrong := _writable(folder):
         return wrong
+    if _is_group_volume(there):
+        return [_inside(folder, there.st_gid)]
     if stat.S_IMODE(there.st_mode) & 0o077:
-        return [warning(f"others may look into {folder}, which holds arguments and results", f"chmod 700 {folder}")]
+        do = f"chmod 700 {folder}"
+        if os.geteuid() not in (0, there.st_uid):
+            do = f"have its owner give it to this user: chown {os.geteuid()} {folder} && {do}"
+        return [warning(f"others may look into {folder}, which holds arguments and results", do)]
     return [ok(f"{folder} is there, and for its owner alone")]
+
+
+def _is_group_volume(there: os.stat_result) -> bool:
+    """Is it as Kubernetes leaves the root of a volume for `fsGroup`: of our group, all of whose files are its?
+
+    Nobody in the pod may change that mode, and the kubelet would put it back, with every file below it group-writable.
+    """
+    shared = stat.S_ISGID | stat.S_IRWXG
+    return there.st_mode & shared == shared and there.st_gid in {os.getegid(), *os.getgroups()}
+
+
+def _inside(folder: Path, group: int) -> Finding:
+    """Of a volume, what stands between others and its content: the modes of what is directly in it."""
+    with os.scandir(folder) as found:
+        modes = {one.path: one.stat(follow_symlinks=False) for one in found if not one.is_symlink()}
+    exposed = sorted(path for path, one in modes.items() if one.st_mode & 0o077 and not _is_group_volume(one))
+    if exposed:
+        return warning(f"others may look into {exposed[0]}, which only its owner should", f"chmod go-rwx {exposed[0]}")
+    return ok(f"{folder} is a volume of group {group} (fsGroup), and what is in it is for its owner alone")
 
 
 def _writable(folder: Path) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""The application: four things that can be asked, each a thin layer over `Holdfast`. docs/http.md tells them.
+"""The application: what can be asked, each a thin layer over `Holdfast`. docs/http.md tells them.
 
 What a turn decides about a decision is not repeated here: its refusals are passed on, with their codes.
 """
@@ -24,9 +24,10 @@ from holdfast.views import approval_view
 from holdfast.workers.gateway.access import AccessLog
 from holdfast.workers.gateway.answers import Json, Problem, tell
 from holdfast.workers.gateway.bodies import Bodies
-from holdfast.workers.gateway.guard import HEALTH, TOKEN, Guard
+from holdfast.workers.gateway.guard import HEALTH, READY, TOKEN, Guard
 from holdfast.workers.gateway.hosts import Names
 from holdfast.workers.gateway.said import read_said
+from holdfast.workers.health import NO_ANSWER, ServerProbe
 from holdfast.workers.questions import whole_approval
 from holdfast.workers.tokens import Token, TokenFile
 from holdfast.workers.waiting import turn_of
@@ -60,6 +61,7 @@ def application(holdfast: Holdfast, tokens: TokenFile, names: Names) -> Starlett
     app = Starlette(
         routes=[
             Route(HEALTH, _health),
+            Route(READY, endpoint.ready),
             Route("/v1/inbox", endpoint.inbox),
             Route("/v1/approvals/{id:anything}", endpoint.approval, methods=["GET", "POST"]),
             Route("/v1/turns/{id:anything}", endpoint.turn),
@@ -78,6 +80,12 @@ async def _health(request: Request) -> Response:
 class _Endpoint:
     def __init__(self, holdfast: Holdfast) -> None:
         self._holdfast = holdfast
+        self._server = ServerProbe(holdfast.client)
+
+    async def ready(self, request: Request) -> Response:
+        """Can anything be served? Not without the Temporal server."""
+        there = await self._server.answers()
+        return Json({"status": "ok" if there else NO_ANSWER}, 200 if there else 503)
 
     async def inbox(self, request: Request) -> Response:
         """What waits, in all turns or in one."""

@@ -1,7 +1,7 @@
 """Who comes in: only requests for us, with a token in the Authorization header; as many at once as we can serve.
 
-Everything needs a token, paths that do not exist as well, and only a HEAD or GET of /health does not. A token is
-looked for in that one header: what is in a URL ends up in logs and histories.
+Everything needs a token, paths that do not exist as well, and only a HEAD or GET of /health or /ready does not. A
+token is looked for in that one header: what is in a URL ends up in logs and histories.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.workers.gateway.answers import Problem, told
 from holdfast.workers.gateway.hosts import Names
 from holdfast.workers.tokens import Role, Token, TokenFile, TokensUnreadable, recognised
 
-HEALTH = "/health"
+HEALTH, READY = "/health", "/ready"
 TOKEN = "holdfast.token"
 """Where a request's token is kept."""
 AT_ONCE = 64
@@ -63,7 +63,7 @@ class Guard:
         self._names.check(headers.getlist("host"))
         self._names.check_origin(headers.getlist("origin"), headers["host"])
         _check_path(scope)
-        if scope["path"] == HEALTH and scope["method"] in _READING:
+        if scope["path"] in (HEALTH, READY) and scope["method"] in _READING:
             return
         token = self._token(headers.getlist("authorization"))
         if token.role is Role.VIEWER and scope["method"] not in _READING:
