@@ -16,7 +16,7 @@ from holdfast.tools import ToolFailure
 KEPT = ("TEMPORAL_", "HOLDFAST_", "OTEL_EXPORTER_")
 """How variables begin that a command does not inherit: they may hold our credentials, and those for our traces."""
 _WITHHELD = set(MODEL_KEYS)
-"""Others that it does not: they are for asking models."""
+"""Others that it does not: they are for asking models, and what the settings refer to (`withhold`)."""
 USUAL = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM")
 """Variables a command gets that inherits none of the others."""
 CHUNK = 65_536
@@ -45,9 +45,14 @@ def withhold(*names: str) -> None:
     _WITHHELD.update(names)
 
 
+def is_withheld(name: str) -> bool:
+    """Is this a variable that commands do not get?"""
+    return name.upper().startswith(KEPT) or name in _WITHHELD
+
+
 def environment(added: Mapping[str, str], *, inherit: bool = True) -> dict[str, str]:
     """What a command finds in its environment: ours without what is only ours, and what was added."""
-    names = [name for name in os.environ if not name.upper().startswith(KEPT) and name not in _WITHHELD]
+    names = [name for name in os.environ if not is_withheld(name)]
     kept = {name: os.environ[name] for name in names if inherit or name in USUAL or name.startswith("LC_")}
     return {**kept, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", **added}
 

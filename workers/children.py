@@ -11,6 +11,7 @@ import asyncio
 import ctypes
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -33,6 +34,7 @@ async def spawn(
     *,
     death: signal.Signals,
     env: Mapping[str, str] | None = None,
+    stdin: int | socket.socket = asyncio.subprocess.DEVNULL,
     stdout: int | IO[bytes] | None = None,
     stderr: int | IO[bytes] | None = None,
     umask: int = -1,
@@ -43,7 +45,7 @@ async def spawn(
         *tether,
         *command,
         env=env,
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,

@@ -20,7 +20,7 @@ from typing import Annotated
 from pydantic import Field
 
 from holdfast.activities.command_calls import call_command, call_supervised
-from holdfast.activities.commands import KEPT, Command, environment
+from holdfast.activities.commands import Command, environment, is_withheld
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.commands import told_of
@@ -200,7 +200,7 @@ def _referred(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_names(names: Iterable[str]) -> None:
-    if ours := [name for name in names if name.upper().startswith(KEPT)]:
+    if ours := [name for name in names if is_withheld(name)]:
         raise ValueError(f"the variable {ours[0]!r} is not for commands")
 
 

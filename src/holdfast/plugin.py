@@ -123,7 +123,11 @@ class HoldfastPlugin(SimplePlugin):
 
     @cached_property
     def registry(self) -> Registry:
-        """The tools of this process. Loading them may run commands and other people's code, so only workers do it."""
+        """The tools of this process. Loading them may run commands and other people's code, so only workers do it.
+
+        From here on no command gets a variable that the settings refer to for something else.
+        """
+        withhold(*self.settings.models.keys, *self.settings.storage.secrets, *self.servers.secret_variables)
         return load_registry(self.settings, self.outputs, self._given, self.servers)
 
     @cached_property
@@ -171,7 +175,6 @@ class HoldfastPlugin(SimplePlugin):
     def worker_activities(self, client: Client) -> list[Callable[..., object]]:
         """What a worker runs, with this process's tools, policy, hooks and approvers; BadInput if one is wrong."""
         settings = self.settings
-        withhold(*settings.models.keys, *settings.storage.secrets)
         approvers = find_approvers(settings)
         check_roles(self.policy, approvers)
         gate = Gate(

@@ -17,11 +17,11 @@ import holdfast
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 OUTER = {
-    "__init__", "client", "watching", "configuration", "conversion", "documents", "functions", "hosts", "keys", "owner_key",
-    "plugin", "payloads", "queries", "settings", "signatures", "suggestions", "testing", "trust",
+    "__init__", "client", "watching", "configuration", "conversion", "documents", "functions", "hosts", "keys",
+    "owner_key", "plugin", "payloads", "queries", "settings", "signatures", "suggestions", "testing", "trust",
     "beside", "encryption", "encryption_settings", "gcs", "keeping", "keyring", "s3", "storage_settings", "stores",
     "identity", "locks", "setting_values", "tails", "translating", "turn", "contact", "looking", "session",
-    "exporting", "observing", "live_turns", "whole_files",
+    "exporting", "observing", "live_turns", "whole_files", "process_secrets",
 }  # fmt: skip
 """Files of src/holdfast that are not the domain: they talk to Temporal, to files or to the environment."""
 DOMAIN = sorted(path for path in SOURCE.glob("*.py") if path.stem not in OUTER)
