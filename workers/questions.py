@@ -14,6 +14,7 @@ from rich.text import Text
 from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.calls import Call
 from holdfast.content import first_line, named, plain, visible
+from holdfast.cutting import LINE_LIMIT, cut_lines
 from holdfast.durations import told
 from holdfast.forms import fields_of, option_of, required_of
 from holdfast.outcomes import Needs
@@ -21,7 +22,6 @@ from holdfast.views import ApprovalView, approval_view
 from holdfast.wording import described
 from holdfast.work import QUESTION_LIMIT
 from holdfast.workers.answers import numbered
-from holdfast.workers.cutting import LINE_LIMIT, cut_lines
 from holdfast.workers.render import ago, definition, diff, line, prose, quoted
 
 QUESTION = "question"
@@ -88,7 +88,7 @@ def question(
         rows = cut_lines(visible(approval.command).split("\n"), QUESTION_LINES)
         parts.append(Text("\n".join(f"  $ {row}" for row in rows), "yellow"))
     elif approval.diff is not None:
-        parts.append(diff(approval.diff, QUESTION_LINES))
+        parts.append(diff(approval.diff, QUESTION_LINES, approval.changes if approval.cut else None))
     if approval.others and approval.others not in head:
         parts.append(Text(f"  with {line(approval.others, OTHERS_LIMIT)}", "yellow"))
     if len(approval.programs) > 1:

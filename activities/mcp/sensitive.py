@@ -71,7 +71,7 @@ def secrets_of(given: Given, environment: Mapping[str, str]) -> Iterator[Secret]
     """What is secret of this. BadInput when it refers to what is not there."""
     for name in variables_of(given):
         yield from _all_of(name, environment.get(name, ""), given.folder)
-    for name, text in (*given.assigned, *_flags(given.words)):
+    for name, text in (*given.assigned, *flags_of(given.words)):
         literal = written(text, environment)
         words = [one for one in literal.split() if not one.isalpha()]
         for one in (*([literal, *words] if telling(name) else ()), *parts_of(literal)):
@@ -89,7 +89,7 @@ def variables_of(given: Given) -> list[str]:
     return [name for name in found if name not in _USUAL and not name.startswith(_USUAL_BEGINS)]
 
 
-def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def flags_of(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Arguments that have a name: `--api-key=…`, `--api-key …`."""
     for word, following in pairwise([*words, ""]):
         name, is_one, value = word.partition("=")

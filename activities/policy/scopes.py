@@ -22,6 +22,7 @@ from holdfast.activities.policy.rules import Answer, Rule
 from holdfast.activities.policy.subjects import BUILT_IN, Kind, Subject
 from holdfast.activities.policy.truths import Truth
 from holdfast.activities.shell.subcommands import goes_further
+from holdfast.activities.shell.whole_tool import needs_own_answer
 from holdfast.content import shorten
 from holdfast.errors import BadInput
 from holdfast.model import problems
@@ -140,7 +141,7 @@ class Standing:
             yield any(name not in {*_FREE, *about} and given[name] != _USUAL.get(name) for name in given)
         else:
             yield facts.subject.sets_variables or bool(facts.reading and facts.reading.extras)
-            yield any(None in program.words for program in programs)
+            yield any(None in program.words or needs_own_answer(program) for program in programs)
 
 
 def _spelled_out(phrases: Iterable[Phrase], words: tuple[str | None, ...]) -> bool:

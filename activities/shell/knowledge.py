@@ -91,6 +91,11 @@ def harmless(program: Program) -> bool:
     return _git_looks(program) if program.name == "git" else _looks(program)
 
 
+def is_known_to_look(name: str) -> bool:
+    """Is it a program whose harmless forms are known, so that any other form does more?"""
+    return name == "git" or name in _LOOKING
+
+
 def _looks(program: Program) -> bool:
     looks = _LOOKING.get(program.name or "")
     if looks is None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.workers.cutting import LINE_LIMIT, count_changes, cut_diff, cut_lines
+from holdfast.cutting import LINE_LIMIT, count_changes, cut_diff, cut_lines
 from holdfast.workers.log_lines import OneLine
 
 HEAD = ["--- a/file", "+++ b/file", "@@ -1,450 +1,3 @@"]
