@@ -11,7 +11,6 @@ import asyncio
 import ctypes
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -34,7 +33,7 @@ async def spawn(
     *,
     death: signal.Signals,
     env: Mapping[str, str] | None = None,
-    stdin: int | socket.socket = asyncio.subprocess.DEVNULL,
+    stdin: int = asyncio.subprocess.DEVNULL,
     stdout: int | IO[bytes] | None = None,
     stderr: int | IO[bytes] | None = None,
     umask: int = -1,

@@ -71,7 +71,7 @@ class Service:
                 command,
                 death=signal.SIGTERM,
                 env=shown,
-                stdin=files.enter_context(rest),
+                stdin=files.enter_context(rest).fileno(),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
             )

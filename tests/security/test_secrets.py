@@ -190,7 +190,7 @@ print(len(os.environ["SECRET"]), os.read(0, 9), "HOLDFAST_ENVIRONMENT" in os.env
 """
     with rest:
         child = subprocess.Popen(
-            [sys.executable, "-c", program], stdin=rest, env=shown, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", program], stdin=rest.fileno(), env=shown, stdout=subprocess.PIPE, text=True
         )
     assert child.communicate(timeout=SECONDS)[0] == f"{len(given['SECRET'])} b'' False\n"
 
