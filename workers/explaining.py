@@ -36,7 +36,6 @@ from holdfast.settings import Settings
 from holdfast.verdicts import Ask, Reject, Verdict
 from holdfast.workers.described import described
 
-
 Decision = Literal["allow", "ask", "deny", "reject"]
 
 

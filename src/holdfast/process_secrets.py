@@ -114,11 +114,22 @@ def _entries() -> Iterator[tuple[int, bytes]]:
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
         start, end = int(fields[_ENV_START]), int(fields[_ENV_END])
+        if not start < end or not _is_writable(start, end):
+            return
     except (OSError, ValueError, IndexError):
-        return
-    if not 0 < start < end:
         return
     address = start
     for entry in ctypes.string_at(start, end - start).split(b"\0"):
         yield address, entry
         address += len(entry) + 1
+
+
+def _is_writable(start: int, end: int) -> bool:
+    """Is this memory ours to write? Kernels that only look like Linux may say anything in `stat`."""
+    with open("/proc/self/maps", "rb") as file:
+        for line in file:
+            where, rights = line.split()[:2]
+            low, _, high = where.partition(b"-")
+            if int(low, 16) <= start and end <= int(high, 16):
+                return rights.startswith(b"rw")
+    return False

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -22,17 +23,19 @@ from holdfast.settings import Settings
 from tests.cli.support import SECONDS, Home, call
 from tests.support.marks import until
 
-SECRET = "fake-secret"
-SECRETS = {
-    name: f"{SECRET}-{name.lower()}"
-    for name in ("ANTHROPIC_API_KEY", "MY_MODEL_KEY", "MCP_TOKEN", "MCP_PASSWORD", "HOLDFAST_ENCRYPTION_KEY")
-}
+NAMES = ("ANTHROPIC_API_KEY", "MY_MODEL_KEY", "MCP_TOKEN", "MCP_PASSWORD", "HOLDFAST_ENCRYPTION_KEY")
 SERVER = Path(__file__).parents[1] / "support" / "mcp_server.py"
 NOBODY = 65_534
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> Home:
+def secret() -> str:
+    """One for each test: others may run at the same time, and every process of the machine is looked at."""
+    return f"fake-secret-{uuid4().hex}"
+
+
+@pytest.fixture
+def empty(tmp_path: Path, secret: str) -> Home:
     """A data folder on which nothing runs, in an environment with secrets."""
     home = Home(tmp_path / "home")
     config = home.folder / "settings.toml"
@@ -47,7 +50,7 @@ headers = {{ Authorization = "Bearer ${{MCP_TOKEN}}", X-Password = "${{env:MCP_P
 command = {sys.executable!r}
 args = [{str(SERVER)!r}, {str(home.folder)!r}]
 """)
-    home.env |= {**SECRETS, "HOLDFAST_CONFIG": str(config), "FOR_COMMANDS": "not secret"}
+    home.env |= {**dict.fromkeys(NAMES, secret), "HOLDFAST_CONFIG": str(config), "FOR_COMMANDS": "not secret"}
     return home
 
 
@@ -73,7 +76,7 @@ def run_approved(home: Home, turn: str, command: str) -> None:
     home.seen(turn, kind="turn", after="completed")
 
 
-def test_S45_no_process_of_ours_shows_a_secret_of_its_environment(empty: Home) -> None:
+def test_S45_no_process_of_ours_shows_a_secret_of_its_environment(empty: Home, secret: str) -> None:
     with empty.up() as up:
         empty.start("long", call("shell", command="echo > started; while [ ! -e over ]; do sleep 0.05; done"))
         assert empty.run("approve", empty.listed("long")[0]["approval_id"]).returncode == 0
@@ -85,12 +88,12 @@ def test_S45_no_process_of_ours_shows_a_secret_of_its_environment(empty: Home) -
         )
         shown = shown_environments(up.process.pid)
         assert {up.process.pid, up.where["worker"], up.where["gateway"]["pid"]} <= set(shown)
-        assert [pid for pid, one in shown.items() if SECRET.encode() in one] == []
+        assert [pid for pid, one in shown.items() if secret.encode() in one] == []
         (empty.workspace / "over").touch()
         empty.seen("long", kind="turn", after="completed")
 
 
-def test_S45_an_approved_command_finds_no_secret_in_any_process(empty: Home) -> None:
+def test_S45_an_approved_command_finds_no_secret_in_any_process(empty: Home, secret: str) -> None:
     look = "(env; cat /proc/[0-9]*/environ; cat /proc/[0-9]*/cmdline; ps axeww) >{} 2>/dev/null; true"
     with empty.up() as up:
         run_approved(empty, "first", look.format("first.txt"))
@@ -100,10 +103,10 @@ def test_S45_an_approved_command_finds_no_secret_in_any_process(empty: Home) -> 
         seen = (empty.workspace / name).read_bytes()
         assert b"FOR_COMMANDS=not secret" in seen, "the worker still has what it was given"
         assert b"HOLDFAST_CALL=" in seen, "environments of others could be read"
-        assert SECRET.encode() not in seen
+        assert secret.encode() not in seen
 
 
-def test_S45_a_worker_alone_shows_no_secret_of_its_environment(empty: Home) -> None:
+def test_S45_a_worker_alone_shows_no_secret_of_its_environment(empty: Home, secret: str) -> None:
     with empty.up() as up:
         words = [sys.executable, "-m", "holdfast.workers.cli", "worker", "--address", up.where["address"]]
         alone = subprocess.Popen(words, env=empty.env, stdout=subprocess.PIPE, text=True, cwd=empty.folder)
@@ -112,13 +115,13 @@ def test_S45_a_worker_alone_shows_no_secret_of_its_environment(empty: Home) -> N
             assert alone.stdout.readline().startswith("worker ready")
             shown = shown_environments(alone.pid)
             assert alone.pid in shown
-            assert [pid for pid, one in shown.items() if SECRET.encode() in one] == []
+            assert [pid for pid, one in shown.items() if secret.encode() in one] == []
         finally:
             alone.kill()
             alone.communicate(timeout=SECONDS)
 
 
-def as_nobody(program: str, *arguments: str) -> subprocess.Popen[str]:
+def as_nobody(program: str, secret: str) -> subprocess.Popen[str]:
     """Python that becomes an ordinary user, whose processes can be dumped, and then runs the program."""
     ordinary = f"""
 import ctypes, os, sys
@@ -128,9 +131,9 @@ if os.getuid() == 0:
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
 {program}
 """
-    words = [sys.executable, "-c", ordinary, *arguments]
+    words = [sys.executable, "-c", ordinary]
     return subprocess.Popen(
-        words, env={**os.environ, **SECRETS}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        words, env={**os.environ, NAMES[0]: secret}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
 
@@ -146,28 +149,28 @@ def read_as_same_user(pid: int, file: str) -> subprocess.CompletedProcess[bytes]
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has it")
 @pytest.mark.parametrize("protects", [False, True])
-def test_S45_a_protected_process_can_be_read_by_no_process_of_the_same_user(protects: bool) -> None:
+def test_S45_a_protected_process_can_be_read_by_no_process_of_the_same_user(protects: bool, secret: str) -> None:
     """Without the protection it can: so the reading is real."""
     protect = "holdfast.process_secrets.protect_process()" if protects else ""
     libc = "libc = ctypes.CDLL(None); libc.getenv.restype = ctypes.c_char_p"
     told = f"{libc}; print(libc.getenv(b'ANTHROPIC_API_KEY').decode(), flush=True)"
-    with as_nobody(f"{protect}\n{told}\nsys.stdin.read()") as process:
+    with as_nobody(f"{protect}\n{told}\nsys.stdin.read()", secret) as process:
         try:
             assert process.stdout
-            assert process.stdout.readline().strip() == SECRETS["ANTHROPIC_API_KEY"], "libraries still find it"
+            assert process.stdout.readline().strip() == secret, "libraries still find it"
             shown = read_as_same_user(process.pid, "environ")
-            assert (shown.returncode != 0, SECRET.encode() in shown.stdout) == (protects, not protects)
+            assert (shown.returncode != 0, secret.encode() in shown.stdout) == (protects, not protects)
             assert (read_as_same_user(process.pid, "maps").returncode != 0) == protects
             if os.getuid() == 0:  # who reads everything
-                assert (SECRET.encode() in Path(f"/proc/{process.pid}/environ").read_bytes()) == (not protects)
+                assert (secret.encode() in Path(f"/proc/{process.pid}/environ").read_bytes()) == (not protects)
         finally:
             process.kill()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has it")
-def test_S45_the_supervisor_of_a_command_cannot_be_read_by_that_command() -> None:
+def test_S45_the_supervisor_of_a_command_cannot_be_read_by_that_command(secret: str) -> None:
     with as_nobody(
-        "print('begins', flush=True); holdfast.activities.supervision.supervisor.main('/nowhere')"
+        "print('begins', flush=True); holdfast.activities.supervision.supervisor.main('/nowhere')", secret
     ) as process:
         try:
             assert process.stdout
@@ -178,10 +181,10 @@ def test_S45_the_supervisor_of_a_command_cannot_be_read_by_that_command() -> Non
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
-def test_an_environment_is_handed_over_whole_and_little_of_it_openly(size: int) -> None:
-    given = {**os.environ, "SECRET": SECRET + "é\udcff" + "x" * size}
+def test_an_environment_is_handed_over_whole_and_little_of_it_openly(size: int, secret: str) -> None:
+    given = {**os.environ, "SECRET": secret + "é\udcff" + "x" * size}
     shown, rest = hand_over_environment(given)
-    assert SECRET not in str(shown)
+    assert secret not in str(shown)
     program = """
 import os
 from holdfast.process_secrets import protect_process
@@ -200,7 +203,7 @@ def test_S45_variables_that_settings_refer_to_are_withheld_from_commands(
 ) -> None:
     names = ("OF_HEADER", "OF_ENV", "OF_ARGUMENT", "OF_ADDRESS", "OF_FILE", "OF_MODEL")
     for name in (*names, "OTHER"):
-        monkeypatch.setenv(name, SECRET)
+        monkeypatch.setenv(name, "x")
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": {"c": {"command": "true", "env": {"A": "${env:OF_FILE}"}}}}')
     servers = {
