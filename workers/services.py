@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
+from holdfast.process_secrets import hand_over_environment
 from holdfast.settings import Settings
 from holdfast.workers.children import how_it_ended, spawn, stop
 
@@ -65,8 +66,14 @@ class Service:
         # SIGTERM: without us it still stops its calls, so that no command of theirs is left behind.
         with ExitStack() as files:
             log = files.enter_context(self._log.open("ab")) if self._log else None
+            shown, rest = hand_over_environment(env)
             self._process = await spawn(
-                command, death=signal.SIGTERM, env=env, stdout=asyncio.subprocess.PIPE, stderr=log
+                command,
+                death=signal.SIGTERM,
+                env=shown,
+                stdin=files.enter_context(rest).fileno(),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
             )
         line = ""
         try:

@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import Field
 
 from holdfast.activities.command_calls import call_command, call_supervised
-from holdfast.activities.commands import Command, environment
+from holdfast.activities.commands import Command, environment, is_withheld
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.git_configuration import find_git_doubts, guard_git, guard_git_unasked
 from holdfast.activities.outputs import OutputStore
@@ -33,7 +33,6 @@ from holdfast.activities.supervision.sandbox import Sandbox
 from holdfast.approvals import Confirmation
 from holdfast.content import Result, ends, shorten
 from holdfast.contexts import HOME, Context, Dependence
-from holdfast.model_keys import OUR_PREFIXES
 from holdfast.tools import Effect, Invocation, Run, Strict, Tool
 
 SECONDS = 600.0
@@ -214,7 +213,7 @@ def _referred(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_names(names: Iterable[str]) -> None:
-    if ours := [name for name in names if name.upper().startswith(OUR_PREFIXES)]:
+    if ours := [name for name in names if is_withheld(name)]:
         raise ValueError(f"the variable {ours[0]!r} is not for commands")
 
 

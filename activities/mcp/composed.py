@@ -31,6 +31,11 @@ def telling(name: str) -> bool:
     return _TELLING.search(name) is not None
 
 
+def looks_random(word: str) -> bool:
+    """Does it look as if nobody had thought of it, as a key does?"""
+    return _is_random(word, MIXED)
+
+
 def is_address(value: str) -> bool:
     """Is it an address, and is there nothing in it that nobody could guess?"""
     if not _ADDRESS.fullmatch(value) or not {"@", "?", "#"}.isdisjoint(value):

@@ -7,8 +7,10 @@ what is asked and a state; it is made again with the answers, by any worker. Not
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import Field, JsonValue
 
@@ -25,6 +27,15 @@ DONE = "done"
 """The answer of whoever has opened an address."""
 MESSAGE_LIMIT = 10_000
 URL_LIMIT = 4_000
+_WEB = re.compile(r"(?i)https?://[^\s\\]+")
+_SECRET = re.compile(
+    r"(?i)pass[ _-]?(word|phrase|code)|passwd|pwd|secret|token|credential|private[ _-]?key|(api|access)[ _-]?key"
+    r"|(?<![a-z])(pin|otp|cvv|cvc|ssn)(?![a-z])|(card|account)[ _-]?number|social[ _-]?security|one[ _-]?time"
+)
+_KEPT = (
+    "Warning: {!r} looks like something secret. What you answer goes to the server and is kept in the history of the "
+    "turn, where whoever may read that finds it: decline if you do not want this."
+)
 REQUESTS_LIMIT = 20
 """Questions that a call may end with."""
 
@@ -37,6 +48,9 @@ def question_of(server: str, params: Mapping[str, Any]) -> Confirmation:
         url = plain(str(params.get("url") or ""))
         if len(url) > URL_LIMIT:
             raise _unaskable(server, f"with an address of over {URL_LIMIT:,} characters")
+        if not is_web_address(url):  # a scheme that runs a program or a script is nothing to click on
+            words = f"{message}\n\nThis is not an address of the web: do not open it unless you know what it does"
+            return _yes_or_no(server, title, f"{words}. Answer `{DONE}` when it is done: {url}", DONE)
         words = f"{message}\n\nOpen this yourself if you trust it, then answer `{DONE}`: {url}"
         return _yes_or_no(server, title, words, DONE, url)
     form = params.get("requestedSchema")
@@ -45,10 +59,26 @@ def question_of(server: str, params: Mapping[str, Any]) -> Confirmation:
         return _yes_or_no(server, title, message, "yes")  # nothing to fill in: it wants to know whether to go on
     if nested := next((name for name, field in fields.items() if _nested(field)), None):
         raise _unaskable(server, f"for {shorten(nested, 100)!r}, which is no single value and no choice of texts")
+    if secret := next((name for name, field in fields.items() if _asks_for_secret(name, field)), None):
+        message = f"{message}\n\n{_KEPT.format(shorten(plain(secret), 100))}"
     question = Confirmation(kind="question", title=title, question=message, server=server, form=dict(form))
     if len(question.model_dump_json()) > QUESTION_LIMIT:
         raise _unaskable(server, f"with a form of over {QUESTION_LIMIT:,} characters")
     return question
+
+
+def is_web_address(text: str) -> bool:
+    """Is it an address that a browser opens as a page, and nothing that it runs?"""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and _WEB.fullmatch(text) is not None
+    except ValueError:
+        return False
+
+
+def _asks_for_secret(name: str, field: Mapping[str, Any]) -> bool:
+    texts = (re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name), field.get("title"), field.get("description"))
+    return field.get("format") == "password" or any(isinstance(one, str) and _SECRET.search(one) for one in texts)
 
 
 def _yes_or_no(server: str, title: str, words: str, yes: str, *urls: str) -> Confirmation:

@@ -172,7 +172,7 @@ class _Reading(Invocation):
 
     def describe(self) -> str:
         told = shorten(json.dumps(self._arguments, ensure_ascii=False), 200) if self._arguments else ""
-        return f"{self._tool.kind} ({self._server.name}) {told}".rstrip()
+        return f"{self._server.name}/{self._tool.kind} {told}".rstrip()
 
     def concurrency_safe(self) -> bool:
         return self._tool.effect is Effect.READ

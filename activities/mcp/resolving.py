@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from holdfast.activities.commands import environment
 from holdfast.activities.mcp.references import filled
 from holdfast.activities.mcp.secrets import Secrets
-from holdfast.activities.mcp.sensitive import Given, secrets_of
+from holdfast.activities.mcp.sensitive import Given, secrets_of, variables_of
 from holdfast.configuration import McpServerSettings
 from holdfast.errors import BadInput
 
@@ -63,6 +63,11 @@ def resolve(settings: McpServerSettings, variables: Mapping[str, str]) -> Resolv
     )
     _check(resolved)
     return resolved
+
+
+def secret_variables(settings: McpServerSettings) -> list[str]:
+    """The variables that a server's settings refer to, which are not for commands."""
+    return variables_of(_given(settings))
 
 
 def _given(settings: McpServerSettings) -> Given:

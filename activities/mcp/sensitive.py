@@ -69,11 +69,9 @@ class Given(NamedTuple):
 
 def secrets_of(given: Given, environment: Mapping[str, str]) -> Iterator[Secret]:
     """What is secret of this. BadInput when it refers to what is not there."""
-    texts = [*given.words, *(text for _, text in given.assigned)]
-    for name in dict.fromkeys(name for text in texts for name in references(text)):
-        if name not in _USUAL and not name.startswith(_USUAL_BEGINS):
-            yield from _all_of(name, environment.get(name, ""), given.folder)
-    for name, text in (*given.assigned, *_flags(given.words)):
+    for name in variables_of(given):
+        yield from _all_of(name, environment.get(name, ""), given.folder)
+    for name, text in (*given.assigned, *flags_of(given.words)):
         literal = written(text, environment)
         words = [one for one in literal.split() if not one.isalpha()]
         for one in (*([literal, *words] if telling(name) else ()), *parts_of(literal)):
@@ -84,7 +82,14 @@ def secrets_of(given: Given, environment: Mapping[str, str]) -> Iterator[Secret]
         yield from _alone("password", one, given.folder)
 
 
-def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def variables_of(given: Given) -> list[str]:
+    """The variables that this refers to, but for those that every process has and that are no secret."""
+    texts = [*given.words, *(text for _, text in given.assigned)]
+    found = dict.fromkeys(name for text in texts for name in references(text))
+    return [name for name in found if name not in _USUAL and not name.startswith(_USUAL_BEGINS)]
+
+
+def flags_of(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Arguments that have a name: `--api-key=…`, `--api-key …`."""
     for word, following in pairwise([*words, ""]):
         name, is_one, value = word.partition("=")

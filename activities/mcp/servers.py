@@ -15,6 +15,7 @@ from holdfast.activities.mcp.definitions import Definition
 from holdfast.activities.mcp.hearing import ServerLog
 from holdfast.activities.mcp.publishing import Publishing
 from holdfast.activities.mcp.reading import read_by, reading_tools
+from holdfast.activities.mcp.resolving import secret_variables
 from holdfast.activities.mcp.server import Server
 from holdfast.activities.mcp.servers_file import configured
 from holdfast.activities.mcp.status import ServerStatus
@@ -59,6 +60,11 @@ class Servers:
     def names(self) -> tuple[str, ...]:
         """Of all of them."""
         return tuple(self._servers)
+
+    @property
+    def secret_variables(self) -> tuple[str, ...]:
+        """The variables that the settings of any of them refer to."""
+        return tuple(name for server in self._servers.values() for name in secret_variables(server.settings))
 
     def get(self, name: str) -> Server | None:
         """The server of this name."""

@@ -21,7 +21,7 @@ HINT_LIMIT = 100
 def confirmation(server: Server, definition: Definition, judged: Judged) -> Confirmation:
     """What is shown of a call of this tool. The arguments are shown beside it, once."""
     known = about(server, definition, judged)
-    return Confirmation(kind="mcp", title=_title(definition), server=server.name, about=known)
+    return Confirmation(kind="mcp", title=title_of(server.name, definition), server=server.name, about=known)
 
 
 def about(server: Server, definition: Definition, judged: Judged) -> About:
@@ -35,8 +35,9 @@ def about(server: Server, definition: Definition, judged: Judged) -> About:
     )
 
 
-def _title(definition: Definition) -> str:
-    """As the server calls it: its title is for people, and its name for the settings."""
-    name = named(definition.name)
-    title = shorten(plain(definition.title), TITLE_LIMIT) if definition.title else name
-    return name if title == name else f"{title} ({name})"
+def title_of(server: str, definition: Definition) -> str:
+    """The server and the tool's own name, and then the title that the server gives it: a stranger's words, which may be
+    those of a tool of ours."""
+    name = f"{server}/{named(definition.name)}"
+    title = shorten(plain(definition.title), TITLE_LIMIT) if definition.title else definition.name
+    return name if title == definition.name else f"{name} ({title})"

@@ -18,7 +18,7 @@ from holdfast.activities.mcp.endings import Asked
 from holdfast.activities.mcp.names import tool_name
 from holdfast.activities.mcp.outputs import ResultSchema
 from holdfast.activities.mcp.server import Server
-from holdfast.activities.mcp.showing import about, confirmation
+from holdfast.activities.mcp.showing import about, confirmation, title_of
 from holdfast.approvals import About, Confirmation
 from holdfast.content import Result, plain, shorten
 from holdfast.tools import Declaration, Effect, Invocation, Run, Tool
@@ -74,9 +74,8 @@ class _Calling(Invocation):
         self._approved = approved
 
     def describe(self) -> str:
-        called = self._tool.display_name or plain(self._asked.definition.name)
         given = json.dumps(self._asked.arguments, ensure_ascii=False)
-        return f"{called} ({self._asked.server.name}) {shorten(given, 200)}"
+        return f"{title_of(self._asked.server.name, self._asked.definition)} {shorten(given, 200)}"
 
     def concurrency_safe(self) -> bool:
         return self._tool.effect is Effect.READ

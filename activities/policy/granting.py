@@ -30,6 +30,11 @@ LIMIT = 10_000
 """Characters of a command that a scope repeats; a longer one is known by its digest."""
 SHOWN = 500
 """Characters of what is covered."""
+EXCEPT = (
+    "commands that are known to destroy or to write files, that run an interpreter, a program by its path or as "
+    "somebody else (`sudo`), that set variables, or that cannot be read with certainty"
+)
+"""What an answer for a whole tool leaves out of its commands. `scopes` and `shell.whole_tool` see to it."""
 
 
 def answerable(ruling: Ruling | None) -> bool:
@@ -135,15 +140,10 @@ def _opened(reading: Reading) -> _Opened | None:
 
 def _wide(subject: Subject) -> Iterator[Offer]:
     tool, server = _code(subject.tool), subject.server
-    words = f"every call of {tool}"
-    if subject.command is not None:
-        words += (
-            ", but not commands that destroy, write to a file or set variables, have options that go further than the"
-            " program's name suggests, or cannot be read with certainty"
-        )
-    yield from _offer(Outcome.PROCEED_ALWAYS_TOOL, words, subject)
+    but = "" if subject.command is None else f", but not {EXCEPT}"
+    yield from _offer(Outcome.PROCEED_ALWAYS_TOOL, f"every call of {tool}{but}", subject)
     if server is not None:
-        words = f"every tool of the server {_code(server)}"
+        words = f"every tool of the server {_code(server)}{but}"
         yield from _offer(Outcome.PROCEED_ALWAYS_SERVER, words, subject, tool=None)
 
 

@@ -23,6 +23,7 @@ from holdfast.activities.policy.subjects import BUILT_IN, Kind, Subject
 from holdfast.activities.policy.truths import Truth
 from holdfast.activities.shell.effects import find_effects
 from holdfast.activities.shell.subcommands import goes_further
+from holdfast.activities.shell.whole_tool import needs_own_answer
 from holdfast.content import shorten
 from holdfast.errors import BadInput
 from holdfast.model import problems
@@ -144,7 +145,9 @@ class Standing:
             yield any(name not in {*_FREE, *about} and given[name] != _USUAL.get(name) for name in given)
         else:
             yield facts.subject.sets_variables or bool(facts.reading and facts.reading.extras)
-            yield any(None in program.words or find_effects(program) for program in programs)
+            yield any(
+                None in program.words or find_effects(program) or needs_own_answer(program) for program in programs
+            )
 
 
 def _spelled_out(phrases: Iterable[Phrase], words: tuple[str | None, ...]) -> bool:

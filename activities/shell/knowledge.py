@@ -55,6 +55,11 @@ def harmless(program: Program) -> bool:
     return _git_looks(program) if program.name == "git" else program.name in _LOOKING
 
 
+def is_known_to_look(name: str) -> bool:
+    """Is it a program whose harmless forms are known, so that any other form does more?"""
+    return name == "git" or name in _LOOKING
+
+
 def _git_looks(program: Program) -> bool:
     words = program.normal[1:]
     subcommand = (words[0] or "") if words else ""

@@ -20,10 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from holdfast.activities.supervision.request import Request
-from holdfast.activities.supervision.trees import SUPERVISOR
+from holdfast.activities.supervision.trees import MAIN
 
 START_SECONDS = 30.0
-MAIN = Path(__file__).with_name("main.py")
 NEEDED = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 """What `systemd-run` needs to find its manager."""
 _STARTING = ThreadPoolExecutor(8, "holdfast-starting")
@@ -56,12 +55,12 @@ def _launch(folder: Path, request: Request, prefix: tuple[str, ...]) -> str:
     asked = _in_memory(request.packed())
     try:
         process = subprocess.Popen(
-            [*prefix, sys.executable, "-I", "-S", str(MAIN), str(folder)],
+            [*prefix, sys.executable, "-I", "-S", MAIN, str(folder)],
             stdin=asked,
             stdout=sending,
             stderr=sending,
             cwd="/",
-            env={SUPERVISOR: folder.name, **needed},
+            env=needed,
             start_new_session=True,
         )
     except BaseException:

@@ -17,6 +17,7 @@ from holdfast.activities.supervision.following import DESCRIPTOR, heard
 from holdfast.activities.supervision.request import Request
 
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 REPORT = 3
 """The descriptor at which a sandbox says whether it started the command."""
@@ -29,6 +30,11 @@ def adopt() -> None:
     """Become the parent of whatever our children leave behind: nothing below us gets away."""
     if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "the kernel does not let us adopt processes")
+
+
+def refuse_dumps() -> None:
+    """Other processes of the same user, our command among them, may not read our memory. That is open again to exec."""
+    _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 class Child:

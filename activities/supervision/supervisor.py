@@ -12,7 +12,7 @@ import time
 
 from holdfast.activities.supervision import folder as files
 from holdfast.activities.supervision.request import Request
-from holdfast.activities.supervision.spawning import Child, adopt
+from holdfast.activities.supervision.spawning import Child, adopt, refuse_dumps
 from holdfast.activities.supervision.trees import born
 from holdfast.activities.supervision.watching import Bell, Kept, Lease, Watch
 
@@ -23,6 +23,7 @@ TAKEN = "taken"
 
 def main(folder: str) -> None:
     """Be the supervisor of the run in this folder. Never returns."""
+    refuse_dumps()
     bell = Bell()
     request = Request.unpacked(_read_all(0))
     _supervise(folder, request, bell, _detached())

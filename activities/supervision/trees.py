@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-SUPERVISOR = "HOLDFAST_SUPERVISOR"
-"""The mark of a supervisor, in its environment."""
+MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "main.py")
+"""The program that a supervisor is: `python -I -S MAIN FOLDER`."""
 
 
 def born(pid: int) -> int | None:
@@ -40,12 +40,12 @@ def _fields(pid: int) -> list[bytes]:
 
 
 def supervises(pid: int) -> bool:
-    """Is this a supervisor? It says so in its environment, which its command does not inherit.
+    """Is this a supervisor? Its command line says so, which everybody can read of a process that refuses to be dumped.
 
     Whoever ends what a dead worker left behind leaves supervisors alone: they end by themselves.
     """
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return any(one.startswith(SUPERVISOR.encode() + b"=") for one in file.read().split(b"\0"))
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().split(b"\0")[-5:-2] == [b"-I", b"-S", os.fsencode(MAIN)]
     except OSError:
         return False

@@ -186,7 +186,7 @@ class ApprovalId(NamedTuple):
     def parse(cls, text: str) -> ApprovalId:
         """Read `<workflow id>/<call id>/<revision>`; the workflow id may itself hold slashes."""
         parts = text.rsplit("/", 2)
-        if len(parts) != 3 or not all(parts) or not re.fullmatch("[0-9]{1,9}", parts[2]):
+        if len(parts) != 3 or not all(parts) or not re.fullmatch("0|[1-9][0-9]{0,8}", parts[2]):
             raise BadInput(
                 f"{text!r} is not an approval id: it reads <turn>/<call>/<revision>, as `holdfast inbox` lists it"
             )

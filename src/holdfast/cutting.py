@@ -5,11 +5,17 @@ Both ends of everything stay: of a list of lines, and of every run of removed or
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
+
+from holdfast.content import ends
 
 LINE_LIMIT = 1_000
 """Characters of one line."""
+_LEFT_OUT = "… {:,} lines left out"
+_COUNTED = re.compile(r"… ([\d,]+) lines left out")
+"""A line of a diff that was cut before: no other line of one begins so."""
 
 
 def cut_lines(lines: Sequence[str], limit: int) -> list[str]:
@@ -26,8 +32,25 @@ def cut_diff(lines: Sequence[str], limit: int) -> list[str]:
     return cut_lines(lines, limit)
 
 
+def shorten_diff(text: str, limit: int) -> str:
+    """A diff of about so many characters: whole lines of both its ends, and between them how many are missing."""
+    if len(text) <= limit:
+        return text
+    lines = text.removesuffix("\n").split("\n")
+    room = max(0, limit - len(_LEFT_OUT.format(len(lines))) - 1) // 2
+    lines = [ends(line, room // 2) for line in lines]
+    head, tail = (
+        sum(size <= room for size in accumulate(len(line) + 1 for line in side)) for side in (lines, lines[::-1])
+    )
+    if not head or not tail:
+        return ends(text, limit)
+    if head + tail >= len(lines):
+        return "\n".join(lines)
+    return "\n".join([*lines[:head], _LEFT_OUT.format(len(lines) - head - tail), *lines[len(lines) - tail :]])
+
+
 def count_changes(lines: Sequence[str]) -> str:
-    """`+3 −450`."""
+    """`+3 −450`; of a diff that was not cut."""
     kinds = [kind for kind, _ in _kinds(lines)]
     return f"+{kinds.count('+'):,} −{kinds.count('-'):,}"
 
@@ -45,8 +68,14 @@ def _ends(lines: list[str], limit: int) -> list[str]:
         return lines
     head = (limit + 1) // 2
     tail = limit - head
-    left_out = f"… {len(lines) - limit:,} lines left out"
-    return [*lines[:head], left_out, *lines[len(lines) - tail :]]
+    left_out = sum(map(_count, lines[head : len(lines) - tail]))
+    return [*lines[:head], _LEFT_OUT.format(left_out), *lines[len(lines) - tail :]]
+
+
+def _count(line: str) -> int:
+    """How many lines of a diff this one stands for."""
+    found = _COUNTED.fullmatch(line)
+    return int(found[1].replace(",", "")) if found else 1
 
 
 def _cut_line(line: str) -> str:

@@ -124,7 +124,11 @@ class HoldfastPlugin(SimplePlugin):
 
     @cached_property
     def registry(self) -> Registry:
-        """The tools of this process. Loading them may run commands and other people's code, so only workers do it."""
+        """The tools of this process. Loading them may run commands and other people's code, so only workers do it.
+
+        From here on no command gets a variable that the settings refer to for something else.
+        """
+        withhold(*self.settings.models.keys, *self.settings.storage.secrets, *self.servers.secret_variables)
         return load_registry(self.settings, self.outputs, self._given, self.servers)
 
     @cached_property
@@ -178,7 +182,6 @@ class HoldfastPlugin(SimplePlugin):
         on_host = host_queue(queue, self.settings.host_file)
         settings = self.settings
         check_places(settings)
-        withhold(*settings.models.keys, *settings.storage.secrets)
         approvers = find_approvers(settings)
         check_roles(self.policy, approvers)
         gate = Gate(

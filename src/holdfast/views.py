@@ -20,6 +20,7 @@ from holdfast.calls import Call, Status
 from holdfast.content import Response, TextPart, ends, first_line, named, plain, shorten, visible
 from holdfast.contexts import Context
 from holdfast.conversations import Usage
+from holdfast.cutting import count_changes, shorten_diff
 from holdfast.forms import fields_of
 from holdfast.memory import EarlierRun
 from holdfast.model import Data
@@ -61,6 +62,8 @@ class ApprovalView(Data):
     doubts: tuple[str, ...] = ()
     reason: str | None = None
     diff: str | None = None
+    changes: str | None = None
+    """How many lines the whole diff adds and removes: `+3 −450`."""
     path: str | None = None
     server: str | None = None
     about: About | None = None
@@ -223,7 +226,8 @@ def approval_view(
         programs=tuple(_line(program, 100) for program in shown.programs[:20]),
         doubts=tuple(_line(doubt, 200) for doubt in shown.doubts[:10]),
         reason=_cut(shown.reason, 500),
-        diff=_ends(shown.diff, detail),
+        diff=None if shown.diff is None else visible(shorten_diff(shown.diff, detail)),
+        changes=None if shown.diff is None else count_changes(shown.diff.split("\n")),
         path=_cut(shown.path, 300),
         server=_cut(shown.server, 100),
         about=_about(shown.about) if shown.about else None,

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -28,15 +27,14 @@ from tests.support.marks import alive, until
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 200.0
-MARK = "CHAOS_TEST"
 
 
 class Harness:
     """The harness as a process of its own, whose every descendant that inherits anything carries a mark."""
 
-    def __init__(self, process: asyncio.subprocess.Process, mark: str) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
         self.process = process
-        self._mark = f"{MARK}={mark}".encode()
+        self._mark = f"TMPDIR={folder}".encode()
 
     async def report(self) -> Report:
         """What it found."""
@@ -60,16 +58,15 @@ def left_in(folder: Path) -> list[Path]:
 
 @asynccontextmanager
 async def harness(folder: Path, *options: str) -> AsyncIterator[Harness]:
-    mark = uuid4().hex
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.chaos.harness", "--json", *options),
         cwd=ROOT,
-        env={**os.environ, MARK: mark, "TMPDIR": str(folder)},
+        env={**os.environ, "TMPDIR": str(folder)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        yield Harness(process, mark)
+        yield Harness(process, folder)
     finally:
         if process.returncode is None:
             process.kill()

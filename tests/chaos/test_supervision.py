@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.activities.supervision.ended import Ended
-from holdfast.activities.supervision.launching import MAIN
 from holdfast.activities.supervision.request import Request
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.supervised import Supervised
+from holdfast.activities.supervision.trees import MAIN
 from holdfast.tools import ToolFailure
 from tests.support.marks import alive, until
 from tests.unit.test_supervision import Place, bounded, said
@@ -171,7 +171,7 @@ async def test_S31_supervisor_nobody_waits_for_begins_nothing(place: Place) -> N
     receiving, sending = os.pipe()
     os.close(receiving)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", str(MAIN), str(folder)), stdin=asyncio.subprocess.PIPE, stdout=sending
+        *(sys.executable, "-I", "-S", MAIN, str(folder)), stdin=asyncio.subprocess.PIPE, stdout=sending
     )
     os.close(sending)
     await bounded(process.communicate(request.packed()))

@@ -92,7 +92,7 @@ def test_S24_always_says_what_it_covers_before_and_answers_what_waits_beside_it(
     asked(home, "twins", *(call("shell", command=f"echo {word}") for word in ("twin", "twin", "other")))
     shown = home.run("turn", "show", "twins").stdout
     assert f"    1. {TWIN}  (--always)" in shown
-    assert "    2. every call of `shell`, but not commands that destroy" in shown
+    assert "    2. every call of `shell`, but not commands that are known to destroy" in shown
 
     done = home.run("approve", "twins/b1c1/1", "--always", "--by", "ana")
     assert done.returncode == 0, done.stderr

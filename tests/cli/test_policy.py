@@ -260,13 +260,10 @@ def test_an_explanation_tells_how_a_person_is_asked_and_what_may_be_answered(emp
     rule = '[[rule]]\ndecision = "ask"\ncommand = "git push"\nrole = "release"\nnot_requester = true\ndeadline = "7d"\n'
     write(empty, "p.toml", rule)
     done = empty.run(*explain("git push"), "--policy", "p.toml")
-    assert done.stdout.splitlines()[1:5] == [
+    assert done.stdout.splitlines()[1:4] == [
         "  a person would be asked about: shell git push",
         "  asked: by the role 'release', not by whoever started the turn, within 7 d, else deny",
         "  standing answer offered: `git push`, exactly these words (proceed_always)",
-        "  standing answer offered: every call of `shell`, but not commands that destroy, write to a file or set "
-        "variables, have options that go further than the program's name suggests, or cannot be read with certainty "
-        "(proceed_always_tool)",
     ]
     found = empty.json(*explain("git push"), "--policy", "p.toml")
     assert found["ruling"]["needs"] == {"role": "release", "approvals": 1, "not_requester": True}

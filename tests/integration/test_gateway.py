@@ -27,7 +27,7 @@ from holdfast.keys import Signer
 from holdfast.signing import public_text
 from holdfast.testing import FakeTool, request, until
 from holdfast.views import ApprovalView, InboxView
-from holdfast.workers.gateway import connections, guard
+from holdfast.workers.gateway import bodies, connections, guard
 from holdfast.workers.gateway.answers import Problem
 from holdfast.workers.gateway.hosts import is_loopback
 from holdfast.workers.gateway.said import Said, said_of
@@ -875,6 +875,26 @@ async def test_a_request_that_takes_too_long_is_given_up_and_too_many_at_once_ar
         codes = sorted(_error(answer) for answer in answers)
         assert codes == [(503, "busy")] * 2 + [(503, "too_slow")] * 3
         assert _error(await endpoint.get("/v1/nonsense")) == (404, "not_found"), "there is room again"
+
+
+async def test_S45_probes_that_take_their_time_hold_no_place_of_those_who_may_come_in(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has no token can hold a probe open for as long as its body is waited for."""
+    monkeypatch.setattr(guard, "AT_ONCE", 3)
+    monkeypatch.setattr(bodies, "SECONDS", SECONDS)
+    probe = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n\r\n"
+    async with serving(engine) as endpoint:
+        held = [asyncio.create_task(endpoint.raw(probe, end=False)) for _ in range(5)]
+        try:
+            for _ in range(5):
+                assert (await endpoint.get("/v1/inbox")).status_code == 200
+                assert (await endpoint.get("/health")).status_code == 200
+            assert not any(task.done() for task in held)
+        finally:
+            for task in held:
+                task.cancel()
+            await asyncio.gather(*held, return_exceptions=True)
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /health HT", b"POST /v1/approvals/x HTTP/1.1\r\nContent-Le"])

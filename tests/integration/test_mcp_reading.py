@@ -87,7 +87,7 @@ async def test_S39_of_a_server_that_is_not_trusted_they_are_asked_about(engine: 
         turn = await engine.start(TurnInput(batches=((request("l__read_resource", uri="book://0"),),)))
         [asked] = (await until(lambda: waiting(turn))).approvals
         assert (asked.kind, asked.server) == ("mcp", "l")
-        assert (asked.title, asked.others) == ("read_resource", '{"uri": "book://0"}')
+        assert (asked.title, asked.others) == ("l/read_resource", '{"uri": "book://0"}')
         assert asked.about
         assert asked.about.description == "Read a resource of the server l, by its address."
         assert asked.about.because.startswith("it only reads; it is asked about, since the server is not trusted")

@@ -228,6 +228,7 @@ async def test_S47_variables_have_the_values_that_the_worker_has(
     [
         ({"TOKEN": "NOT_SET"}, "'TOKEN' .* 'NOT_SET' .* not set"),
         ({"TOKEN": "HOLDFAST_KEY"}, "'HOLDFAST_KEY' is not for commands"),
+        ({"TOKEN": "OPENAI_API_KEY"}, "'OPENAI_API_KEY' is not for commands"),
         ({"TOKEN": "temporal_key"}, "'temporal_key' is not for commands"),
         ({"HOLDFAST_CALL": "SOURCE"}, "'HOLDFAST_CALL' is not for commands"),
     ],

@@ -62,7 +62,7 @@ async def asked(folder: Path, definition: Definition = STATUS, rules: str = "", 
 async def test_S20_the_arguments_are_shown_once_with_the_server_and_what_it_says_of_the_tool(tmp_path: Path) -> None:
     view = approval_view("t", await asked(tmp_path))
     assert printed(questions.question(view), 80) == [
-        "Status (git_status)",
+        "git/git_status (Status)",
         '  with {"repo_path": "é"}',
         "  server git",
         "  described as: Shows the working tree ␛[31mstatus …",
@@ -81,7 +81,7 @@ async def test_S20_all_of_the_definition_is_had_by_looking_at_all_of_the_call(tm
         "  Returns: the output.",
     ]
     whole = questions.whole(questions.whole_approval("t", call))
-    assert whole == "\n".join(["Status (git_status)", "", '{\n  "repo_path": "é"\n}', "", *definition, ""])
+    assert whole == "\n".join(["git/git_status (Status)", "", '{\n  "repo_path": "é"\n}', "", *definition, ""])
     told = printed(render.call(call), 80)
     assert [line[2:] for line in told[told.index("tool") + 1 :]] == definition
 
@@ -89,7 +89,7 @@ async def test_S20_all_of_the_definition_is_had_by_looking_at_all_of_the_call(tm
 async def test_S20_what_a_rule_asks_about_is_shown_in_the_same_way(tmp_path: Path) -> None:
     call = await asked(tmp_path, rules=ASKING, trust=True)
     view = approval_view("t", call)
-    assert (view.kind, view.title, view.server) == ("mcp", "Status (git_status)", "git")
+    assert (view.kind, view.title, view.server) == ("mcp", "git/git_status (Status)", "git")
     assert view.about
     assert view.about.because == "the server says so (readOnlyHint), and is trusted"
     assert call.confirmation

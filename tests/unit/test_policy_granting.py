@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.activities.policy.commands import as_understood
 from holdfast.activities.policy.deciding import Entry, Policy, Ruling
-from holdfast.activities.policy.granting import answerable, covering, offers, rule_of
+from holdfast.activities.policy.granting import EXCEPT, answerable, covering, offers, rule_of
 from holdfast.activities.policy.loading import load_file, policy_of, shipped
 from holdfast.activities.policy.matching import Facts
 from holdfast.activities.policy.outside import told_apart
@@ -69,19 +69,17 @@ OFFERED: dict[str, list[str]] = {
     "git diff --output=x": ["`git diff --output=x`, exactly these words"],
     "uv run pytest -x": ["`uv run pytest -x`, exactly these words"],
 }  # fmt: skip
-GOING_FURTHER = ("python -c 'print(1)'", "git diff --output=x")
-"""What an answer for the whole tool does not cover."""
+ALONE = ("git push", "rm x", "python -c 'print(1)'", "git diff --output=x")
+"""What no answer for the whole tool covers."""
 
 
 @pytest.mark.parametrize("command", OFFERED)
 def test_S24_a_command_is_offered_by_its_words_and_then_the_tool(command: str) -> None:
     found = offered(run(command))
     assert [offer.covers for offer in found if offer.outcome is Outcome.PROCEED_ALWAYS] == OFFERED[command]
-    if command in GOING_FURTHER:
-        assert found[-1].outcome is Outcome.PROCEED_ALWAYS
-    else:
-        assert found[-1].outcome is Outcome.PROCEED_ALWAYS_TOOL
-        assert "destroy" in found[-1].covers
+    wide = [offer for offer in found if offer.outcome is Outcome.PROCEED_ALWAYS_TOOL]
+    expected = [] if command in ALONE else [f"every call of `shell`, but not {EXCEPT}"]
+    assert [offer.covers for offer in wide] == expected
 
 
 @pytest.mark.parametrize("command", OFFERED)

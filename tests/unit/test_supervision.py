@@ -21,7 +21,7 @@ from holdfast.activities.supervision.calling import run_supervised
 from holdfast.activities.supervision.ended import Ended
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.supervised import Supervised
-from holdfast.activities.supervision.trees import SUPERVISOR, born, descendants, supervises
+from holdfast.activities.supervision.trees import born, descendants, supervises
 from holdfast.tools import ToolFailure
 from tests.support.marks import PATIENCE, alive, marked, until
 from tests.unit.test_shell import ESCAPES, STUBBORN
@@ -245,8 +245,7 @@ async def test_supervisor_is_detached_and_holds_no_secret(place: Place) -> None:
     pipes = [os.readlink(entry) for entry in (process / "fd").iterdir()]
     assert sum("pipe:" in pipe for pipe in pipes) <= 5, "its bell, what the command says, and what is said of it"
     [folder] = place.folder.iterdir()
-    environ = (process / "environ").read_bytes().rstrip(b"\0").split(b"\0")
-    assert environ == [f"{SUPERVISOR}={folder.name}".encode()]
+    assert (process / "environ").read_bytes() == b""
     assert secret.encode() not in (process / "cmdline").read_bytes()
     assert not any(secret.encode() in file.read_bytes() for file in folder.iterdir())
     assert folder.stat().st_mode & 0o777 == 0o700

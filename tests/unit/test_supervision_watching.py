@@ -12,10 +12,10 @@ import pytest
 
 import holdfast
 from holdfast.activities.supervision import folder as files
-from holdfast.activities.supervision.launching import MAIN, unsupported
+from holdfast.activities.supervision.launching import unsupported
 from holdfast.activities.supervision.request import Request
 from holdfast.activities.supervision.supervisor import verdict
-from holdfast.activities.supervision.trees import born, descendants
+from holdfast.activities.supervision.trees import MAIN, born, descendants
 from holdfast.activities.supervision.watching import Kept, Lease, reason
 
 REPORT = b'{ "child-pid": 5 }\n{ "exit-code": 1 }\n'
@@ -155,7 +155,7 @@ def test_processes_are_told_apart_and_found_below_each_other() -> None:
 
 def test_supervisor_imports_little_and_only_of_the_standard_library() -> None:
     """It is started once per command, and these would double the time that takes."""
-    words = [sys.executable, "-I", "-S", "-X", "importtime", str(MAIN), "/nonexistent/run"]
+    words = [sys.executable, "-I", "-S", "-X", "importtime", MAIN, "/nonexistent/run"]
     done = subprocess.run(words, input=b"", capture_output=True, timeout=30, check=False)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines() if "|" in line}
     assert "holdfast.activities.supervision.supervisor" in loaded
@@ -168,4 +168,4 @@ def test_supervisor_imports_little_and_only_of_the_standard_library() -> None:
 
 def test_supervisor_can_be_had_here() -> None:
     assert (unsupported() is None) == (sys.platform == "linux")
-    assert Path(holdfast.__file__).parent in MAIN.parents
+    assert Path(holdfast.__file__).parent in Path(MAIN).parents

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.workers.commands.codes import FAILED, OK, USAGE
-from holdfast.workers.commands.options import Json, emit, example, harmless, note, say, settings_of
+from holdfast.workers.commands.options import Json, emit, example, harmless, note, run, say, settings_of
 
 if TYPE_CHECKING:
-    from holdfast.activities.policy.deciding import Entry, Explanation, Policy
+    from holdfast.activities.policy.deciding import Entry, Policy
     from holdfast.activities.policy.loading import LoadedFile, PolicySource
     from holdfast.activities.policy.subjects import Subject
     from holdfast.modes import Mode
     from holdfast.outcomes import Offer
+    from holdfast.workers.explaining import Explained
 
 PASSED = 50
 """Rules that were passed over and are told in text; JSON has them all."""
@@ -72,7 +73,7 @@ def check(files: Files = None, tier: TierName = "user", json: Json = False) -> N
 @policy.command(
     epilog=example(
         """holdfast policy explain --tool shell --args '{"command": "git push"}'""",
-        """holdfast policy explain --tool edit --args '{"path": "a.py"}' --mode auto_edit --policy team.toml""",
+        """holdfast policy explain --tool write_file --args '{"path": "a", "content": ""}' --mode auto_edit""",
     )
 )
 def explain(
@@ -87,25 +88,29 @@ def explain(
     policies: Policies = None,
     json: Json = False,
 ) -> None:
-    """Explain what the rules say of a call: which one decides and why, what would be asked, which were passed over.
+    """Explain what a worker with these settings would do with a call: which rule or kept answer decides and why, what
+    would be asked, which rules were passed over.
 
-    The tool is not asked: of one that is not built in, its path, url and command are not known here. A tool of an MCP
-    server is known by the settings, and by what its server said when it was last connected here.
+    A call of a built-in tool is judged as a worker judges it. Another tool is not loaded: its path, url and command are
+    not known here, and a tool of an MCP server is known by the settings, and by what its server said when it was last
+    connected here. Hooks are named and not asked. Answers that stand in a turn or a session are not looked at.
     """
-    from holdfast.workers.described import described
+    from holdfast.calls import CallRequest
+    from holdfast.workers.explaining import explain_call
     from holdfast.workers.reading import read_arguments
 
-    chosen = _mode(mode)
+    wished = _mode(mode)
+    request = CallRequest(tool=tool, arguments=read_arguments(args))
     rules = _policy(policies)
-    subject, remark = described(tool, read_arguments(args), settings_of(), server, tainted=tainted, sends=sends)
-    found = rules.explain(subject, chosen)
-    if remark and not json:
-        note(harmless(remark))
+    found = run(explain_call(settings_of(), rules, request, wished, server=server, tainted=tainted, sends=sends))
+    if found.remark and not json:
+        note(harmless(found.remark))
     if json:
-        told = {"offers": [_offered(offer) for offer in _offers(found, subject)], "mode": chosen.value}
-        emit({**found.model_dump(mode="json"), **told, "subject": subject.model_dump(mode="json")})
+        emit(_explained(found))
         return
-    for line in _told(found, subject):
+    if found.mode is not wished:
+        note(f"The settings do not permit the mode {wished.value}: the call is judged in {found.mode.value}.")
+    for line in _told(found):
         say(line)
 
 
@@ -207,36 +212,52 @@ def _checked(one: LoadedFile) -> dict[str, Any]:
     }
 
 
-def _told(found: Explanation, subject: Subject) -> Iterable[str]:
+def _explained(found: Explained) -> dict[str, Any]:
+    foreseen = found.foreseen
+    told = {"decision": foreseen.decision, "by": foreseen.by, "message": foreseen.message, "hooks": list(found.hooks)}
+    return {
+        "foreseen": told,
+        **found.rules.model_dump(mode="json"),
+        "offers": [_offered(offer) for offer in foreseen.offers],
+        "mode": found.mode.value,
+        "subject": found.subject.model_dump(mode="json"),
+    }
+
+
+def _told(found: Explained) -> Iterable[str]:
     from holdfast.activities.policy.comparing import asking
 
-    ruling = found.ruling
-    if ruling is None:
+    foreseen, ruling, rules = found.foreseen, found.rules.ruling, found.rules
+    decided = ruling is not None and (foreseen.decision, foreseen.by) == (
+        ruling.decision.value,
+        f"{ruling.tier.value}: {ruling.rule}",
+    )
+    if ruling is None and foreseen.decision is None:
         yield "No rule speaks: the tool's own wish decides."
-    else:
-        where = "" if found.where == ruling.rule else f", {found.where}"
-        yield f"{ruling.decision.value}: by rule {harmless(ruling.rule)!r} ({ruling.tier.value} tier{where})"
+    elif ruling is None or not decided:
+        yield f"{foreseen.decision}: {harmless(foreseen.by)}"
+        yield from (f"  {harmless(foreseen.message)}" for _ in range(bool(foreseen.message)))
+    if ruling is not None:
+        where = "" if rules.where == ruling.rule else f", {rules.where}"
+        by = f"{ruling.decision.value}: by rule {harmless(ruling.rule)!r} ({ruling.tier.value} tier{where})"
+        yield by if decided else f"  the rules alone would say {by}"
         yield from (f"  reason: {harmless(ruling.reason)}" for _ in range(ruling.reason is not None))
         yield from (f"  the model reads: {harmless(ruling.message)}" for _ in range(ruling.message is not None))
-        if ruling.decision.value == "ask":
-            yield f"  a person would be asked about: {_asked(subject)}"
+    if foreseen.decision == "ask":
+        yield f"  a person would be asked about: {_asked(found.subject)}"
+        if ruling is not None:
             yield from (f"  asked: {harmless(', '.join(words))}" for words in [asking(ruling)] if words)
-            for offer in _offers(found, subject):
-                yield harmless(f"  standing answer offered: {offer.covers} ({offer.outcome.value})")
-    if found.passed:
+        for offer in foreseen.offers:
+            yield harmless(f"  standing answer offered: {offer.covers} ({offer.outcome.value})")
+    if found.hooks:
+        named = ", ".join(found.hooks)
+        yield harmless(f"Hooks that are asked before it, and not here: {named}. They may deny, ask or change it.")
+    if rules.passed:
         yield "Passed over:"
-    for one in found.passed[:PASSED]:
+    for one in rules.passed[:PASSED]:
         yield f"  {one.decision.value:<5} {one.tier.value:<9} {harmless(one.rule)}: {harmless(one.why)}"
-    if len(found.passed) > PASSED:
-        yield f"  … {len(found.passed) - PASSED:,} more (--json shows them)"
-
-
-def _offers(found: Explanation, subject: Subject) -> tuple[Offer, ...]:
-    """Of a call that is asked about. Its digest is not known here: the tool's own definition is part of that."""
-    from holdfast.activities.policy.granting import offers
-
-    asks = found.ruling is not None and found.ruling.decision.value == "ask"
-    return offers(subject, "", found.ruling) if asks else ()
+    if len(rules.passed) > PASSED:
+        yield f"  … {len(rules.passed) - PASSED:,} more (--json shows them)"
 
 
 def _offered(offer: Offer) -> dict[str, Any]:

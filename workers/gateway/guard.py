@@ -1,7 +1,8 @@
 """Who comes in: only requests for us, with a token in the Authorization header; as many at once as we can serve.
 
-Everything needs a token, paths that do not exist as well, and only a HEAD or GET of /health or /ready does not. A
-token is looked for in that one header: what is in a URL ends up in logs and histories.
+Everything needs a token, paths that do not exist as well, and only a HEAD or GET of /health or /ready does not;
+/health is not counted among the requests at once. A token is looked for in that one header: what is in a URL ends up in
+logs and histories.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Guard:
         except Problem as problem:
             await told(problem)(scope, receive, send)
             return
-        self._active += 1
+        # A probe is nobody's request: whoever may not come in must not be able to take the places of those who may.
+        counted = TOKEN in scope
+        self._active += counted
         try:
             async with asyncio.timeout(SECONDS):
                 await self._app(scope, receive, send)
@@ -55,7 +58,7 @@ class Guard:
             slow = Problem(503, "too_slow", f"this took over {SECONDS:g} seconds: look before you repeat it")
             await told(slow)(scope, receive, send)
         finally:
-            self._active -= 1
+            self._active -= counted
 
     def _admit(self, scope: Scope) -> None:
         """Problem unless the request may pass."""
