@@ -50,6 +50,7 @@ from holdfast.observing import Observing
 from holdfast.owner_key import find_approvers, find_owner_signer
 from holdfast.payloads import note_namespace
 from holdfast.settings import Settings
+from holdfast.shared_outputs import SharedOutputs, object_stores_of
 from holdfast.temporal_private import lift_deadlock_limit
 from holdfast.tools import Tool
 from holdfast.withheld import Words
@@ -161,6 +162,8 @@ class HoldfastPlugin(SimplePlugin):
     def worker_activities(self, client: Client) -> list[Callable[..., object]]:
         """What a worker runs, with this process's tools, policy, hooks and approvers; BadInput if one is wrong."""
         settings = self.settings
+        codec = client.data_converter.payload_codec
+        self.outputs.shared = SharedOutputs(object_stores_of(settings), codec, client.namespace)
         withhold(*settings.models.keys, *settings.storage.secrets)
         approvers = find_approvers(settings)
         check_roles(self.policy, approvers)
@@ -180,7 +183,7 @@ class HoldfastPlugin(SimplePlugin):
         self._execute = tools.execute
         if self.observing.counting:
             self.observing.counting.expect(entry.declaration.name for entry in self.registry.entries)
-        asking = ModelActivities(client, lambda: self.models, lambda: self.registry)
+        asking = ModelActivities(client, lambda: self.models, lambda: self.registry, self.outputs.shared)
         return [tools.validate, tools.execute, asking.step, asking.compact]
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:

@@ -20,7 +20,7 @@ OUTER = {
     "__init__", "client", "watching", "configuration", "conversion", "documents", "functions", "hosts", "keys",
     "owner_key", "plugin", "payloads", "queries", "settings", "signatures", "suggestions", "temporal_private",
     "testing", "trust", "beside", "encryption", "encryption_settings", "gcs", "keeping", "keyring", "s3",
-    "storage_settings", "stores",
+    "shared_outputs", "storage_settings", "stores",
     "identity", "locks", "setting_values", "tails", "translating", "turn", "contact", "looking", "session",
     "exporting", "observing", "live_turns", "whole_files",
 }  # fmt: skip
