@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pydantic_ai.models.anthropic  # they take seconds to load: not while a test runs
+import pydantic_ai.models.openai  # noqa: F401
 import pytest
 
 from holdfast import (
@@ -236,25 +238,17 @@ async def seeing(engine: Engine, speaks: str) -> AsyncIterator[Served]:
         yield Served(engine, server, speaks, "image")
 
 
-async def test_S34_an_image_reaches_a_model_that_takes_images_as_its_api_wants_it(
-    seeing: Served, elsewhere: Engine
-) -> None:
-    """Made on one host, and shown by another; in no history."""
+async def test_S34_an_image_reaches_a_model_that_takes_images_as_its_api_wants_it(seeing: Served) -> None:
     engine = seeing.engine
-    elsewhere.settings = replace(elsewhere.settings, models=engine.settings.models)
     (engine.workspace / "p.png").write_bytes(png(7))
-    turn = await opened(engine)
-    async with engine.worker():
-        await called(turn, "read_file", path="p.png")
-    async with elsewhere.worker(DRAW):
-        model = await seeing.turn(
-            Act(calls=(("read_file", {"path": "p.png"}), ("draw", {"count": 2}))), Act(text="A grey square.")
-        )
-        result = await model.result()
+    both = Act(calls=(("read_file", {"path": "p.png"}), ("draw", {"count": 2})))
+    async with engine.worker(DRAW):
+        turn = await seeing.turn(both, Act(text="A grey square."))
+        result = await turn.result()
     assert (result.status, result.text) == ("completed", "A grey square.")
     assert seeing.images() == [png(7), png(0), png(1)]
     assert "[p.png, image/png, " in seeing.told()
-    assert base64.b64encode(png(7)).decode() not in await engine.written(model)
+    assert base64.b64encode(png(7)).decode() not in await engine.written(turn)
 
 
 async def test_S34_an_image_of_another_host_and_an_earlier_turn_is_seen(seeing: Served, elsewhere: Engine) -> None:
