@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,9 @@ from holdfast.tools import Declaration
 from holdfast.work import Compacted, CompactInput, ModelStepInput, model_call
 
 if TYPE_CHECKING:
+    from holdfast.activities.models.media import Media
     from holdfast.activities.models.providers import Models
+    from holdfast.shared_outputs import SharedOutputs
 
 SCRIPTED = "scripted"
 SHOWN = 200
@@ -46,12 +49,28 @@ INSTRUCTIONS = (
 class ModelActivities:
     """Asks models, with one worker's client and credentials."""
 
-    def __init__(self, client: Client, models: Callable[[], Models], tools: Callable[[], Registry]) -> None:
-        """`models` and `tools` are had when they are first needed: packages of providers take a second to load."""
+    def __init__(
+        self,
+        client: Client,
+        models: Callable[[], Models],
+        tools: Callable[[], Registry],
+        outputs: SharedOutputs | None = None,
+    ) -> None:
+        """`models` and `tools` are had when they are first needed: packages of providers take a second to load.
+
+        `outputs` has the bytes that tools gave; without it models are told of these in words.
+        """
         self._client = client
         self._models = models
         self._tools = tools
+        self._outputs = outputs
         self._conversations = Conversations(client)
+
+    @cached_property
+    def _media(self) -> Media:
+        from holdfast.activities.models.media import Media  # as the models
+
+        return Media(self._outputs)
 
     @activity.defn(name="holdfast.model")
     async def step(self, input: ModelStepInput) -> ModelReply:
@@ -77,7 +96,17 @@ class ModelActivities:
             await stream.send(call)
 
         others = input.model + 1 < len(conversation.model.names)
-        return await reply_to(self._models(), name, conversation, tools, heard=run.write, called=called, others=others)
+        return await reply_to(
+            self._models(),
+            name,
+            conversation,
+            tools,
+            heard=run.write,
+            called=called,
+            media=self._media,
+            turn=turn_id,
+            others=others,
+        )
 
     @activity.defn(name="holdfast.compact")
     async def compact(self, input: CompactInput) -> Compacted:

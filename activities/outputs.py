@@ -1,6 +1,7 @@
 """Where whole outputs are kept when only part of them reaches the model (S33).
 
-Files are named by the hash of their content, readable by their owner only. Nothing of a name comes from a model.
+Files are named by the hash of their content, readable by their owner only. Nothing of a name comes from a model. They
+are this host's; what a call has answered with is shared with workers of other hosts as well, when the call ends.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from holdfast.content import (
     HEAD_SHARE,
     OUTPUT_LIMIT,
     BlobPart,
+    DataPart,
     Part,
     Result,
     TextPart,
@@ -28,6 +30,9 @@ from holdfast.content import (
     truncate,
 )
 
+if TYPE_CHECKING:
+    from holdfast.shared_outputs import SharedOutputs
+
 SAVED_LIMIT = 5_000_000_000
 """Bytes of one whole output that are kept."""
 BLOB_LIMIT = 50_000_000
@@ -35,6 +40,7 @@ BLOB_LIMIT = 50_000_000
 PARTS_LIMIT = 100
 SEEN_LIMIT = 100
 NOTE_LIMIT = 1_000
+PLAIN = "text/plain"
 DESCRIBED = 100
 """Characters of a name or a media type."""
 _KEPT = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{2,4}")
@@ -57,6 +63,8 @@ class OutputStore:
         self.folder = folder
         self.limit = limit
         self.most_bytes = most_bytes
+        self.shared: SharedOutputs | None = None
+        """Where workers of every host read them; a worker has it, and whoever only lists tools does not."""
 
     def save(self, text: str) -> str:
         """Keep a text; where it is, or nothing when it could not be kept."""
@@ -74,6 +82,16 @@ class OutputStore:
         """The file of a saved output, when `path` is one of ours: its name says what it holds, so nobody guesses it."""
         file = Path(path)
         return file if file.parent == self.folder and _KEPT.fullmatch(file.name) else None
+
+    async def share(self, turn: str, parts: Iterable[Part]) -> None:
+        """Let the session of a turn read the saved outputs among these parts, on whichever host.
+
+        StoreUnavailable or OSError when that cannot be done now. A second call does the same again.
+        """
+        for part in parts:
+            file = self.kept(part.whole) if self.shared and not isinstance(part, DataPart) and part.whole else None
+            if self.shared and file:
+                await self.shared.share(turn, file, part.media_type if isinstance(part, BlobPart) else PLAIN)
 
     def spool(self) -> Spool:
         """A growing output whose length nobody knows yet."""

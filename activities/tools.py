@@ -28,6 +28,7 @@ from holdfast.activities.questions import Questions
 from holdfast.activities.records import Records
 from holdfast.activities.ruling import Circumstances
 from holdfast.activities.running import beating, begin_tool, run_tool
+from holdfast.activities.sharing import share_outputs
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, Result, TextPart
 from holdfast.tools import Effect
@@ -101,6 +102,7 @@ class ToolActivities:
             raise ApplicationError("only a turn may execute calls", type="not_a_turn", non_retryable=True)
         key = EffectKey(turn=info.workflow_id, call=input.call_id, digest=input.bound.digest, run=input.run)
         outcome = await (self._stop(key, input) if input.stop else self._execute(key, input, info))
+        await share_outputs(self._outputs, key.turn, outcome)
         if self._records and isinstance(outcome, Reconsider):
             await self._records.keep(self._gate, [outcome.verdict])
         return with_usable_change(outcome, input.bound, input.context, self._gate.workspace)

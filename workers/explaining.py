@@ -22,6 +22,7 @@ from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.deciding import Explanation, Policy
 from holdfast.activities.policy.globs import Glob
 from holdfast.activities.policy.granting import answerable, offers
+from holdfast.activities.policy.protecting import protected_by
 from holdfast.activities.policy.saved import SavedGrants
 from holdfast.activities.policy.subjects import Subject
 from holdfast.activities.preparing import prepare, subject_in
@@ -90,7 +91,8 @@ async def explain_call(
         verdict = (await gate.judge(request, Circumstances(mode=mode, tainted=tainted))).verdict
         if not isinstance(verdict, Reject):
             prepared = await prepare(entry, request.arguments, settings.workspace, Context())
-            subject = subject_in(settings.workspace, prepared, tainted=tainted)
+            protected = protected_by(settings)
+            subject = subject_in(settings.workspace, prepared, tainted=tainted, protected=protected)
         found = policy.explain(subject, mode)
         foreseen = _by_gate(verdict, found)
     return Explained(foreseen, found, subject, mode, tuple(_hooks(settings, subject.tool)), remark)
@@ -103,7 +105,16 @@ def _gate(settings: Settings, policy: Policy) -> tuple[Gate, Registry]:
         registry.remove(name)
     saved = SavedGrants(settings.granted)
     approvers = find_approvers(settings)
-    return Gate(registry, settings.workspace, policy, settings.permitted, approvers=approvers, saved=saved), registry
+    gate = Gate(
+        registry,
+        settings.workspace,
+        policy,
+        settings.permitted,
+        approvers=approvers,
+        saved=saved,
+        protected=protected_by(settings),
+    )
+    return gate, registry
 
 
 def _by_gate(verdict: Verdict, found: Explanation) -> Foreseen:

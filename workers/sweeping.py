@@ -16,17 +16,20 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
-from holdfast.content import shorten
+from holdfast.content import output_name, shorten
 from holdfast.errors import StoreUnavailable
-from holdfast.payloads import SWEPT, stored_files
+from holdfast.payloads import SHARED, SWEPT, stored_files
 from holdfast.settings import Settings
 from holdfast.stores import Buckets, StoredObject
 from holdfast.workers.reaching import Reached
 
 DAY = 86_400.0
 _OUTPUT = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{2,4}")
+_SHARED = re.compile(r"[0-9a-f]{32}-([0-9a-f]{32})")
+_SHARED_OBJECT = re.compile(rf"v0/ns/[^/]+/{SHARED}/{_SHARED.pattern}")
 _DRIVERS = {"files": "holdfast.files", "s3": "aws.s3driver", "gcs": "gcp.gcsdriver"}
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -56,6 +59,11 @@ class Plan:
     before: float
     outputs_before: float
     delete: bool
+
+    @cached_property
+    def needed_outputs(self) -> frozenset[str]:
+        """Names of outputs as models have them, of all that anything mentions."""
+        return frozenset(map(output_name, self.reached.outputs))
 
     @classmethod
     def of(cls, reached: Reached, settings: Settings, *, began: float, grace: float, delete: bool) -> Plan:
@@ -92,14 +100,30 @@ def sweep_outputs(folder: Path, plan: Plan) -> Swept:
     return swept
 
 
+def sweep_shared(folder: Path, plan: Plan) -> Swept:
+    """The same outputs in the folder that hosts share, beside its payloads."""
+    swept = Swept(str(folder / SHARED))
+    for path in sorted(folder.glob(f"{SHARED}/*/*")):
+        found = _SHARED.fullmatch(path.name.removeprefix(SWEPT))
+        needed = found is not None and found[1] in plan.needed_outputs
+        if needed and path.name.startswith(SWEPT):
+            if plan.delete:
+                _put_back(path, path.with_name(path.name.removeprefix(SWEPT)))
+        elif found or path.name.startswith(".new-"):
+            _sweep_file(path, needed, plan.outputs_before, plan.delete, swept)
+    return swept
+
+
 async def sweep_bucket(buckets: Buckets, namespaces: list[str], plan: Plan) -> Swept:
     """Stored payloads of these namespaces in a bucket."""
     swept = Swept(f"{buckets.kind} bucket {buckets.settings.bucket}")
     try:
         async for found in _listed(buckets, namespaces, swept):
-            if (_DRIVERS[buckets.kind], found.name) in plan.reached.stored:
+            output = _SHARED_OBJECT.fullmatch(found.name)
+            stored = (_DRIVERS[buckets.kind], found.name) in plan.reached.stored
+            if stored or (output and output[1] in plan.needed_outputs):
                 swept.needed += 1
-            elif found.modified >= plan.before:
+            elif found.modified >= (plan.outputs_before if output else plan.before):
                 swept.young += 1
             elif not plan.delete or await buckets.remove(found):
                 swept.removed += 1
@@ -173,6 +197,7 @@ async def sweep_folders(settings: Settings, plan: Plan) -> list[Swept]:
     """The folders of this host."""
     work: list[tuple[Callable[[Path, Plan], Swept], Path]] = [
         (sweep_payloads, settings.payloads),
+        (sweep_shared, settings.payloads),
         (sweep_outputs, settings.outputs),
     ]
     return [await asyncio.to_thread(sweep, folder, plan) for sweep, folder in work]

@@ -8,6 +8,7 @@ from holdfast.activities.builtin.editing import Edit
 from holdfast.activities.builtin.fetching import Fetch
 from holdfast.activities.builtin.finding import Glob
 from holdfast.activities.builtin.reading import ListDirectory, ReadFile
+from holdfast.activities.builtin.saved import ReadOutput
 from holdfast.activities.builtin.searching import Grep
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.builtin.writing import WriteFile
@@ -33,4 +34,4 @@ def builtin_tools(
     )
     fetch = Fetch(AddressRules(allow=settings.fetch.allow), settings.fetch.max_bytes)
     asking, finding = [AskUser(), Delegate()], [Glob(), Grep(), ListDirectory()]
-    return [ReadFile(outputs), WriteFile(), Edit(), *finding, *asking, shell, fetch]
+    return [ReadFile(), ReadOutput(outputs), WriteFile(), Edit(), *finding, *asking, shell, fetch]

@@ -14,7 +14,6 @@ from pydantic import Field
 from holdfast.activities.files.media import binary_type
 from holdfast.activities.files.walking import ignored_in
 from holdfast.activities.files.workspace import READ_LIMIT, Workspace
-from holdfast.activities.outputs import OutputStore
 from holdfast.content import BlobPart, Result, TextPart
 from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
 
@@ -41,14 +40,10 @@ class ReadFile(Tool):
         start_line: int = Field(default=1, ge=1, description="First line to read, counted from 1")
         line_count: int | None = Field(default=None, ge=1, description="How many lines to read; all when left out")
 
-    def __init__(self, outputs: OutputStore | None = None) -> None:
-        self._outputs = outputs
-
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a path inside the workspace, or to a saved output, of which a model has read that it is there."""
-        kept = self._outputs and self._outputs.kept(arguments.path)
-        room = Workspace(kept.parent if kept else workspace)
-        return _Reading(arguments, room.place(kept.name if kept else arguments.path), room)
+        """Bind to a path inside the workspace."""
+        room = Workspace(workspace)
+        return _Reading(arguments, room.place(arguments.path), room)
 
 
 class _Reading(Invocation):

@@ -6,11 +6,10 @@ finds is read and written out here. So the answer is the same whichever engine s
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Literal
@@ -21,18 +20,12 @@ from holdfast.activities.builtin.finding import notes, searchable
 from holdfast.activities.files.patterns import PathPattern
 from holdfast.activities.files.walking import Entry, Walk, shown
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.processes import to_the_end
 from holdfast.activities.search.excerpts import excerpts
-from holdfast.activities.search.matching import Engine, Hit, Matcher, Query, installed_engine
+from holdfast.activities.search.matching import Engine, Hit, Matcher, Query, installed_engine, run_search
 from holdfast.activities.search.text_files import FILE_LIMIT, TextFiles, content
 from holdfast.content import Result, TextPart
 from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
 
-SEARCH_SECONDS = 50.0
-"""Shorter than the tool's own limit, so that what was found until then is not lost."""
-AT_ONCE = 4
-"""Searches of one worker: each holds many files open, and others need theirs."""
-_SEARCHING = ThreadPoolExecutor(AT_ONCE, "holdfast-search")
 TEXT_LIMIT = 1_000_000
 """Characters of an answer."""
 
@@ -102,17 +95,10 @@ class _Search(Invocation):
     async def execute(self, run: Run) -> Result:
         matcher = Matcher(self._engine, run)
         report = _Report(self._arguments.limit)
-        work = _SEARCHING.submit(self._search, matcher, report)
         try:
-            async with asyncio.timeout(SEARCH_SECONDS):
-                await asyncio.shield(asyncio.wrap_future(work))
-        except TimeoutError:
-            await to_the_end(_end(matcher, work))
-            message = f"The search was stopped after {SEARCH_SECONDS:g} seconds: simplify the pattern or narrow path"
-            raise ToolFailure("timeout", message, report.parts()) from None
-        except asyncio.CancelledError:
-            await to_the_end(_end(matcher, work))
-            raise
+            await run_search(matcher, partial(self._search, matcher, report))
+        except TimeoutError as error:
+            raise ToolFailure("timeout", f"{error}: simplify the pattern or narrow path", report.parts()) from None
         return Result.of(report.text())
 
     def _search(self, matcher: Matcher, report: _Report) -> None:
@@ -214,11 +200,3 @@ class _Report:
         if self.files.unreadable:
             yield f"({self.files.unreadable:,} files could not be read)"
         yield from self.notes
-
-
-async def _end(matcher: Matcher, work: Future[None]) -> None:
-    """The process is gone, and then the thread that waited for it; one that has not begun never does."""
-    await matcher.stop()
-    if not work.cancel():
-        with suppress(Exception):
-            await asyncio.wrap_future(work)

@@ -1,4 +1,5 @@
-"""What of an answer is passed on: as much as anybody reads, and of a list what fits the protocol.
+"""What of an answer is passed on: as much as anybody reads, with the type that it left out, and of a list what fits the
+protocol.
 
 The `mcp` package checks an answer as a whole, item by item and more than once. So a million items are cut down before,
 and one tool that makes no sense does not cost the others.
@@ -19,17 +20,24 @@ from holdfast.activities.mcp.parts import PARTS_LIMIT
 ITEMS_LIMIT = 1_000
 """Items of a list that are read; one more is passed on, so that whoever reads it knows that there are more."""
 REMARKS_LIMIT = 100
+TYPED = "2026-07-28"
+"""From this version on results have a `resultType`. One without it is complete, says the specification; the `mcp`
+package refuses it, and then nobody would know what became of a call that has run."""
 _LISTS = ("tools", "resources", "resourceTemplates", "prompts", "contents", "messages")
 
 
 def fitted(exchange: Exchange, result: dict[str, Any], version: str) -> dict[str, Any]:
     """A result without what nobody would read, and why of some tools nothing is."""
-    cut = {name: value[: ITEMS_LIMIT + 1] for name in _LISTS if isinstance(value := result.get(name), list)}
+    cut: dict[str, Any] = {
+        name: value[: ITEMS_LIMIT + 1] for name in _LISTS if isinstance(value := result.get(name), list)
+    }
     content = result.get("content")
     if isinstance(content, list) and len(content) > PARTS_LIMIT:
         kept = content[: PARTS_LIMIT - 1]
         note = {"type": "text", "text": f"[{len(content) - len(kept):,} further parts were left out]"}
         cut["content"] = [*kept, note]
+    if version >= TYPED and result.get("resultType") is None:
+        cut["resultType"] = "complete"
     result = {**result, **cut} if cut else result
     if exchange.method == "tools/list" and "tools" in cut and not _fits(result, version):
         result["tools"] = _usable(exchange, result, version)

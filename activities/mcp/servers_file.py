@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from holdfast.activities.policy.globs import escaped
+from holdfast.activities.policy.globs import Glob, escaped
 from holdfast.configuration import McpServerSettings, McpSettings
 from holdfast.content import shorten
 from holdfast.documents import read
@@ -71,7 +71,18 @@ def configured(settings: McpSettings) -> tuple[dict[str, McpServerSettings], lis
 
 
 def _added_to(server: McpServerSettings, own: McpServerSettings) -> McpServerSettings:
-    return server.model_copy(update={name: getattr(own, name) for name in own.model_fields_set - {"folder"}})
+    """A file's server with what our settings say of it. Both narrow it: neither lets in what the other leaves out."""
+    added = {name: getattr(own, name) for name in own.model_fields_set - {"folder"}}
+    return server.model_copy(update={**added, "include": _both(server, own), "exclude": server.exclude + own.exclude})
+
+
+def _both(server: McpServerSettings, own: McpServerSettings) -> tuple[str, ...]:
+    """What both include. A file includes tools by their names alone, so of these our patterns choose."""
+    if "include" not in server.model_fields_set:
+        return own.include
+    patterns = [Glob(pattern) for pattern in own.include]
+    names = [name for pattern in server.include for name in Glob(pattern).literals]
+    return tuple(escaped(name) for name in names if any(pattern.matches(name) for pattern in patterns))
 
 
 def read_servers(file: Path) -> dict[str, McpServerSettings | BadInput]:

@@ -27,13 +27,15 @@ LONGEST_WAIT = 3_600.0
 """Seconds that a provider may ask us to wait."""
 PATIENCE = 60.0
 """The same where another model can be asked instead."""
+REJECTED = "model_rejected"
+"""The type of the failure when a provider does not take the request as it is."""
 _EXTRAS = ("openai", "anthropic", "google")
 _FOR_GOOD: tuple[tuple[type[Exception] | str, str], ...] = (
     (ModelContextWindowExceededError, CONTEXT_WINDOW),
     (ModelAuthenticationError, "model_unauthorized"),
     (ModelNotFoundError, "unknown_model"),
     (ModelQuotaExceededError, "model_quota"),
-    (ModelRequestRejectedError, "model_rejected"),
+    (ModelRequestRejectedError, REJECTED),
     (ContentFilterError, "model_filtered"),
     (CutOff, "model_cut_off"),
     (UserError, "bad_model"),

@@ -13,12 +13,18 @@ from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
 
 from holdfast.activities.policy.globs import Glob
-from holdfast.configuration import ModelServerSettings, ModelsSettings
+from holdfast.configuration import MediaKind, ModelServerSettings, ModelsSettings
 from holdfast.errors import BadInput
 from holdfast.model_keys import MODEL_KEYS
 
 NO_KEY = "none"
 """For a server that wants no key, and a package that does."""
+_FLAGS: Mapping[MediaKind, str] = {
+    "image": "supports_image_input",
+    "document": "supports_document_input",
+    "audio": "supports_audio_file_input",
+}
+"""Of pydantic-ai's model profiles."""
 _KEYS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
 
@@ -51,6 +57,18 @@ class Models:
         """How many tokens a model of a server of yours reads at once, if you said so."""
         server = self._settings.servers.get(name.partition(":")[0])
         return server.window if server else None
+
+    def takes(self, name: str, model: Model) -> frozenset[MediaKind]:
+        """What the model with this name is shown beside text, by the settings or by what its package knows of it.
+
+        Of a server of yours nothing is known, and some fail for good on an image: so nothing, unless you said so.
+        """
+        for pattern, kinds in self._settings.takes.items():
+            if Glob(pattern).matches(name):
+                return frozenset(kinds)
+        if name.partition(":")[0] in self._settings.servers:
+            return frozenset()
+        return frozenset(kind for kind, flag in _FLAGS.items() if model.profile.get(flag, True))
 
     async def close(self) -> None:
         """Close every connection."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -26,10 +27,12 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import ToolDefinition
 
+from holdfast.activities.models.media import Shown
 from holdfast.activities.models.requesting import complete
 from holdfast.activities.models.tool_names import ToolNames
 from holdfast.calls import CallRequest
-from holdfast.content import encodable
+from holdfast.content import BlobPart, Part, Response, encodable
+from holdfast.content import TextPart as Text
 from holdfast.conversations import (
     AssistantMessage,
     ConversationMessage,
@@ -50,17 +53,23 @@ CUT_OFF = "(cut off: the reply reached its limit of tokens before these argument
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 
 
-def messages_of(conversation: Iterable[ConversationMessage], names: ToolNames) -> list[ModelMessage]:
-    """What a provider is sent."""
+def messages_of(
+    conversation: Iterable[ConversationMessage], names: ToolNames, shown: Iterable[Shown] = ()
+) -> list[ModelMessage]:
+    """What a provider is sent. `shown` has one for every part with bytes; it goes to where the provider's API wants it.
+
+    With what a tool gave where that may hold it, as Anthropic's does; in a user's message after it, as OpenAI's chat.
+    """
     told: list[ModelMessage] = []
     ids = _Ids()
+    media = iter(shown)
     for message in conversation:
         if isinstance(message, AssistantMessage):
             ids.take(message)
             if (response := _said(message, names, ids)).parts:
                 told.append(response)
             continue
-        parts = list(_asked(message, names, ids))
+        parts = list(_asked(message, names, ids, media))
         if told and isinstance(told[-1], ModelRequest):  # what tools and the user say in a row is one request
             told[-1] = ModelRequest(parts=[*told[-1].parts, *parts])
         else:
@@ -98,13 +107,28 @@ class _Ids:
         return found
 
 
-def _asked(message: UserMessage | ToolMessage, names: ToolNames, ids: _Ids) -> Iterator[Any]:
+def _asked(message: UserMessage | ToolMessage, names: ToolNames, ids: _Ids, media: Iterator[Shown]) -> Iterator[Any]:
     if isinstance(message, UserMessage):
         yield UserPromptPart(content=message.text if message.text.strip() else BLANK)
         return
     for response in message.responses:
-        text = response.text if response.text.strip() else NOTHING
-        yield ToolReturnPart(tool_name=names.theirs(response.tool), content=text, tool_call_id=ids.of(response.call_id))
+        content = _content(response, media)
+        yield ToolReturnPart(names.theirs(response.tool), content, tool_call_id=ids.of(response.call_id))
+
+
+def _content(response: Response, media: Iterator[Shown]) -> Any:
+    """What a tool gave: its text, with bytes described in their place, and what of them is shown."""
+    files: list[BinaryContent] = []
+    parts: list[Part] = []
+    for part in response.parts:
+        if isinstance(part, BlobPart):
+            one = next(media, "")
+            files += [one] if isinstance(one, BinaryContent) else []
+            part = Text(text=f"{part.text} ({one})" if isinstance(one, str) and one else part.text)
+        parts.append(part)
+    text = response.model_copy(update={"parts": tuple(parts)}).text
+    text = text if text.strip() else NOTHING
+    return [text, *files] if files else text
 
 
 def _said(message: AssistantMessage, names: ToolNames, ids: _Ids) -> ModelResponse:

@@ -90,6 +90,7 @@ BUILT_IN: Mapping[str, _Known] = {
     "list_directory": _Known(Effect.READ, path="path"),
     "glob": _Known(Effect.READ, path="path"),
     "grep": _Known(Effect.READ, path="path"),
+    "read_output": _Known(Effect.READ),
     "write_file": _Known(Effect.IDEMPOTENT, Kind.EDIT, path="path"),
     "edit": _Known(Effect.ONCE, Kind.EDIT, path="path"),
     "shell": _Known(Effect.ONCE, Kind.EXEC, command="command"),

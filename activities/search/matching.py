@@ -7,6 +7,7 @@ both give the same.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -14,14 +15,23 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from holdfast.activities.processes import MARKER, kill_tree
+from holdfast.activities.processes import MARKER, kill_tree, to_the_end
 from holdfast.tools import Run, ToolFailure
 
+T = TypeVar("T")
+
+SEARCH_SECONDS = 50.0
+"""Shorter than a tool's own limit, so that what was found until then is not lost."""
+AT_ONCE = 4
+"""Searches of one worker: each holds many files open, and others need theirs."""
+_SEARCHING = ThreadPoolExecutor(AT_ONCE, "holdfast-search")
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
 """All that a search needs to know of our environment."""
 ORPHAN_SECONDS = 120
@@ -157,6 +167,31 @@ class Matcher:
             raise ToolFailure("invalid_pattern", _advice(query.pattern, complaint))
         if code not in (0, 1, 2) and not self.stopped.is_set():
             raise ToolFailure("search_failed", f"The search ended with code {code}: {complaint[:500]}")
+
+
+async def run_search(matcher: Matcher, search: Callable[[], T]) -> T:
+    """What `search` gives, in a thread. It blocks on the matcher's process, which is gone when this returns or raises.
+
+    TimeoutError, with words, when it takes too long.
+    """
+    work = _SEARCHING.submit(search)
+    try:
+        async with asyncio.timeout(SEARCH_SECONDS):
+            return await asyncio.shield(asyncio.wrap_future(work))
+    except TimeoutError:
+        await to_the_end(_end(matcher, work))
+        raise TimeoutError(f"The search was stopped after {SEARCH_SECONDS:g} seconds") from None
+    except asyncio.CancelledError:
+        await to_the_end(_end(matcher, work))
+        raise
+
+
+async def _end(matcher: Matcher, work: Future[Any]) -> None:
+    """The process is gone, and then the thread that waited for it; one that has not begun never does."""
+    await matcher.stop()
+    if not work.cancel():
+        with suppress(Exception):
+            await asyncio.wrap_future(work)
 
 
 _WHERE = re.compile(rb"(?P<line>\d+):(?:(?P<column>\d+):)?(?P<offset>\d+):(?:.?|\[Omitted .*)\r?\n?", re.DOTALL)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from holdfast.content import Response, TextPart, ends
+from holdfast.content import BlobPart, Response, TextPart, ends, how_to_read
 from holdfast.conversations import (
     AssistantMessage,
     Compaction,
@@ -33,6 +33,8 @@ SHORTEST = 1_000
 """Characters that stay at least of one of the last results."""
 PAGE_CHARACTERS = 1_000_000
 """Of the messages that are asked for at once; more where one of them is longer."""
+BLOB_CHARACTERS = 6_000
+"""What an image or a document counts as: about 1,500 tokens, where it is shown to the model."""
 SUMMARY = "[The conversation before this was summarised, since it had grown too long. The summary:]\n\n"
 
 
@@ -108,15 +110,15 @@ def compacted(
 
 
 def without_results(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
-    """The same, with a stub in the place of every long result."""
-    return shortened(messages, STUB)
+    """The same, with a stub in the place of every long result, and the description of every image or document."""
+    return [_short(message, STUB, described=True) for message in messages]
 
 
 def shortened(messages: Sequence[ConversationMessage], limit: int | None) -> list[ConversationMessage]:
     """The same, with both ends of every result that is longer than that."""
     if limit is None:
         return list(messages)
-    return [_short(message, limit) if isinstance(message, ToolMessage) else message for message in messages]
+    return [_short(message, limit) for message in messages]
 
 
 def as_text(messages: Sequence[ConversationMessage], tokens: int) -> str:
@@ -133,15 +135,22 @@ def _as_text(message: ConversationMessage) -> str:
     return "\n".join([f"Assistant: {message.text}", *calls])
 
 
-def _short(message: ToolMessage, limit: int) -> ToolMessage:
-    return ToolMessage(responses=tuple(_short_response(response, limit) for response in message.responses))
+def _short(message: ConversationMessage, limit: int, *, described: bool = False) -> ConversationMessage:
+    if not isinstance(message, ToolMessage):
+        return message
+    return ToolMessage(
+        responses=tuple(_short_response(response, limit, described=described) for response in message.responses)
+    )
 
 
-def _short_response(response: Response, limit: int) -> Response:
+def _short_response(response: Response, limit: int, *, described: bool) -> Response:
     text = "\n".join(part.text for part in response.parts)
-    if len(text) <= limit:
+    has_blobs = any(isinstance(part, BlobPart) for part in response.parts)
+    if len(text) <= limit and not (described and has_blobs):
         return response
-    return response.model_copy(update={"parts": (TextPart(text=ends(text, limit)),), "display": None})
+    whole = next((part.whole for part in response.parts if isinstance(part, TextPart) and part.whole), None)
+    text = ends(text, limit) + (f"\n[{how_to_read(whole)}]" if whole else "")
+    return response.model_copy(update={"parts": (TextPart(text=text, whole=whole),), "display": None})
 
 
 def _kept_from(messages: Sequence[ConversationMessage], tokens: int) -> int:
@@ -166,6 +175,7 @@ def _limit(kept: Sequence[ConversationMessage], tokens: int) -> int | None:
 
 def _characters(message: ConversationMessage) -> int:
     if isinstance(message, ToolMessage):
-        return sum(len(response.text) + 20 for response in message.responses)
+        blobs = sum(isinstance(part, BlobPart) for response in message.responses for part in response.parts)
+        return sum(len(response.text) + 20 for response in message.responses) + blobs * BLOB_CHARACTERS
     calls = message.calls if isinstance(message, AssistantMessage) else ()
     return len(message.text) + sum(len(call.model_dump_json()) for call in calls)

@@ -270,6 +270,9 @@ class McpSettings(Message):
         return value
 
 
+MediaKind = Literal["image", "document", "audio"]
+
+
 class ModelServerSettings(Message):
     """A server of models at an address of yours, that speaks as a provider does."""
 
@@ -292,6 +295,9 @@ class ModelsSettings(Message):
     default: Filled | None = None
     """What `holdfast chat` and `holdfast run` ask when nothing else is said."""
     allow: Annotated[tuple[Annotated[Filled, AfterValidator(glob)], ...], AfterValidator(some)] = ("*",)
+    takes: Mapping[Annotated[Filled, AfterValidator(glob)], tuple[MediaKind, ...]] = Field(default_factory=dict)
+    """What models of these names are shown of what tools give beside text. The first that matches counts; without one
+    a provider's model takes what its package knows, and a model of a server of yours nothing."""
     servers: Mapping[Name, ModelServerSettings] = Field(default_factory=dict)
 
     @property

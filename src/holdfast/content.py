@@ -23,6 +23,12 @@ OUTPUT_LIMIT = 40_000
 
 HEAD_SHARE = 0.2
 
+OUTPUT_NAME = 32
+"""Characters of the name that a saved output goes by: the beginning of its digest."""
+
+READ_OUTPUT = "read_output"
+"""The tool that reads saved outputs."""
+
 NAME_LIMIT = 128
 """Characters of a tool's name."""
 
@@ -49,7 +55,7 @@ class TextPart(Data):
     kind: Literal["text"] = "text"
     text: Text
     whole: str | None = None
-    """Where all of it is kept, when `text` is only the two ends; empty when it could not be kept."""
+    """The file with all of it, when `text` is only the two ends; empty when it could not be kept."""
 
 
 class DataPart(Data):
@@ -74,7 +80,7 @@ class BlobPart(Data):
     """SHA-256 of the bytes."""
     name: Text | None = None
     whole: str | None = None
-    """Where the bytes are kept; empty when they could not be."""
+    """The file with the bytes, on the host where they were made; empty when they could not be kept."""
     data: bytes | None = Field(default=None, exclude=True, repr=False)
     """The bytes on their way from the tool to their file. Never in a history."""
 
@@ -199,10 +205,20 @@ def truncate(text: str, limit: int = OUTPUT_LIMIT, *, whole: str | None = None) 
 
 
 def joined(head: str, tail: str, omitted: int | None, *, whole: str | None = None) -> str:
-    """The two ends of a long text with a line between them that says what is missing and where it is."""
-    where = f"; the whole output is in {whole}" if whole else "" if whole is None else "; the rest could not be kept"
+    """The two ends of a long text with a line between them that says what is missing and how to read it."""
+    where = f"; {how_to_read(whole)}" if whole else "" if whole is None else "; the rest could not be kept"
     count = "more" if omitted is None else f"{omitted:,} characters"
     return f"{head}\n… [{count} left out{where}] …\n{tail}"
+
+
+def output_name(whole: str) -> str:
+    """What a saved output is called by models, from the path or the name of its file."""
+    return whole.rpartition("/")[2][:OUTPUT_NAME]
+
+
+def how_to_read(whole: str) -> str:
+    """What a model is told of an output that was saved in this file."""
+    return f"{READ_OUTPUT} reads the whole, by the name {output_name(whole)}"
 
 
 _ESCAPES = re.compile(

@@ -35,6 +35,8 @@ MISSING = b"holdfast/missing"
 SWEPT = ".swept-"
 """Before the name of a file that a sweep is about to remove, and may yet put back."""
 NAMESPACES = ".namespaces"
+SHARED = "outputs"
+"""The folder beside payloads for outputs that workers of other hosts read (`shared_outputs`)."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 logger = logging.getLogger(__name__)

@@ -53,6 +53,7 @@ from holdfast.owner_key import find_approvers, find_owner_signer
 from holdfast.payloads import note_namespace
 from holdfast.search_attributes import ensure_search_attributes
 from holdfast.settings import Settings
+from holdfast.shared_outputs import SharedOutputs, object_stores_of
 from holdfast.temporal_private import lift_deadlock_limit
 from holdfast.tools import Tool
 from holdfast.withheld import Words
@@ -182,6 +183,8 @@ class HoldfastPlugin(SimplePlugin):
         on_host = host_queue(queue, self.settings.host_file)
         settings = self.settings
         check_places(settings)
+        codec = client.data_converter.payload_codec
+        self.outputs.shared = SharedOutputs(object_stores_of(settings), codec, client.namespace)
         approvers = find_approvers(settings)
         check_roles(self.policy, approvers)
         gate = Gate(
@@ -203,7 +206,7 @@ class HoldfastPlugin(SimplePlugin):
         self._queues.setdefault(queue, _QueueOfWorkers(on_host, tools.execute, neighbours, Host(self._live)))
         if self.observing.counting:
             self.observing.counting.expect(entry.declaration.name for entry in self.registry.entries)
-        asking = ModelActivities(client, lambda: self.models, lambda: self.registry)
+        asking = ModelActivities(client, lambda: self.models, lambda: self.registry, self.outputs.shared)
         return [tools.validate, tools.execute, asking.step, asking.compact]
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:

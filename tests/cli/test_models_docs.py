@@ -14,6 +14,7 @@ import pytest
 from temporalio.client import Client
 
 from holdfast import Holdfast, HoldfastPlugin, ModelChoice, ScriptedReply, TurnInput, TurnLimits
+from holdfast.activities.models.media import ITEM_BYTES, REQUEST_BYTES, REQUEST_ITEMS
 from holdfast.activities.policy.subjects import BUILT_IN
 from holdfast.conversations import ModelSettings
 from holdfast.delegating import Delegation
@@ -85,6 +86,17 @@ def test_the_settings_of_the_pages_are_right(page: str, tmp_path: Path) -> None:
     models = load_settings(file).models
     assert models.default
     assert all(server.url.endswith("/v1") == (server.speaks == "openai") for server in models.servers.values())
+
+
+def test_S34_what_models_take_is_as_the_page_says(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text(_blocks(MODELS)["takes"])
+    assert load_settings(file).models.takes["anthropic:*"] == ("image", "document")
+    words = (ROOT / MODELS).read_text()
+    assert (
+        f"the {REQUEST_ITEMS} newest of them, up to {REQUEST_BYTES / 1e6:g} MB together and {ITEM_BYTES / 1e6} MB"
+        in words
+    )
 
 
 def test_S18_S24_the_story_of_the_sessions_page_works_as_written(home: Home) -> None:

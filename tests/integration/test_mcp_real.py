@@ -369,3 +369,11 @@ async def test_S39_newer_servers_call_stop_and_change(engine: Engine, tmp_path: 
         assert (await unasked(engine, "m__grow")).status == "success"
         await until(lambda: asyncio.sleep(0, plugin.registry.get("m__grown")))
         assert (await approved(engine, "m__grown")).status == "success"
+
+
+async def test_S31_a_result_without_a_type_is_complete(engine: Engine, tmp_path: Path) -> None:
+    settings = McpServerSettings(command=sys.executable, args=(str(MODERN.with_name("mcp_untyped.py")), str(tmp_path)))
+    async with working(engine, m=settings) as plugin:
+        assert plugin.servers.statuses[0].protocol == "2026-07-28"
+        assert (await approved(engine, "m__act", n=1)).text == "did 1"
+    assert (tmp_path / "effects").read_text().splitlines() == ["act 1"]

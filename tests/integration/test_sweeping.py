@@ -24,13 +24,13 @@ from holdfast import Holdfast, Run, TurnInput
 from holdfast.activities.ledger.entries import EffectKey
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.errors import HoldfastError
-from holdfast.payloads import SWEPT, FileStorage, forget_namespaces, namespaces_of, note_namespace, stored_files
+from holdfast.payloads import SHARED, SWEPT, FileStorage, forget_namespaces, namespaces_of, note_namespace, stored_files
 from holdfast.settings import Settings
 from holdfast.storage_settings import StorageSettings
 from holdfast.testing import FakeTool, request, until
 from holdfast.workers.connecting import connect
 from holdfast.workers.reaching import Reached, read_all
-from holdfast.workers.sweeping import DAY, Plan, Swept, sweep_bucket, sweep_outputs, sweep_payloads
+from holdfast.workers.sweeping import DAY, Plan, Swept, sweep_bucket, sweep_outputs, sweep_payloads, sweep_shared
 from tests.support.clouds import BUCKET, Cloud, gcs_server, s3_server
 from tests.support.encrypting import encryption
 from tests.support.engine import Engine
@@ -94,6 +94,31 @@ async def plan_of(engine: Engine, *, delete: bool = True) -> Plan:
 
 def swept(engine: Engine, plan: Plan) -> tuple[Swept, Swept]:
     return sweep_payloads(engine.settings.payloads, plan), sweep_outputs(engine.settings.outputs, plan)
+
+
+def shared(engine: Engine) -> set[str]:
+    """Outputs that workers of every host can read."""
+    return {path.name for path in (engine.settings.payloads / SHARED).rglob("*") if path.is_file()}
+
+
+async def test_S33_outputs_that_hosts_share_stay_as_long_as_a_history_names_them(
+    swept_engine: Engine, server_address: str
+) -> None:
+    engine = swept_engine
+    async with engine.worker(*TOOLS):
+        await ran(engine, 2)
+        needed = shared(engine)
+        await forgotten(engine, server_address, 1)
+    assert (len(needed), len(shared(engine))) == (1, 2)
+    [aside] = [path for path in (engine.settings.payloads / SHARED).rglob("*") if path.name in needed]
+    aside.rename(aside.with_name(SWEPT + aside.name))  # a sweep was killed here
+    young = sweep_shared(engine.settings.payloads, await plan_of(engine))
+    assert (young.needed, young.young, young.removed) == (0, 1, 0)
+    assert aside.exists(), "it was put back"
+    age(engine.settings)
+    found = sweep_shared(engine.settings.payloads, await plan_of(engine))
+    assert (found.needed, found.removed) == (1, 1)
+    assert shared(engine) == needed
 
 
 def kept(engine: Engine) -> tuple[set[str], set[str]]:
@@ -286,9 +311,12 @@ async def test_S42_objects_that_nothing_needs_are_removed(
         await buckets.put(BUCKET, "v0/ns/another/d/sha256/" + "0" * 64, b"of another namespace")
         plan = await plan_of(engine)
         assert (await sweep_bucket(buckets, ["default"], plan)).young > 0
-        plan = replace(plan, before=time.time() + 60)
+        shared = {one.name async for one in buckets.listing("v0/ns/default/outputs/")}
+        assert len(shared) == 2
+        plan = replace(plan, before=time.time() + 60, outputs_before=time.time() + 60)
         found = await sweep_bucket(buckets, ["default"], plan)
-        assert found.removed > 0
+        assert found.removed > 1
+        assert len({one.name async for one in buckets.listing("v0/ns/default/outputs/")} & shared) == 1
         assert found.needed == len([one async for one in buckets.listing("v0/ns/default/")])
         assert len([one async for one in buckets.listing("v0/ns/another/")]) == 1
         assert (await engine.holdfast.turn(ended).result()).responses[0].text.startswith("2 ")

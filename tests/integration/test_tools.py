@@ -204,7 +204,7 @@ async def test_S34_large_results_of_many_parts_are_one_ordinary_batch(engine: En
     assert len(result.responses) == 200
     for number, response in enumerate(result.responses):
         text, blob = response.parts
-        assert "left out; the whole output is in" in text.text
+        assert "left out; read_output reads the whole, by the name" in text.text
         assert len(text.text) < 41_000
         assert text.text.startswith(str(number))
         assert isinstance(blob, BlobPart)

@@ -8,6 +8,7 @@ id that is used once.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -174,6 +175,14 @@ def _openai_problem(body: dict[str, Any]) -> str | None:
     if _blank(body):
         return "a text that says nothing"
     for message in body["messages"]:
+        blocks = message["content"] if isinstance(message.get("content"), list) else []
+        for block in blocks:
+            if block["type"] != "text" and message["role"] != "user":
+                return f"{block['type']} in a message of {message['role']}, which holds text alone"
+            url = block["image_url"]["url"] if block["type"] == "image_url" else None
+            head, _, data = (url or "data:image/png;base64,").removeprefix("data:").partition(";base64,")
+            if url and (problem := _media_problem(head, data)):
+                return problem
         if message["role"] == "tool":
             if not open_calls or message["tool_call_id"] != open_calls.pop(0):
                 return f"an answer to {message['tool_call_id']} where none is awaited"
@@ -220,13 +229,30 @@ def _anthropic_problem(body: dict[str, Any]) -> str | None:
         if former == "user" and answers != open_calls:
             return f"{open_calls} are to be answered, and {answers} were"
         open_calls = []
-        for block in blocks:
+        inside = [one for block in blocks if isinstance(block.get("content"), list) for one in block["content"]]
+        for block in [*blocks, *inside]:
+            if block["type"] in ("image", "document"):
+                source = block["source"]
+                if problem := _media_problem(source["media_type"], source["data"]):
+                    return problem
             if block["type"] == "tool_use":
                 if block["id"] in used or not isinstance(block["input"], dict):
                     return f"{block['id']} is used twice, or its input is no object"
                 used.add(block["id"])
                 open_calls.append(block["id"])
     return f"{open_calls} are not answered" if open_calls else _tools_problem(body, None)
+
+
+_BEGINNINGS = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "application/pdf": b"%PDF-"}
+
+
+def _media_problem(media_type: str, data: str) -> str | None:
+    """What is wrong with an image or a document: the real ones look at what it is, and at how large."""
+    if len(data) > 5_000_000:
+        return "an image over 5 MB"
+    if not base64.b64decode(data, validate=True).startswith(_BEGINNINGS.get(media_type, b"\0\0\0")):
+        return f"what is not {media_type}"
+    return None
 
 
 def _tools_problem(body: dict[str, Any], within: str | None) -> str | None:

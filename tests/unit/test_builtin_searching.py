@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from holdfast.activities.builtin import searching
-from holdfast.activities.builtin.searching import AT_ONCE, Grep
-from holdfast.activities.search import text_files
-from holdfast.activities.search.matching import Engine, OwnEngine, Ripgrep, installed_engine
+from holdfast.activities.builtin.searching import Grep
+from holdfast.activities.search import matching, text_files
+from holdfast.activities.search.matching import AT_ONCE, Engine, OwnEngine, Ripgrep, installed_engine
 from holdfast.content import Result
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Invocation, ToolFailure
@@ -350,7 +350,7 @@ async def test_hostile_pattern_ends_by_its_time_limit_and_blocks_nobody(
     workspace: Path, run: FakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile(workspace)
-    monkeypatch.setattr(searching, "SEARCH_SECONDS", 3)
+    monkeypatch.setattr(matching, "SEARCH_SECONDS", 3)
     task = asyncio.create_task(build(OwnEngine(), workspace, pattern=HOSTILE).execute(run))
     beats = 0
     while not task.done():

@@ -17,7 +17,7 @@ from holdfast.compaction import (
     size,
     told,
 )
-from holdfast.content import Response, TextPart
+from holdfast.content import BlobPart, Part, Response, TextPart
 from holdfast.conversations import AssistantMessage, Compaction, ConversationMessage, ToolMessage, UserMessage
 
 
@@ -125,6 +125,41 @@ def test_the_last_results_are_shortened_when_even_they_are_too_long() -> None:
     assert cut.limit is not None
     assert size(left) <= 50_000
     check_whole(left)
+
+
+def answered(number: int, *parts: Part) -> list[ConversationMessage]:
+    call, response = f"b{number}c1", Response(call_id=f"b{number}c1", tool="echo", status="success", parts=parts)
+    message = AssistantMessage(text="", calls=(CallRequest(tool="echo"),), call_ids=(call,))
+    return [message, ToolMessage(responses=(response,))]
+
+
+def parts_of(message: ConversationMessage) -> tuple[Part, ...]:
+    assert isinstance(message, ToolMessage)
+    return message.responses[0].parts
+
+
+def test_S34_old_images_are_told_in_words_and_the_last_ones_stay() -> None:
+    """They count, though their description is short: else a conversation of images would never become shorter."""
+    images = [BlobPart(media_type="image/png", size=1_000, digest="0" * 64, whole=f"/o/{n}.png") for n in range(20)]
+    own = [message for number, image in enumerate(images) for message in answered(number, image)]
+    left, _ = compacted(0, own, Compaction(), cut_for(own, 15_000), None)
+    shown = [isinstance(parts_of(message)[0], BlobPart) for message in left[1::2]]
+    assert 0 < sum(shown) < 10
+    assert shown == sorted(shown)
+    assert parts_of(left[1]) == (TextPart(text=images[0].text),)
+    assert size(left) <= 15_000
+
+
+def test_S33_a_result_that_is_left_out_still_says_how_its_whole_is_read() -> None:
+    whole = f"/o/{'0123456789abcdef' * 4}.txt"
+    own = [*answered(1, TextPart(text="r" * 40_000, whole=whole)), *step(2, 10)]
+    left, _ = compacted(0, own, Compaction(), cut_for(own, 1_000), None)
+    [part] = parts_of(left[1])
+    assert part.text.endswith(f"[read_output reads the whole, by the name {'0123456789abcdef' * 2}]")
+    assert isinstance(part, TextPart)
+    assert part.whole == whole, "a sweep goes by it"
+    again, _ = compacted(0, left, Compaction(), cut_for(left, 500), None)
+    assert parts_of(again[1])[0].text.count("read_output") == 1
 
 
 def test_when_it_is_near() -> None:

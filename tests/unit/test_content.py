@@ -125,10 +125,11 @@ def test_both_ends_of_a_long_text_are_shown(text: str, limit: int) -> None:
 
 def test_S33_long_text_keeps_a_fifth_from_its_start_and_the_rest_from_its_end() -> None:
     text = "".join(chr(0x4E00 + number % 5_000) for number in range(100_000))
-    cut = truncate(text, 1_000, whole="/outputs/x.txt")
+    cut = truncate(text, 1_000, whole=f"/outputs/{'0123456789abcdef' * 4}.txt")
     head, note, tail = cut.split("\n")
     assert (head, tail) == (text[:200], text[-800:])
-    assert note == "… [99,000 characters left out; the whole output is in /outputs/x.txt] …"
+    name = "0123456789abcdef" * 2
+    assert note == f"… [99,000 characters left out; read_output reads the whole, by the name {name}] …"
 
 
 @given(text=st.text(alphabet="ab\n", max_size=300), limit=st.integers(1, 200))

@@ -21,7 +21,7 @@ OUTER = {
     "named_files", "neighbours", "owner_key", "plugin", "payloads", "queries", "search_attributes", "settings",
     "signatures", "suggestions", "temporal_private", "testing",
     "trust", "beside", "encryption", "encryption_settings", "gcs", "keeping", "keyring", "s3",
-    "storage_settings", "stores",
+    "shared_outputs", "storage_settings", "stores",
     "identity", "locks", "setting_values", "tails", "translating", "turn", "contact", "looking", "session",
     "exporting", "observing", "live_turns", "whole_files", "process_secrets",
 }  # fmt: skip

@@ -234,6 +234,34 @@ def test_our_settings_win_over_a_files_and_may_add_to_them(tmp_path: Path) -> No
     assert [one.source for one in refused] == [f"MCP servers of {tmp_path / 'gone.json'}", "MCP server d"]
 
 
+NARROWED = {"includeTools": ["read", "write", "a*"], "excludeTools": ["write"]}
+
+
+@pytest.mark.parametrize(
+    ("entry", "own", "taken"),
+    [
+        (NARROWED, "trust = true", {"read", "a*"}),
+        (NARROWED, 'include = ["*"]\nexclude = []', {"read", "a*"}),
+        (NARROWED, 'include = ["write", "delete", "r*"]', {"read"}),
+        (NARROWED, 'include = ["delete"]', set()),
+        (NARROWED, 'exclude = ["r*"]', {"a*"}),
+        ({"excludeTools": ["write"]}, 'include = ["{read,write}"]', {"read"}),
+        ({"excludeTools": ["write"]}, 'exclude = ["delete"]', {"read", "a*", "ab"}),
+        ({}, 'include = ["write"]', {"write"}),
+    ],
+)
+def test_S39_what_a_file_leaves_out_of_a_server_our_settings_never_bring_back(
+    tmp_path: Path, entry: dict[str, Any], own: str, taken: set[str]
+) -> None:
+    file = write(tmp_path, {"mcpServers": {"a": {"command": "x", **entry}}})
+    text = f'mcp.files = ["{file}"]\n[mcp.servers.a]\n{own}\n'
+    settings = configuration_of(Content(tmp_path / "holdfast.toml", text.encode())).require().mcp
+    found, refused = configured(settings)
+    names = ("read", "write", "delete", "a*", "ab")
+    assert {name for name in names if wanted(Definition(name=name), found["a"])} == taken
+    assert refused == []
+
+
 def test_too_many_servers_are_told() -> None:
     found, refused = configured(McpSettings(servers={f"s{n}": server(command="x") for n in range(103)}))
     assert (len(found), len(refused)) == (100, 3)

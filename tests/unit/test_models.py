@@ -346,3 +346,31 @@ def test_no_command_inherits_the_keys_of_models(monkeypatch: pytest.MonkeyPatch)
 def test_a_server_is_named_as_it_is_and_its_key_by_reference(url: str, key: str | None) -> None:
     with pytest.raises(ValidationError):
         ModelServerSettings(url=url, key=key)
+
+
+@pytest.mark.parametrize(
+    ("name", "takes", "kinds"),
+    [
+        ("anthropic:claude-sonnet-4-5", {}, {"image", "document"}),
+        ("openai:gpt-5.5", {}, {"image", "document"}),
+        ("openai:gpt-5.5", {"anthropic:*": (), "openai:*": ("image",), "*": ("audio",)}, {"image"}),
+        ("anthropic:claude-sonnet-4-5", {"*": ()}, set()),
+        ("local:llava", {}, set()),
+        ("local:llava", {"local:ll*": ("image",)}, {"image"}),
+    ],
+)
+async def test_S34_what_a_model_is_shown_is_known_by_its_package_or_said_in_the_settings(
+    monkeypatch: pytest.MonkeyPatch, name: str, takes: Any, kinds: set[str]
+) -> None:
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(variable, KEY)
+    local = ModelServerSettings(url="http://127.0.0.1:9/v1")
+    models = Models(ModelsSettings(servers={"local": local}, takes=takes))
+    assert models.takes(name, await models.get(name)) == kinds
+    await models.close()
+
+
+def test_what_models_take_is_one_of_three_kinds_under_a_pattern_that_makes_sense() -> None:
+    for wrong in ({"local:*": ("video",)}, {"[": ("image",)}, {"": ()}):
+        with pytest.raises(ValidationError):
+            ModelsSettings.model_validate({"takes": wrong})

@@ -1,0 +1,129 @@
+"""Images, documents and sounds that tools gave, for a model that takes them (S34).
+
+A conversation holds references. The bytes are fetched for one request, from where workers share them, the newest first
+and bounded in size and number. The others are described in words, with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic_ai.messages import BinaryContent
+
+from holdfast.activities.files.media import binary_type
+from holdfast.configuration import MediaKind
+from holdfast.content import BlobPart, output_name
+from holdfast.conversations import ConversationMessage, ToolMessage
+from holdfast.errors import HoldfastError
+from holdfast.shared_outputs import SharedOutputs
+from holdfast.stores import NotThere
+
+KINDS: Mapping[str, MediaKind] = {
+    "image/png": "image",
+    "image/jpeg": "image",
+    "image/gif": "image",
+    "image/webp": "image",
+    "application/pdf": "document",
+    "audio/mpeg": "audio",
+    "audio/wav": "audio",
+}
+"""The types that every provider takes which takes their kind at all; we know them by their first bytes."""
+_SYNONYMS = {"image/jpg": "image/jpeg", "audio/mp3": "audio/mpeg", "audio/x-wav": "audio/wav"}
+ITEM_BYTES = 3_750_000
+"""Of one of them: 5 MB as base64, which is what Anthropic takes."""
+REQUEST_BYTES = 15_000_000
+"""Of all of them in one request: providers take some 30 MB, base64 adds a third, and there is the conversation."""
+REQUEST_ITEMS = 20
+REFUSED_LIMIT = 10_000
+
+Shown = BinaryContent | str
+"""The bytes as a model is shown them; or why it is not, in words that end a description."""
+
+
+class Media:
+    """What one worker shows to models."""
+
+    def __init__(self, shared: SharedOutputs | None) -> None:
+        self._shared = shared
+        self._refused: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    async def shown(
+        self, turn: str, model: str, messages: Iterable[ConversationMessage], takes: frozenset[MediaKind]
+    ) -> list[Shown]:
+        """One for every part with bytes in the conversation, in order."""
+        blobs = blobs_of(messages)
+        found: list[Shown] = [self._why_not(blob, model, takes) for blob in blobs]
+        chosen = _newest([place for place, why in enumerate(found) if not why], blobs)
+        for place, why in enumerate(found):
+            if not why and place not in chosen:
+                found[place] = "not shown: newer ones are. read_output shows it again"
+        fetched = await asyncio.gather(*(self._fetch(turn, blobs[place]) for place in chosen))
+        for place, one in zip(chosen, fetched, strict=True):
+            found[place] = one
+        return found
+
+    def refuse(self, model: str, messages: Iterable[ConversationMessage], shown: Sequence[Shown]) -> None:
+        """Remember what a provider did not take, so that it is not sent again."""
+        for blob, one in zip(blobs_of(messages), shown, strict=True):
+            if isinstance(one, BinaryContent):
+                self._refused[model, blob.digest] = None
+        while len(self._refused) > REFUSED_LIMIT:
+            self._refused.popitem(last=False)
+
+    def _why_not(self, blob: BlobPart, model: str, takes: frozenset[MediaKind]) -> str:
+        """Why it is not shown; empty when it can be."""
+        kind = KINDS.get(_type_of(blob))
+        if kind is None:
+            return "not shown: models do not take it"
+        if not blob.whole:
+            return "not shown: its bytes were not kept"
+        if kind not in takes:
+            return f"not shown: this model takes no {kind}"
+        if blob.size > ITEM_BYTES:
+            return f"not shown: it is over {ITEM_BYTES:,} bytes"
+        return REFUSED if (model, blob.digest) in self._refused else ""
+
+    async def _fetch(self, turn: str, blob: BlobPart) -> Shown:
+        try:
+            if self._shared is None:
+                raise NotThere
+            data = (await self._shared.read(turn, output_name(blob.whole or ""))).data
+        except (HoldfastError, NotThere):
+            return "not shown: its bytes cannot be had now"
+        if hashlib.sha256(data).hexdigest() != blob.digest or binary_type(data) != _type_of(blob):
+            return "not shown: it is not what its type says"
+        return BinaryContent(data, media_type=_type_of(blob), identifier=blob.digest[:12])
+
+
+REFUSED = "not shown: the provider of the model did not take it"
+
+
+def described(shown: Sequence[Shown]) -> list[Shown]:
+    """The same with nothing shown, since the provider did not take it."""
+    return [one if isinstance(one, str) else REFUSED for one in shown]
+
+
+def blobs_of(messages: Iterable[ConversationMessage]) -> list[BlobPart]:
+    """The parts with bytes in a conversation, in order."""
+    responses = [response for message in messages if isinstance(message, ToolMessage) for response in message.responses]
+    return [part for response in responses for part in response.parts if isinstance(part, BlobPart)]
+
+
+def _newest(places: Sequence[int], blobs: Sequence[BlobPart]) -> list[int]:
+    """As many of the last ones as one request may hold."""
+    chosen: list[int] = []
+    room = REQUEST_BYTES
+    for place in reversed(places[-REQUEST_ITEMS:]):
+        room -= blobs[place].size
+        if room < 0:
+            break
+        chosen.append(place)
+    return chosen
+
+
+def _type_of(blob: BlobPart) -> str:
+    kind = blob.media_type.partition(";")[0].strip().lower()
+    return _SYNONYMS.get(kind, kind)
