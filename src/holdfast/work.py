@@ -107,6 +107,20 @@ class Question(Message):
     run: int = 1
     question: Confirmation
 
+    @field_validator("question", mode="before")
+    @classmethod
+    def _is_short(cls, value: object) -> object:
+        """Before each part of it is looked at: what has more parts than characters are allowed is too long."""
+        left, seen = [value], 0
+        while left and seen <= QUESTION_LIMIT:
+            part = left.pop()
+            inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+            seen += 1 + len(inner)
+            left += inner if seen <= QUESTION_LIMIT else ()
+        if seen > QUESTION_LIMIT:
+            raise ValueError(f"must be under {QUESTION_LIMIT:,} characters")
+        return value
+
     @field_validator("question")
     @classmethod
     def _is_one(cls, value: Confirmation) -> Confirmation:
