@@ -10,7 +10,6 @@ from pydantic import Field
 
 from holdfast.model import Message
 
-
 ANYONE = "*"
 """The name of the approver that the key of a data folder belongs to. Nobody in a settings file can be called this."""
 

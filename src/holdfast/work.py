@@ -99,6 +99,11 @@ class ExecuteInput(Data):
     context: Context = Context()
     """What the call runs within."""
 
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The decisions of people that let it run, as its turn says."""
+        return self.approvals or ((self.decision,) if self.decision else ())
+
 
 class Question(Message):
     """What a running tool asks a person: the body of the `ask` update, which only the call's own activity sends."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast, get_args, get_type_hints
 
 import pytest
@@ -194,14 +194,34 @@ async def test_what_was_sent_while_no_worker_was_there_hangs_nothing_when_one_co
         assert await failed_tasks(stranger, turn.id) == []
 
 
+def functions(cls: type) -> list[Callable[..., Any]]:
+    """The handlers of a workflow."""
+    known = Definition.must_from_class(cls)
+    signals, updates = known.signals.values(), known.updates.values()
+    return [
+        *(each.fn for each in signals),
+        *(each.fn for each in updates),
+        *(each.fn for each in known.queries.values()),
+    ]
+
+
+def handled_by(handler: Callable[..., Any]) -> Callable[..., Any] | None:
+    """What `holdfast.workflows.handlers` calls with the body that it has read; None where it did not declare this."""
+    handle: Callable[..., Any] | None = inspect.getclosurevars(handler).nonlocals.get("handle")
+    return handle
+
+
+@pytest.mark.parametrize("cls", [TurnWorkflow, SessionWorkflow])
+def test_every_handler_is_declared_by_what_reads_bodies_by_hand(cls: type) -> None:
+    assert [handler.__name__ for handler in functions(cls) if handled_by(handler) is None] == []
+
+
 def bodies() -> list[type[BaseModel]]:
     """What the handlers of all workflows read."""
     found: set[type[BaseModel]] = set()
-    for cls in (TurnWorkflow, SessionWorkflow):
-        definition = Definition.must_from_class(cls)
-        for handler in (*definition.signals.values(), *definition.updates.values()):
-            hints = get_type_hints(inspect.getclosurevars(handler.fn).nonlocals["handle"])
-            found |= {hint for hint in hints.values() if isinstance(hint, type) and issubclass(hint, Message)}
+    for handler in filter(None, map(handled_by, [*functions(TurnWorkflow), *functions(SessionWorkflow)])):
+        hints = get_type_hints(handler).values()
+        found |= {hint for hint in hints if isinstance(hint, type) and issubclass(hint, Message)}
     return sorted(found, key=lambda kind: kind.__name__)
 
 
