@@ -62,10 +62,9 @@ BODIES: dict[str, list[Any]] = {
     "deep": [raw(b"[" * 150 + b"]" * 150)],
     "very deep": [raw(b'{"arguments":' * 50_000 + b"1" + b"}" * 50_000)],
     "20,000 unknown fields": [{f"field{number}": number for number in range(20_000)}],
-    "200,000 unknown fields": [raw(b"{%s}" % b",".join(b'"%d":0' % number for number in range(150_000)))],
+    "150,000 unknown fields": [raw(b"{%s}" % b",".join(b'"%d":0' % number for number in range(150_000)))],
     "a field with a giant name": [raw(b'{"%s":0}' % (b"\\u0001" * (GIANT // 6)))],
     "a giant": [raw(b'"%s"' % (b"x" * GIANT))],
-    "a list of giants": [raw(b"[%s0]" % (b"0," * (GIANT // 2)))],
     "an unknown encoding": [raw(b"x", {"encoding": b"unknown"})],
     "no encoding": [raw(b"x", {})],
     "a reference to nothing": [raw(b'{"driverName": "holdfast.files", "claimData": {"sha256": "00"}}', REFERENCE)],
@@ -89,23 +88,23 @@ def takes_nothing(cls: type, kind: str, name: str) -> bool:
     return (cls, name) in {(TurnWorkflow, "finish"), (SessionWorkflow, "move")}
 
 
-async def offend(client: Client, cls: type, id: str) -> int:
-    """Send every body to every handler, and look at what is answered; how many were refused."""
+async def offend(client: Client, cls: type, kind: str, id: str) -> None:
+    """Send every body to every handler, and look at what is answered: most are refused."""
     handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(id)
-    refused = 0
-    for kind in ("signals", "updates", "queries"):
-        for name in handlers(cls, kind):
-            for body, args in BODIES.items():
-                if not args and takes_nothing(cls, kind, name):
-                    continue
-                where = f"{kind} {name!r} with {body}"
-                if kind == "signals":
-                    await handle.signal(name, args=args)
-                elif kind == "updates":
-                    refused += await refusal(handle, name, args, where)
-                else:
-                    refused += await answered_or_refused(client, id, name, args, where)
-    return refused
+    refused = sent = 0
+    for name in handlers(cls, kind):
+        for body, args in BODIES.items():
+            if not args and takes_nothing(cls, kind, name):
+                continue
+            where = f"{kind} {name!r} with {body}"
+            if kind == "signals":
+                await handle.signal(name, args=args)
+            elif kind == "updates":
+                refused += await refusal(handle, name, args, where)
+            else:
+                refused += await answered_or_refused(client, id, name, args, where)
+            sent += 1
+    assert sent == refused or (kind == "queries" and refused > sent / 2) or (kind == "signals" and refused == 0)
 
 
 async def refusal(handle: WorkflowHandle[Any, Any], name: str, args: list[Any], where: str) -> int:
@@ -144,13 +143,17 @@ async def failed_tasks(client: Client, id: str) -> list[str]:
     return [WorkflowTaskFailedCause.Name(cause) for cause in causes if cause != full]
 
 
-async def test_S23_no_message_of_any_shape_hangs_a_turn_or_fails_its_task(engine: Engine) -> None:
+KINDS = pytest.mark.parametrize("kind", ["signals", "updates", "queries"])
+
+
+@KINDS
+async def test_S23_no_message_of_any_shape_hangs_a_turn_or_fails_its_task(engine: Engine, kind: str) -> None:
     asking = FakeTool("asking", _done, asks=True)
     stranger = await Client.connect(engine.address)
     async with engine.worker(asking):
         turn = await engine.start(TurnInput(batches=((request("asking"),),), keep_open=True))
         view = await until(lambda: waiting(turn))
-        assert await offend(stranger, TurnWorkflow, turn.id) > 300
+        await offend(stranger, TurnWorkflow, kind, turn.id)
         assert (await turn.view(live=False)).approvals == view.approvals
         await engine.holdfast.approve(view.approvals[0].approval_id)
         await turn.finish()
@@ -158,14 +161,15 @@ async def test_S23_no_message_of_any_shape_hangs_a_turn_or_fails_its_task(engine
         assert await failed_tasks(stranger, turn.id) == []
 
 
-async def test_S23_no_message_of_any_shape_hangs_a_session_or_fails_its_task(engine: Engine) -> None:
+@KINDS
+async def test_S23_no_message_of_any_shape_hangs_a_session_or_fails_its_task(engine: Engine, kind: str) -> None:
     model = ModelChoice(script=(ScriptedReply(text="Still here."), ScriptedReply(text="And still.")))
     stranger = await Client.connect(engine.address)
     async with engine.worker():
         session = engine.holdfast.session(f"{engine.queue}-session")
         sent = await session.send("Hello", start=SessionInput(turn=TurnInput(model=model)))
         assert (await engine.holdfast.turn(sent.turn).result()).text == "Still here."
-        assert await offend(stranger, SessionWorkflow, session.id) > 100
+        await offend(stranger, SessionWorkflow, kind, session.id)
         sent = await session.send("Are you there?")
         await session.close()
         assert (await session.result()).turns == 2
