@@ -12,13 +12,14 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from holdfast.activities.policy.deciding import Policy
-from holdfast.approvals import ApprovalId, Confirmation, Decision, call_digest, canonical_digest
+from holdfast.approvals import Answer, ApprovalId, Confirmation, Decision, call_digest, canonical_digest
 from holdfast.approvers import Approver
 from holdfast.decisions import Standing, check_needs, same_name
 from holdfast.errors import BadInput, DecisionRefused
 from holdfast.families import family
 from holdfast.grants import Grant
-from holdfast.outcomes import PROCEEDS
+from holdfast.moves import read_answer
+from holdfast.outcomes import PROCEEDS, Outcome
 from holdfast.signing import check_signed
 from holdfast.verdicts import Ask, Bound
 from holdfast.work import ExecuteInput
@@ -32,11 +33,30 @@ def approved(input: ExecuteInput, verdict: Ask, of: Standing, now: datetime, cha
     shown = verdict.confirmation
     if input.expired and not keyed(of.approvers):
         return shown.deadline is not None and shown.deadline.default == "allow"
-    decisions = input.approvals or ((input.decision,) if input.decision else ())
+    decisions = input.decisions
     if not all(_covers(decision, input, verdict, of, now, changed) for decision in decisions):
         return False
     names = {same_name(decision.by) for decision in decisions}
     return len(names) >= shown.needs.approvals if shown.needs.approvals > 1 else bool(decisions)
+
+
+def answered(answer: Answer, question: Confirmation, digest: str, call_id: str, of: Standing, now: datetime) -> bool:
+    """Did somebody whose word counts here give this answer, to this question, under this digest?
+
+    Without keys whoever writes to the namespace answers for anybody, so what the turn says is all that is known.
+    """
+    decision = answer.decision
+    if decision is None or not keyed(of.approvers):
+        return not keyed(of.approvers)
+    try:
+        approval = ApprovalId.parse(decision.approval_id)
+        check_signed(decision, of.approvers, now)
+        check_needs(question, decision, of)
+        same = read_answer(question, decision) == answer
+    except (BadInput, DecisionRefused, ValueError):
+        return False
+    about_this = (approval.turn, approval.call, decision.digest) == (of.turn_id, call_id, digest)
+    return about_this and same and decision.outcome in (Outcome.RESPOND, Outcome.CANCEL)
 
 
 def counts(grant: Grant, of: Standing, now: datetime) -> bool:

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from holdfast.activities.catalogue.registry import BUILT_IN, Entry, Registry
 from holdfast.activities.catalogue.schemas import InvalidArguments, checked
-from holdfast.activities.covering import approved, stale_file
+from holdfast.activities.covering import answered, approved, stale_file
 from holdfast.activities.hooks.calls import BeforeTool
 from holdfast.activities.hooks.chain import Hooks
 from holdfast.activities.hooks.results import Before, Denial
@@ -29,7 +29,7 @@ from holdfast.activities.preparing import prepare
 from holdfast.activities.ruling import Circumstances, Rulings
 from holdfast.activities.running import contained
 from holdfast.actors import Actor
-from holdfast.approvals import Decision, canonical_digest
+from holdfast.approvals import Answer, Confirmation, Decision, canonical_digest, question_digest
 from holdfast.approvers import Approver
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, said, shorten
@@ -41,7 +41,7 @@ from holdfast.modes import PERMITTED, Mode
 from holdfast.outcomes import Outcome
 from holdfast.suggestions import did_you_mean
 from holdfast.tools import Declaration, Effect, Invocation
-from holdfast.verdicts import Ask, Deny, Reject, Verdict
+from holdfast.verdicts import Ask, Bound, Deny, Reject, Verdict
 from holdfast.work import ExecuteInput
 
 T = TypeVar("T")
@@ -204,6 +204,13 @@ class Gate:
 
         of = Standing(turn_id, self.approvers, input.requester)
         return approved(input, verdict, of, datetime.now(UTC), changed)
+
+    def answered(
+        self, answer: Answer, question: Confirmation, state: JsonValue, bound: Bound, turn_id: str, call_id: str
+    ) -> bool:
+        """Did a person give this answer to what this call, as this worker runs it, asks in the middle of its run?"""
+        of, digest = Standing(turn_id, self.approvers), question_digest(bound.digest, question, state)
+        return answered(answer, question, digest, call_id, of, datetime.now(UTC))
 
     async def _prepared(
         self, entry: Entry, arguments: JsonValue, of: Circumstances, heard: Before | None = None, *, again: bool

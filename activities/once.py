@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.activities.holders import host_of, lives, ourselves
-from holdfast.activities.ledger.entries import EffectKey, Entry
+from holdfast.activities.ledger.entries import EffectKey, Entry, Spending
 from holdfast.activities.ledger.protocol import Ledger, LedgerRefused, LedgerUnavailable
 from holdfast.activities.live import LiveRun
 from holdfast.activities.processes import to_the_end
@@ -60,6 +60,26 @@ class Once:
             return await self._attended(self._ledger.find(key))
         except LedgerUnavailable:
             return None
+
+    async def spend(
+        self, spendings: Sequence[Spending], *, first: bool = True, attended: bool = True
+    ) -> Spending | CallOutcome | None:
+        """Record that these decisions let this execution run, before it does. None: it may.
+
+        Otherwise the execution that one of them let run before, or why nothing runs: it cannot be recorded. Raises
+        where another attempt can tell more than this one. `attended`: False while the tool runs, whose activity sends
+        heartbeats by itself.
+        """
+        if not spendings:
+            return None
+        work = self._ledger.spend(spendings)
+        try:
+            return await (self._attended(work) if attended else work)
+        except LedgerUnavailable as error:
+            if not first:
+                raise unfinished(f"whether its approval was used before cannot be read: {error}") from None
+            message = f"The call was not run, since it cannot be recorded that its approval was used: {error}"
+            return Failed(error=CallError(type="ledger_unavailable", message=message))
 
     async def run(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -22,6 +23,8 @@ GONE = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.P
 _LOGGER = logging.getLogger(__name__)
 
 
+Admit = Callable[[Answer, Confirmation], Awaitable[bool]]
+"""Did a person say this to that question, and to none before it?"""
 AT_ONCE = 6
 """Questions of one turn and one worker that wait side by side. A turn takes ten updates at a time, decisions too."""
 
@@ -33,8 +36,8 @@ class Questions:
         self._client = client
         self._asking: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    def of(self, turn_id: str, input: ExecuteInput) -> Asker | None:
-        """How the tool of this call asks; None where nobody is to be asked."""
+    def of(self, turn_id: str, input: ExecuteInput, admit: Admit) -> Asker | None:
+        """How the tool of this call asks; None where nobody is to be asked. `admit` checks what the turn says."""
         if not input.interactive or not input.bound.tool.traits.asks:
             return None
 
@@ -43,7 +46,11 @@ class Questions:
             body = Question(call=input.call_id, run=input.run, question=checked)
             room = self._asking.setdefault(turn_id, asyncio.Semaphore(AT_ONCE))
             async with room:
-                return await self._answer(turn_id, body)
+                answer = await self._answer(turn_id, body)
+            if answer.action == "cancel" or await admit(answer, checked):
+                return answer
+            _LOGGER.warning("An answer to call %s in %s is not what a person said: ignored", input.call_id, turn_id)
+            return Answer(action="cancel")
 
         return ask
 

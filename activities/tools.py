@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import uuid4
 
 from pydantic import ValidationError
 from temporalio import activity
@@ -20,17 +21,19 @@ from holdfast.activities.covering import as_shown
 from holdfast.activities.gate import Gate
 from holdfast.activities.hooking import hear_after
 from holdfast.activities.leaving import Left, how_left
-from holdfast.activities.ledger.entries import EffectKey
+from holdfast.activities.ledger.entries import EffectKey, Spending
 from holdfast.activities.live import LiveRuns, told_to_stop
 from holdfast.activities.once import Once, outcome_of, unfinished, unknown
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.questions import Questions
+from holdfast.activities.questions import Admit, Questions
 from holdfast.activities.records import Records
 from holdfast.activities.ruling import Circumstances
 from holdfast.activities.running import beating, begin_tool, run_tool
 from holdfast.activities.sharing import share_outputs
-from holdfast.calls import CallRequest
+from holdfast.approvals import Answer, Confirmation, Decision, canonical_digest
+from holdfast.calls import CallRequest, Pause
 from holdfast.content import CallError, Result, TextPart
+from holdfast.signing import decision_digest
 from holdfast.tools import Effect
 from holdfast.turns import WORKFLOW
 from holdfast.verdicts import Allow, Ask, Asks, CallOutcome, Failed, Finished, Lost, Reconsider, Stopped
@@ -100,7 +103,13 @@ class ToolActivities:
         info = activity.info()
         if info.workflow_type != WORKFLOW or info.workflow_id is None:
             raise ApplicationError("only a turn may execute calls", type="not_a_turn", non_retryable=True)
-        key = EffectKey(turn=info.workflow_id, call=input.call_id, digest=input.bound.digest, run=input.run)
+        key = EffectKey(
+            turn=info.workflow_id,
+            call=input.call_id,
+            digest=input.bound.digest,
+            run=input.run,
+            approval=canonical_digest(sorted(map(decision_digest, input.decisions))) if input.decisions else "",
+        )
         outcome = await (self._stop(key, input) if input.stop else self._execute(key, input, info))
         await share_outputs(self._outputs, key.turn, outcome)
         if self._records and isinstance(outcome, Reconsider):
@@ -141,13 +150,16 @@ class ToolActivities:
         )
         if not allowed or invocation is None or not isinstance(verdict, Allow | Ask):
             return Reconsider(verdict=verdict)
+        executed = _Execution(input, info.workflow_run_id or "", verdict)
+        if refused := await self._unusable(executed, key, first=first):
+            return refused
         with self._live.running(
             key.turn,
             input.call_id,
             workspace=self._gate.workspace,
             effect_key=key.id,
-            pause=input.pause,
-            asker=self._questions.of(key.turn, input) if self._questions else None,
+            pause=executed.pause,
+            asker=self._questions.of(key.turn, input, self._admit(executed, key)) if self._questions else None,
             unasked=isinstance(verdict, Allow),
         ) as run:
             once, seconds = verdict.bound.tool.effect is Effect.ONCE, verdict.bound.timeout_seconds
@@ -172,6 +184,53 @@ class ToolActivities:
                 untouched=untouched,
             )
             return _with_last_output(outcome, info.heartbeat_details)
+
+    async def _unusable(self, executed: _Execution, key: EffectKey, *, first: bool) -> CallOutcome | None:
+        """Why what people said does not let this execution run, though it covers the call; None when it does.
+
+        An answer must be a person's, and every decision is for one execution: that is recorded before it runs.
+        """
+        pause, verdict = executed.pause, executed.verdict
+        if pause and not self._is_answered(executed, key):
+            return executed.ask_again("The answer that the turn gives is not what a person said to this question.")
+        spent = await self._once.spend(executed.spendings(), first=first)
+        if not isinstance(spent, Spending):
+            return spent
+        when = f"{spent.spent_at:%Y-%m-%d %H:%M:%S} UTC" if spent.spent_at else "an earlier time"
+        if (
+            pause
+            and pause.answer
+            and pause.answer.decision
+            and spent.decision == decision_digest(pause.answer.decision)
+        ):
+            return executed.ask_again(f"The answer let another execution go on, at {when}: it counts once.")
+        words = f"Its approval let another execution run, at {when}, and counts once: decide again."
+        assert isinstance(verdict, Ask), "only what was asked about is let run by decisions"
+        shown = verdict.confirmation
+        reason = f"{words} {shown.reason}" if shown.reason else words
+        return Reconsider(
+            verdict=verdict.model_copy(update={"confirmation": shown.model_copy(update={"reason": reason})})
+        )
+
+    def _is_answered(self, executed: _Execution, key: EffectKey) -> bool:
+        """Did a person give the answer that a call goes on with?"""
+        pause = executed.pause
+        if pause is None or pause.answer is None:
+            return False
+        question = pause.question or Confirmation(kind="question", title="")
+        return self._gate.answered(pause.answer, question, pause.state, executed.verdict.bound, key.turn, key.call)
+
+    def _admit(self, executed: _Execution, key: EffectKey) -> Admit:
+        """Checks an answer to a tool that waits where it runs, which asks each question once."""
+
+        async def admit(answer: Answer, question: Confirmation) -> bool:
+            if not self._gate.answered(answer, question, None, executed.verdict.bound, key.turn, key.call):
+                return False
+            said = [answer.decision] if answer.decision else []
+            spendings = [executed.spending(decision, f"{key.run}/{uuid4().hex}") for decision in said]
+            return await self._once.spend(spendings, attended=False) is None
+
+        return admit
 
     async def _stop(self, key: EffectKey, input: ExecuteInput) -> CallOutcome:
         """Begin nothing; end what an earlier attempt left at work on this host."""
@@ -209,6 +268,40 @@ class ToolActivities:
         if left == "otherwise" and entry:
             return unknown(entry, " The files are neither as they were nor as it would have left them.")
         return left
+
+
+class _Execution(NamedTuple):
+    """One execution of a call, and what people said that lets it run."""
+
+    input: ExecuteInput
+    workflow_run: str
+    """The id that the server gave to this run of the turn: nobody chooses it."""
+    verdict: Allow | Ask
+
+    @property
+    def pause(self) -> Pause | None:
+        """Where the call goes on from; None when it begins. A tool that waits where it runs goes on by itself."""
+        return self.input.pause if self.input.pause and not self.input.pause.held else None
+
+    def spending(self, decision: Decision, run: int | str) -> Spending:
+        """A decision, spent for this execution."""
+        execution = f"{self.workflow_run}/{self.input.call_id}/{run}"
+        return Spending(decision=decision_digest(decision), execution=execution, expires=decision.expires)
+
+    def spendings(self) -> list[Spending]:
+        """What it needs: the approvals, for the run that they are of, and the answer that it goes on with."""
+        pause, run = self.pause, self.input.run
+        needed = self.input.decisions if isinstance(self.verdict, Ask) else ()
+        found = [self.spending(decision, pause.run if pause else run) for decision in needed]
+        answer = pause.answer.decision if pause and pause.answer else None
+        return list(dict.fromkeys([*found, self.spending(answer, run)] if answer else found))
+
+    def ask_again(self, why: str) -> CallOutcome:
+        """Put its question to a person again; an error where the turn does not say what that was."""
+        pause = self.pause
+        if pause and pause.question and self.input.bound.digest == self.verdict.bound.digest:
+            return Asks(question=pause.question, state=pause.state)
+        return Failed(error=CallError(type="not_answered", message=f"The call was not run. {why}"))
 
 
 def _nobody_to_ask(outcome: Asks) -> CallOutcome:

@@ -1,30 +1,25 @@
 """What can be said to a turn while it runs, and asked of it: signals, updates and queries.
 
-Handlers may raise nothing but ApplicationError: anything else would retry the workflow task for ever. A refused update
-leaves nothing in the history; a signal that does not count changes nothing.
+Their bodies are read by `handlers.py`. A handler refuses by raising Refused: a refused update leaves nothing in the
+history, a signal that does not count changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from pydantic import ValidationError
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.approvals import Answer, Decision
     from holdfast.calls import Call
-    from holdfast.content import Response, shorten
+    from holdfast.content import Response
     from holdfast.conversations import Conversation, ConversationPage
     from holdfast.delegating import stricter
-    from holdfast.errors import DecisionRefused, Refused, RequestRefused
+    from holdfast.errors import DecisionRefused, RequestRefused
     from holdfast.events import EventPage
     from holdfast.grants import Grant
     from holdfast.memory import EarlierRun
-    from holdfast.model import problems
     from holdfast.outcomes import Outcome
     from holdfast.requests import (
         Acknowledged,
@@ -44,8 +39,8 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.state import TurnState
     from holdfast.turns import BatchResult, check_batch, check_waiting
     from holdfast.views import TurnView, view_of
-    from holdfast.withheld import Words
     from holdfast.work import Question
+    from holdfast.workflows.handlers import query, signal, update
     from holdfast.workflows.inbox import Inbox
     from holdfast.workflows.unread import Dropped
 
@@ -64,34 +59,27 @@ class TurnMessages:
 
     # Decisions come as an update from clients that want to know that they counted, and as a signal from everything
     # else, the stock command included: a signal needs no live worker. Both count once.
-    @workflow.update(name="decide")
+    @update("decide", Decision)
     async def decide(self, decision: Decision) -> Acknowledged:
         """Take a decision; answers with the state its call went to, or why a change of it was not taken."""
-        with refusals_as_failures():
-            decision = _as_understood_then(decision)
-            taken = self._state.decide(decision)
+        decision = _as_understood_then(decision)
+        taken = self._state.decide(decision)
         if not decision.changes:
             return taken
         await workflow.wait_condition(lambda: not self._state.is_changing(taken.call, decision))
-        with refusals_as_failures():
-            return self._state.changed_by(taken.call)
+        return self._state.changed_by(taken.call)
 
     @decide.validator
     def validate_decide(self, decision: Decision) -> None:
         """Refuse what does not count, without a trace in the history."""
-        with refusals_as_failures():
-            self._state.check_decision(decision)
+        self._state.check_decision(decision)
 
-    @workflow.signal(name="decide")
-    def decide_by_signal(self, *bodies: Any) -> None:
+    @signal("decide", Decision)
+    def decide_by_signal(self, decision: Decision) -> None:
         """Take a decision that nobody waits for; what does not count is only logged."""
-        if self._dropped.drops(bodies):
-            return
-        with _unheard("A decision was not counted"):
-            decision = Decision.model_validate(bodies[0] if len(bodies) == 1 else None)
-            self._state.decide(_as_understood_then(decision))
+        self._state.decide(_as_understood_then(decision))
 
-    @workflow.update(name="set_mode")
+    @update("set_mode", ModeChange)
     async def set_mode(self, body: ModeChange) -> ModeTaken:
         """Change how much proceeds without asking; answers once what waits has been judged again."""
         self._state.set_mode(body.mode, body.by)
@@ -99,61 +87,48 @@ class TurnMessages:
         await workflow.wait_condition(lambda: self._state.permitted is not None or not self._state.to_be_judged)
         return ModeTaken(counts=self._state.permitted)
 
-    @workflow.signal(name="tighten")
-    def tighten(self, *bodies: Any) -> None:
+    @signal("tighten", ModeChange)
+    def tighten(self, body: ModeChange) -> None:
         """From the turn that delegated to this one: let no more proceed than in that one."""
-        if self._dropped.drops(bodies):
-            return
-        with _unheard("A mode was not heard"):
-            body = ModeChange.model_validate(bodies[0] if len(bodies) == 1 else None)
-            self._state.set_mode(stricter(self._state.mode, body.mode), body.by)
-            self._pass_on("tighten", body)
+        self._state.set_mode(stricter(self._state.mode, body.mode), body.by)
+        self._pass_on("tighten", body)
 
     def _pass_on(self, signal: str, body: Any) -> None:
         """Tell the turns that were delegated."""
         raise NotImplementedError
 
-    @workflow.update(name="editing")
+    @update("editing", EditingNotice)
     def editing(self, body: EditingNotice) -> None:
         """Tell others that somebody has an approval open in an editor."""
-        with refusals_as_failures():
-            self._state.note_editing(body)
+        self._state.note_editing(body)
 
     @editing.validator
     def validate_editing(self, body: EditingNotice) -> None:
         """Only what waits can be edited."""
-        with refusals_as_failures():
-            self._state.check_editing(body)
+        self._state.check_editing(body)
 
-    @workflow.update(name="revoke")
+    @update("revoke", GrantAddress)
     def revoke(self, body: GrantAddress) -> Grant:
         """Take a standing answer back, here and in the turns that were delegated."""
-        with refusals_as_failures():
-            grant = self._state.revoke(body.grant, body.by)
+        grant = self._state.revoke(body.grant, body.by)
         self._pass_on("take_back", TakeBack(decisions=(grant.decision.key,), by=body.by))
         return grant
 
     @revoke.validator
     def validate_revoke(self, body: GrantAddress) -> None:
         """Only what there is can be revoked."""
-        with refusals_as_failures():
-            self._state.check_revoke(body.grant)
+        self._state.check_revoke(body.grant)
 
-    @workflow.signal(name="take_back")
-    def take_back(self, *bodies: Any) -> None:
+    @signal("take_back", TakeBack)
+    def take_back(self, body: TakeBack) -> None:
         """From the turn that delegated to this one: what was revoked there allows nothing here."""
-        if self._dropped.drops(bodies):
-            return
-        with _unheard("A revocation was not heard"):
-            body = TakeBack.model_validate(bodies[0] if len(bodies) == 1 else None)
-            self._state.take_back(body.decisions, body.by)
-            self._pass_on("take_back", body)
+        self._state.take_back(body.decisions, body.by)
+        self._pass_on("take_back", body)
 
-    @workflow.update(name="ask")
+    @update("ask", Question)
     async def ask(self, body: Question) -> Answer:
         """Ask a person what a tool at work asks; answers once they have, or once nobody will."""
-        with refusals_as_failures():
-            revision = self._state.hold(body)
+        revision = self._state.hold(body)
         await workflow.wait_condition(lambda: self._state.answer(body.call, revision) is not None)
         found = self._state.answer(body.call, revision)
         assert found, "it was just there"
@@ -162,12 +137,11 @@ class TurnMessages:
     @ask.validator
     def validate_ask(self, body: Question) -> None:
         """Only a call at work asks, and only where somebody is to be asked."""
-        with refusals_as_failures():
-            self._state.check_question(body)
-            self._state.check_patience(body)
+        self._state.check_question(body)
+        self._state.check_patience(body)
 
     # The rest are updates: their senders need the answer, and can repeat a lost one.
-    @workflow.update(name="submit")
+    @update("submit", SubmitBatch)
     def submit(self, body: SubmitBatch) -> Submitted:
         """Queue a further batch; one that was queued under the same id by an earlier run is not queued again."""
         return Submitted(batch=self._state.submit(body.calls, _update_id()))
@@ -177,53 +151,41 @@ class TurnMessages:
         """Refuse an empty or oversized batch, and any batch to a turn that takes none."""
         if _update_id() in self._state.submitted:
             return
-        with refusals_as_failures():
-            self._state.check_open()
-            check_batch(body.calls, queued=len(self._state.queue))
-            check_waiting(len(body.calls) + sum(map(len, self._state.queue)))
+        self._state.check_open()
+        check_batch(body.calls, queued=len(self._state.queue))
+        check_waiting(len(body.calls) + sum(map(len, self._state.queue)))
 
     # A model step adds its calls by signal, one event each; a caller by update, to hear what became of it.
-    @workflow.update(name="add_calls")
+    @update("add_calls", AddCalls)
     def add_calls(self, body: AddCalls) -> Added:
         """Take further calls of a stream: a reply that is still being written."""
-        with refusals_as_failures():
-            batch = self._state.add_calls(body)
+        batch = self._state.add_calls(body)
         return Added(batch=batch.id, calls=len(batch.calls))
 
     @add_calls.validator
     def validate_add_calls(self, body: AddCalls) -> None:
         """Refuse what belongs to no stream, to one that has ended, or to an attempt that was discarded."""
-        with refusals_as_failures():
-            self._state.check_open()
-            self._state.check_calls(body)
+        self._state.check_open()
+        self._state.check_calls(body)
 
-    @workflow.signal(name="add_calls")
-    def add_calls_by_signal(self, *bodies: Any) -> None:
+    @signal("add_calls", AddCalls)
+    def add_calls_by_signal(self, body: AddCalls) -> None:
         """The same from the model step at work; what does not count is only logged."""
-        if self._dropped.drops(bodies):
-            return
-        with _unheard("Calls were not added"):
-            if self._state.input.model is None:
-                self._state.check_open()
-            self._state.add_calls(AddCalls.model_validate(bodies[0] if len(bodies) == 1 else None))
+        if self._state.input.model is None:
+            self._state.check_open()
+        self._state.add_calls(body)
 
-    @workflow.signal(name="interrupt")
-    def interrupt(self, *bodies: Any) -> None:
+    @signal("interrupt", Interruption)
+    def interrupt(self, body: Interruption) -> None:
         """Take a user's new message: what may be interrupted stops, and the turn goes on with it."""
-        if self._dropped.drops(bodies):
-            return
-        with _unheard("A message was not heard"):
-            self._state.hear(Interruption.model_validate(bodies[0] if len(bodies) == 1 else None))
+        self._state.hear(body)
 
-    @workflow.signal(name="append")
-    def append(self, *bodies: Any) -> None:
+    @signal("append", Interruption)
+    def append(self, body: Interruption) -> None:
         """Take a user's message that stops nothing: the model reads it after the batch at work."""
-        if self._dropped.drops(bodies):
-            return
-        with _unheard("A message was not heard"):
-            self._state.append(Interruption.model_validate(bodies[0] if len(bodies) == 1 else None))
+        self._state.append(body)
 
-    @workflow.update(name="withdraw")
+    @update("withdraw", BatchAddress)
     def withdraw(self, body: BatchAddress) -> BatchResult:
         """Take a queued batch back; it never starts."""
         return self._state.withdraw(body.batch)
@@ -231,11 +193,10 @@ class TurnMessages:
     @withdraw.validator
     def validate_withdraw(self, body: BatchAddress) -> None:
         """Only what has not started can be withdrawn, and only by whoever submits batches."""
-        with refusals_as_failures():
-            self._state.check_without_model()
-            self._state.queued(body.batch)
+        self._state.check_without_model()
+        self._state.queued(body.batch)
 
-    @workflow.update(name="cancel_call")
+    @update("cancel_call", CallAddress)
     def cancel_call(self, body: CallAddress) -> None:
         """Stop one call; its siblings go on."""
         self._state.stop_call(body.call, body.reason)
@@ -244,11 +205,10 @@ class TurnMessages:
     def validate_cancel_call(self, body: CallAddress) -> None:
         """Only a call that has not ended can be stopped."""
         call = self._state.active.get(body.call) if self._state.active else None
-        with refusals_as_failures():
-            if call is None or call.terminal:
-                raise RequestRefused("not_active", f"call {body.call!r} is not at work in this turn")
+        if call is None or call.terminal:
+            raise RequestRefused("not_active", f"call {body.call!r} is not at work in this turn")
 
-    @workflow.update(name="cancel_batch")
+    @update("cancel_batch", BatchAddress)
     def cancel_batch(self, body: BatchAddress) -> None:
         """Stop every call of the batch at work; the turn goes on."""
         self._state.stop_batch(body.reason)
@@ -256,11 +216,10 @@ class TurnMessages:
     @cancel_batch.validator
     def validate_cancel_batch(self, body: BatchAddress) -> None:
         """Only the batch at work can be cancelled; a queued one is withdrawn."""
-        with refusals_as_failures():
-            if self._state.active is None or self._state.active.id != body.batch:
-                raise RequestRefused("not_active", f"batch {body.batch!r} is not at work; withdraw a queued one")
+        if self._state.active is None or self._state.active.id != body.batch:
+            raise RequestRefused("not_active", f"batch {body.batch!r} is not at work; withdraw a queued one")
 
-    @workflow.update(name="finish")
+    @update("finish")
     def finish(self) -> None:
         """End a turn that was kept open, once its queue is empty."""
         self._state.finish()
@@ -268,55 +227,54 @@ class TurnMessages:
     @finish.validator
     def validate_finish(self) -> None:
         """Only a turn that was kept open has to be finished."""
-        with refusals_as_failures():
-            self._state.check_open()
+        self._state.check_open()
 
-    @workflow.query(name="view")
+    @query("view")
     def view(self) -> TurnView:
         """Everything a viewer needs, with long values cut."""
         return view_of(self._state, self._inbox.since)
 
-    @workflow.query(name="events")
+    @query("events")
     def events(self, after: int = 0) -> EventPage:
         """The events after a sequence number, oldest first."""
         return self._state.page(after)
 
-    @workflow.query(name="call")
+    @query("call")
     def call(self, call_id: str) -> Call | None:
         """The whole record of one call."""
         return self._state.find_call(call_id)
 
-    @workflow.query(name="batch")
+    @query("batch")
     def batch(self, batch_id: str) -> BatchResult | None:
         """One batch and the responses it has."""
         return next((result for result in self._state.results() if result.id == batch_id), None)
 
-    @workflow.query(name="batches")
+    @query("batches")
     def batches(self) -> tuple[BatchResult, ...]:
         """The batches that ended in this run."""
         return self._state.ended()
 
-    @workflow.query(name="answers")
+    @query("answers")
     def answers(self, call_id: str) -> tuple[Response, ...]:
         """The delivered answers from that of this call on: a page of them."""
         return self._state.answers_from(call_id)
 
-    @workflow.query(name="runs")
+    @query("runs")
     def runs(self) -> tuple[EarlierRun, ...]:
         """The runs of this turn before this one: what happened in them, they tell."""
         return self._state.runs
 
-    @workflow.query(name="grants")
+    @query("grants")
     def grants(self) -> tuple[Grant, ...]:
         """The standing answers of this turn."""
         return self._state.grants.all
 
-    @workflow.query(name="conversation")
+    @query("conversation")
     def conversation(self) -> Conversation | None:
         """What the turn's model is told; None for a turn without one."""
         return self._state.conversation()
 
-    @workflow.query(name="messages")
+    @query("messages")
     def messages(self, after: int = 0, epoch: int | None = None) -> ConversationPage:
         """Of that, what a model step does not have yet."""
         return self._state.messages_after(after, epoch)
@@ -336,23 +294,3 @@ def _as_understood_then(decision: Decision) -> Decision:
     if decision.outcome is not Outcome.PROCEED_ONCE or decision.arguments is not None:
         raise DecisionRefused("unknown_outcome", "this turn knew of no such decision")
     return decision.model_copy(update={"content": None})
-
-
-@contextmanager
-def _unheard(what: str) -> Iterator[None]:
-    """A signal that does not count changes nothing, and is only logged."""
-    try:
-        yield
-    except Refused as refusal:
-        workflow.logger.warning("%s: %s", what, Words(shorten(str(refusal), 500), refusal.code))
-    except ValidationError as error:
-        workflow.logger.warning("%s: %s", what, Words(shorten(problems(error, "body"), 500), "it cannot be read"))
-
-
-@contextmanager
-def refusals_as_failures() -> Iterator[None]:
-    """Handlers may raise nothing but ApplicationError: anything else retries the workflow task for ever."""
-    try:
-        yield
-    except Refused as refusal:
-        raise ApplicationError(str(refusal), type=refusal.code, non_retryable=True) from None

@@ -37,8 +37,8 @@ with workflow.unsafe.imports_passed_through():
     )
     from holdfast.workflows.children import Child, begin_turn
     from holdfast.workflows.failures import reason_of
+    from holdfast.workflows.handlers import query, signal, update
     from holdfast.workflows.histories import long_history
-    from holdfast.workflows.messages import refusals_as_failures
     from holdfast.workflows.unread import absent
     from holdfast.workflows.versions import go_on, newer_version, version
 
@@ -144,12 +144,11 @@ class SessionWorkflow:
         if self._child:
             self._child.cancel()
 
-    @workflow.update(name="send")
+    @update("send", Say)
     async def send(self, body: Say) -> Sent:
         """Take what the user says: a turn of its own, or a word to the turn that runs."""
         idle = self._state.turn is None
-        with refusals_as_failures():
-            sent, word = self._state.say(body)
+        sent, word = self._state.say(body)
         if word:
             await self._tell("interrupt" if body.how == "interrupt" else "append", word)
         elif idle and not sent.ahead:
@@ -159,8 +158,7 @@ class SessionWorkflow:
     @send.validator
     def validate_send(self, body: Say) -> None:
         """Refuse what a closed session, or one with too much before it, would not take."""
-        with refusals_as_failures():
-            self._state.check_say(body)
+        self._state.check_say(body)
 
     def _about_to_begin(self, said: Say, turn: str) -> bool:
         """Is the turn of a message not yet there to be watched?"""
@@ -174,19 +172,17 @@ class SessionWorkflow:
         if self._child and self._state.turn == turn:
             await self._child.tell(signal, word)
 
-    @workflow.update(name="withdraw")
+    @update("withdraw", Withdraw)
     def withdraw(self, body: Withdraw) -> None:
         """Take a message back that has not had its turn."""
-        with refusals_as_failures():
-            self._state.withdraw(body.id)
+        self._state.withdraw(body.id)
 
     @withdraw.validator
     def validate_withdraw(self, body: Withdraw) -> None:
         """Only what waits can be taken back."""
-        with refusals_as_failures():
-            self._state.check_withdraw(body.id)
+        self._state.check_withdraw(body.id)
 
-    @workflow.update(name="interrupt")
+    @update("interrupt", Interrupt)
     def interrupt(self, body: Interrupt) -> None:
         """Stop the turn that runs; everything in it is answered, and the session goes on."""
         self._stop_turn()
@@ -194,50 +190,47 @@ class SessionWorkflow:
     @interrupt.validator
     def validate_interrupt(self, body: Interrupt) -> None:
         """Only a turn that runs can be stopped."""
-        with refusals_as_failures():
-            if self._state.turn is None:
-                raise RequestRefused("idle", "no turn runs in this session")
+        if self._state.turn is None:
+            raise RequestRefused("idle", "no turn runs in this session")
 
-    @workflow.update(name="close")
+    @update("close", Close)
     def close(self, body: Close) -> None:
         """Take nothing more, and end when what was said is done; or now."""
         self._state.close(body)
         if body.now:
             self._stop_turn()
 
-    @workflow.update(name="configure")
+    @update("configure", Wish)
     def configure(self, body: Wish) -> None:
         """Change how the next turns go."""
         self._state.configure(body)
 
-    @workflow.update(name="revoke")
+    @update("revoke", GrantAddress)
     def revoke(self, body: GrantAddress) -> Grant:
         """Take a standing answer back, between turns."""
-        with refusals_as_failures():
-            return self._state.revoke(body.grant)
+        return self._state.revoke(body.grant)
 
     @revoke.validator
     def validate_revoke(self, body: GrantAddress) -> None:
         """Only what there is, and only while no turn has it."""
-        with refusals_as_failures():
-            self._state.check_revoke(body.grant)
+        self._state.check_revoke(body.grant)
 
     # A signal: it works with no worker up, and whoever sends it to all sessions of a version waits for none of them.
-    @workflow.signal(name=MOVE)
+    @signal(MOVE)
     def move(self) -> None:
         """Wake it. Whether there is newer code it sees by itself."""
 
-    @workflow.query(name="view")
+    @query("view")
     def view(self) -> SessionView:
         """How it stands, as far as it knows itself."""
         return self._state.view()
 
-    @workflow.query(name="messages")
+    @query("messages")
     def messages(self, after: int = 0, epoch: int | None = None) -> ConversationPage:
         """The messages that whoever asks does not have yet."""
         return self._state.page(after, epoch)
 
-    @workflow.query(name="grants")
+    @query("grants")
     def grants(self) -> tuple[Grant, ...]:
         """The standing answers, as they were when the turn that runs began."""
         return self._state.memory.grants

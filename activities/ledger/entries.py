@@ -26,7 +26,9 @@ class EffectKey(Data):
     digest: Id
     """Of what was approved: tool, definition and arguments."""
     run: int = Field(default=1, ge=1, le=1_000_000)
-    """Raised when a person says "run again", and by nothing else."""
+    """Raised when a person says "run again", and with every answer that the call goes on with."""
+    approval: str = Field(default="", max_length=200)
+    """The decisions that let it run, where people did: another approval is another effect."""
 
     def __str__(self) -> str:
         return f"{self.turn}/{self.call}, run {self.run}"
@@ -34,7 +36,7 @@ class EffectKey(Data):
     @property
     def id(self) -> str:
         """Its name in a database: as long for every key, and other for any other key."""
-        parts = [self.turn, self.call, self.digest, self.run]
+        parts = [self.turn, self.call, self.digest, self.run, *([self.approval] if self.approval else [])]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -56,6 +58,18 @@ class Entry(Data):
     def state(self) -> Literal["intended", "done"]:
         """`intended`: it may have happened. `done`: it has, and the result is here."""
         return "intended" if self.result is None else "done"
+
+
+class Spending(Data):
+    """A decision of a person, and the one execution that it lets run."""
+
+    decision: Id
+    """Its digest."""
+    execution: Id
+    """The run of the turn's workflow, by the id that the server gave it; the call; and which run of that."""
+    expires: datetime | None = None
+    """When the decision counts no more, and need not be known any longer."""
+    spent_at: datetime | None = None
 
 
 def intent_text(key: EffectKey, *, host: str, tool: str) -> str:

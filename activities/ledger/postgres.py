@@ -8,7 +8,7 @@ carries a mark, by which the one that was recorded just before the connection br
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from uuid import uuid4
 import asyncpg  # type: ignore[import-untyped]
 
 from holdfast.activities.ledger.addresses import shown, without_passwords
-from holdfast.activities.ledger.entries import EffectKey, Entry, entry_of, intent_text
+from holdfast.activities.ledger.entries import EffectKey, Entry, Spending, entry_of, intent_text
 from holdfast.activities.ledger.postgres_words import FAILURES, passes, reason
 from holdfast.activities.ledger.protocol import (
     INTENT_FACTOR,
@@ -52,6 +52,16 @@ CREATE TABLE holdfast_effects (
 );
 CREATE INDEX holdfast_effects_by_age ON holdfast_effects (ended_at, started_at);
 """
+LATER = """
+CREATE TABLE holdfast_decisions (
+  id text PRIMARY KEY,
+  execution text NOT NULL,
+  spent_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  expires timestamptz
+);
+CREATE INDEX holdfast_decisions_by_age ON holdfast_decisions (expires);
+"""
+"""Made where tables of the same version lack it."""
 _LOCK = int.from_bytes(b"holdfast", "big")
 """Of those who make the tables: one at a time."""
 _FIND = "SELECT intent, mark, started_at, ended_at, result FROM holdfast_effects WHERE id = $1"
@@ -114,6 +124,29 @@ class PostgresLedger:
 
         check_kept(key, await self._ask(work), result)
 
+    async def spend(self, spendings: Sequence[Spending]) -> Spending | None:
+        """Record which execution decisions let run; the record of another, if one of them did before."""
+        rows = [(each.decision, each.execution, each.expires) for each in spendings]
+        rows.sort()  # two that spend the same two wait for each other in one order only
+        insert = "INSERT INTO holdfast_decisions (id, execution, expires) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+        select = "SELECT id, execution, spent_at FROM holdfast_decisions WHERE id = ANY($1)"
+        wanted = {each.decision: each.execution for each in spendings}
+
+        async def work(connection: Connection) -> Spending | None:
+            transaction = connection.transaction()
+            await transaction.start()
+            await connection.executemany(insert, rows)
+            found = await connection.fetch(select, list(wanted))
+            others = [row for row in found if row["execution"] != wanted[row["id"]]]
+            await (transaction.rollback() if others else transaction.commit())
+            return (
+                Spending(decision=others[0]["id"], execution=others[0]["execution"], spent_at=others[0]["spent_at"])
+                if others
+                else None
+            )
+
+        return await self._ask(work)
+
     async def sweep(self, older_than: timedelta) -> int:
         """Forget what is old by the server's clock, a little at a time."""
         check_age(older_than)
@@ -124,7 +157,16 @@ class PostgresLedger:
                  OR (ended_at IS NULL AND started_at < clock_timestamp() - $2::interval)
               LIMIT $3 FOR UPDATE SKIP LOCKED
             )"""
+        spent = """
+            DELETE FROM holdfast_decisions WHERE id IN (
+              SELECT id FROM holdfast_decisions WHERE expires < clock_timestamp() - $1::interval
+              LIMIT $2 FOR UPDATE SKIP LOCKED
+            )"""
         ages = (older_than, INTENT_FACTOR * older_than)
+        return await self._delete(delete, *ages) + await self._delete(spent, older_than)
+
+    async def _delete(self, delete: str, *ages: timedelta) -> int:
+        """Delete rows by their age until there are none; how many there were."""
         swept = 0
         while True:
             done = await self._ask(lambda connection: connection.execute(delete, *ages, SWEPT_AT_ONCE))
@@ -210,6 +252,8 @@ class PostgresLedger:
             if await connection.fetchval("SELECT to_regclass('holdfast_ledger')") is None:
                 await connection.execute(SCHEMA)
                 await connection.execute("INSERT INTO holdfast_ledger VALUES ($1)", VERSION)
+            if await connection.fetchval("SELECT to_regclass('holdfast_decisions')") is None:
+                await connection.execute(LATER)
             version = await connection.fetchval("SELECT max(version) FROM holdfast_ledger")
         if version != VERSION:
             raise self._unavailable("a newer Holdfast made its tables. Run that one here, or use another database")

@@ -7,10 +7,11 @@ must not run, and `LedgerUnavailable` says so.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from holdfast.activities.ledger.entries import EffectKey, Entry
+from holdfast.activities.ledger.entries import EffectKey, Entry, Spending
 from holdfast.errors import HoldfastError
 
 RESULT_LIMIT = 4 * 1024 * 1024
@@ -56,8 +57,17 @@ class Ledger(Protocol):
         LedgerRefused for a result over the limit, and for an effect that nobody intended.
         """
 
+    async def spend(self, spendings: Sequence[Spending]) -> Spending | None:
+        """Record which execution these decisions let run. None: all are on disk, now or since an earlier attempt.
+
+        Otherwise one of them has let another execution run: this is that record, and nothing was added.
+        """
+
     async def sweep(self, older_than: timedelta) -> int:
-        """Forget what ended longer ago than that, and what began ten times longer ago; how many those were."""
+        """Forget what ended longer ago than that, and what began ten times longer ago; how many those were.
+
+        A decision that was spent is forgotten when it has expired as long ago. One that never expires never is.
+        """
 
     async def close(self) -> None:
         """Let go of the database. Nothing can be asked afterwards."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.activities.ledger.entries import EffectKey, Entry, entry_of, intent_text
+from holdfast.activities.ledger.entries import EffectKey, Entry, Spending, entry_of, intent_text
 from holdfast.activities.ledger.protocol import (
     INTENT_FACTOR,
     LedgerUnavailable,
@@ -95,6 +95,30 @@ class SqliteLedger:
 
         check_kept(key, await self._ask(work), result)
 
+    async def spend(self, spendings: Sequence[Spending]) -> Spending | None:
+        """Record which execution decisions let run; the record of another, if one of them did before."""
+
+        def work(connection: sqlite3.Connection) -> Spending | None:
+            with _writing(connection):
+                fresh = []
+                for spending in spendings:
+                    found = connection.execute(
+                        "SELECT execution, spent_at FROM decisions WHERE id = ?", (spending.decision,)
+                    ).fetchone()
+                    if found is None:
+                        fresh.append(spending)
+                    elif found[0] != spending.execution:
+                        execution, spent_at = found
+                        return Spending(decision=spending.decision, execution=execution, spent_at=_time(spent_at))
+                rows = [
+                    (each.decision, each.execution, _now(), None if each.expires is None else _stamp(each.expires))
+                    for each in fresh
+                ]
+                connection.executemany("INSERT INTO decisions VALUES (?, ?, ?, ?)", rows)
+                return None
+
+        return await self._ask(work)
+
     async def sweep(self, older_than: timedelta) -> int:
         """Forget what is old, a little at a time."""
         check_age(older_than)
@@ -107,7 +131,9 @@ class SqliteLedger:
                       SELECT id FROM effects
                       WHERE ended_at < ? OR (ended_at IS NULL AND started_at < ?) LIMIT ?
                     )"""
-                return connection.execute(delete, (ended, begun, SWEPT_AT_ONCE)).rowcount
+                effects = connection.execute(delete, (ended, begun, SWEPT_AT_ONCE)).rowcount
+                delete = "DELETE FROM decisions WHERE id IN (SELECT id FROM decisions WHERE expires < ? LIMIT ?)"
+                return effects + connection.execute(delete, (ended, SWEPT_AT_ONCE)).rowcount
 
         swept = 0
         while (some := await self._ask(work)) > 0:
@@ -198,7 +224,11 @@ def _writing(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _now() -> int:
-    return (datetime.now(UTC) - _EPOCH) // _MICROSECOND
+    return _stamp(datetime.now(UTC))
+
+
+def _stamp(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def _time(microseconds: int) -> datetime:

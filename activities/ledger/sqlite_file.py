@@ -28,7 +28,16 @@ CREATE TABLE effects (
 ) WITHOUT ROWID;
 CREATE INDEX effects_by_age ON effects (ended_at, started_at);
 """
-"""Times are microseconds since 1970."""
+LATER = """
+CREATE TABLE IF NOT EXISTS decisions (
+  id TEXT PRIMARY KEY,
+  execution TEXT NOT NULL,
+  spent_at INTEGER NOT NULL,
+  expires INTEGER
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS decisions_by_age ON decisions (expires) WHERE expires IS NOT NULL;
+"""
+"""Times are microseconds since 1970. What is in `LATER` is made in files of the same version that lack it."""
 CHECKED_BYTES = 64 * 1024 * 1024
 """Up to this size the whole file is looked through when it is opened: a fraction of a second."""
 LOG_BYTES = 16 * 1024 * 1024
@@ -145,12 +154,13 @@ def _write_ahead(connection: sqlite3.Connection, file: Path, seconds: float) -> 
 
 
 def _ensure_schema(connection: sqlite3.Connection, file: Path) -> None:
-    if _version(connection, file) is None:
+    if _version(connection, file) is None or not _has_decisions(connection):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            if _version(connection, file) is None:  # nobody else was quicker
-                for statement in filter(str.strip, SCHEMA.split(";")):
-                    connection.execute(statement)
+            made = _version(connection, file) is not None  # somebody else was quicker
+            for statement in filter(str.strip, (LATER if made else SCHEMA + LATER).split(";")):
+                connection.execute(statement)
+            if not made:
                 connection.execute("INSERT INTO ledger VALUES (?)", (VERSION,))
             connection.execute("COMMIT")
         except BaseException:
@@ -159,6 +169,10 @@ def _ensure_schema(connection: sqlite3.Connection, file: Path) -> None:
             raise
     if _version(connection, file) != VERSION:
         raise _unavailable(file, "a newer Holdfast wrote it. Run that one here, or use another data folder")
+
+
+def _has_decisions(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'decisions'").fetchall())
 
 
 def _version(connection: sqlite3.Connection, file: Path) -> int | None:

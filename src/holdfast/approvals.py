@@ -80,16 +80,6 @@ class Confirmation(Data):
     deadline: Deadline | None = None
 
 
-class Answer(Data):
-    """What a person said to a tool that asked in the middle of its run."""
-
-    action: Literal["accept", "decline", "cancel"]
-    """`decline`: they would not say. `cancel`: nobody could be asked."""
-    text: str = ""
-    fields: dict[str, JsonValue] = Field(default_factory=dict)
-    """Of a form."""
-
-
 class Decision(Message):
     """What somebody said about one approval: the body of the `decide` signal and update.
 
@@ -172,6 +162,18 @@ class Decision(Message):
         return f"{self.approval_id}#{self.id or canonical_digest(self.model_dump(mode='json'))}"
 
 
+class Answer(Data):
+    """What a person said to a tool that asked in the middle of its run."""
+
+    action: Literal["accept", "decline", "cancel"]
+    """`decline`: they would not say. `cancel`: nobody could be asked."""
+    text: str = ""
+    fields: dict[str, JsonValue] = Field(default_factory=dict)
+    """Of a form."""
+    decision: Decision | None = None
+    """By which they said it. The worker that runs the tool checks it: the rest of this is what the turn says."""
+
+
 class ApprovalId(NamedTuple):
     """The parts of an approval's address."""
 
@@ -218,3 +220,13 @@ def call_digest(
     """
     said = {"tool": tool, "server": server, "definition": definition, "arguments": arguments}
     return canonical_digest({**said, "context": dict(context)} if context else said)
+
+
+def question_digest(call: str, question: Confirmation, state: JsonValue) -> str:
+    """The digest that an answer to a running tool names: over the call's own, what is asked, and where it goes on.
+
+    So an answer counts for that question alone. Fields that have their default are left out: one that questions learn
+    later changes no digest.
+    """
+    asked = question.model_dump(mode="json", exclude_defaults=True)
+    return canonical_digest({"call": call, "question": asked, "state": state})

@@ -14,9 +14,10 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field, JsonValue
 
 from holdfast.actors import Actor
-from holdfast.approvals import Answer, Confirmation, Decision
+from holdfast.approvals import Answer, Confirmation, Decision, question_digest
 from holdfast.content import CallError, Response
 from holdfast.errors import InvalidTransition
+from holdfast.forms import BOUND_TO_QUESTION
 from holdfast.model import Data, Message, few
 from holdfast.verdicts import Bound
 
@@ -83,6 +84,10 @@ class Pause(Data):
     times: int = 1
     """How often it has asked."""
     answer: Answer | None = None
+    question: Confirmation | None = None
+    """What was answered, of a tool that ended."""
+    run: int = 1
+    """Of the call: the one that its approvals let run, and that it goes on from."""
 
 
 class Call(Data):
@@ -151,6 +156,13 @@ class Call(Data):
     def asking(self) -> bool:
         """Does it wait for an answer in the middle of its run?"""
         return self.status is Status.AWAITING_APPROVAL and self.pause is not None and self.pause.answer is None
+
+    @property
+    def approval_digest(self) -> str | None:
+        """What a decision on it must name: the digest of what would run, or of what its tool asks."""
+        if self.bound and self.pause and self.confirmation and self.confirmation.checks >= BOUND_TO_QUESTION:
+            return question_digest(self.bound.digest, self.confirmation, self.pause.state)
+        return self.bound.digest if self.bound else None
 
     @property
     def error(self) -> CallError | None:

@@ -73,7 +73,7 @@ def _meant(batch: Batch, decision: Decision, turn_id: str) -> Call:
             "old_revision",
             f"approval {decision.approval_id!r} was replaced; look at revision {call.revision} and decide on that",
         )
-    if call.bound is None or decision.digest != call.bound.digest:
+    if call.bound is None or decision.digest != call.approval_digest:
         raise DecisionRefused(
             "other_digest", f"the decision names another digest than approval {decision.approval_id!r} carries"
         )

@@ -116,7 +116,7 @@ def _describe(turn_id: str, old: Call | None, call: Call) -> dict[str, object]:
         "after": call.status.value,
         "title": line(call.bound.title) if call.bound else None,
         "approval_id": str(ApprovalId(turn_id, call.id, call.revision)) if asking else None,
-        "digest": call.bound.digest if asking and call.bound else None,
+        "digest": call.approval_digest if asking else None,
         "asks": call.confirmation.kind if asking and call.confirmation else None,
         "rule": call.rule if old and old.status is Status.VALIDATING else None,
         "by": line(decided.name, 100) if decided else None,

@@ -16,9 +16,11 @@ from pydantic import JsonValue
 from holdfast.content import shorten
 from holdfast.fields import Field, default_of, exact, kind_of, misfit, read_json, typed
 
-CHECKS = 1
+CHECKS = 2
 """The rules by which answers are checked now. A question carries those that it was asked by: whether an answer counts
-is part of a turn, and must be the same whenever its history is replayed. 0 knows no formats and no defaults."""
+is part of a turn, and must be the same whenever its history is replayed. 0 knows no formats and no defaults; below 2 an
+answer names the digest of the call that asks, and not one of the question itself."""
+BOUND_TO_QUESTION = 2
 NAMES_SHOWN = 20
 Form = Mapping[str, JsonValue]
 

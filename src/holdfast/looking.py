@@ -208,9 +208,9 @@ class Looking(Contact):
         if known:
             return known[0]
         call = await self._query("call", cast("type[Call | None]", Call | None), address.call)
-        if call is None or call.bound is None:
+        if call is None or call.approval_digest is None:
             raise DecisionRefused("unknown_approval", f"nothing waits under {str(address)!r}: see `holdfast inbox`")
-        return call.bound.digest
+        return call.approval_digest
 
     async def scope_of(self, address: ApprovalId, outcome: Outcome) -> Scope | None:
         """The first scope that an approval offers for an outcome, the narrowest of all for a refusal."""

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+
+SURPLUS = 20
+"""Fields that a message may have beyond twice those that there are: a misspelt one is named, a flood of them is not."""
+
+MOST_LISTED = 20_000
+"""Problems that are told one by one. Pydantic makes words for all of them, or for none: 300,000 take a second."""
 
 
 class Data(BaseModel):
@@ -22,6 +28,14 @@ class Message(BaseModel):
     """Frozen data from outside: a field we do not know is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_fields(cls, value: Any) -> Any:
+        """Each field too many costs time to say so, and a workflow task has two seconds."""
+        if isinstance(value, dict) and len(value) > 2 * len(cls.model_fields) + SURPLUS:
+            raise ValueError(f"it has {len(value):,} fields, and there are {len(cls.model_fields)}")
+        return value
 
 
 def few(most: int) -> BeforeValidator:
@@ -40,6 +54,8 @@ def few(most: int) -> BeforeValidator:
 
 def problems(error: ValidationError, whole: str = "value", most: int = 8) -> str:
     """What is wrong with some data (called `whole`), in one line that a person or a model can act on."""
+    if error.error_count() > MOST_LISTED:
+        return f"{whole}: {error.error_count():,} things are wrong with it"
     found = []
     for item in error.errors(include_url=False, include_context=False)[:most]:
         where = ".".join(str(step) for step in item["loc"]) or whole

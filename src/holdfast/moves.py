@@ -304,13 +304,18 @@ def _pause(call: Call, outcome: Asks, now: datetime) -> Call:
     if times > QUESTIONS_LIMIT:
         error = CallError(type="asks_too_much", message=f"The tool asked {times} questions in one call; it was ended")
         return end(call, Status.ERROR, now, error=error)
-    return _asking(call, outcome.question, Pause(state=outcome.state, times=times))
+    return _asking(call, outcome.question, Pause(state=outcome.state, times=times, run=_approved_run(call)))
 
 
 def hold(call: Call, question: Confirmation) -> Call:
     """Its tool asks, and waits where it runs. A later attempt may ask again: then that counts."""
     times = call.pause.times + 1 if call.pause else 1
-    return _asking(call, question, Pause(held=True, times=times))
+    return _asking(call, question, Pause(held=True, times=times, run=_approved_run(call)))
+
+
+def _approved_run(call: Call) -> int:
+    """The run that its approvals are for: those after it go on by answers."""
+    return call.pause.run if call.pause else call.run
 
 
 def _asking(call: Call, question: Confirmation, pause: Pause) -> Call:
@@ -328,15 +333,20 @@ def _go_on(call: Call, decision: Decision) -> Call:
     """With what a person answered: the tool hears it, also that they would not say."""
     assert call.pause, "only a call that asked is answered"
     assert call.confirmation, "it asked something"
-    asked, text = call.confirmation, decision.content or ""
+    held = call.pause.held
+    answer = read_answer(call.confirmation, decision)
+    pause = call.pause.model_copy(update={"answer": answer, "question": None if held else call.confirmation})
+    return call.to(Status.SCHEDULED, pause=pause, run=call.run if held else call.run + 1)
+
+
+def read_answer(asked: Confirmation, decision: Decision) -> Answer:
+    """What a decision says to a tool that asked this. ValueError when it does not fit the question's form."""
     if decision.outcome is Outcome.CANCEL:
-        answer = Answer(action="decline", text=decision.note or "")
-    else:
-        fields = answer_of(asked.form, text, asked.checks) if asked.form is not None else {}
-        text = option_of(asked.options, text, asked.checks) or text
-        answer = Answer(action="accept", text=text, fields=fields)
-    pause = call.pause.model_copy(update={"answer": answer})
-    return call.to(Status.SCHEDULED, pause=pause, run=call.run if pause.held else call.run + 1)
+        return Answer(action="decline", text=decision.note or "", decision=decision)
+    text = decision.content or ""
+    fields = answer_of(asked.form, text, asked.checks) if asked.form is not None else {}
+    text = option_of(asked.options, text, asked.checks) or text
+    return Answer(action="accept", text=text, fields=fields, decision=decision)
 
 
 def _actor(verdict: Allow | Ask | Deny) -> Actor:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, JsonValue
 
 from holdfast.content import Text
-from holdfast.model import Data, Message
+from holdfast.model import Data, Message, few
 
 
 class Outcome(StrEnum):
@@ -50,15 +50,17 @@ def _sayable(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 Arguments = Annotated[dict[str, JsonValue], AfterValidator(_sayable)]
 
+Patterns = Annotated[tuple[str, ...], few(1_000)]
+
 
 class Scope(Message):
     """What a standing answer covers: every field that is set must hold of a call. Texts are patterns, as in a rule."""
 
     tool: str | None = Field(default=None, max_length=1_000)
     server: str | None = Field(default=None, max_length=1_000)
-    command: tuple[str, ...] = ()
-    path: tuple[str, ...] = ()
-    host: tuple[str, ...] = ()
+    command: Patterns = ()
+    path: Patterns = ()
+    host: Patterns = ()
     arguments: Arguments = Field(default_factory=dict)
     digest: str | None = Field(default=None, max_length=200)
     """Of a call: that one and no other, whatever is in it."""

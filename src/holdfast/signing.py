@@ -18,7 +18,7 @@ from typing import NamedTuple
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from holdfast.approvals import Decision
+from holdfast.approvals import Decision, canonical_bytes
 from holdfast.approvers import Approver
 from holdfast.content import shorten
 from holdfast.errors import DecisionRefused
@@ -51,6 +51,15 @@ def signed_text(decision: Decision) -> bytes:
     said = decision.model_dump(exclude={"signature"}, exclude_defaults=True)
     text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_moment)
     return PREFIX + text.encode()
+
+
+def decision_digest(decision: Decision) -> str:
+    """What makes a decision itself: the same for every way to write what one signature is over."""
+    try:
+        said = signed_text(decision)
+    except (ValueError, OverflowError, RecursionError):  # nobody can have signed it
+        said = canonical_bytes(decision.model_dump(mode="json", exclude={"signature"}))
+    return hashlib.sha256(said).hexdigest()
 
 
 def sign(decision: Decision, private_key: Ed25519PrivateKey) -> Decision:

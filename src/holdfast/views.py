@@ -217,7 +217,7 @@ def approval_view(
     others, others_cut = _json(untold, detail) if untold else ("", False)
     return ApprovalView(
         approval_id=str(ApprovalId(turn_id, call.id, call.revision)),
-        digest=call.bound.digest if call.bound else "",
+        digest=call.approval_digest or "",
         tool=named(call.tool),
         display_name=_display_name(call),
         kind=shown.kind,

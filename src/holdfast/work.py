@@ -103,6 +103,11 @@ class ExecuteInput(Data):
     context: Context = Context()
     """What the call runs within."""
 
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The decisions of people that let it run, as its turn says."""
+        return self.approvals or ((self.decision,) if self.decision else ())
+
 
 class Question(Message):
     """What a running tool asks a person: the body of the `ask` update, which only the call's own activity sends."""
@@ -110,6 +115,20 @@ class Question(Message):
     call: str = Field(max_length=200)
     run: int = 1
     question: Confirmation
+
+    @field_validator("question", mode="before")
+    @classmethod
+    def _is_short(cls, value: object) -> object:
+        """Before each part of it is looked at: what has more parts than characters are allowed is too long."""
+        left, seen = [value], 0
+        while left and seen <= QUESTION_LIMIT:
+            part = left.pop()
+            inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+            seen += 1 + len(inner)
+            left += inner if seen <= QUESTION_LIMIT else ()
+        if seen > QUESTION_LIMIT:
+            raise ValueError(f"must be under {QUESTION_LIMIT:,} characters")
+        return value
 
     @field_validator("question")
     @classmethod

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-from holdfast.activities.ledger.entries import EffectKey
+from holdfast.activities.ledger.entries import EffectKey, Spending
 from holdfast.activities.ledger.protocol import Ledger
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from tests.support.postgres import postgres_server
@@ -41,6 +41,10 @@ def _key(number: int, turn: str = "turn") -> EffectKey:
     return EffectKey(turn=turn, call=f"b1c{number}", digest="d" * 64)
 
 
+def _spending(number: int) -> Spending:
+    return Spending(decision=f"{number:064}", execution=f"{number:036}/b1c1/1")
+
+
 async def _measured(ledger: Ledger, name: str) -> dict[str, float]:
     """Each step by itself, and the two that every call makes together."""
 
@@ -55,6 +59,8 @@ async def _measured(ledger: Ledger, name: str) -> dict[str, float]:
         "finish, 2 KB": await _median(lambda number: ledger.finish(_key(number), SMALL)),
         "find, of a result": await _median(lambda number: ledger.find(_key(number))),
         "intend and finish": await _median(both),
+        "spend, one decision": await _median(lambda number: ledger.spend([_spending(number)])),
+        "spend, the same again": await _median(lambda number: ledger.spend([_spending(number)])),
     }
     for number in range(20):
         await ledger.intend(_key(number, "large"), host="bench", tool="shell")

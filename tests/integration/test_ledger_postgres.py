@@ -36,7 +36,7 @@ pytestmark = pytest.mark.needs("postgres")
 
 PATIENCE = 60
 DAY = timedelta(days=1)
-TABLES = "DROP TABLE IF EXISTS holdfast_effects, holdfast_ledger"
+TABLES = "DROP TABLE IF EXISTS holdfast_effects, holdfast_decisions, holdfast_ledger"
 
 
 def key(number: int = 0) -> EffectKey:
@@ -381,7 +381,7 @@ async def test_a_user_who_may_not_make_tables_is_told_and_one_for_whom_they_were
     with pytest.raises(LedgerUnavailable, match="this user may not use its tables"):
         await limited.check()
     await query(address, "GRANT SELECT ON holdfast_ledger TO worker")
-    await query(address, "GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_effects TO worker")
+    await query(address, "GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_effects, holdfast_decisions TO worker")
     assert await limited.intend(key(), host="here", tool="shell") is None
     await limited.finish(key(), "{}")
     assert await limited.sweep(DAY) == 0

@@ -98,9 +98,7 @@ def _recorded() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "what", [r'patched\("([^"]+)"\)', r'@workflow\.signal\(name="([^"]+)"', r'update\(name="([^"]+)"']
-)
+@pytest.mark.parametrize("what", [r'patched\("([^"]+)"\)', r'@signal\("([^"]+)"', r'@update\("([^"]+)"'])
 def test_every_patch_signal_and_update_is_in_a_stored_history(what: str) -> None:
     """A branch or a handler that no history has could be broken, and no replay would tell."""
     named = set(re.findall(what, WORKFLOWS))

@@ -19,7 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from holdfast.activities.ledger.entries import EffectKey, Entry
+from holdfast.activities.ledger.entries import EffectKey, Entry, Spending
 from holdfast.activities.ledger.protocol import INTENT_FACTOR, RESULT_LIMIT, Ledger, LedgerRefused
 from holdfast.activities.ledger.sqlite import SqliteLedger
 
@@ -29,10 +29,12 @@ NAMES = [("a/b", "c"), ("a", "b/c"), ("a", "b"), ("\0é", "'; --")]
 KEYS = [EffectKey(turn=turn, call=call, digest="d", run=run) for turn, call in NAMES for run in (1, 2)]
 RESULTS = ["{}", '{"text": "é \\u0000 😀"}', '"' + "x" * 50_000 + '"', ""]
 HOSTS = ["here", "there", "\0\ud800"]
+DECISIONS, EXECUTIONS = ["a", "b", "c" * 64], ["run/b1c1/1", "run/b1c1/2", "other/b1c1/1"]
 MOMENTS = timedelta(minutes=10)
 
 keys, results, hosts = st.sampled_from(KEYS), st.sampled_from(RESULTS), st.sampled_from(HOSTS)
 which = st.integers(0, 1)
+decisions = st.lists(st.sampled_from(DECISIONS), min_size=1, max_size=3, unique=True)
 
 
 class Known:
@@ -56,6 +58,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.ledgers = [self.made(), self.made()]
         self.model: dict[EffectKey, Known] = {}
+        self.spent: dict[str, str] = {}
+        """Decisions, and the executions that they let run."""
 
     def made(self) -> Ledger:
         raise NotImplementedError
@@ -99,6 +103,29 @@ class LedgerMachine(RuleBasedStateMachine):
     def finish_with_what_cannot_be_kept(self, by: int, key: EffectKey, result: str) -> None:
         with pytest.raises(LedgerRefused):
             self.run(self.ledgers[by].finish(key, result))
+
+    @rule(by=which, decisions=decisions, execution=st.sampled_from(EXECUTIONS))
+    def spend(self, by: int, decisions: list[str], execution: str) -> None:
+        spendings = [Spending(decision=decision, execution=execution) for decision in decisions]
+        found = self.run(self.ledgers[by].spend(spendings))
+        others = {decision for decision in decisions if self.spent.get(decision, execution) != execution}
+        if found is None:
+            assert not others
+            self.spent |= dict.fromkeys(decisions, execution)
+        else:
+            assert found.decision in others
+            assert (found.execution, found.spent_at is not None) == (self.spent[found.decision], True)
+
+    @rule(decision=st.sampled_from(DECISIONS))
+    def spend_at_once(self, decision: str) -> None:
+        async def race() -> list[Spending | None]:
+            asked = [Spending(decision=decision, execution=execution) for execution in EXECUTIONS]
+            return await asyncio.gather(*(self.ledgers[at % 2].spend([each]) for at, each in enumerate(asked)))
+
+        answers = self.run(race())
+        assert answers.count(None) == 1
+        self.spent.setdefault(decision, EXECUTIONS[answers.index(None)])
+        assert {answer.execution for answer in answers if answer} == {self.spent[decision]}
 
     @rule(days=st.integers(1, 40))
     def time_passes(self, days: int) -> None:

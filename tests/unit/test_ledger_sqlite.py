@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.activities.ledger.entries import EffectKey
+from holdfast.activities.ledger.entries import EffectKey, Spending
 from holdfast.activities.ledger.protocol import RESULT_LIMIT, LedgerRefused, LedgerUnavailable
 from holdfast.activities.ledger.sqlite import SWEPT_AT_ONCE, SqliteLedger
 from holdfast.activities.ledger.sqlite_file import connect
@@ -365,4 +365,28 @@ async def test_a_disk_that_may_only_be_read_is_told_and_works_once_it_may_be_wri
     remount(disk, "rw")
     await intended(ledger, 2)
     assert await ledger.find(key(1))
+    await ledger.close()
+
+
+async def test_S22_a_spent_decision_is_forgotten_when_it_has_expired_and_never_before(tmp_path: Path) -> None:
+    ledger, now = SqliteLedger(tmp_path / "ledger.db"), datetime.now(UTC)
+    moments = {"gone": now - timedelta(days=3), "young": now - timedelta(hours=1), "later": now + DAY, "never": None}
+    for decision, expires in moments.items():
+        assert await ledger.spend([Spending(decision=decision, execution="one", expires=expires)]) is None
+    assert await ledger.sweep(2 * DAY) == 1
+    known = [name for name in moments if await ledger.spend([Spending(decision=name, execution="two")])]
+    assert known == ["young", "later", "never"]
+    await ledger.close()
+
+
+async def test_a_file_from_before_decisions_were_recorded_takes_them(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    ledger = SqliteLedger(file)
+    await ledger.intend(key(), host="here", tool="shell")
+    await ledger.close()
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("DROP TABLE decisions")
+    ledger = SqliteLedger(file)
+    assert await ledger.spend([Spending(decision="d", execution="one")]) is None
+    assert await ledger.find(key())
     await ledger.close()

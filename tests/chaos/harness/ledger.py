@@ -5,10 +5,11 @@ Where no small disk can be had, it is also the disk: full as long as a file says
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from holdfast.activities.ledger.entries import EffectKey, Entry
+from holdfast.activities.ledger.entries import EffectKey, Entry, Spending
 from holdfast.activities.ledger.protocol import LedgerUnavailable
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from tests.chaos.harness.deaths import Deaths
@@ -55,6 +56,11 @@ class DeadlyLedger:
         self._deaths.come_to(_label(key), Point.AFTER_EFFECT)
         self._check_room()
         await self._inner.finish(key, result)
+
+    async def spend(self, spendings: Sequence[Spending]) -> Spending | None:
+        """Record which execution decisions let run."""
+        self._check_room()
+        return await self._inner.spend(spendings)
 
     async def sweep(self, older_than: timedelta) -> int:
         """Forget what is old."""

@@ -1,0 +1,169 @@
+"""How turns and sessions take messages: every handler is declared with `update`, `signal` or `query` of this module.
+
+Temporal decodes a message by the handler's type hints before any of our code runs. A number of arguments that does not
+fit, or a body that is not what the hints say, then fails the workflow task, which is tried again for ever. So handlers
+take whatever comes (`*bodies`), and the body is read here: what cannot be read refuses the message, in words of bounded
+length, and changes nothing. Of an update that is decided before it is accepted, so it leaves nothing in the history.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.content import said, shorten
+    from holdfast.errors import PayloadUnreadable, Refused, RequestRefused
+    from holdfast.model import Message, problems
+    from holdfast.unread import Unreadable
+    from holdfast.withheld import Words
+
+WORDS = 2_000
+"""Characters of a refusal. What is refused may be megabytes, and goes back in a message that must not be."""
+BAD_BODY = "bad_body"
+
+F = TypeVar("F", bound=Callable[..., Any])
+Read = Callable[[tuple[Any, ...]], list[Any]]
+"""The arguments of a handler, from the bodies of a message; Refused when they are none."""
+
+
+class Update(Protocol):
+    """A handler of an update."""
+
+    def __call__(self, *bodies: Any) -> Any:
+        """Take it."""
+
+    def validator(self, check: F, /) -> F:
+        """Decorate what says whether it may be taken now, given the body. It changes nothing, and raises Refused."""
+
+
+def update(name: str, body: type[Message] | None = None) -> Callable[[Callable[..., Any]], Update]:
+    """Declare the handler of an update, which is called with its body. `body` None: it has none."""
+
+    def declare(handle: Callable[..., Any]) -> Update:
+        checks: list[Callable[..., None]] = []
+
+        def read(bodies: tuple[Any, ...]) -> list[Any]:
+            gone = [each.reason for each in bodies if isinstance(each, Unreadable) and each.gone]
+            if gone:  # it was accepted by somebody who could read it: the task is tried again until we can
+                raise PayloadUnreadable(gone[0])
+            return _read(name, body, bodies)
+
+        def validate(self: Any, *bodies: Any) -> None:
+            with refusals_as_failures():
+                given = _read(name, body, bodies)
+                for check in checks:
+                    check(self, *given)
+
+        def take_check(check: F) -> F:
+            checks.append(check)
+            return check
+
+        taken: Any = workflow.update(name=name)(_taking(handle, read))  # noqa: TID251
+        taken.validator(_untyped(validate, f"validate_{handle.__name__}", handle))
+        taken.validator = take_check
+        found: Update = taken
+        return found
+
+    return declare
+
+
+def signal(name: str, body: type[Message] | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declare the handler of a signal. Its sender is gone: what does not count changes nothing, and is logged.
+
+    The class of one with a body has `_dropped`, which counts the signals of a run (`unread.Dropped`).
+    """
+
+    def declare(handle: Callable[..., None]) -> Callable[..., None]:
+        def take(self: Any, *bodies: Any) -> None:
+            if body is not None and self._dropped.drops(bodies):
+                return
+            try:
+                handle(self, *_read(name, body, bodies))
+            except Refused as refusal:
+                workflow.logger.warning("Ignored signal %r: %s", name, Words(shorten(str(refusal), 500), refusal.code))
+
+        return workflow.signal(name=name)(_untyped(take, handle.__name__, handle))  # noqa: TID251
+
+    return declare
+
+
+def query(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare the handler of a query. Its parameters say what it takes."""
+
+    def declare(handle: Callable[..., Any]) -> Callable[..., Any]:
+        hints = get_type_hints(handle)
+        names = list(inspect.signature(handle).parameters)[1:]
+        needed = [
+            each for each in list(inspect.signature(handle).parameters.values())[1:] if each.default is each.empty
+        ]
+        adapters: list[TypeAdapter[Any]] = [TypeAdapter(hints[each]) for each in names]
+
+        def read(bodies: tuple[Any, ...]) -> list[Any]:
+            if not len(needed) <= len(bodies) <= len(names):
+                takes = f"{len(names)}" if len(needed) == len(names) else f"{len(needed)} to {len(names)}"
+                raise RequestRefused(BAD_BODY, f"{name!r} takes {takes} arguments, and got {len(bodies)}")
+            return [
+                _parsed(name, adapter.validate_python, given) for adapter, given in zip(adapters, bodies, strict=False)
+            ]
+
+        return workflow.query(name=name)(_taking(handle, read))  # noqa: TID251
+
+    return declare
+
+
+@contextmanager
+def refusals_as_failures() -> Iterator[None]:
+    """Handlers may raise nothing but ApplicationError: anything else retries the workflow task for ever."""
+    try:
+        yield
+    except Refused as refusal:
+        message = shorten(str(refusal), WORDS)
+        raise ApplicationError(message, type=refusal.code, non_retryable=True) from None
+
+
+def _taking(handle: Callable[..., Any], read: Read) -> Callable[..., Any]:
+    """The handler as Temporal calls it."""
+
+    def take(self: Any, *bodies: Any) -> Any:
+        with refusals_as_failures():
+            return handle(self, *read(bodies))
+
+    async def take_and_wait(self: Any, *bodies: Any) -> Any:
+        with refusals_as_failures():
+            return await handle(self, *read(bodies))
+
+    return _untyped(take_and_wait if inspect.iscoroutinefunction(handle) else take, handle.__name__, handle)
+
+
+def _untyped(take: Callable[..., Any], name: str, handle: Callable[..., Any]) -> Callable[..., Any]:
+    """With the name and the answer's type of `handle`, and no types of bodies: `functools.wraps` would show those."""
+    take.__name__, take.__doc__, take.__module__ = name, handle.__doc__, handle.__module__
+    take.__qualname__ = f"{handle.__qualname__.rpartition('.')[0]}.{name}"
+    take.__annotations__ = {"bodies": Any, "return": get_type_hints(handle).get("return")}
+    return take
+
+
+def _read(name: str, body: type[Message] | None, bodies: tuple[Any, ...]) -> list[Any]:
+    wanted = 0 if body is None else 1
+    if len(bodies) != wanted:
+        raise RequestRefused(BAD_BODY, f"{name!r} takes {'one body' if wanted else 'no body'}, and got {len(bodies)}")
+    return [_parsed(name, body.model_validate, given) for given in bodies] if body else []
+
+
+def _parsed(name: str, parse: Callable[[Any], Any], given: Any) -> Any:
+    """The body as it is meant; RequestRefused, whatever is wrong with it."""
+    if isinstance(given, Unreadable):
+        raise RequestRefused(BAD_BODY, f"the body of {name!r} cannot be read: {shorten(given.reason, 500)}")
+    try:
+        return parse(given)
+    except ValidationError as error:
+        raise RequestRefused(BAD_BODY, f"invalid body of {name!r}: {shorten(problems(error, 'body'), 1_000)}") from None
+    except Exception as error:  # whatever a stranger's bytes do to those who read them
+        raise RequestRefused(BAD_BODY, f"invalid body of {name!r}: {said(error, 500)}") from None
