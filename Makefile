@@ -5,7 +5,7 @@ BIN := .venv/bin
 JOBS ?= 4
 READY := .venv/.ready
 
-.PHONY: setup packages demo test lint types lock histories bench chaos clean
+.PHONY: setup packages demo test lint types lock histories bench chaos fuzz clean
 
 setup: $(READY)
 
@@ -47,6 +47,10 @@ bench: setup
 # Turns whose effects are counted outside, while everything dies around them: make chaos SEED=7 CALLS=520 KILLS=300
 chaos: setup
 	$(BIN)/python -m tests.chaos.harness $(SEED:%=--seed %) $(CALLS:%=--calls %) $(KILLS:%=--kills %)
+
+# Commands against bash, and damaged decisions: for an hour, or make fuzz SECONDS=60 SEED=7
+fuzz: setup
+	$(BIN)/python -m tests.fuzz $(SECONDS:%=--seconds %) $(SEED:%=--seed %)
 
 # Pins every dependency with its hashes, and no address; then says which of them the image needs.
 lock: setup

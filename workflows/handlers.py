@@ -53,11 +53,11 @@ def update(name: str, body: type[Message] | None = None) -> Callable[[Callable[.
             gone = [each.reason for each in bodies if isinstance(each, Unreadable) and each.gone]
             if gone:  # it was accepted by somebody who could read it: the task is tried again until we can
                 raise PayloadUnreadable(gone[0])
-            return _read(name, body, bodies)
+            return read_bodies(name, body, bodies)
 
         def validate(self: Any, *bodies: Any) -> None:
             with refusals_as_failures():
-                given = _read(name, body, bodies)
+                given = read_bodies(name, body, bodies)
                 for check in checks:
                     check(self, *given)
 
@@ -85,7 +85,7 @@ def signal(name: str, body: type[Message] | None = None) -> Callable[[Callable[.
             if body is not None and self._dropped.drops(bodies):
                 return
             try:
-                handle(self, *_read(name, body, bodies))
+                handle(self, *read_bodies(name, body, bodies))
             except Refused as refusal:
                 workflow.logger.warning("Ignored signal %r: %s", name, Words(shorten(str(refusal), 500), refusal.code))
 
@@ -150,7 +150,8 @@ def _untyped(take: Callable[..., Any], name: str, handle: Callable[..., Any]) ->
     return take
 
 
-def _read(name: str, body: type[Message] | None, bodies: tuple[Any, ...]) -> list[Any]:
+def read_bodies(name: str, body: type[Message] | None, bodies: tuple[Any, ...]) -> list[Any]:
+    """The body of a message as its type, alone in a list; nothing where it takes none. RequestRefused otherwise."""
     wanted = 0 if body is None else 1
     if len(bodies) != wanted:
         raise RequestRefused(BAD_BODY, f"{name!r} takes {'one body' if wanted else 'no body'}, and got {len(bodies)}")
