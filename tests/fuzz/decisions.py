@@ -23,7 +23,7 @@ from holdfast.signing import decision_digest, public_text, sign
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
 from holdfast.turns import TurnInput
-from holdfast.verdicts import Ask, Bound
+from holdfast.verdicts import Ask, Bound, Verdict
 from holdfast.work import ValidateResult
 from holdfast.workflows.handlers import WORDS, read_bodies
 from tests.fuzz.found import Found
@@ -60,7 +60,7 @@ def make_turn() -> TurnState:
     state = TurnState("turn", lambda: NOW)
     state.begin(TurnInput(batches=((CallRequest(tool="shell"),) * 3,)))
     batch = state.activate()
-    verdicts = {}
+    verdicts: dict[str, Verdict] = {}
     for number, (call, confirmation) in enumerate(zip(batch.calls, shown, strict=True)):
         bound = Bound(
             tool=tool, title="t", arguments={}, digest=f"{number}" * 64, timeout_seconds=1, heartbeat_seconds=1
