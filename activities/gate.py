@@ -40,7 +40,7 @@ from holdfast.grants import Grant
 from holdfast.modes import PERMITTED, Mode
 from holdfast.outcomes import Outcome
 from holdfast.suggestions import did_you_mean
-from holdfast.tools import Declaration, Effect, Invocation
+from holdfast.tools import Declaration, Effect, Invocation, Retries
 from holdfast.verdicts import Ask, Bound, Deny, Reject, Verdict
 from holdfast.work import ExecuteInput
 
@@ -57,6 +57,7 @@ class Judgement(NamedTuple):
 
     verdict: Verdict
     invocation: Invocation | None = None
+    retries: Retries | None = None
 
 
 class Gate:
@@ -229,7 +230,7 @@ class Gate:
         asks = heard.ask if heard else ()
         verdict, prepared = await self._rulings.on(entry, prepared, of, asks, again=again)
         verdict.model_dump_json()  # what cannot be written down must fail here, not for the whole batch
-        return Judgement(verdict, prepared.invocation)
+        return Judgement(verdict, prepared.invocation, entry.tool.retries)
 
     def _stays(self, tool: Declaration) -> bool:
         """Do its calls live on this host?"""

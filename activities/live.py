@@ -19,7 +19,7 @@ from temporalio import activity
 
 from holdfast.approvals import Answer, Confirmation
 from holdfast.calls import Pause
-from holdfast.content import Part, TextPart, encodable, plain, plain_with_styles
+from holdfast.content import Part, TextPart, encodable, plain, plain_with_styles, said
 from holdfast.work import LiveOutput, RunningCall
 
 Asker = Callable[[Confirmation], Awaitable[Answer]]
@@ -90,6 +90,9 @@ class LiveRun:
         self._host = host
         self._tail = Tail(TAIL_KEPT)
         self._pid: int | None = None
+        self.attempt = 1
+        """Of the tool, where its failures pass by themselves."""
+        self._failure: str | None = None
 
     @property
     def turn_id(self) -> str:
@@ -145,6 +148,11 @@ class LiveRun:
         """Remember which process runs."""
         self._pid = pid
 
+    def note_failure(self, error: Exception) -> None:
+        """The tool failed, and is tried again: viewers see the attempt and the reason."""
+        self.attempt += 1
+        self._failure = encodable(plain(said(error, 300)))
+
     def live(self, most: int = TAIL_SHOWN) -> LiveOutput:
         """The end of the output, harmless for a terminal."""
         end = encodable(_last(self._tail.text, most))
@@ -156,6 +164,8 @@ class LiveRun:
             total=self._tail.total,
             pid=self._pid,
             host=self._host,
+            attempt=self.attempt,
+            failure=self._failure,
         )
 
     def beat(self) -> LiveOutput:

@@ -19,7 +19,7 @@ from holdfast.activities.live import LiveRun
 from holdfast.activities.outputs import OutputStore
 from holdfast.content import CallError, Part, said, shorten
 from holdfast.forms import CHECKS
-from holdfast.tools import Invocation, NeedsAnswer, OutcomeUnknown, ToolFailure
+from holdfast.tools import DecisionNotice, Invocation, NeedsAnswer, OutcomeUnknown, Retries, ToolFailure
 from holdfast.verdicts import UNFINISHED, Asks, CallOutcome, Failed, Finished, Lost, Stopped
 from holdfast.work import QUESTION_LIMIT
 
@@ -30,6 +30,8 @@ BEAT_SECONDS = 0.4
 TYPE_LIMIT = 200
 """Characters of an error's type."""
 STATE_LIMIT = 1_000_000
+LONGEST_WAIT = 60.0
+"""Seconds between two attempts of a tool whose failures pass by themselves."""
 STOP_SECONDS = 20.0
 """How long a tool may take to stop before it is left behind."""
 
@@ -83,16 +85,46 @@ async def run_tool(invocation: Invocation, run: LiveRun, *, seconds: float, outp
         return await _timed_out(tool, run, seconds, outputs)
     if stopping == WORKER_SHUTDOWN and (not tool.done() or tool.cancelled()):
         raise _left(WORKER_SHUTDOWN)
-    return _outcome(tool, run, stopping, outputs)
+    outcome = _outcome(tool, run, stopping, outputs)
+    if run.attempt > 1 and isinstance(outcome, Finished | Failed):
+        return outcome.model_copy(update={"attempts": run.attempt})
+    return outcome
 
 
-def begin_tool(invocation: Invocation, run: LiveRun, seconds: float) -> asyncio.Task[object]:
-    """The tool at work, begun now or by an earlier attempt here that the server gave up on."""
+def begin_tool(
+    invocation: Invocation,
+    run: LiveRun,
+    seconds: float,
+    retries: Retries | None = None,
+    notice: DecisionNotice | None = None,
+) -> asyncio.Task[object]:
+    """The tool at work, begun now or by an earlier attempt here that the server gave up on.
+
+    `notice` is the decision that lets it run, which it hears of first.
+    """
     if run.tool is None:
-        run.tool = asyncio.create_task(contained(invocation.execute(run)))
+        run.tool = asyncio.create_task(contained(_execute(invocation, run, retries, notice)))
         run.tool.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may be left to hear it
         run.deadline = time.monotonic() + seconds
     return run.tool
+
+
+async def _execute(
+    invocation: Invocation, run: LiveRun, retries: Retries | None, notice: DecisionNotice | None
+) -> object:
+    """Run the tool, and again after failures that pass by themselves."""
+    if notice:
+        await invocation.on_decision(notice)
+    wait = retries.wait_seconds if retries else 0.0
+    while True:
+        try:
+            return await invocation.execute(run)
+        except Exception as error:
+            if retries is None or run.attempt >= retries.attempts or not retries.covers(error):
+                raise
+            run.note_failure(error)
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, LONGEST_WAIT)
 
 
 def _cancelling() -> bool:

@@ -34,7 +34,7 @@ from holdfast.approvals import Answer, Confirmation, Decision, canonical_digest
 from holdfast.calls import CallRequest, Pause
 from holdfast.content import CallError, Result, TextPart
 from holdfast.signing import decision_digest
-from holdfast.tools import Effect
+from holdfast.tools import DecisionNotice, Effect
 from holdfast.turns import WORKFLOW
 from holdfast.verdicts import Allow, Ask, Asks, CallOutcome, Failed, Finished, Lost, Reconsider, Stopped
 from holdfast.work import ExecuteInput, LiveOutput, ValidateInput, ValidateResult
@@ -138,7 +138,7 @@ class ToolActivities:
             phase="execute",
         )
         try:
-            verdict, invocation = await beating(self._gate.judge(request, of))
+            verdict, invocation, retries = await beating(self._gate.judge(request, of))
         except asyncio.CancelledError:
             if told_to_stop():
                 return Stopped(reason="It had not begun")
@@ -165,6 +165,7 @@ class ToolActivities:
             once, seconds = verdict.bound.tool.effect is Effect.ONCE, verdict.bound.timeout_seconds
 
             async def work() -> CallOutcome:
+                begin_tool(invocation, run, seconds, retries, executed.notice)
                 outcome = await run_tool(invocation, run, seconds=seconds, outputs=self._outputs)
                 if isinstance(outcome, Asks) and not input.interactive:
                     outcome = _nobody_to_ask(outcome)
@@ -176,7 +177,7 @@ class ToolActivities:
                 key,
                 invocation,
                 run,
-                lambda: begin_tool(invocation, run, seconds),
+                lambda: begin_tool(invocation, run, seconds, notice=executed.notice),
                 work,
                 tool=bound.tool.name,
                 known_here=first or self._once.shared or bound.host == self._gate.host,
@@ -241,7 +242,7 @@ class ToolActivities:
             return Stopped(reason="It had not begun")
         request = CallRequest(tool=input.bound.tool.name, arguments=dict(input.bound.arguments))
         of = Circumstances(turn_id=key.turn, context=input.context)
-        _, invocation = await beating(self._gate.judge(request, of))
+        invocation = (await beating(self._gate.judge(request, of))).invocation
         with self._live.running(key.turn, key.call, workspace=self._gate.workspace, effect_key=key.id) as run:
             if run.tool:
                 run.tool.cancel()
@@ -282,6 +283,15 @@ class _Execution(NamedTuple):
     def pause(self) -> Pause | None:
         """Where the call goes on from; None when it begins. A tool that waits where it runs goes on by itself."""
         return self.input.pause if self.input.pause and not self.input.pause.held else None
+
+    @property
+    def notice(self) -> DecisionNotice | None:
+        """What the tool is told of the last decision that lets it run; None when nobody was asked."""
+        decision = self.input.decisions[-1] if isinstance(self.verdict, Ask) and self.input.decisions else None
+        if decision is None:
+            return None
+        changed = decision.changes or self.input.shown is not None
+        return DecisionNotice(action=decision.outcome.value, by=decision.by, note=decision.note, changed=changed)
 
     def spending(self, decision: Decision, run: int | str) -> Spending:
         """A decision, spent for this execution."""

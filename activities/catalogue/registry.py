@@ -21,7 +21,7 @@ from holdfast.approvals import canonical_digest
 from holdfast.content import NAME_LIMIT, CallError, encodable, plain, said, shorten
 from holdfast.errors import BadInput
 from holdfast.model import problems
-from holdfast.tools import Declaration, Tool
+from holdfast.tools import Declaration, Effect, Tool
 
 BUILT_IN = "built in"
 IN_CODE = "this program"
@@ -197,6 +197,7 @@ def _entry(tool: Tool, source: str) -> Entry:
                 f"a tool's name has at most {NAME_LIMIT} letters, digits and _ . : / -, not {shorten(name, 100)!r}"
             )
         _check_limits(tool)
+        _check_retries(tool)
         _check_traits(declaration)
         return Entry(tool, declaration, schema_of(tool, declaration), source)
     except BadInput as error:
@@ -221,6 +222,18 @@ def _check_traits(declaration: Declaration) -> None:
         raise BadInput(f"its display_name has control characters, or over {DISPLAY_LIMIT} characters")
     if len(declaration.description) > DESCRIPTION_LIMIT:
         raise BadInput(f"its description is over {DESCRIPTION_LIMIT:,} characters")
+
+
+def _check_retries(tool: Tool) -> None:
+    retries = tool.retries
+    if retries is None:
+        return
+    if tool.effect is Effect.ONCE:
+        raise BadInput("it has `retries`, and must run once: only what reads or may be repeated is tried again")
+    if not 2 <= retries.attempts <= 10 or not 0 <= retries.wait_seconds <= 60 or not retries.on:
+        raise BadInput(
+            "its `retries` need 2 to 10 attempts, a wait of 0 to 60 seconds, and which failures they are for"
+        )
 
 
 def _check_limits(tool: Tool) -> None:

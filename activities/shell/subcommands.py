@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from holdfast.activities.shell.effects import find_effects
 from holdfast.activities.shell.knowledge import destructive
 from holdfast.activities.shell.model import Program
 
@@ -96,7 +97,7 @@ def goes_further(program: Program) -> bool:
     words = [word for word in program.words if word is not None]
     if len(words) < len(program.words) or len(words) < 2:
         return True
-    if program.interprets_code or program.wrappers or destructive(program):
+    if program.interprets_code or program.wrappers or destructive(program) or find_effects(program):
         return True
     options = _SUBCOMMANDS.get(words[0], {}).get(words[1])
     return options is None or not all(_is_known(word, options, words[0]) for word in words[2:])

@@ -38,7 +38,18 @@ if TYPE_CHECKING:
     from holdfast.session import Session
     from holdfast.sessions import SessionInput, SessionView
     from holdfast.settings import Settings
-    from holdfast.tools import Declaration, Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
+    from holdfast.tools import (
+        DecisionNotice,
+        Declaration,
+        Effect,
+        Interrupt,
+        Invocation,
+        Retries,
+        Run,
+        Strict,
+        Tool,
+        ToolFailure,
+    )
     from holdfast.turns import TurnInput, TurnResult
     from holdfast.views import ApprovalView, TurnView
     from holdfast.work import LiveOutput
@@ -71,7 +82,18 @@ _HOMES = {
     "responses": ("FunctionResponse", "function_response"),
     "schedules": ("Schedule",),
     "settings": ("Settings",),
-    "tools": ("Declaration", "Effect", "Interrupt", "Invocation", "Run", "Strict", "Tool", "ToolFailure"),
+    "tools": (
+        "DecisionNotice",
+        "Declaration",
+        "Effect",
+        "Interrupt",
+        "Invocation",
+        "Retries",
+        "Run",
+        "Strict",
+        "Tool",
+        "ToolFailure",
+    ),
     "limits": ("TurnLimits",),
     "session": ("Session",),
     "sessions": ("SessionInput", "SessionView"),
@@ -97,6 +119,7 @@ __all__ = [
     "ContextChange",
     "DataPart",
     "Decision",
+    "DecisionNotice",
     "DecisionRefused",
     "Declaration",
     "Effect",
@@ -120,6 +143,7 @@ __all__ = [
     "RequestRefused",
     "Response",
     "Result",
+    "Retries",
     "Run",
     "Schedule",
     "Scope",

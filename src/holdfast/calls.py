@@ -139,6 +139,8 @@ class Call(Data):
     ended_at: datetime | None = None
     live_output: str | None = None
     pid: int | None = None
+    attempts: int = 1
+    """How often its tool was tried, where its failures passed by themselves."""
     response: Response | None = None
 
     @property

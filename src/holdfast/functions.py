@@ -33,7 +33,7 @@ from holdfast.content import BlobPart, DataPart, Part, Result, TextPart, shorten
 from holdfast.errors import BadInput
 from holdfast.signatures import Function, signature_of
 from holdfast.suggestions import did_you_mean
-from holdfast.tools import Aborts, Effect, Interrupt, Invocation, Run, Tool
+from holdfast.tools import Aborts, DecisionNotice, Effect, Interrupt, Invocation, Retries, Run, Tool
 
 _PARTS = (TextPart, DataPart, BlobPart)
 _TRAITS = {
@@ -47,12 +47,14 @@ _TRAITS = {
     "asks",
     "open_world",
     "edits",
+    "retries",
     "timeout_seconds",
     "heartbeat_seconds",
 }
 Answer = bool | str | Confirmation | None
 Confirm = bool | str | Callable[..., Answer | Awaitable[Answer]]
 Safe = bool | Callable[..., bool]
+OnDecision = Callable[[DecisionNotice], Awaitable[None] | None]
 
 
 @overload
@@ -77,6 +79,8 @@ def tool(
     asks: bool = False,
     open_world: bool = False,
     edits: str | None = None,
+    retries: Retries | None = None,
+    on_decision: OnDecision | None = None,
     timeout_seconds: float = 600,
     heartbeat_seconds: float = 10,
 ) -> Callable[[Function], FunctionTool]: ...
@@ -101,6 +105,7 @@ class FunctionTool(Tool):
         effect: Effect = Effect.ONCE,
         confirm: Confirm | None = None,
         concurrency_safe: Safe | None = None,
+        on_decision: OnDecision | None = None,
         **traits: Any,
     ) -> None:
         _check_function(function, concurrency_safe)
@@ -111,6 +116,7 @@ class FunctionTool(Tool):
         self.effect = effect
         self.confirm: Confirm = effect is not Effect.READ if confirm is None else confirm
         self.safe: Safe = effect is Effect.READ if concurrency_safe is None else concurrency_safe
+        self.on_decision = on_decision
         self.Parameters = said.parameters
         self.runs = said.runs
         for trait, value in traits.items():
@@ -149,6 +155,11 @@ class _Calling(Invocation):
         if not asked or isinstance(asked, Confirmation):
             return asked or None
         return Confirmation(kind="info", title=asked if isinstance(asked, str) else self.describe())
+
+    async def on_decision(self, decision: DecisionNotice) -> None:
+        heard = self._tool.on_decision(decision) if self._tool.on_decision else None
+        if inspect.isawaitable(heard):
+            await heard
 
     async def execute(self, run: Run) -> Result:
         given = {**self._arguments, **dict.fromkeys(self._tool.runs, run)}

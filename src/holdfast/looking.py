@@ -79,7 +79,15 @@ class Looking(Contact):
             return view
         outputs = {item.call_id: item for item in await live_outputs(self._client, description)}
         calls = tuple(
-            call.model_copy(update={"live_output": found.tail, "live_styled": found.styled, "pid": found.pid})
+            call.model_copy(
+                update={
+                    "live_output": found.tail,
+                    "live_styled": found.styled,
+                    "pid": found.pid,
+                    "attempts": found.attempt,
+                    "last_failure": found.failure,
+                }
+            )
             if (found := outputs.get(call.id)) and call.status == "executing"
             else call
             for call in view.batch.calls

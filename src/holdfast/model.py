@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
-SURPLUS = 20
+SURPLUS = 2_000
 """Fields that a message may have beyond twice those that there are: a misspelt one is named, a flood of them is not."""
 
 MOST_LISTED = 20_000
@@ -47,7 +47,7 @@ def few(most: int) -> BeforeValidator:
     def check(value: Any) -> Any:
         if isinstance(value, list | tuple) and len(value) > most:
             raise ValueError(f"it has {len(value):,} items, and takes {most:,} at most")
-        return value
+        return tuple(value) if isinstance(value, list) else value  # a strict check takes no list for a tuple
 
     return BeforeValidator(check)
 

@@ -146,6 +146,8 @@ def expire(call: Call, now: datetime) -> Call:
 
 def take_outcome(call: Call, outcome: CallOutcome, now: datetime, *, ask: bool = False) -> Call:
     """After its activity answered. Where nobody knows what became of it, somebody is asked, if `ask` (S31)."""
+    if isinstance(outcome, Finished | Failed) and outcome.attempts > 1:
+        call = call.model_copy(update={"attempts": outcome.attempts})
     match outcome:
         case Finished(result=result):
             return end(call, Status.SUCCESS, now, parts=result.parts, display=result.display)

@@ -32,7 +32,7 @@ from holdfast.whole_files import write_whole
 if TYPE_CHECKING:
     from holdfast.settings import Settings
 
-SHARED_BYTES = 50_000_000
+SHARED_BYTES = 8_000_000
 """Of one output. What is longer is whole on the host where it was made alone; here is its beginning."""
 _SECONDS = 60.0
 """How long a bucket may take."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -234,6 +235,38 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+@dataclass(frozen=True)
+class Retries:
+    """Which failures of a tool pass by themselves, and how often it is tried again.
+
+    Only for tools that read or may be repeated: a `once` tool with retries is refused. All attempts share the tool's
+    `timeout_seconds`; each goes on with the same live output.
+    """
+
+    on: tuple[type[Exception] | str, ...]
+    """Exception classes, and types of ToolFailure by name."""
+    attempts: int = 3
+    """In all, 2 to 10."""
+    wait_seconds: float = 1.0
+    """Before the second attempt, 0 to 60; twice as long before each further one, and at most a minute."""
+
+    def covers(self, error: BaseException) -> bool:
+        """Is this a failure after which the tool is tried again?"""
+        kinds = tuple(kind for kind in self.on if isinstance(kind, type))
+        return isinstance(error, kinds) or (isinstance(error, ToolFailure) and error.type in self.on)
+
+
+class DecisionNotice(Data):
+    """What a tool is told of the decision that lets its call run."""
+
+    action: str
+    """`proceed_once`, `proceed_always` …: an outcome by its name."""
+    by: str | None = None
+    note: str | None = None
+    changed: bool = False
+    """A person has changed the arguments: the invocation has them as they will run."""
+
+
 class Invocation(ABC):
     """A tool bound to validated arguments."""
 
@@ -290,6 +323,13 @@ class Invocation(ABC):
         """What a person is to be asked before this runs; None when it may simply run."""
         return None
 
+    async def on_decision(self, decision: DecisionNotice) -> None:
+        """A person let this call run: called in the executing activity, before `execute`.
+
+        Once for each attempt, so it must be repeatable. An exception ends the call with that error, and nothing runs.
+        """
+        return
+
     @abstractmethod
     async def execute(self, run: Run) -> Result:
         """Do it."""
@@ -322,6 +362,8 @@ class Tool(ABC):
     """Do `build` and what the invocation says of itself before it runs take milliseconds? Then calls of this tool are
     validated in the workflow task itself, which costs less; else by an activity, so that the turn hears people
     meanwhile."""
+    retries: Retries | None = None
+    """Which of its failures pass by themselves. None: every failure ends the call."""
     timeout_seconds: float = 600
     heartbeat_seconds: float = 10
     """How long its worker may be silent before the call counts as lost."""

@@ -101,6 +101,8 @@ class Finished(Data):
 
     kind: Literal["finished"] = "finished"
     result: Result
+    attempts: int = 1
+    """How often the tool was tried, where its failures passed by themselves."""
     stop_turn: str | None = None
     """Why the turn is to end, when a hook says so."""
 
@@ -111,6 +113,7 @@ class Failed(Data):
     kind: Literal["failed"] = "failed"
     error: CallError
     parts: tuple[Part, ...] = ()
+    attempts: int = 1
     stop_turn: str | None = None
 
 

@@ -134,6 +134,10 @@ class CallView(Data):
     live_styled: str | None = None
     """The same with the colours that it has, for viewers that can show them (`LiveOutput.styled`)."""
     pid: int | None = None
+    attempts: int = 1
+    """How often its tool was tried, where its failures pass by themselves; while it runs, with this attempt."""
+    last_failure: str | None = None
+    """While it runs: why the attempt before this one failed."""
     output: str | None = None
     """What the model reads."""
     display: str | None = None
@@ -315,6 +319,7 @@ def call_view(call: Call, place: int, of: int, standing: Mapping[str, Outcome] =
         ended_at=call.ended_at,
         duration_seconds=_seconds(call.duration),
         execution_seconds=_seconds(call.execution),
+        attempts=call.attempts,
         output=plain(shorten(output, OUTPUT_LIMIT)) if output else None,
         display=plain(shorten(response.display, OUTPUT_LIMIT)) if response and response.display else None,
         changes=response.changes if response else None,

@@ -190,6 +190,10 @@ class LiveOutput(Data):
     pid: int | None = None
     host: str | None = None
     """The task queue at which its worker is asked for more of the tail."""
+    attempt: int = 1
+    """Of a tool that is tried again after failures that pass by themselves (`Retries`)."""
+    failure: str | None = None
+    """Why the attempt before this one failed."""
 
 
 _MODEL = "model-"

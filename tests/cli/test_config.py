@@ -258,7 +258,7 @@ def test_a_workspace_that_is_not_there_is_told_only_where_it_is_needed(place: Ho
 
 def test_escape_codes_in_the_file_reach_no_terminal(place: Home) -> None:
     evil = "\\u001b]0;owned\\u0007\\u001b[31m\\u202e\\n"
-    good = f'task_queue = "{evil}"\n[tools]\ndisable = ["{evil}"]\n' + DISCOVERY.replace("list", evil)
+    good = f'task_queue = "{evil}"\n[tools]\ndisable = ["fetch"]\n' + DISCOVERY.replace("list", evil)
     for text in (good, f'"{evil}" = 1\n[tools]\nmodules = ["{evil}"]\n[limits."{evil}"]\n', '\x1b[31m = "'):
         write(place, text)
         for arguments in (["check"], ["show"], ["trust", "--yes"], ["check", "--json"], ["show", "--json"]):

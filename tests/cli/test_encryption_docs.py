@@ -28,10 +28,12 @@ def test_S45_the_key_of_the_page_encrypts_and_its_use_is_counted(place: Home) ->
     told = _shell(place, _blocks(ENCRYPTION)["make"])
     for line in _samples(ENCRYPTION)["make"].splitlines():
         assert line in told
-    assert (place.workspace / "keys" / "2026-11").stat().st_mode & 0o077 == 0
-    with Up(place, "encrypted.toml"):
+    assert (place.folder / "keys" / "2026-11").stat().st_mode & 0o077 == 0
+    with Up(place, "../encrypted.toml"):
         calls = json.dumps([call("list_directory")])
-        started = _shell(place, f"holdfast --config encrypted.toml turn start --calls - --id one --wait <<< '{calls}'")
+        started = _shell(
+            place, f"holdfast --config ../encrypted.toml turn start --calls - --id one --wait <<< '{calls}'"
+        )
         assert "completed" in started
         used = _shell(place, _blocks(ENCRYPTION)["usage"])
     assert re.search(r"2026-11 +\d", used)

@@ -121,7 +121,9 @@ def test_an_answer_about_one_call_alone_is_not_saved_and_nothing_is_decided(home
 def test_kept_answers_need_no_server_to_be_listed_and_revoked(empty: Home) -> None:
     empty.data.mkdir()
     file = empty.data / "granted.toml"
-    file.write_text('[[rule]]\nname = "granted-1"\ndecision = "allow"\ntool = ["a\\u001b"]\nreason = "given by me"\n')
+    file.write_text(
+        '[[rule]]\nname = "granted-1"\ndecision = "allow"\ntool = ["a"]\npath = ["b\\u001b"]\nreason = "given by me"\n'
+    )
     listed = empty.run("grants")
     assert listed.returncode == 3
     assert "granted-1   allows" in listed.stdout

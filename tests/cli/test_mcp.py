@@ -324,11 +324,11 @@ def test_shells_complete_the_names_of_tools_and_start_nothing_for_it(empty: Home
     configure(empty, ours(empty, "reader") + 'exclude = ["hidden"]\n' + discovery + modules)
     tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("act", "hidden")]
     (empty.folder / "reader" / "tools.json").write_text(json.dumps(tools))
-    assert completed(empty, "holdfast tools show re") == set()
+    assert completed(empty, "holdfast tools show re") == {"read_output"}
     assert empty.run("mcp", "test", "reader").returncode == 0
     (empty.folder / "ran").unlink(missing_ok=True)
     effects = empty.folder / "reader" / "effects"
-    assert completed(empty, "holdfast tools show re") == {"reader__act"}
+    assert completed(empty, "holdfast tools show re") == {"read_output", "reader__act"}
     assert completed(empty, "holdfast tools call l") == {"list_directory"}
     assert not (empty.folder / "ran").exists()
     assert not effects.exists()

@@ -240,7 +240,7 @@ def test_S20_a_call_of_a_server_shows_its_arguments_once_and_all_of_the_definiti
         calls = calls_file(empty, "note.json", call(name, n=7))
         options = ("--calls", calls, "--id", "note", "--wait")
         with terminal(empty, "turn", "start", *options, columns=80, PAGER="cat > all.txt; echo paged") as child:
-            child.expect(r"Approve call 1 of 1\? append-to-the-end-of-a-long-note")
+            child.expect(r"Approve call 1 of 1\? notes/append-to-the-end-of-a-long-note")
             child.expect(KEYS)
             asked = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", child.before)
             assert f"b1c1 1/1  awaiting approval  {name}\r\n" in asked
@@ -264,7 +264,7 @@ def test_S20_a_call_of_a_server_shows_its_arguments_once_and_all_of_the_definiti
         assert told.count("  described as:\n    Append a line.\n\n    It cannot be ␛[31mtaken back.\n") == 1
     assert asked.split("\r\n")[1:4] == ['  with {"n": 7}', "  server notes", "  described as: Append a line. …"]
     assert (empty.folder / "all.txt").read_text() == (
-        'append-to-the-end-of-a-long-note\n\n{\n  "n": 7\n}\n\nserver notes\n'
+        'notes/append-to-the-end-of-a-long-note\n\n{\n  "n": 7\n}\n\nserver notes\n'
         "effect once: the server is not trusted to say what its tools do\n"
         "the server's hints: destructiveHint true\ndescribed as:\n  Append a line.\n\n  It cannot be ␛[31mtaken back.\n"
     )

@@ -627,7 +627,9 @@ async def test_a_method_that_is_not_served_is_told_which_are(endpoint: Endpoint)
             ("PUT", "/v1/approvals/x/b1c1/1", {"GET", "HEAD", "POST"}),
             ("OPTIONS", "/v1/inbox", {"GET", "HEAD"}),
         ):
-            answer = await client.request(method, path, headers={"Origin": "https://evil.example"})
+            foreign = await client.request(method, path, headers={"Origin": "https://evil.example"})
+            assert _error(foreign) == (403, "foreign_origin")
+            answer = await client.request(method, path)
             assert _error(answer) == (405, "method_not_allowed")
             assert set(answer.headers["allow"].split(", ")) == allowed
 

@@ -240,7 +240,8 @@ def test_bad_options_of_a_worker_are_told_before_anything_starts(
     option: tuple[str, str], said: str, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "holdfast.workers.cli", "--no-config", "worker", "--data", str(tmp_path), *option]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    (tmp_path / "workspace").mkdir()
+    done = subprocess.run(command, cwd=tmp_path / "workspace", capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert said in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.stderr

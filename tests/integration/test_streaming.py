@@ -430,7 +430,8 @@ async def test_S11_200_calls_of_a_streamed_reply_with_long_results(engine: Engin
     async with engine.worker(tool):
         turn = await engine.start(TurnInput(prompt="Go", model=model, schedule=Schedule.STREAMING))
         result = await turn.result()
-        history = await engine.history(turn)
+        runs = [*(run.run_id for run in result.runs), None]
+        history = [event for run in runs for event in await engine.history(turn, run)]
     assert (result.status, len(result.responses)) == ("completed", 200)
     assert {(response.status, len(response.text)) for response in result.responses} == {("success", 40_000)}
     signals = history.count("WORKFLOW_EXECUTION_SIGNALED")

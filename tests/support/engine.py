@@ -86,9 +86,9 @@ class Engine:
         payloads = (base64.b64decode(data) for data in re.findall('"data": "([^"]*)"', text))
         return "\n".join([text, *(payload.decode("utf-8", "replace") for payload in payloads)])
 
-    async def history(self, turn: Turn | Session) -> list[str]:
-        """The types of the history events of a turn, or of a session."""
-        handle = self.client.get_workflow_handle(turn.id)
+    async def history(self, turn: Turn | Session, run_id: str | None = None) -> list[str]:
+        """The types of the history events of a turn, or of a session: of its last run, or of the one that is named."""
+        handle = self.client.get_workflow_handle(turn.id, run_id=run_id)
         return [EventType.Name(event.event_type)[11:] async for event in handle.fetch_history_events()]
 
 

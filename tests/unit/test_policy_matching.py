@@ -28,7 +28,7 @@ PLAIN: dict[str, tuple[str, Subject, Subject]] = {
     "a glob": ('tool = "up*"', call(), call(tool="down")),
     "braces": ('tool = "{up,down}load"', call(tool="download"), call(tool="load")),
     "a set": ('tool = "upload_[0-9]"', call(tool="upload_1"), call(tool="upload_x")),
-    "escaped": (r"tool = 'up\*'", call(tool="up*"), call(tool="upload")),
+    "escaped": (r"server = 'up\*'", call(server="up*"), call(server="upload")),
     "a slash in a name": ('tool = "a*"', call(tool="a/b"), call(tool="b/a")),
     "server": ('server = "track*"', call(server="tracker"), call(server=None)),
     "a server's own name": (

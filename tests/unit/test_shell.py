@@ -115,7 +115,7 @@ async def test_S33_long_output_is_cut_and_kept_whole(workspace: Path, run: Watch
     assert text.endswith("\n99999\n100000\n")
     assert len(text) < 1_300
     [whole] = (tmp_path / "outputs").iterdir()
-    assert str(whole) in text
+    assert f"read_output reads the whole, by the name {whole.stem[:32]}" in text
     assert whole.read_text() == "".join(f"{number}\n" for number in range(1, 100_001))
 
 
