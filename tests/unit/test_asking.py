@@ -19,7 +19,7 @@ from tests.support.tools import build
 
 
 async def judged(**arguments: Any) -> Verdict:
-    verdict, _ = await Gate(Registry([AskUser()]), Path()).judge(CallRequest(tool="ask_user", arguments=arguments))
+    verdict, _, _ = await Gate(Registry([AskUser()]), Path()).judge(CallRequest(tool="ask_user", arguments=arguments))
     return verdict
 
 

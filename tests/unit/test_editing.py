@@ -196,7 +196,7 @@ async def test_S6_edit_that_cannot_be_is_refused_before_anybody_is_asked(
     (workspace.parent / "outside.txt").write_text("x")
     (workspace / "link-out").symlink_to(workspace.parent / "outside.txt")
     request = CallRequest(tool="edit", arguments={"path": "a.txt", **arguments})
-    verdict, _ = await Gate(Registry([Edit()]), workspace).judge(request)
+    verdict, _, _ = await Gate(Registry([Edit()]), workspace).judge(request)
     assert isinstance(verdict, Reject)
     assert verdict.error.type == "invalid_tool_params"
     assert words in verdict.error.message
@@ -214,7 +214,7 @@ def test_file_too_large_to_edit_is_refused(workspace: Path, monkeypatch: pytest.
 async def test_S20_edit_shows_its_diff_and_writes_nothing(workspace: Path) -> None:
     (workspace / "a.txt").write_bytes(b"one\r\ntwo\r\n")
     request = CallRequest(tool="edit", arguments={"path": "./a.txt", "old_text": "two", "new_text": "2"})
-    verdict, _ = await Gate(Registry([Edit()]), workspace).judge(request)
+    verdict, _, _ = await Gate(Registry([Edit()]), workspace).judge(request)
     assert isinstance(verdict, Ask)
     shown = verdict.confirmation
     assert (shown.kind, shown.title, shown.path) == ("edit", "Edit a.txt", "a.txt")

@@ -460,7 +460,7 @@ async def test_S20_question_may_have_to_be_awaited() -> None:
 
 
 async def judged(made: FunctionTool, **arguments: Any) -> Allow | Ask | Reject | Any:
-    verdict, _ = await Gate(Registry([made]), Path()).judge(CallRequest(tool=made.name, arguments=arguments))
+    verdict, _, _ = await Gate(Registry([made]), Path()).judge(CallRequest(tool=made.name, arguments=arguments))
     return verdict
 
 

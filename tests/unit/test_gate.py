@@ -78,7 +78,7 @@ def fail(error: BaseException) -> Any:
 
 async def judge(tool: Tool, arguments: JsonValue = None, name: str = "copy_file") -> Verdict:
     arguments = {"source": "a"} if arguments is None else arguments
-    verdict, invocation = await Gate(Registry([tool]), Path("/")).judge(CallRequest(tool=name, arguments=arguments))
+    verdict, invocation, _ = await Gate(Registry([tool]), Path("/")).judge(CallRequest(tool=name, arguments=arguments))
     assert (invocation is not None) == isinstance(verdict, Allow | Ask)
     return verdict
 
@@ -163,7 +163,7 @@ async def test_S5_unknown_tool_is_rejected_with_suggestions(name: str, hint: str
 async def test_S5_at_most_three_names_are_suggested_closest_first() -> None:
     tools = [type("T", (Copy,), {"name": f"list_file{end}"})() for end in ("s", "_a", "_b", "_c", "_dd")]
     gate = Gate(Registry(tools), Path("/"))
-    verdict, _ = await gate.judge(CallRequest(tool="list_fils"))
+    verdict, _, _ = await gate.judge(CallRequest(tool="list_fils"))
     message = error_of(verdict).message
     assert message.startswith("No tool is called 'list_fils'. Did you mean \"list_files\" or ")
     assert message.count('"') == 6

@@ -47,7 +47,7 @@ async def asked(folder: Path, definition: Definition = STATUS, rules: str = "", 
     tool = McpTool(a_server(made), definition, approved)
     gate = Gate(Registry([tool]), folder, policy(rules))
     request = CallRequest(tool="git__git_status", arguments={"repo_path": "é"})
-    verdict, _ = await gate.judge(request)
+    verdict, _, _ = await gate.judge(request)
     assert isinstance(verdict, Ask), verdict
     return Call(
         id="b1c1",
