@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -151,10 +150,8 @@ def test_tools_and_version_need_no_server(empty: Home) -> None:
 
 
 @pytest.mark.alone
-def test_help_is_quick_and_every_command_has_an_example(empty: Home) -> None:
-    began = time.monotonic()
+def test_every_command_has_an_example_in_its_help(empty: Home) -> None:
     assert empty.run("--help").returncode == 0
-    assert time.monotonic() - began < 2  # half a second on an idle machine
     for command in (
         ["up"],
         ["worker"],
