@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from pydantic import ValidationError
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
@@ -38,7 +39,7 @@ class Beginnings:
         self._known: OrderedDict[tuple[str, str], Beginning | None] = OrderedDict()
 
     async def find(self, turn_id: str, run_id: str) -> Beginning | None:
-        """What this run's turn was started with; None for a run that the server does not know.
+        """What this run's turn was started with; None for a run that the server does not know, or that is no turn.
 
         RPCError when the server does not answer.
         """
@@ -57,9 +58,11 @@ class Beginnings:
         first = started.first_execution_run_id
         if first and first != run_id:  # it has continued as new: its later runs were started by the turn itself
             started = await self._started(turn_id, first) or started
-        [beginning] = await self._client.data_converter.decode(started.input.payloads[:1], [Beginning])
-        found: Beginning = beginning
-        return found
+        given = await self._client.data_converter.decode(started.input.payloads[:1])
+        try:
+            return Beginning.model_validate(*given)
+        except (TypeError, ValidationError):
+            return None  # no turn of ours begins so: whoever started this may claim what he likes
 
     async def _started(self, turn_id: str, run_id: str) -> WorkflowExecutionStartedEventAttributes | None:
         request = GetWorkflowExecutionHistoryRequest(

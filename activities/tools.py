@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from pydantic import ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 
 from holdfast.activities.allotting import judge_all
 from holdfast.activities.beginnings import Beginning, Beginnings
@@ -56,8 +58,8 @@ class ToolActivities:
     ) -> None:
         """`questions` asks people what tools ask in the middle of their run; without it nobody is asked.
 
-        `records` keeps what verdicts are given by. `beginnings` has what turns were started with; without it the input of
-        a call is believed in that.
+        `records` keeps what verdicts are given by. `beginnings` has what turns were started with; without it the
+        input of a call is believed in that.
         """
         self._beginnings = beginnings
         self._questions = questions
@@ -131,7 +133,6 @@ class ToolActivities:
             if known is not None and not isinstance(known, str):
                 return known
             untouched = known == "untouched"
-        begun = await self._begun(input, info)
         request = CallRequest(tool=bound.tool.name, arguments=dict(bound.arguments))
         of = Circumstances(
             seen=input.seen,
@@ -143,11 +144,11 @@ class ToolActivities:
             turn_id=key.turn,
             call_id=input.call_id,
             context=input.context,
-            tools=begun.tools,
-            confirm=begun.confirm,
             phase="execute",
         )
         try:
+            begun = await self._begun(input, info)
+            of = replace(of, tools=begun.tools, confirm=begun.confirm)
             verdict, invocation, retries = await beating(self._gate.judge(request, of))
         except asyncio.CancelledError:
             if told_to_stop():
@@ -227,7 +228,10 @@ class ToolActivities:
         """What the turn was started with: by the server, which the input cannot contradict."""
         found = None
         if self._beginnings and info.workflow_id and info.workflow_run_id:
-            found = await beating(self._beginnings.find(info.workflow_id, info.workflow_run_id))
+            try:
+                found = await beating(self._beginnings.find(info.workflow_id, info.workflow_run_id))
+            except RPCError as error:
+                raise unfinished(f"the server did not say how the turn was started: {error.message}") from error
         return found or Beginning(tools=input.tools, confirm=input.confirm)
 
     def _is_answered(self, executed: _Execution, key: EffectKey) -> bool:

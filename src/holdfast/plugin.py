@@ -202,9 +202,8 @@ class HoldfastPlugin(SimplePlugin):
             confirm=settings.confirm,
         )
         once = Once(self.ledger, beating)
-        tools = ToolActivities(
-            gate, self.outputs, self._live, once, Questions(client), Records(settings.records), Beginnings(client)
-        )
+        beside = (Questions(client), Records(settings.records), Beginnings(client))
+        tools = ToolActivities(gate, self.outputs, self._live, once, *beside)
         neighbours = Neighbours(queue, gate.digest)
         gate.explain_missing_tool = neighbours.explain
         self._queues.setdefault(queue, _QueueOfWorkers(on_host, tools.execute, neighbours, Host(self._live)))

@@ -291,19 +291,9 @@ def test_the_examples_of_the_docs_are_sound_and_do_what_is_expected(tmp_path: Pa
     assert len(tried) == 5
 
 
-def test_the_docs_tell_every_key_and_the_table_of_the_modes() -> None:
+def test_the_docs_tell_every_key() -> None:
     told = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", DOCS.read_text(), re.MULTILINE))))
     assert set(Rule.model_fields) <= told
-    rows = re.findall(r"^\| (\w.*?) \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$", DOCS.read_text(), re.MULTILINE)
-    shown = {name: " ".join(cells) for name, *cells in rows}
-    names = {
-        "reading, listing, searching the workspace": "reading", "editing files of the workspace": "editing",
-        "commands": "command", "destructive commands": "destructive command", "fetching": "fetching",
-        "tools of MCP servers": "server's tool", "questions": "question",
-    }  # fmt: skip
-    for told_as, name in names.items():
-        [row] = [row for key, row in SHIPPED_TABLE.items() if key in (name, f"a {name}")]
-        assert shown[told_as] == row[3], told_as
 
 
 # Expectations
