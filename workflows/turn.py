@@ -122,11 +122,9 @@ class TurnWorkflow(TurnMessages):
             return
         unknown = (await self._verdicts_on(())).unknown_tools
         if unknown:
-            more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+            more = f" And {len(unknown) - 5} more." if len(unknown) > 5 else ""
             names = f"{' '.join(unknown[:5])}{more}"
-            self._state.stop_turn(
-                "failed", f"The turn cannot start: its list of tools names what no tool is called: {names}"
-            )
+            self._state.stop_turn("failed", f"The turn cannot start: its list names tools that there are not: {names}")
 
     def _next_input(self) -> TurnInput:
         carried = self._state.carry(workflow.info().run_id)
