@@ -86,6 +86,7 @@ class Gate:
         self.approvers = approvers
         self.host = host
         self._keeps_once = keeps_once
+        self._confirm = confirm
         self.workspace = workspace
         self.rules = self._rulings.policy.digest
         self.explain_missing_tool: Callable[[], str] = lambda: ""
@@ -98,8 +99,9 @@ class Gate:
 
     @property
     def digest(self) -> str:
-        """Changes whenever a tool, a rule or a hook does."""
-        return canonical_digest([self.catalogue, self.rules, self.hooks.said])
+        """Changes whenever a tool, a rule or a hook does, and with what every call is asked about."""
+        always = [self._confirm.value] if self._confirm is Confirming.ALWAYS else []
+        return canonical_digest([self.catalogue, self.rules, self.hooks.said, *always])
 
     @property
     def said(self) -> dict[str, Any]:

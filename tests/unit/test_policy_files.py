@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast.activities.policy.expectations import read_expectations, try_all
 from holdfast.activities.policy.loading import (
     SHIPPED,
+    YOLO,
     LoadedFile,
     PolicySource,
     load_file,
@@ -260,6 +261,8 @@ def test_the_shipped_file_is_sound_and_every_rule_named() -> None:
     assert (shipped().problems, shipped().warnings) == ((), ())
     assert all(entry.rule.name for entry in shipped().entries)
     assert SHIPPED.is_file()
+    lifting = load_file(Content(YOLO, YOLO.read_bytes()), Tier.DEFAULT)
+    assert (lifting.problems, lifting.warnings) == ((), ())
 
 
 def test_the_built_in_tools_are_as_we_know_them(tmp_path: Path) -> None:
