@@ -33,11 +33,11 @@ from holdfast.approvals import Answer, Confirmation, Decision, canonical_digest,
 from holdfast.approvers import Approver
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, said, shorten
-from holdfast.contexts import Context
+from holdfast.contexts import Context, names_tool
 from holdfast.decisions import Standing
 from holdfast.errors import BadInput
 from holdfast.grants import Grant
-from holdfast.modes import PERMITTED, Mode
+from holdfast.modes import PERMITTED, Confirming, Mode
 from holdfast.outcomes import Outcome
 from holdfast.suggestions import did_you_mean
 from holdfast.tools import Declaration, Effect, Invocation, Retries
@@ -76,15 +76,17 @@ class Gate:
         hooks: Hooks | None = None,
         host: str | None = None,
         keeps_once: bool = False,
+        confirm: Confirming = Confirming.POLICY,
     ) -> None:
         """`keeps_once`: what must not run twice stays on this host, since no other knows what became of it."""
         self._registry = registry
         self._modes = modes
-        self._rulings = Rulings(policy or load_policy(()), workspace, approvers, saved, protected)
+        self._rulings = Rulings(policy or load_policy(()), workspace, approvers, saved, protected, confirm)
         self.hooks = hooks or Hooks()
         self.approvers = approvers
         self.host = host
         self._keeps_once = keeps_once
+        self._confirm = confirm
         self.workspace = workspace
         self.rules = self._rulings.policy.digest
         self.explain_missing_tool: Callable[[], str] = lambda: ""
@@ -97,8 +99,9 @@ class Gate:
 
     @property
     def digest(self) -> str:
-        """Changes whenever a tool, a rule or a hook does."""
-        return canonical_digest([self.catalogue, self.rules, self.hooks.said])
+        """Changes whenever a tool, a rule or a hook does, and with what every call is asked about."""
+        always = [self._confirm.value] if self._confirm is Confirming.ALWAYS else []
+        return canonical_digest([self.catalogue, self.rules, self.hooks.said, *always])
 
     @property
     def said(self) -> dict[str, Any]:
@@ -133,10 +136,12 @@ class Gate:
 
         A tool or a hook that hangs or breaks costs its own call, and no more.
         """
+        given = of or Circumstances()
+        if not names_tool(given.tools, request.tool):
+            return Judgement(Reject(error=self.not_allowed(request.tool, given.tools or ())))
         entry = await self._registry.found(request.tool)
         if entry is None:
             return Judgement(Reject(error=self._unknown(request.tool)))
-        given = of or Circumstances()
         if not given.context.offers(request.tool):
             return Judgement(Reject(error=self._not_offered(request.tool, given.context)))
         return await self._judge(entry, request.arguments, replace(given, mode=self.permitted(given.mode)), change)
@@ -237,11 +242,28 @@ class Gate:
         kept = self._keeps_once and tool.effect is Effect.ONCE and tool.traits.task_queue is None
         return kept or tool.traits.on_host
 
+    def not_allowed(self, name: str, tools: tuple[str, ...]) -> CallError:
+        """What a call is told whose turn was started with other tools."""
+        known = [entry.declaration.name for entry in self._registry.entries]
+        there = _counted([tool for tool in known if names_tool(tools, tool)])
+        message = f"{shorten(name, 100)!r} is not among the tools that this turn was started with. {there}"
+        return CallError(type="tool_not_available", message=shorten(message, 2_000))
+
+    async def unknown_tools(self, tools: Collection[str]) -> tuple[str, ...]:
+        """The entries of a list that name no tool, each with what may have been meant.
+
+        None that may name a tool of a source which cannot be asked at present.
+        """
+        for name in tools:
+            await self._registry.found(name)  # one whose source is not there yet is waited for
+        known = [entry.declaration.name for entry in self._registry.entries]
+        named = (name for name in tools if not self._registry.lacks_source_of(name))
+        unknown = [name for name in named if not any(names_tool((name,), one) for one in known)]
+        return tuple(f"{shorten(name, 100)!r}. {did_you_mean(name, known)}".rstrip() for name in unknown)
+
     def _not_offered(self, name: str, context: Context) -> CallError:
         known = [tool for tool in context.tools or () if self._registry.get(tool)]
-        there = f"There are {', '.join(map(repr, known[:10]))}" if known else "There is none"
-        more = f" and {len(known) - 10} more" if len(known) > 10 else ""
-        message = f"{shorten(name, 100)!r} cannot be used at this point of the turn. {there}{more}."
+        message = f"{shorten(name, 100)!r} cannot be used at this point of the turn. {_counted(known)}"
         return CallError(type="tool_not_available", message=shorten(message, 2_000))
 
     def _unknown(self, name: str) -> CallError:
@@ -253,6 +275,13 @@ class Gate:
         parts = (f"No tool is called {shorten(name, 100)!r}.", hint, left_out, self.explain_missing_tool())
         message = " ".join(filter(None, parts))
         return CallError(type="tool_not_registered", message=message)
+
+
+def _counted(known: list[str]) -> str:
+    """The tools that there are, as far as they fit."""
+    there = f"There are {', '.join(map(repr, known[:10]))}" if known else "There is none"
+    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+    return f"{there}{more}."
 
 
 def _changed(entry: Entry, arguments: JsonValue, change: Decision) -> JsonValue:

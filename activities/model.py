@@ -25,6 +25,7 @@ from holdfast.activities.streaming import CallStream
 from holdfast.calls import CallRequest
 from holdfast.compaction import AIM, as_text, compacted, cut_for, size, told, without_results
 from holdfast.content import shorten
+from holdfast.contexts import names_tool
 from holdfast.conversations import Compaction, Conversation, ConversationMessage, ModelReply
 from holdfast.delegating import DEEPEST
 from holdfast.tools import Declaration
@@ -148,7 +149,8 @@ class ModelActivities:
 def _offered(tool: Declaration, conversation: Conversation) -> bool:
     """Is the model told of this tool?"""
     too_deep = tool.traits.delegates and conversation.depth >= DEEPEST
-    return not too_deep and (conversation.tools is None or tool.name in conversation.tools)
+    there = conversation.tools is None or tool.name in conversation.tools
+    return not too_deep and there and names_tool(conversation.allowed, tool.name)
 
 
 def _turn() -> tuple[str, str | None]:

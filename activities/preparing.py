@@ -87,6 +87,7 @@ def subject_in(
     tool = bound.tool
     known: dict[str, Any] = {"effect": tool.effect, "server": tool.server, "own_name": tool.own_name}
     known["tainted"] = tainted
+    known["destructive"] = tool.traits.destructive
     known["kind"] = asked.kind if asked and asked.kind != "outcome_unknown" else None
     if asked and asked.command is not None:
         known["command"] = asked.command

@@ -19,7 +19,7 @@ from holdfast.activities.policy.commands import as_understood
 from holdfast.activities.policy.deciding import Policy, Ruling
 from holdfast.activities.policy.granting import answerable
 from holdfast.activities.policy.protected import Protected
-from holdfast.activities.policy.rules import Answer
+from holdfast.activities.policy.rules import Answer, Tier
 from holdfast.activities.policy.saved import SavedGrants
 from holdfast.activities.policy.scopes import Call
 from holdfast.activities.policy.subjects import Subject
@@ -39,11 +39,15 @@ from holdfast.content import shorten
 from holdfast.contexts import Context
 from holdfast.decisions import Standing
 from holdfast.grants import Grant
-from holdfast.modes import Mode
+from holdfast.modes import Confirming, Mode
 from holdfast.outcomes import Needs
 from holdfast.verdicts import Allow, Ask, Deny, Verdict
 
 NOBODY = "This call needs a person's approval, and in this turn nobody can be asked."
+ALWAYS = "Every call is asked about here (confirm = always), and no answer stands for another call."
+LIFTS = "Unattended, it proceeds by a rule that allows it, or where the worker's settings say `yolo_asks = false`."
+"""What is said where nobody can be asked."""
+ASKED_IN_YOLO = "destructive-commands-ask"
 UNREADABLE = "The standing answers that were kept cannot be read, and one of them may refuse this."
 
 
@@ -63,6 +67,9 @@ class Circumstances:
     turn_id: str = ""
     call_id: str = ""
     context: Context = field(default_factory=Context)
+    tools: tuple[str, ...] | None = None
+    """Names and patterns of the tools that the turn was started with; None for all."""
+    confirm: Confirming = Confirming.POLICY
     phase: Phase = "validate"
 
 
@@ -76,8 +83,10 @@ class Rulings:
         approvers: tuple[Approver, ...] = (),
         saved: SavedGrants | None = None,
         protected: Protected | None = None,
+        confirm: Confirming = Confirming.POLICY,
     ) -> None:
         self.policy = policy
+        self._confirm = confirm
         self.approvers = approvers
         self._workspace = workspace
         self._saved = saved
@@ -97,7 +106,8 @@ class Rulings:
         )
         prepared = with_reach(prepared, subject)
         ruling = self.policy.rule_on(subject, of.mode)
-        if ruling and ruling.decision is Answer.ALLOW and not ruling.anything:
+        always = Confirming.ALWAYS in (self._confirm, of.confirm)
+        if ruling and ruling.decision is Answer.ALLOW and not ruling.anything and not always:
             plain = await self._as_understood(entry, prepared, subject, of)
             ruling, prepared = (ruling, plain) if plain else (None, prepared)
         verdict = verdict_of(prepared, ruling, subject)
@@ -108,11 +118,15 @@ class Rulings:
         changed = prepared.invocation.changed()
         if changed:
             verdict = asked_for(verdict, prepared, (changed,), answerable=False, by="the tool changed")
+        if always and not _is_question(prepared):
+            verdict = asked_for(verdict, prepared, (ALWAYS,), answerable=False, by="every call is asked about")
         if not isinstance(verdict, Deny):
-            may = answerable(ruling) and not asks and not again and not changed
+            may = answerable(ruling) and not (asks or again or changed or always)
             verdict, prepared = await self._answered(entry, prepared, subject, verdict, of, may=may)
         if isinstance(verdict, Ask):
-            verdict = self._in_time(verdict, ruling, of, only_deny=bool(asks or again or changed or subject.protected))
+            verdict = self._in_time(
+                verdict, ruling, of, only_deny=bool(asks or again or changed or always or subject.protected)
+            )
         return verdict, prepared
 
     def _in_time(self, verdict: Ask, ruling: Ruling | None, of: Circumstances, *, only_deny: bool) -> Ask | Deny:
@@ -120,7 +134,8 @@ class Rulings:
         where a hook, a change or a file that decides what runs wants somebody to look, a deadline only denies."""
         if not of.interactive:
             why = verdict.confirmation.reason
-            return Deny(rule=verdict.rule, message=f"{NOBODY} {shorten(why, 500)}" if why else NOBODY)
+            told = [NOBODY, shorten(why, 500) if why else "", LIFTS if _yolo_asks(ruling, of) else ""]
+            return Deny(rule=verdict.rule, message=" ".join(filter(None, told)))
         deadline = sooner(ruling.deadline if ruling else None, of.approval_seconds)
         if deadline and (only_deny or keyed(self.approvers)):
             deadline = deadline.model_copy(update={"default": "deny"})
@@ -188,3 +203,14 @@ class Rulings:
         return Allow(
             rule=answer.rule, bound=plain.bound, actor=answer.actor, grant=answer.grant, diff=shown.diff
         ), plain
+
+
+def _is_question(prepared: Prepared) -> bool:
+    """Is a call itself a question? Then asking it is asking about it."""
+    return prepared.confirmation is not None and prepared.confirmation.kind == "question"
+
+
+def _yolo_asks(ruling: Ruling | None, of: Circumstances) -> bool:
+    """Is it asked about only because yolo, too, asks about what destroys or cannot be read?"""
+    shipped = ruling is not None and (ruling.tier, ruling.rule) == (Tier.DEFAULT, ASKED_IN_YOLO)
+    return shipped and of.mode is Mode.YOLO and of.confirm is Confirming.POLICY

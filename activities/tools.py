@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from pydantic import ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 
 from holdfast.activities.allotting import judge_all
+from holdfast.activities.beginnings import Beginning, Beginnings
 from holdfast.activities.context_changes import with_usable_change
 from holdfast.activities.covering import as_shown
 from holdfast.activities.gate import Gate
@@ -51,11 +54,14 @@ class ToolActivities:
         once: Once,
         questions: Questions | None = None,
         records: Records | None = None,
+        beginnings: Beginnings | None = None,
     ) -> None:
         """`questions` asks people what tools ask in the middle of their run; without it nobody is asked.
 
-        `records` keeps what verdicts are given by.
+        `records` keeps what verdicts are given by. `beginnings` has what turns were started with; without it the
+        input of a call is believed in that.
         """
+        self._beginnings = beginnings
         self._questions = questions
         self._records = records
         self._gate = gate
@@ -84,6 +90,8 @@ class ToolActivities:
             approval_seconds=input.approval_seconds,
             turn_id=activity.info().workflow_id or "",
             context=input.context,
+            tools=input.tools,
+            confirm=input.confirm,
         )
         verdicts = await beating(judge_all(self._gate, input.calls, of))
         if self._records:
@@ -95,6 +103,7 @@ class ToolActivities:
             hooks=self._gate.hooks.digest,
             mode=self._gate.permitted(input.mode),
             approvers=self._gate.approvers,
+            unknown_tools=() if input.calls else await self._gate.unknown_tools(input.tools or ()),
         )
 
     @activity.defn(name="holdfast.execute")
@@ -138,6 +147,8 @@ class ToolActivities:
             phase="execute",
         )
         try:
+            begun = await self._begun(input, info)
+            of = replace(of, tools=begun.tools, confirm=begun.confirm)
             verdict, invocation, retries = await beating(self._gate.judge(request, of))
         except asyncio.CancelledError:
             if told_to_stop():
@@ -212,6 +223,16 @@ class ToolActivities:
         return Reconsider(
             verdict=verdict.model_copy(update={"confirmation": shown.model_copy(update={"reason": reason})})
         )
+
+    async def _begun(self, input: ExecuteInput, info: activity.Info) -> Beginning:
+        """What the turn was started with: by the server, which the input cannot contradict."""
+        found = None
+        if self._beginnings and info.workflow_id and info.workflow_run_id:
+            try:
+                found = await beating(self._beginnings.find(info.workflow_id, info.workflow_run_id))
+            except RPCError as error:
+                raise unfinished(f"the server did not say how the turn was started: {error.message}") from error
+        return found or Beginning(tools=input.tools, confirm=input.confirm)
 
     def _is_answered(self, executed: _Execution, key: EffectKey) -> bool:
         """Did a person give the answer that a call goes on with?"""

@@ -32,6 +32,7 @@ def described(
     if found:
         kind = None if found.effect is Effect.READ else Kind.MCP
         given |= {"server": found.server, "own_name": found.own_name, "effect": found.effect, "kind": kind}
+        given["destructive"] = found.destructive
         sends = sends or found.open_world
     elif server:
         given["server"] = server

@@ -113,6 +113,7 @@ def _gate(settings: Settings, policy: Policy) -> tuple[Gate, Registry]:
         approvers=approvers,
         saved=saved,
         protected=protected_by(settings),
+        confirm=settings.confirm,
     )
     return gate, registry
 

@@ -26,6 +26,7 @@ from holdfast.activities.mcp.servers_file import read_servers
 from holdfast.configuration import Configuration
 from holdfast.content import visible
 from holdfast.errors import BadInput
+from holdfast.modes import Confirming
 from holdfast.settings import BUILD, VARIABLES, Settings
 
 Row = tuple[str, Any, str]
@@ -51,6 +52,8 @@ def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Ro
         rows += _fields(prefix, model)
     rows.append(("policy", list(map(str, settings.policy)), _said(settings.policy)))
     rows.append(("modes", list(settings.permitted), "default" if settings.modes is None else "file"))
+    rows.append(("confirm", settings.confirm.value, _said(settings.confirm is Confirming.ALWAYS)))
+    rows.append(("yolo_asks", settings.yolo_asks, _said(not settings.yolo_asks)))
     rows.append(("ledger", settings.ledger or str(settings.ledger_file), _said(settings.ledger)))
     rows.append(("ledger_days", settings.ledger_days, "default" if settings.ledger_days == 30 else "file"))
     rows.append(("approvers", [_dumped(approver) for approver in settings.approvers], _said(settings.approvers)))
@@ -132,6 +135,10 @@ def _sets(found: Configuration) -> Iterator[tuple[str, str]]:
         yield "goes by the rules in", str(file)
     if found.modes:
         yield "permits the modes", ", ".join(found.modes)
+    if found.confirm is Confirming.ALWAYS:
+        yield "asks about", "every call, those that merely read included"
+    if not found.yolo_asks:
+        yield "lets proceed in yolo", "what destroys or cannot be read"
     if found.ledger:
         yield "keeps its ledger at", found.ledger
     for key in found.encryption.keys:

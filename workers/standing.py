@@ -11,7 +11,7 @@ from rich.text import Text
 from holdfast.calls import Call, Status
 from holdfast.content import Response, named, plain
 from holdfast.contexts import HOME, Context
-from holdfast.modes import Mode
+from holdfast.modes import Confirming, Mode
 from holdfast.schedules import Schedule
 from holdfast.turns import BatchResult, TurnResult
 from holdfast.views import CallView, TurnView
@@ -82,6 +82,10 @@ def _circumstances(view: TurnView) -> Iterator[RenderableType]:
     """What of a turn bears on what is asked."""
     if view.mode is not Mode.DEFAULT:
         yield Text(f"  mode {view.mode.value}", "yellow")
+    if view.confirm is Confirming.ALWAYS:
+        yield Text("  every call is asked about")
+    if view.tools is not None:
+        yield Text(f"  started with these tools: {line(', '.join(view.tools) or 'none', 2_000)}")
     if view.schedule is not Schedule.ALL_READY:
         yield Text(f"  schedule {view.schedule.value}", "dim")
     yield from _context(view.context)

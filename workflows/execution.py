@@ -128,6 +128,8 @@ def _begin(
             tainted=bool(state.tainted),
             requester=state.input.requester,
             context=state.context,
+            tools=state.input.tools,
+            confirm=state.input.confirm,
         ),
         activity_id=f"{_name(call)}-stop" if stop else _name(call),
         task_queue=queue,

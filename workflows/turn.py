@@ -94,6 +94,7 @@ class TurnWorkflow(TurnMessages):
         True when there is, and it is for another run of the turn.
         """
         state, thinking = self._state, None
+        await self._check_tools()
         while not state.stop:
             resting = thinking is None or thinking.done()
             if resting and state.more_to_do and _long():
@@ -113,6 +114,17 @@ class TurnWorkflow(TurnMessages):
             await thinking
         state.conclude()
         return False
+
+    async def _check_tools(self) -> None:
+        """End a turn at its start whose list of tools names one that its worker does not have."""
+        input = self._state.input
+        if not input.tools or input.carried or input.depth:
+            return
+        unknown = (await self._verdicts_on(())).unknown_tools
+        if unknown:
+            more = f" And {len(unknown) - 5} more." if len(unknown) > 5 else ""
+            names = f"{' '.join(unknown[:5])}{more}"
+            self._state.stop_turn("failed", f"The turn cannot start: its list names tools that there are not: {names}")
 
     def _next_input(self) -> TurnInput:
         carried = self._state.carry(workflow.info().run_id)

@@ -94,6 +94,11 @@ class Registry:
         """What is wrong with the source that would have this tool."""
         return next((one for one in self._problems if one.missing and name.startswith(one.missing.prefix)), None)
 
+    def lacks_source_of(self, name: str) -> bool:
+        """Is a source not there that may have a tool of this name, or, where it has a `*`, of such a name?"""
+        away = any(problem.missing for problem in self._problems)
+        return self._lacking(name) is not None or ("*" in name and away)
+
     def add(self, tool: Tool, source: str = IN_CODE) -> None:
         """Take a tool in; BadInput when it cannot be used or its name is taken."""
         self._enter(_entry(tool, source))

@@ -129,3 +129,8 @@ def effect_of(definition: Definition, settings: McpServerSettings) -> Effect:
 def open_world(definition: Definition, settings: McpServerSettings) -> bool:
     """Does it speak with the world outside? So it is unless somebody who is trusted says otherwise."""
     return not settings.trust or definition.hint("openWorldHint", True)
+
+
+def destructive(definition: Definition, settings: McpServerSettings) -> bool:
+    """Does its server say that it destroys? That is believed of any server; its silence means nothing here."""
+    return definition.annotations.get("destructiveHint") is True and effect_of(definition, settings) is not Effect.READ

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.activities.mcp.approved import Approved
-from holdfast.activities.mcp.definitions import Definition, effect_of, open_world
+from holdfast.activities.mcp.definitions import Definition, destructive, effect_of, open_world
 from holdfast.activities.mcp.names import prefix_of, tool_name
 from holdfast.activities.mcp.servers_file import configured
 from holdfast.configuration import McpSettings
@@ -21,6 +21,7 @@ class KnownTool(NamedTuple):
     own_name: str
     effect: Effect
     open_world: bool
+    destructive: bool
     met: bool
     """Its server was connected here before, and had it."""
 
@@ -35,5 +36,6 @@ def known_tool(name: str, settings: McpSettings, folder: Path, server: str | Non
         wanted = name if name.startswith(prefix_of(called)) else tool_name(called, name)
         known = own.get(wanted)
         met = known or Definition(name=wanted.removeprefix(prefix_of(called)))
-        return KnownTool(called, wanted, met.name, effect_of(met, one), open_world(met, one), known is not None)
+        traits = (effect_of(met, one), open_world(met, one), destructive(met, one))
+        return KnownTool(called, wanted, met.name, *traits, known is not None)
     return None

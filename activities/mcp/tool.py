@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from holdfast.activities.mcp.approved import Approved, Change, remember
 from holdfast.activities.mcp.calling import call
-from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, judged, open_world
+from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, destructive, judged, open_world
 from holdfast.activities.mcp.endings import Asked
 from holdfast.activities.mcp.names import tool_name
 from holdfast.activities.mcp.outputs import ResultSchema
@@ -44,6 +44,7 @@ class McpTool(Tool):
         self.effect = self.judged.effect
         self.asks_first = self.effect is not Effect.READ
         self.open_world = open_world(definition, settings)
+        self.destructive = destructive(definition, settings)
         self.on_host = settings.command is not None
         self.timeout_seconds = settings.timeout_seconds + GRACE_SECONDS
         self.Parameters: Mapping[str, JsonValue] = {"type": "object", **definition.parameters}

@@ -28,6 +28,8 @@ WORKSPACE_FILE = Path(".holdfast", "policy.toml")
 """In the workspace. It may only tighten: whoever can write there wrote it."""
 ADMIN_FILE = Path("/etc/holdfast/policy.toml")
 SHIPPED = Path(__file__).with_name("defaults.toml")
+YOLO = Path(__file__).with_name("yolo.toml")
+"""What is added where mode `yolo` is to ask about nothing that destroys."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,13 @@ class LoadedFile:
 
 
 def sources_of(settings: Settings) -> list[PolicySource]:
-    """The files that count for a worker: the user's, and those of the workspace and the machine where there are any."""
+    """The files that count for a worker: the user's, and those of the workspace and the machine where there are any.
+
+    Where mode `yolo` is to ask about nothing that destroys, one of our own as well.
+    """
     found = [PolicySource(file, Tier.USER) for file in settings.policy]
+    if not settings.yolo_asks:
+        found.append(PolicySource(YOLO, Tier.DEFAULT))
     for file, tier in ((settings.workspace / WORKSPACE_FILE, Tier.WORKSPACE), (ADMIN_FILE, Tier.ADMIN)):
         if os.path.lexists(file):
             found.append(PolicySource(file, tier))
@@ -64,7 +71,7 @@ def sources_of(settings: Settings) -> list[PolicySource]:
 
 def load_policy(sources: Iterable[PolicySource]) -> Policy:
     """The shipped rules with those of these files; BadInput with every problem of every file."""
-    loaded = [shipped(), *(load_file(read(source.file), source.tier) for source in sources)]
+    loaded = [shipped(), *(_loaded(source) for source in sources)]
     return policy_of(loaded)
 
 
@@ -75,6 +82,11 @@ def policy_of(loaded: Iterable[LoadedFile]) -> Policy:
     if told:
         raise BadInput("\n".join(told))
     return Policy(entry for one in files for entry in one.entries)
+
+
+def _loaded(source: PolicySource) -> LoadedFile:
+    ours = source.tier is Tier.DEFAULT
+    return load_file(Content(source.file, source.file.read_bytes()) if ours else read(source.file), source.tier)
 
 
 @cache

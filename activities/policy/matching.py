@@ -164,12 +164,23 @@ def _on_programs(rule: Rule) -> Iterator[Condition]:
         anything=bool(rule.anything),
         sees_through=rule.decision is Answer.DENY and not rule.harmless,
     )
+    on_tools = bool(rule.destructive and not rule.command and not rule.harmless)
     if rule.decision is not Answer.ALLOW:
         why = f"no program of the call is {_demanded(rule)}"
-        yield _fixed(lambda facts: facts.reading.touched(demand) if facts.reading else Truth.NO, why)
+
+        def touched(facts: Facts) -> Truth:
+            if on_tools and facts.subject.destructive:
+                return Truth.YES
+            return facts.reading.touched(demand) if facts.reading else Truth.NO
+
+        yield _fixed(touched, why)
         return
+
+    def covered(facts: Facts) -> Truth:
+        return truth(facts.reading.covered(demand) if facts.reading else on_tools and facts.subject.destructive)
+
     yield Condition(
-        lambda facts: truth(facts.reading is not None and facts.reading.covered(demand)),
+        covered,
         lambda facts: _not_covered(rule, facts),
     )
     if not rule.anything:

@@ -51,6 +51,8 @@ class Subject(Data):
     """The turn has taken in content from outside."""
     sends: bool = False
     """The call sends data out."""
+    destructive: bool = False
+    """Its tool says of itself that it destroys."""
     protected: dict[str, str] = Field(default_factory=dict)
     """The files it would change that decide what runs, each with the reason (see `protected`)."""
     doubts: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.events import Event
     from holdfast.functions import FunctionTool, tool
     from holdfast.limits import TurnLimits
-    from holdfast.modes import Mode
+    from holdfast.modes import Confirming, Mode
     from holdfast.outcomes import Offer, Outcome, Scope
     from holdfast.plugin import HoldfastPlugin
     from holdfast.responses import FunctionResponse, function_response
@@ -76,7 +76,7 @@ _HOMES = {
     ),
     "events": ("Event",),
     "functions": ("FunctionTool", "tool"),
-    "modes": ("Mode",),
+    "modes": ("Confirming", "Mode"),
     "outcomes": ("Offer", "Outcome", "Scope"),
     "plugin": ("HoldfastPlugin",),
     "responses": ("FunctionResponse", "function_response"),
@@ -115,6 +115,7 @@ __all__ = [
     "CallError",
     "CallRequest",
     "Confirmation",
+    "Confirming",
     "Context",
     "ContextChange",
     "DataPart",

@@ -27,7 +27,7 @@ from holdfast.deployments import DeploymentSettings
 from holdfast.documents import Content, Document, check
 from holdfast.encryption_settings import EncryptionSettings
 from holdfast.model import Message
-from holdfast.modes import Mode
+from holdfast.modes import Confirming, Mode
 from holdfast.setting_values import (
     Command,
     Environment,
@@ -346,6 +346,10 @@ class Configuration(Message):
     task_queue: Annotated[Filled, AfterValidator(queue_name)] | None = None
     policy: tuple[Place, ...] = ()
     modes: Annotated[tuple[Mode, ...], AfterValidator(some)] | None = None
+    confirm: Confirming = Confirming.POLICY
+    """Of all turns: which calls are asked about. A turn may want more of them."""
+    yolo_asks: Flag = True
+    """Does mode `yolo` ask about commands that destroy or cannot be read, and about tools that say they destroy?"""
     hook_entry_points: Flag = True
     hooks: tuple[HookSettings, ...] = ()
     approvers: tuple[ApproverSettings, ...] = ()

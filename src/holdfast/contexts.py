@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, StringConstraints, field_validator
@@ -13,6 +15,9 @@ Dependence = Literal["folder", "environment"]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,200}$")]
 Folder = Annotated[str, StringConstraints(min_length=1, max_length=4_096)]
 ToolName = Annotated[str, StringConstraints(max_length=300)]
+ToolPattern = Annotated[str, StringConstraints(pattern=r"^[^\s,?\[\]]+$", max_length=300)]
+"""The name of a tool, or names with `*` for any text: `github__*`."""
+MAX_PATTERNS = 1_000
 
 HOME = "."
 
@@ -30,6 +35,11 @@ class Context(Data):
     def offers(self, tool: str) -> bool:
         """Is this tool among those there are?"""
         return self.tools is None or tool in self.tools
+
+
+def names_tool(patterns: Collection[str] | None, tool: str) -> bool:
+    """Is this tool on a list of names and patterns? None is a list of all."""
+    return patterns is None or any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
 class ContextChange(Data):

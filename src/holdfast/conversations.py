@@ -134,6 +134,8 @@ class Conversation(Data):
     compaction: Compaction = Compaction()
     tools: tuple[str, ...] | None = None
     """The tools there are, if not all."""
+    allowed: tuple[str, ...] | None = None
+    """Names and patterns of the tools that the turn was started with, if not all."""
     depth: int = 0
     """How many turns have delegated to one another, down to this one."""
     messages: tuple[ConversationMessage, ...] = ()

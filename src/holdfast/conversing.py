@@ -205,6 +205,7 @@ class Conversing(Deciding):
             session_run=self.input.session_run,
             compaction=self.compaction,
             tools=self.context.tools,
+            allowed=self.input.tools,
             depth=self.input.depth,
             messages=tuple(self.messages),
         )

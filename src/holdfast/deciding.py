@@ -61,6 +61,8 @@ class Deciding(Executing):
             requester=self.input.requester,
             approval_seconds=self.input.approval_seconds,
             context=self.context,
+            tools=self.input.tools,
+            confirm=self.input.confirm,
         )
 
     def _holding(self, calls: tuple[CallToJudge, ...]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from holdfast.content import CallError, Result, TextPart
-from holdfast.contexts import ToolName
+from holdfast.contexts import ToolName, names_tool
 from holdfast.limits import TurnLimits
 from holdfast.memory import Memory
 from holdfast.modes import Mode
@@ -47,8 +47,9 @@ class Delegation(Strict):
 def turn_for(parent: TurnInput, memory: Memory, limits: TurnLimits, given: Delegation) -> TurnInput:
     """What a delegated turn starts with. `limits` is what is left for it of its parent's."""
     tools = memory.context.tools
-    if given.tools is not None:
-        tools = tuple(name for name in given.tools if memory.context.offers(name))
+    if given.tools is not None:  # the list that the parent was started with stays the child's own limit
+        offered = (name for name in given.tools if memory.context.offers(name))
+        tools = tuple(name for name in offered if names_tool(parent.tools, name))
     model = parent.model
     if model and (script := model.delegated.get(given.prompt)) is not None:
         model = model.model_copy(update={"script": script})

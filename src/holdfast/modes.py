@@ -14,7 +14,16 @@ class Mode(StrEnum):
     PLAN = "plan"
     """Only tools that merely read."""
     YOLO = "yolo"
-    """Everything but what is denied."""
+    """Everything but what is denied and, unless a setting lifts that, what destroys or cannot be read."""
+
+
+class Confirming(StrEnum):
+    """Which calls a person is asked about."""
+
+    POLICY = "policy"
+    """Those that rules, hooks and tools want to have asked about."""
+    ALWAYS = "always"
+    """All of them, whatever a rule, a grant or a mode allows. What is denied stays denied."""
 
 
 PERMITTED = (Mode.DEFAULT, Mode.AUTO_EDIT, Mode.PLAN)

@@ -18,6 +18,7 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import Worker, WorkerConfig, WorkerDeploymentConfig
 
+from holdfast.activities.beginnings import Beginnings
 from holdfast.activities.catalogue.loading import load_registry
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.commands import withhold
@@ -198,9 +199,11 @@ class HoldfastPlugin(SimplePlugin):
             hooks=load_hooks(settings),
             host=on_host,
             keeps_once=not self.ledger.shared,
+            confirm=settings.confirm,
         )
         once = Once(self.ledger, beating)
-        tools = ToolActivities(gate, self.outputs, self._live, once, Questions(client), Records(settings.records))
+        beside = (Questions(client), Records(settings.records), Beginnings(client))
+        tools = ToolActivities(gate, self.outputs, self._live, once, *beside)
         neighbours = Neighbours(queue, gate.digest)
         gate.explain_missing_tool = neighbours.explain
         self._queues.setdefault(queue, _QueueOfWorkers(on_host, tools.execute, neighbours, Host(self._live)))

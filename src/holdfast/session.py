@@ -27,7 +27,7 @@ from holdfast.grants import Grant
 from holdfast.identity import whoami
 from holdfast.limits import TurnLimits
 from holdfast.model import problems
-from holdfast.modes import Mode
+from holdfast.modes import Confirming, Mode
 from holdfast.queries import SECONDS
 from holdfast.requests import GrantAddress
 from holdfast.sessions import (
@@ -79,16 +79,17 @@ class Session(Contact):
         message_id: str | None = None,
         interactive: bool | None = None,
         limits: TurnLimits | None = None,
+        confirm: Confirming = Confirming.POLICY,
     ) -> Sent:
         """Say something; which turn takes it up. With `start` the first message creates the session.
 
         `how`: while a turn runs, a message waits for a turn of its own, or interrupts it, or is read after the batch
         at work. With a `message_id` of yours, repeating it says nothing more. `interactive` and `limits` are for the
-        turn that it begins, where they are to be others than the session's.
+        turn that it begins, where they are to be others than the session's, and so is `confirm`, which only tightens.
         """
         said = {"message": message, "how": how, "by": by or self._me, "id": message_id or uuid4().hex}
         try:
-            body = Say.model_validate({**said, "interactive": interactive, "limits": limits})
+            body = Say.model_validate({**said, "interactive": interactive, "limits": limits, "confirm": confirm})
         except ValidationError as error:
             raise BadInput(f"this cannot be said: {problems(error, 'message')}") from error
         if start is None:

@@ -9,6 +9,7 @@ from holdfast.errors import RequestRefused
 from holdfast.families import turn_of_session
 from holdfast.grants import Grant
 from holdfast.memory import Memory
+from holdfast.modes import Confirming
 from holdfast.requests import Interruption
 from holdfast.sessions import (
     MAX_WAITING,
@@ -148,7 +149,8 @@ class SessionState:
         self.turns += 1
         self.turn = turn_of_session(self.id, self.turns)
         self._pass_over()
-        given = {"interactive": said.interactive, "limits": said.limits}
+        confirm = Confirming.ALWAYS if said.confirm is Confirming.ALWAYS else None
+        given = {"interactive": said.interactive, "limits": said.limits, "confirm": confirm}
         return self.input.turn.model_copy(
             update={
                 **{name: value for name, value in given.items() if value is not None},

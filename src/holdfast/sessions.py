@@ -14,7 +14,7 @@ from holdfast.errors import RequestRefused
 from holdfast.limits import TurnLimits
 from holdfast.memory import Memory
 from holdfast.model import Data, Message, few
-from holdfast.modes import Mode
+from holdfast.modes import Confirming, Mode
 from holdfast.turns import TurnInput, TurnStatus, check_input, check_outside
 
 SESSION = "holdfast.session"
@@ -38,6 +38,8 @@ class Say(Message):
     """Can somebody be asked in the turn that it begins? Left out, as the session has it."""
     limits: TurnLimits | None = None
     """What that turn may use up; left out, as the session has it."""
+    confirm: Confirming = Confirming.POLICY
+    """`always`: every call of that turn is asked about, whatever the session has."""
 
 
 class Sent(Data):

@@ -34,7 +34,7 @@ from holdfast.deployments import DeploymentSettings, build_name
 from holdfast.documents import Document
 from holdfast.encryption_settings import EncryptionSettings
 from holdfast.errors import BadInput
-from holdfast.modes import PERMITTED, Mode
+from holdfast.modes import PERMITTED, Confirming, Mode
 from holdfast.named_files import combined_digest, find_named_files
 from holdfast.positions import lines_of
 from holdfast.storage_settings import StorageSettings
@@ -91,6 +91,10 @@ class Settings:
     """The user's policy files."""
     modes: tuple[Mode, ...] | None = None
     """The modes this worker permits; None for those that are permitted unless somebody says otherwise."""
+    confirm: Confirming = Confirming.POLICY
+    """Which calls of all turns are asked about."""
+    yolo_asks: bool = True
+    """Does mode `yolo` ask about what destroys or cannot be read?"""
     approvers: tuple[Approver, ...] = ()
     """Whose decisions count. With a key for anybody, only signed ones do."""
     decisions: Literal["signed", "unsigned"] | None = None
@@ -215,6 +219,8 @@ def combined(document: Document[Configuration]) -> Settings:
         deployment=_with_build(found.deployment),
         policy=found.policy,
         modes=found.modes,
+        confirm=found.confirm,
+        yolo_asks=found.yolo_asks,
         approvers=found.approvers,
         decisions=found.decisions,
         hooks=found.hooks,

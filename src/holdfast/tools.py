@@ -78,6 +78,8 @@ class Traits(Data):
     """What of its turn's context its calls go by (S47)."""
     delegates: bool = False
     """Its calls are turns of their own, with the arguments of `delegate`."""
+    destructive: bool = False
+    """It destroys something that cannot be had again: mode `yolo` asks about its calls."""
 
 
 _DEFINITION = {"name", "description", "parameters", "effect", "server"}
@@ -356,6 +358,7 @@ class Tool(ABC):
     open_world: bool = False
     depends_on: tuple[Dependence, ...] = ()
     delegates: bool = False
+    destructive: bool = False
     edits: str | None = None
     """The argument whose text a person may change in an editor before the call runs."""
     checks_quickly: bool = False
@@ -390,6 +393,7 @@ class Tool(ABC):
                 open_world=self.open_world,
                 depends_on=tuple(self.depends_on),
                 delegates=self.delegates,
+                destructive=self.destructive,
             ),
         )
 

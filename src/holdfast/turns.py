@@ -12,12 +12,13 @@ from pydantic import Field
 from holdfast.batches import Batch
 from holdfast.calls import CallRequest, Calls
 from holdfast.content import Response
+from holdfast.contexts import MAX_PATTERNS, ToolPattern
 from holdfast.conversations import Compaction, ConversationMessage, ModelChoice, Usage
 from holdfast.errors import RequestRefused
 from holdfast.limits import TurnLimits
 from holdfast.memory import Carried, EarlierRun, Memory
 from holdfast.model import Data, Message, few
-from holdfast.modes import Mode
+from holdfast.modes import Confirming, Mode
 from holdfast.schedules import MAX_EXECUTING, OnError, Plan, Schedule
 
 WORKFLOW = "holdfast.turn"
@@ -42,6 +43,10 @@ class TurnInput(Message):
     """Without a model: stay when the queue is empty, until `finish`."""
     mode: Mode = Mode.DEFAULT
     """How much is to proceed without asking, as far as the worker permits it."""
+    confirm: Confirming = Confirming.POLICY
+    """`always`: every call is asked about, those that merely read included."""
+    tools: Annotated[tuple[ToolPattern, ...], few(MAX_PATTERNS)] | None = None
+    """The only tools that it may use, by name or with `*`; None for all. Nothing that happens in the turn adds any."""
     interactive: bool = True
     """Can a person be asked? If not, what would be asked about is denied."""
     requester: str | None = Field(default=None, max_length=500)

@@ -24,7 +24,7 @@ from holdfast.cutting import count_changes, shorten_diff
 from holdfast.forms import fields_of
 from holdfast.memory import EarlierRun
 from holdfast.model import Data
-from holdfast.modes import Mode
+from holdfast.modes import Confirming, Mode
 from holdfast.outcomes import Needs, Offer, Outcome
 from holdfast.schedules import Schedule
 from holdfast.state import TurnState
@@ -175,6 +175,9 @@ class TurnView(Data):
     context: Context = Context()
     """What the next call runs within."""
     mode: Mode = Mode.DEFAULT
+    confirm: Confirming = Confirming.POLICY
+    tools: tuple[str, ...] | None = None
+    """Names and patterns of the tools that it was started with, the first of them; None for all."""
     grants: int = 0
     tainted: tuple[str, ...] = ()
     """The first calls that took in content from outside."""
@@ -384,6 +387,8 @@ def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
         interruptible=all(interruptible(call) for call in shown.calls if call.at_work) if shown else True,
         context=_context(state.context),
         mode=state.permitted or state.mode,
+        confirm=state.input.confirm,
+        tools=None if state.input.tools is None else tuple(map(named, state.input.tools[:SOURCES])),
         grants=len(state.grants.all),
         tainted=tuple(dict.fromkeys(state.tainted))[:10],
         outside={named(tool): calls for tool, calls in list(state.outside.items())[:SOURCES]},

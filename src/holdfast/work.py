@@ -17,7 +17,7 @@ from holdfast.contexts import Context
 from holdfast.conversations import Usage
 from holdfast.grants import Grant
 from holdfast.model import Data, Message
-from holdfast.modes import Mode
+from holdfast.modes import Confirming, Mode
 from holdfast.verdicts import Bound, Verdict
 
 QUESTION_LIMIT = 50_000
@@ -50,6 +50,9 @@ class ValidateInput(Data):
     approval_seconds: float | None = None
     context: Context = Context()
     """What the calls would run within."""
+    tools: tuple[str, ...] | None = None
+    """Names and patterns of the tools that the turn was started with; None for all."""
+    confirm: Confirming = Confirming.POLICY
 
 
 class ValidateResult(Data):
@@ -66,6 +69,8 @@ class ValidateResult(Data):
     """Whose word counts: the handlers of decisions go by these. None when validation broke, and nobody knows."""
     mode: Mode | None = None
     """The mode that the worker permitted, and judged by."""
+    unknown_tools: tuple[str, ...] = ()
+    """Of the turn's tools, the entries that name none, each with what may be meant; told when there are no calls."""
     needs_time: Literal["hooks", "tools"] | None = None
     """Nothing was judged: hooks, or tools whose own check may take long, must not hold a workflow task open."""
 
@@ -102,6 +107,9 @@ class ExecuteInput(Data):
     requester: str | None = None
     context: Context = Context()
     """What the call runs within."""
+    tools: tuple[str, ...] | None = None
+    """Names and patterns of the tools that the turn was started with; None for all. The worker looks that up itself."""
+    confirm: Confirming = Confirming.POLICY
 
     @property
     def decisions(self) -> tuple[Decision, ...]:

@@ -81,6 +81,30 @@ def test_an_explanation_in_json_holds_the_ruling_and_the_rules_passed_over(empty
     assert found["subject"]["command"] == "rm -rf build"
 
 
+def test_S27_yolo_asks_about_what_destroys_unless_the_settings_lift_that(empty: Home) -> None:
+    file = str(write(empty, "lifted.toml", 'modes = ["yolo"]\nyolo_asks = false\n'))
+    usual = str(write(empty, "usual.toml", 'modes = ["yolo"]\n'))
+    for command in ("rm -rf build", "$TOOL", "ls"):
+        asked = empty.json("--config", usual, *explain(command), "--mode", "yolo")
+        lifted = empty.json("--config", file, *explain(command), "--mode", "yolo")
+        assert asked["ruling"]["decision"] == ("allow" if command == "ls" else "ask")
+        assert (lifted["ruling"]["decision"], lifted["ruling"]["rule"]) == ("allow", "yolo-commands-proceed")
+    denied = write(empty, "deny.toml", '[[rule]]\ndecision = "deny"\ncommand = "rm"\n')
+    for command, expected in (("rm -rf build", "deny"), ("$TOOL -rf build", "ask")):
+        found = empty.json("--config", file, *explain(command), "--mode", "yolo", "--policy", str(denied))
+        assert found["ruling"]["decision"] == expected
+
+
+def test_S27_where_every_call_is_asked_about_that_is_explained(empty: Home) -> None:
+    file = str(write(empty, "strict.toml", 'confirm = "always"\n'))
+    done = empty.run("--config", file, "policy", "explain", "--tool", "read_file", "--args", '{"path": "a"}')
+    assert done.stdout.startswith("ask: ")
+    assert "Every call is asked about here" in done.stdout
+    shown = empty.json("--config", file, "config", "show")["settings"]
+    assert shown["confirm"] == {"value": "always", "from": "file"}
+    assert shown["yolo_asks"] == {"value": True, "from": "default"}
+
+
 def test_tiers_are_named_with_the_files(empty: Home) -> None:
     write(empty, "deny.toml", '[[rule]]\ndecision = "deny"\nanything = true\n')
     write(empty, "allow.toml", GIT)

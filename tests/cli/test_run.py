@@ -41,6 +41,33 @@ def test_S27_what_would_be_asked_is_denied_unless_somebody_says_otherwise(home: 
     assert not (home.workspace / "ran.txt").exists()
 
 
+def test_S27_a_turn_has_the_tools_that_were_named_and_no_other(home: Home) -> None:
+    calls = [call("list_directory"), call("read_file", path="a")]
+    file = script(home, "named-tools", {"calls": calls}, {"text": "Done."}, {"calls": calls}, {"text": "Done again."})
+    home.run("run", "Look", "--script", file, "--tool", "list_*", "--tool", "glob", "--session", "named-tools")
+    [one, other] = home.json("sessions", "show", "named-tools", "--all")["messages"][2]["responses"]
+    assert (one["error"], other["error"]["type"]) == (None, "tool_not_available")
+    shown = home.run("turn", "show", "named-tools~1").stdout
+    assert "started with these tools: list_*, glob" in shown
+    done = home.run("run", "Look", "--tool", "shell", "--session", "named-tools")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--tool is for a session that begins: 'named-tools' is there" in done.stderr
+    asked = home.run("run", "Look", "--confirm", "always", "--session", "named-tools")
+    assert (asked.returncode, asked.stdout) == (0, "Done again.\n")
+    [one, other] = home.json("sessions", "show", "named-tools", "--all")["messages"][-2]["responses"]
+    assert (one["error"]["type"], other["error"]["type"]) == ("denied", "tool_not_available")
+
+
+def test_S27_a_tool_that_there_is_not_ends_the_turn_with_what_may_have_been_meant(home: Home) -> None:
+    file = script(home, "misspelt-tool", {"text": "Done."})
+    done = home.run("run", "Look", "--script", file, "--tool", "read_fil")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "its list names tools that there are not: 'read_fil'. Did you mean \"read_file\"" in done.stderr
+    done = home.run("run", "Look", "--script", file, "--tool", "read file")
+    assert done.returncode == 2
+    assert "--tool takes the name of a tool, or a pattern as github__*" in done.stderr
+
+
 def test_somebody_at_the_terminal_is_asked_when_that_is_wanted(home: Home) -> None:
     file = script(
         home, "asked-run", {"calls": [call("write_file", path="asked-run.txt", content="hi\n")]}, {"text": "OK."}

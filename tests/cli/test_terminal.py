@@ -232,7 +232,7 @@ def test_S20_a_call_of_a_server_shows_its_arguments_once_and_all_of_the_definiti
         "name": "append-to-the-end-of-a-long-note",
         "description": "Append a line.\n\nIt cannot be \x1b[31mtaken back.",
         "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}},
-        "annotations": {"destructiveHint": True},
+        "annotations": {"idempotentHint": True},
     }
     (empty.folder / "tools.json").write_text(json.dumps([tool]))
     name = "notes__append-to-the-end-of-a-long-note"
@@ -266,5 +266,5 @@ def test_S20_a_call_of_a_server_shows_its_arguments_once_and_all_of_the_definiti
     assert (empty.folder / "all.txt").read_text() == (
         'notes/append-to-the-end-of-a-long-note\n\n{\n  "n": 7\n}\n\nserver notes\n'
         "effect once: the server is not trusted to say what its tools do\n"
-        "the server's hints: destructiveHint true\ndescribed as:\n  Append a line.\n\n  It cannot be ␛[31mtaken back.\n"
+        "the server's hints: idempotentHint true\ndescribed as:\n  Append a line.\n\n  It cannot be ␛[31mtaken back.\n"
     )

@@ -352,7 +352,8 @@ async def test_S39_a_tool_that_changed_is_asked_about_again_whatever_was_granted
         await engine.holdfast.approve(first.approval_id, digest=first.digest)
         await turn.submit((request("s__act"),))
         second = await ask(turn, 3)
-        assert (second.reason, second.diff) == (None, None)
+        assert (second.reason or "").startswith("It destroys something"), "its server says so"
+        assert second.diff is None
         await engine.holdfast.decide(second.approval_id, "proceed_always_tool", digest=second.digest)
         await turn.submit((request("s__act"),))
         await until(lambda: _ended(turn, 4))  # by the grant

@@ -184,6 +184,7 @@ def test_options_are_the_traits_of_the_tool() -> None:
         on_host=True,
         asks=True,
         open_world=True,
+        destructive=True,
         timeout_seconds=5,
         heartbeat_seconds=2,
     )
@@ -202,6 +203,7 @@ def test_options_are_the_traits_of_the_tool() -> None:
         "on_host": True,
         "asks": True,
         "open_world": True,
+        "destructive": True,
         "depends_on": (),
         "delegates": False,
     }

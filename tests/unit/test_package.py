@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 SURFACE = """
 AfterAnswer AfterTool ApprovalId ApprovalView BadInput BeforeAnswer BeforeTool BlobPart Call CallError CallRequest
-Confirmation Context ContextChange DataPart Decision DecisionNotice DecisionRefused Declaration Effect Event
+Confirmation Confirming Context ContextChange DataPart Decision DecisionNotice DecisionRefused Declaration Effect Event
 FunctionResponse FunctionTool Holdfast HoldfastError HoldfastPlugin Interrupt Invocation LiveOutput Mode ModelChoice
 ModelReply ModelSettings NoWorker Offer Outcome Refused RequestRefused Response Result Retries Run Schedule Scope
 ScriptedReply ServerUnavailable Session SessionInput SessionView Settings Status Strict TextPart Tool ToolFailure Turn

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast.activities.policy.expectations import read_expectations, try_all
 from holdfast.activities.policy.loading import (
     SHIPPED,
+    YOLO,
     LoadedFile,
     PolicySource,
     load_file,
@@ -260,6 +261,8 @@ def test_the_shipped_file_is_sound_and_every_rule_named() -> None:
     assert (shipped().problems, shipped().warnings) == ((), ())
     assert all(entry.rule.name for entry in shipped().entries)
     assert SHIPPED.is_file()
+    lifting = load_file(Content(YOLO, YOLO.read_bytes()), Tier.DEFAULT)
+    assert lifting.problems == ()
 
 
 def test_the_built_in_tools_are_as_we_know_them(tmp_path: Path) -> None:
@@ -291,19 +294,9 @@ def test_the_examples_of_the_docs_are_sound_and_do_what_is_expected(tmp_path: Pa
     assert len(tried) == 5
 
 
-def test_the_docs_tell_every_key_and_the_table_of_the_modes() -> None:
+def test_the_docs_tell_every_key() -> None:
     told = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", DOCS.read_text(), re.MULTILINE))))
     assert set(Rule.model_fields) <= told
-    rows = re.findall(r"^\| (\w.*?) \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$", DOCS.read_text(), re.MULTILINE)
-    shown = {name: " ".join(cells) for name, *cells in rows}
-    names = {
-        "reading, listing, searching the workspace": "reading", "editing files of the workspace": "editing",
-        "commands": "command", "destructive commands": "destructive command", "fetching": "fetching",
-        "tools of MCP servers": "server's tool", "questions": "question",
-    }  # fmt: skip
-    for told_as, name in names.items():
-        [row] = [row for key, row in SHIPPED_TABLE.items() if key in (name, f"a {name}")]
-        assert shown[told_as] == row[3], told_as
 
 
 # Expectations

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.modes import Mode
+from holdfast.modes import Confirming, Mode
 from holdfast.workers.commands.choosing import (
+    Confirm,
     Fallbacks,
     InMode,
     Instructions,
@@ -17,9 +18,12 @@ from holdfast.workers.commands.choosing import (
     MaxTokens,
     ModelName,
     ScriptFile,
+    Tools,
     When,
+    check_new_session,
     limits_of,
     plan_of,
+    tools_of,
     wanted,
 )
 from holdfast.workers.commands.options import Address, Data, example, interactive, open_holdfast, run
@@ -54,6 +58,8 @@ def chat(
     script: ScriptFile = None,
     instructions: Instructions = None,
     mode: InMode = None,
+    tool: Tools = None,
+    confirm: Confirm = Confirming.POLICY,
     schedule: When = "all_ready",
     max_steps: MaxSteps = None,
     max_calls: MaxCalls = None,
@@ -65,7 +71,7 @@ def chat(
     """Talk with a model on the terminal; its calls are shown live, and approvals are asked in place.
 
     Ctrl-C stops the turn that runs, a second one leaves, as Ctrl-D does. Whatever runs goes on without you. --model and
-    --mode change the next turns of a session that is there; its limits and its schedule stay as they are.
+    --mode change the next turns of a session that is there; its tools, its limits and its schedule stay as they are.
     """
     from holdfast.errors import BadInput
 
@@ -77,6 +83,7 @@ def chat(
     named = chosen.needed(data) if chosen.said or not (session or resume) else None
     limits = limits_of(max_steps, max_calls, max_seconds, max_tokens)
     turn = {"mode": mode or Mode.DEFAULT, "limits": limits, **plan_of(schedule, False, None, None)}
+    turn |= {"confirm": confirm, **tools_of(tool)}
 
     async def work() -> int:
         from holdfast.sessions import SessionInput
@@ -89,6 +96,7 @@ def chat(
         start: SessionInput | None = None
         if there:
             chosen.check_whole()
+            check_new_session(found.id, tool, confirm)
             await _configure(found, named, mode)
         else:
             turn.update(model=named or chosen.needed(data), requester=holdfast.me)

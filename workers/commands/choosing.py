@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from holdfast.modes import Mode
+from holdfast.modes import Confirming, Mode
 from holdfast.workers.commands.options import client_settings, seconds
 
 if TYPE_CHECKING:
@@ -51,6 +51,18 @@ Instructions = Annotated[
 ]
 InMode = Annotated[
     Mode | None, typer.Option("--mode", help="How much proceeds without asking, as far as the worker permits.")
+]
+Tools = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tool",
+        metavar="NAME",
+        help="The only tools it may use, by name or as github__*; as often as you like, all when left out.",
+    ),
+]
+Confirm = Annotated[
+    Confirming,
+    typer.Option("--confirm", help="always: every call is asked about, those that merely read included."),
 ]
 When = Annotated[
     Literal["all_ready", "streaming"],
@@ -182,6 +194,29 @@ def plan_of(schedule: str, early: bool, parallel: int | None, on_error: str | No
 
     said = {"schedule": Schedule(schedule), "early": early, "on_error": on_error}
     return {**said, "parallel": parallel or MAX_EXECUTING}
+
+
+def tools_of(tools: list[str] | None) -> dict[str, object]:
+    """The tools that a turn is started with; BadInput for what cannot name one."""
+    from pydantic import ValidationError
+
+    from holdfast.errors import BadInput
+    from holdfast.model import problems
+    from holdfast.turns import TurnInput
+
+    try:
+        return {"tools": TurnInput(tools=tuple(tools)).tools if tools else None}
+    except ValidationError as error:
+        raise BadInput(f"--tool takes the name of a tool, or a pattern as github__*: {problems(error)}") from None
+
+
+def check_new_session(session_id: str, tools: list[str] | None, confirm: Confirming = Confirming.POLICY) -> None:
+    """BadInput for what only the start of a session can say."""
+    from holdfast.errors import BadInput
+
+    option = "--tool" if tools else "--confirm" if confirm is Confirming.ALWAYS else None
+    if option:
+        raise BadInput(f"{option} is for a session that begins: {session_id!r} is there, and keeps what it began with")
 
 
 def check_plan(schedule: str, early: bool, *, grows: bool) -> None:

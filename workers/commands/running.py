@@ -8,8 +8,9 @@ from uuid import uuid4
 
 import typer
 
-from holdfast.modes import Mode
+from holdfast.modes import Confirming, Mode
 from holdfast.workers.commands.choosing import (
+    Confirm,
     Fallbacks,
     InMode,
     Instructions,
@@ -20,10 +21,13 @@ from holdfast.workers.commands.choosing import (
     ModelName,
     ScriptFile,
     Timeout,
+    Tools,
     Wanted,
     When,
+    check_new_session,
     limits_of,
     plan_of,
+    tools_of,
     wanted,
 )
 from holdfast.workers.commands.options import Address, Data, Json, example, interactive, open_holdfast, run
@@ -64,6 +68,8 @@ def run_once(
     script: ScriptFile = None,
     instructions: Instructions = None,
     mode: InMode = None,
+    tool: Tools = None,
+    confirm: Confirm = Confirming.POLICY,
     ask: Ask = False,
     schedule: When = "all_ready",
     max_steps: MaxSteps = None,
@@ -79,13 +85,15 @@ def run_once(
     """Ask a model one thing: its answer alone is on standard output, and the exit code is 0 only if the turn completed.
 
     Nobody is asked unless you say so: what would wait for a person is denied. Ctrl-C cancels the turn. In a session
-    that is there, --model and --mode are for its next turns too; its schedule stays as it is.
+    that is there, --model and --mode are for its next turns too, --confirm is for this one; its tools and its schedule
+    stay as they are.
     """
     said = _prompt(prompt, script, instructions)
     chosen = wanted(model, fallback, script, instructions)
     named = chosen.needed(data) if chosen.said or not session else chosen.choice(data)
     limits = limits_of(max_steps, max_calls, max_seconds, max_tokens)
     input = {"mode": mode or Mode.DEFAULT, "limits": limits, **plan_of(schedule, False, None, None)}
+    input |= {"confirm": confirm, **tools_of(tool)}
 
     async def work() -> int:
         from holdfast.workers.once import Once
@@ -157,10 +165,11 @@ async def _part_of(
     session = session_of(holdfast, session_id)
     if await exists(holdfast, session):
         chosen.check_whole()
+        check_new_session(session_id, input["tools"])
         if chosen.said or mode:
             await session.configure(model=model if chosen.said else None, mode=mode)
         limits = input["limits"] if input["limits"] != TurnLimits() else None
-        sent = await session.send(prompt, message_id=message, interactive=ask, limits=limits)
+        sent = await session.send(prompt, message_id=message, interactive=ask, limits=limits, confirm=input["confirm"])
         return session, session.turn(sent.turn)
     if model is None:
         raise BadInput(NO_MODEL)

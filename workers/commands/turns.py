@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.modes import Mode
+from holdfast.modes import Confirming, Mode
 from holdfast.workers.commands import steering, streams
 from holdfast.workers.commands.choosing import (
+    Confirm,
     Early,
     Fallbacks,
     InMode,
@@ -23,11 +24,13 @@ from holdfast.workers.commands.choosing import (
     OnError,
     Parallel,
     ScriptFile,
+    Tools,
     Wanted,
     When,
     check_plan,
     limits_of,
     plan_of,
+    tools_of,
     wanted,
 )
 from holdfast.workers.commands.codes import FAILED, INTERRUPTED
@@ -83,6 +86,7 @@ def register(app: typer.Typer) -> None:
         'holdfast turn start --script replies.json --prompt "Tidy up" --schedule streaming --early --wait',
         'holdfast turn start --model anthropic:claude-sonnet-4-5 --prompt "Tidy up" --max-steps 20',
         "holdfast turn start --calls calls.json --parallel 4 --on-error abort",
+        'holdfast turn start --prompt "Look around" --tool read_file --tool "github__*" --confirm always',
     )
 )
 def start(
@@ -97,6 +101,8 @@ def start(
     ] = False,
     keep_open: Annotated[bool, typer.Option("--keep-open", help="Stay for further batches until finished.")] = False,
     mode: InMode = Mode.DEFAULT,
+    tool: Tools = None,
+    confirm: Confirm = Confirming.POLICY,
     nobody: Annotated[bool, typer.Option("--non-interactive", help="Never wait: what would ask is denied.")] = False,
     deadline: ApprovalDeadline = None,
     schedule: When = "all_ready",
@@ -124,6 +130,7 @@ def start(
     check_plan(schedule, early, grows=chosen.said or prompt is not None or keep_open)
     read = _read_input(calls, prompt, keep_open, chosen, data)
     wishes = {"mode": mode or Mode.DEFAULT, "interactive": not nobody, "approval_seconds": deadline}
+    wishes |= {"confirm": confirm, **tools_of(tool)}
     limits = {"limits": limits_of(max_steps, max_calls, max_seconds, max_tokens), "requester": requester}
     input = read.model_copy(update={**wishes, **limits, **plan_of(schedule, early, parallel, on_error)})
 

@@ -39,6 +39,7 @@ async def _tools(around: Surroundings) -> list[Finding]:
 async def _policy(around: Surroundings) -> list[Finding]:
     from holdfast.activities.covering import check_roles
     from holdfast.activities.policy.loading import load_policy, sources_of
+    from holdfast.activities.policy.rules import Tier
     from holdfast.activities.policy.saved import load_saved
     from holdfast.documents import complaint
 
@@ -53,7 +54,8 @@ async def _policy(around: Surroundings) -> list[Finding]:
     if saved.problems:
         do = "correct it, or move it away: no standing answer in it counts"
         return [problem(complaint(settings.granted, saved.problems), do)]
-    files = f"{len(sources)} files of yours" if sources else "none of yours"
+    yours = sum(source.tier is not Tier.DEFAULT for source in sources)
+    files = f"{yours} files of yours" if yours else "none of yours"
     return [ok(f"the rules can be loaded: those that come with Holdfast, and {files}")]
 
 
