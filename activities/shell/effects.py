@@ -95,6 +95,16 @@ def may_run_unseen(program: Program) -> bool:
     return "executes" in effects or (runs and "unknown" in effects)
 
 
+def is_known(name: str) -> bool:
+    """Is anything known of what a program of this name does with its words?"""
+    return name in _plain() or _table_of(Program((name,), (name,), (name,))) is not None
+
+
+@cache
+def _plain() -> frozenset[str]:
+    return frozenset(_raw()["plain"]["names"].split())
+
+
 def known_options() -> list[tuple[str, str, Effect, bool]]:
     """Every option of the table that goes further: program, option, effect, and whether it takes a value."""
     return [
