@@ -20,16 +20,18 @@ CODE_FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
         "git runs hooks, filters, drivers and other programs by it",
         (".git", ".gitattributes", ".gitmodules", ".gitconfig", ".config/git", ".lfsconfig"),
     ),
+    ("a version control system runs hooks and other programs by it", (".hg", ".hgrc", ".jj")),
     (
         "it runs at every commit",
         (".husky", ".githooks", ".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook*.yml", ".lefthook*.yml",
          "lefthook*.toml", ".lefthook*.toml", ".lintstagedrc*", "lint-staged.config.*", ".overcommit.yml"),
     ),
-    ("it runs when its folder is entered", (".envrc", "mise*.toml", ".mise*.toml", ".mise", ".autoenv.zsh")),
+    ("it runs when its folder is entered", (".envrc", "mise*.toml", ".mise*.toml", ".mise", ".config/mise", ".autoenv.zsh")),
     (
         "an editor runs it, or the programs that it names, when the folder is opened",
         (".vscode", "*.code-workspace", ".idea", ".fleet", ".zed", ".devcontainer", ".devcontainer.json", ".exrc",
-         ".nvimrc", ".nvim.lua", ".lvimrc", ".vimrc", ".dir-locals.el", ".dir-locals-2.el"),
+         ".nvimrc", ".nvim.lua", ".lvimrc", ".vimrc", ".dir-locals.el", ".dir-locals-2.el", ".luarc.json", ".vim", ".config/nvim",
+         ".emacs", ".emacs.d"),
     ),
     (
         "it runs, with the project's secrets, when a branch is pushed",
@@ -42,11 +44,12 @@ CODE_FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
         "a package manager or a build tool takes from it which programs it starts",
         (".npmrc", ".yarnrc", ".yarnrc.yml", ".yarn/releases", ".yarn/plugins", ".pnpmfile.cjs", ".pnp.cjs",
          ".pnp.loader.mjs", "bunfig.toml", ".cargo/config", ".cargo/config.toml", ".bazelrc", ".bazeliskrc",
-         ".bazelversion", ".mvn", "gradle/wrapper", ".bundle/config", ".gemrc", ".terraformrc", ".sbtopts", ".jvmopts"),
+         ".bazelversion", ".mvn", "gradle/wrapper", "rust-toolchain",
+         "rust-toolchain.toml", ".latexmkrc", "latexmkrc", ".bundle/config", ".gemrc", ".terraformrc", ".sbtopts", ".jvmopts"),
     ),
     (
         "an interpreter or a debugger runs it whenever it starts",
-        ("sitecustomize.py", "usercustomize.py", ".pdbrc", ".gdbinit", ".lldbinit", ".ipython", ".Rprofile",
+        ("sitecustomize.py", "usercustomize.py", "*.pth", ".Renviron", ".octaverc", ".pdbrc", ".gdbinit", ".lldbinit", ".ipython", ".Rprofile",
          ".irbrc", ".pryrc", ".ghci", ".ocamlinit"),
     ),
     (
@@ -57,7 +60,9 @@ CODE_FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "a login or a connection runs it",
         (".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv",
-         ".zprofile", ".zlogin", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".ssh", ".gnupg", ".netrc",
+         ".zprofile", ".zlogin", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".cshrc", ".tcshrc",
+         ".login", ".kshrc", ".mkshrc", ".zlogout", ".bash_completion", ".pam_environment", ".tmux.conf", ".screenrc",
+         ".sqliterc", ".psqlrc", ".ssh", ".gnupg", ".netrc",
          ".aws/config", ".kube/config", ".docker/config.json", ".config/fish", ".config/autostart", ".config/systemd",
          ".local/bin", "Library/LaunchAgents"),
     ),

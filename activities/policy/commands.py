@@ -63,6 +63,7 @@ class Reading:
 
     def __init__(self, command: str, doubts: tuple[str, ...] = ()) -> None:
         """`doubts` are what is known beside the command: of the repository that it would work on."""
+        self.command = command
         self._analysis = _analysed(command)
         self._more = doubts
         self.programs = self._analysis.programs
@@ -221,8 +222,9 @@ def _passed_on(program: Program) -> Iterator[Words]:
         if word is None:
             continue
         yield (word.rpartition("/")[2], *program.words[place + 1 :])
-        if len(word) < KEPT and len(inner := word.split()) > 1:
-            yield (inner[0].rpartition("/")[2], *inner[1:])
+        inner = word.split() if len(word) < KEPT else []
+        for at in range(min(len(inner), PASSED_ON) if len(inner) > 1 else 0):
+            yield (inner[at].rpartition("/")[2], *inner[at + 1 :])
 
 
 def _wrapping(wrappers: Iterable[str]) -> list[str]:

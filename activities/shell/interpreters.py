@@ -10,7 +10,8 @@ from holdfast.activities.shell.model import NOWHERE, Program
 
 _INTERPRETER = re.compile(
     r"(python|pypy|perl|ruby|node|nodejs|deno|bun|php|lua|luajit|Rscript|R|tclsh|osascript|ipython|irb|ghci|tsx|ts-node"
-    r"|julia|elixir|groovy|guile|racket|octave|pwsh|jshell|gnuplot|wish)[\d.]*"
+    r"|julia|elixir|groovy|guile|racket|octave|pwsh|jshell|gnuplot|wish|scala|clojure|clj|jrunscript|erl|ocaml|ghc|maxima"
+    r"|dc)[\d.]*"
 )
 _INLINE = re.compile(r"--?(eval|print|command|run|exec|code).*|-[A-Za-z0-9]*[ceEpr].*", re.DOTALL)
 _EVALUATES = frozenset(["eval", "repl"])

@@ -187,7 +187,8 @@ def _passing(program: Program) -> Unwrapped:
     inner = _rest(program, begun.at, begun)
     if program.name == "exec" and not inner and any(one.kind != "duplicate" for one in program.redirections):
         raise Doubt("exec changes where the input and the output of what follows are")
-    return Unwrapped(inner, listed=not inner)
+    elsewhere = program.name == "env" and begun.values.keys() & {"C", "chdir"}
+    return Unwrapped(inner, listed=not inner or bool(elsewhere))
 
 
 def _raising(program: Program) -> Unwrapped:
