@@ -169,9 +169,7 @@ class _Looked:
         pushes = bool(_PUSHES.intersection(program.normal[1:2]))
         self._look(options, folder, deeper=deeper, program=program if pushes else None)
 
-    def _look(
-        self, options: tuple[str, ...], folder: Path, *, deeper: bool, program: Program | None = None
-    ) -> None:
+    def _look(self, options: tuple[str, ...], folder: Path, *, deeper: bool, program: Program | None = None) -> None:
         place = (str(folder), *options, str(deeper), *map(str, program.normal if program else ()))
         if place in self._seen:
             return
@@ -212,7 +210,9 @@ class _Looked:
             return True  # addresses in files of their own, as git had them once
         moves = [options[at + 1] for at, option in enumerate(options) if option == "-C"]
         started = Path(os.path.normpath(folder.joinpath(*moves)))
-        return any(self._is_here(value, base) for value in (*operands, *configured) for base in (started, *started.parents))
+        return any(
+            self._is_here(value, base) for value in (*operands, *configured) for base in (started, *started.parents)
+        )
 
     def _is_here(self, address: str, base: Path) -> bool:
         """Does it lead from this folder to a repository in the workspace?"""
@@ -224,7 +224,8 @@ class _Looked:
         try:
             places = [Path(os.path.realpath(base / os.path.expanduser(path + suffix))) for suffix in _SUFFIXES]
             return any(
-                place.is_relative_to(self.workspace) and (place.is_file() or (place / "HEAD").exists()) for place in places
+                place.is_relative_to(self.workspace) and (place.is_file() or (place / "HEAD").exists())
+                for place in places
             )
         except (OSError, ValueError):
             return True

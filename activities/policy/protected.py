@@ -49,7 +49,21 @@ _LETTERS = re.compile(r"-[A-Za-z]{1,6}")
 _LOADING = frozenset(["aria2c", "axel", "curl", "wget", "wget2"])
 """They write a file of the name that an address ends in, or folders as in the address."""
 _UNPACKING = frozenset(
-    ["bunzip2", "bzip2", "gunzip", "gzip", "lz4", "lzip", "pigz", "uncompress", "unlzma", "unxz", "unzstd", "xz", "zstd"]
+    [
+        "bunzip2",
+        "bzip2",
+        "gunzip",
+        "gzip",
+        "lz4",
+        "lzip",
+        "pigz",
+        "uncompress",
+        "unlzma",
+        "unxz",
+        "unzstd",
+        "xz",
+        "zstd",
+    ]
 )
 """They write a file of the name that they are given, without its ending."""
 _MENTIONED = re.compile(r"[A-Za-z0-9_./+@-]{2,}")
@@ -163,7 +177,7 @@ class Protected:
                     yield from self._below(path)
                 if program.name in _UNPACKING and path.suffix:
                     yield path.with_suffix(""), self.why(path.with_suffix(""))
-            if program.name in _LOADING and word:
+            if word and _loads_files(program):
                 for path in _loaded(word, folder):
                     yield path, self.why(path)
         if program.name in _COPYING:
@@ -219,6 +233,12 @@ def _writes_what_it_makes(reading: Reading) -> bool:
         for program in reading.programs
         if not (harmless(program) or (program.name == "git" and _LEAVES_FILES.intersection(program.normal[1:2])))
     )
+
+
+def _loads_files(program: Program) -> bool:
+    """curl prints what it loads unless it is told otherwise."""
+    writes = program.name != "curl" or any(one.effect == "writes" for one in find_effects(program))
+    return program.name in _LOADING and writes
 
 
 def _loaded(address: str, folder: Path) -> Iterator[Path]:

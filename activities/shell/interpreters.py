@@ -23,8 +23,8 @@ SHELLS = frozenset([
 ])  # fmt: skip
 _COMMANDED = frozenset([
     "vim", "vi", "view", "nvim", "vimdiff", "gvim", "vim.tiny", "vim.basic", "rvim", "ex", "ed", "red", "emacs",
-    "sqlite3", "psql", "mysql", "mariadb", "m4", "dc", "mail", "mailx", "s-nail", "mutt", "ftp", "lftp", "sftp", "tnftp",
-    "telnet", "crontab", "newgrp", "ocaml", "erl", "scala", "clj", "sbcl", "clisp", "ghc", "maxima", "gp",
+    "sqlite3", "psql", "mysql", "mariadb", "m4", "dc", "mail", "mailx", "s-nail", "mutt", "ftp", "lftp", "sftp",
+    "tnftp", "telnet", "crontab", "newgrp", "ocaml", "erl", "scala", "clj", "sbcl", "clisp", "ghc", "maxima", "gp",
 ])  # fmt: skip
 """Programs that have a command for running programs, and read commands from their input: `!x` of ed, `.shell` of
 sqlite3."""

@@ -178,7 +178,9 @@ def _prints_only(script: str, at: int) -> bool:
     return found is not None
 
 
-_JQ_READS = re.compile(r"(?<![.\w$])(env|import|include|input_filename|get_search_list|modulemeta)\b|\$(\s|#[^\n]*\n)*(ENV\b|__prog)")
+_JQ_READS = re.compile(
+    r"(?<![.\w$])(env|import|include|input_filename|get_search_list|modulemeta)\b|\$(\s|#[^\n]*\n)*(ENV\b|__prog)"
+)
 _YQ_ACTS = re.compile(r"\b(strenv|envsubst|load\w*|eval|system)\b")
 
 

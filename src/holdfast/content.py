@@ -228,9 +228,16 @@ _ESCAPES = re.compile(
     r"|\x1b[ -/]*[0-~]?"  # everything else that starts with escape
     r"|\x9b[0-?]*[ -/]*[@-~]?"
 )
-_CONTROLS = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+_UNSEEN = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    r"\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0000-\U000e0fff"
 )
+_NO_EMOJI = r"|(?<![^\x00-\x7f\ufe00-\ufe0f])[\ufe0e\ufe0f]"
+"""How a character is drawn, where there is none that could be drawn in two ways."""
+_CONTROLS = re.compile(f"[{_UNSEEN}]{_NO_EMOJI}")
+_NOT_PLAIN = re.compile(rf"[{_UNSEEN}\xa0\u1680\u2000-\u200a\u202f\u205f\u2800]{_NO_EMOJI}")
+"""Also what looks like a blank, and is a part of a word."""
 
 
 def has_unseen(text: str) -> bool:
@@ -243,7 +250,7 @@ def visible(text: str) -> str:
 
     For what a person decides on. A command that hides part of itself behind an escape code would run all of it.
     """
-    return _CONTROLS.sub(lambda found: _written(found[0]), text)
+    return _NOT_PLAIN.sub(lambda found: _written(found[0]), text)
 
 
 def _written(character: str) -> str:
