@@ -129,7 +129,7 @@ def test_S30_program_that_is_sent_commands_is_a_doubt(command: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["vim f", "ed f", "sqlite3 a.db 'select 1'", "sqlite3 a.db 'select 1' < /dev/null", "curl https://h/[1-3]", "tar -tf a",
+    ["vim f", "ed f", "sqlite3 a.db 'select 1'", "sqlite3 a.db 'select 1' < /dev/null", "curl 'https://h/[1-3]'", "tar -tf a",
      "curl -sSL http://h:80/x", "curl h:8080/x", "curl h/x", "curl --proto '=https' -sSf https://h", "yq .env f",
      "curl --proto-redir '-all,https' https://h", "exec ls"],
 )  # fmt: skip
