@@ -26,12 +26,13 @@ CODE_FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
         (".husky", ".githooks", ".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook*.yml", ".lefthook*.yml",
          "lefthook*.toml", ".lefthook*.toml", ".lintstagedrc*", "lint-staged.config.*", ".overcommit.yml"),
     ),
-    ("it runs when its folder is entered", (".envrc", "mise*.toml", ".mise*.toml", ".mise", ".config/mise", ".autoenv.zsh")),
+    ("it runs when its folder is entered", (".envrc", "mise*.toml", ".mise*.toml", ".mise",
+                                              ".config/mise", ".autoenv.zsh")),
     (
         "an editor runs it, or the programs that it names, when the folder is opened",
         (".vscode", "*.code-workspace", ".idea", ".fleet", ".zed", ".devcontainer", ".devcontainer.json", ".exrc",
-         ".nvimrc", ".nvim.lua", ".lvimrc", ".vimrc", ".dir-locals.el", ".dir-locals-2.el", ".luarc.json", ".vim", ".config/nvim",
-         ".emacs", ".emacs.d"),
+         ".nvimrc", ".nvim.lua", ".lvimrc", ".vimrc", ".dir-locals.el", ".dir-locals-2.el", ".luarc.json", ".vim",
+         ".config/nvim", ".emacs", ".emacs.d"),
     ),
     (
         "it runs, with the project's secrets, when a branch is pushed",
@@ -45,11 +46,13 @@ CODE_FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
         (".npmrc", ".yarnrc", ".yarnrc.yml", ".yarn/releases", ".yarn/plugins", ".pnpmfile.cjs", ".pnp.cjs",
          ".pnp.loader.mjs", "bunfig.toml", ".cargo/config", ".cargo/config.toml", ".bazelrc", ".bazeliskrc",
          ".bazelversion", ".mvn", "gradle/wrapper", "rust-toolchain",
-         "rust-toolchain.toml", ".latexmkrc", "latexmkrc", ".bundle/config", ".gemrc", ".terraformrc", ".sbtopts", ".jvmopts"),
+         "rust-toolchain.toml", ".latexmkrc", "latexmkrc", ".bundle/config", ".gemrc",
+         ".terraformrc", ".sbtopts", ".jvmopts"),
     ),
     (
         "an interpreter or a debugger runs it whenever it starts",
-        ("sitecustomize.py", "usercustomize.py", "*.pth", ".Renviron", ".octaverc", ".pdbrc", ".gdbinit", ".lldbinit", ".ipython", ".Rprofile",
+        ("sitecustomize.py", "usercustomize.py", "*.pth", ".Renviron", ".octaverc",
+         ".pdbrc", ".gdbinit", ".lldbinit", ".ipython", ".Rprofile",
          ".irbrc", ".pryrc", ".ghci", ".ocamlinit"),
     ),
     (

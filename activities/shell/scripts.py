@@ -82,7 +82,7 @@ def _end(script: str, at: int) -> int:
 
 
 def _sed_file(script: str, at: int) -> Iterator[Effect]:
-    if script[at : _skip(_LINE, script, at)].strip() not in _PRINTED:
+    if script[at : _skip(_LINE, script, at)].lstrip() not in _PRINTED:
         yield "writes"
 
 

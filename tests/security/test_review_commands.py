@@ -63,6 +63,18 @@ HARMLESS = (
     "jq -n '$# a comment\nENV'",
     "env -C / sort f",
     "env --chdir=/ cat f",
+    "sed 'w /dev/stdout ' f",
+    "cat < /proc/1/environ",
+    "tr a b 0< /proc/1/environ",
+    "{ cat; } < /proc/1/environ",
+    "cat /dev/fd/../environ",
+    "cat /dev/fd/../../1/environ",
+    "cat < /dev/stdin/../environ",
+    "grep -ra KEY / --include=environ",
+    "grep -ra KEY //. --include=environ",
+    "rg -uua KEY ../../../../.. -g environ",
+    "diff -r a /",
+    "cd / && grep -ra KEY .",
 )
 
 SENT_COMMANDS = (
@@ -129,7 +141,8 @@ def test_S30_program_that_is_sent_commands_is_a_doubt(command: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["vim f", "ed f", "sqlite3 a.db 'select 1'", "sqlite3 a.db 'select 1' < /dev/null", "curl 'https://h/[1-3]'", "tar -tf a",
+    ["vim f", "ed f", "sqlite3 a.db 'select 1'", "sqlite3 a.db 'select 1' < /dev/null", "curl 'https://h/[1-3]'",
+     "tar -tf a",
      "curl -sSL http://h:80/x", "curl h:8080/x", "curl h/x", "curl --proto '=https' -sSf https://h", "yq .env f",
      "curl --proto-redir '-all,https' https://h", "exec ls"],
 )  # fmt: skip
