@@ -15,6 +15,7 @@ from pydantic_core import PydanticSerializationError
 
 from holdfast.activities.catalogue.complaints import of_model, quoted
 from holdfast.activities.catalogue.json_schemas import CHECKING, CheckedSchema
+from holdfast.content import plain
 from holdfast.errors import BadInput
 from holdfast.tools import Declaration, Tool
 from holdfast.values import sayable, too_deep
@@ -40,6 +41,20 @@ class Schema(Protocol):
 
     def check(self, arguments: JsonValue) -> Checked:
         """The arguments, or InvalidArguments."""
+
+
+def without_unseen(value: JsonValue) -> JsonValue:
+    """A stranger's schema whose words hold nothing that a model reads and a person does not see."""
+    if too_deep(value):
+        return value
+    if isinstance(value, list):
+        return [without_unseen(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: plain(item) if name in ("title", "description") and isinstance(item, str) else without_unseen(item)
+        for name, item in value.items()
+    }
 
 
 def schema_of(tool: Tool, declaration: Declaration) -> Schema:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from holdfast.activities.catalogue.schemas import without_unseen
 from holdfast.activities.mcp.approved import Approved, Change, remember
 from holdfast.activities.mcp.calling import call
 from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, judged, open_world
@@ -39,14 +40,17 @@ class McpTool(Tool):
         settings = server.settings
         self.name = tool_name(server.name, definition.name)
         self.display_name = shorten(plain(definition.title), TITLE_LIMIT) if definition.title else None
-        self.description = definition.description or f"{definition.name}, a tool of {server.name}"
+        self.description = plain(definition.description or f"{definition.name}, a tool of {server.name}")
         self.judged = judged(definition, settings)
         self.effect = self.judged.effect
         self.asks_first = self.effect is not Effect.READ
         self.open_world = open_world(definition, settings)
         self.on_host = settings.command is not None
         self.timeout_seconds = settings.timeout_seconds + GRACE_SECONDS
-        self.Parameters: Mapping[str, JsonValue] = {"type": "object", **definition.parameters}
+        self.Parameters: Mapping[str, JsonValue] = {
+            "type": "object",
+            **{name: without_unseen(value) for name, value in definition.parameters.items()},
+        }
         self._server = server
         self.definition = definition
         self._approved = approved

@@ -12,15 +12,21 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
+from holdfast.activities.mcp.approved import Approved
+from holdfast.activities.mcp.definitions import Definition
+from holdfast.activities.mcp.tool import McpTool
 from holdfast.activities.policy.protected import Protected
 from holdfast.activities.shell.analysis import analyse
+from holdfast.configuration import McpServerSettings
 from holdfast.content import visible
 from holdfast.modes import Mode
 from holdfast.verdicts import Allow, Ask
 from tests.security.test_git_configuration import Repository
 from tests.security.test_git_configuration import repository as repository  # a fixture
 from tests.support.policies import policy, rule, run, said
+from tests.unit.test_mcp_showing import a_server
 
 # Allow rules, and `harmless`
 
@@ -319,6 +325,17 @@ async def test_S30_push_to_elsewhere_stays_allowed(repository: Repository, url: 
 )  # fmt: skip
 def test_S32_character_that_cannot_be_seen_is_written_out_for_who_decides(code: int) -> None:
     assert visible(f"ls{chr(code)}x") == f"ls⟨U+{code:04X}⟩x"
+
+
+def test_S39_what_a_server_says_of_a_tool_holds_nothing_that_only_a_model_reads(tmp_path: Path) -> None:
+    hidden = "\U000e0041\u200b\x1b[8m\U000e0101"
+    words = {"title": f"a{hidden}", "description": f"b{hidden}", "const": f"c{hidden}"}
+    parameters: dict[str, JsonValue] = {"properties": {"x": {"items": [words]}}, "description": f"d{hidden}"}
+    definition = Definition(name="act", description=f"Acts.{hidden}", parameters=parameters)
+    declared = McpTool(a_server(McpServerSettings(command="git")), definition, Approved(tmp_path, "git")).declaration()
+    assert declared.description == "Acts."
+    assert declared.parameters["description"] == "d"
+    assert declared.parameters["properties"] == {"x": {"items": [{**words, "title": "a", "description": "b"}]}}
 
 
 def test_S32_emoji_stay_as_they_are() -> None:
