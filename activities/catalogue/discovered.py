@@ -33,8 +33,7 @@ class DiscoveredTool(Tool):
         self.description = plain(declared.description or f"{declared.name}, a tool of {settings.name}")
         self.effect = declared.effect or settings.effect
         self.timeout_seconds = settings.call_timeout_seconds + 30
-        parameters = {name: without_unseen(value) for name, value in declared.parameters.items()}
-        self.Parameters = {"type": "object", **parameters}
+        self.Parameters = {"type": "object", **without_unseen(declared.parameters)}
         self._settings = settings
         self._outputs = outputs
 

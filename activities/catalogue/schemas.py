@@ -43,18 +43,17 @@ class Schema(Protocol):
         """The arguments, or InvalidArguments."""
 
 
-def without_unseen(value: JsonValue) -> JsonValue:
+def without_unseen(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """A stranger's schema whose words hold nothing that a model reads and a person does not see."""
-    if too_deep(value):
-        return value
+    return dict(schema) if too_deep(dict(schema)) else {name: _seen(item, name) for name, item in schema.items()}
+
+
+def _seen(value: JsonValue, name: str = "") -> JsonValue:
+    if isinstance(value, str):
+        return plain(value) if name in ("title", "description") else value
     if isinstance(value, list):
-        return [without_unseen(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: plain(item) if name in ("title", "description") and isinstance(item, str) else without_unseen(item)
-        for name, item in value.items()
-    }
+        return [_seen(item) for item in value]
+    return {name: _seen(item, name) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def schema_of(tool: Tool, declaration: Declaration) -> Schema:

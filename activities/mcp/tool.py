@@ -47,10 +47,7 @@ class McpTool(Tool):
         self.open_world = open_world(definition, settings)
         self.on_host = settings.command is not None
         self.timeout_seconds = settings.timeout_seconds + GRACE_SECONDS
-        self.Parameters: Mapping[str, JsonValue] = {
-            "type": "object",
-            **{name: without_unseen(value) for name, value in definition.parameters.items()},
-        }
+        self.Parameters: Mapping[str, JsonValue] = {"type": "object", **without_unseen(definition.parameters)}
         self._server = server
         self.definition = definition
         self._approved = approved

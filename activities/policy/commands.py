@@ -208,7 +208,7 @@ def _forms(program: Program) -> Iterator[Words]:
 def _may_pass_on(demand: Demand, program: Program) -> bool:
     """Is a program of which nothing is known given the words of one that is meant? `chpst -u x rm y` runs it."""
     return any(
-        phrase.first is not None and phrase.touches(words) is Truth.YES
+        phrase.first is not None and words[0] in phrase.first and phrase.touches(words) is Truth.YES
         for words in _passed_on(program)
         for phrase in demand.phrases
     )
