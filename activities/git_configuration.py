@@ -100,6 +100,8 @@ _PUSHES = frozenset(["push", "send-pack", "subtree"])
 _ADDRESSES = re.compile(r"remote\.(?P<remote>.+)\.(url|pushurl)|branch\..+\.(remote|pushremote)|remote\.pushdefault")
 _SUFFIXES = ("/.git", "", ".git/.git", ".git")
 """What git tries behind the path of a repository."""
+_UNPACKING = frozenset(["tar", "gtar", "bsdtar", "unzip", "7z", "7za", "7zr", "7zz", "cpio", "pax"])
+_EXTRACTS = re.compile(r"-?[A-Za-z]*x[A-Za-z]*|--(e|extract.*|get?)")
 _WHERE = ("-C", "--git-dir", "--work-tree", "--namespace")
 """git's own options that say which repository is meant; `--bare` is another."""
 _STAYING = frozenset(
@@ -140,10 +142,24 @@ def find_git_doubts(command: str, folder: Path, workspace: Path, environment: Ma
     if not folders.complete or any(not _stays(program) for program in gits):
         return ("it is not known in which folder git runs, and so not what is configured there",)
     looked = _Looked(workspace.resolve(), guard_git(environment))
+    if unpacking := next((one.name for one in programs[: _last_git(programs)] if _unpacks(one)), None):
+        looked.doubts.append(f"{unpacking} may change what is configured before git runs")
     for program in gits:
         for place in folders.known:
             looked.at(program, place)
     return tuple(dict.fromkeys(looked.doubts))
+
+
+def _last_git(programs: tuple[Program, ...]) -> int:
+    """The place of the last git among programs."""
+    return max(place for place, program in enumerate(programs) if program.name and re.match(r"git(-|$)", program.name))
+
+
+def _unpacks(program: Program) -> bool:
+    """May it leave a repository's files behind whose names no word tells?"""
+    if program.name not in _UNPACKING:
+        return False
+    return "tar" not in program.name or any(word is None or _EXTRACTS.fullmatch(word) for word in program.words[1:])
 
 
 def _stays(program: Program) -> bool:
@@ -192,7 +208,7 @@ class _Looked:
                 )
         if deeper:
             for submodule in _submodules(options, folder, self.environment):
-                self._look((), submodule, deeper=True)
+                self._look((), submodule, deeper=True, program=program)
 
     def _pushes_here(
         self, program: Program, options: tuple[str, ...], folder: Path, settings: Iterable[_Setting]

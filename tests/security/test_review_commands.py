@@ -307,6 +307,17 @@ async def test_S30_push_into_a_repository_of_the_workspace_is_asked_about(
     assert any("whose hooks run programs" in doubt for doubt in verdict.confirmation.doubts)
 
 
+async def test_S30_git_after_an_archive_is_asked_about(repository: Repository) -> None:
+    """The archive may bring a configuration, which nobody could look at before."""
+    repository.settings.policy[0].write_text(rule("command = ['git **', 'tar', 'unzip']"))
+    for command in ("tar -xf a.tar && git diff", "tar xzf a.tgz; git status", "unzip a.zip && git diff"):
+        verdict = await repository.judge(command)
+        assert isinstance(verdict, Ask)
+        assert any("before git runs" in doubt for doubt in verdict.confirmation.doubts), command
+    for command in ("tar -tf a.tar && git diff", "git diff && tar -xf a.tar"):
+        assert isinstance(await repository.judge(command), Allow), command
+
+
 @pytest.mark.parametrize("url", ["https://example.invalid/x.git", "git@example.invalid:x.git", "../elsewhere.git"])
 async def test_S30_push_to_elsewhere_stays_allowed(repository: Repository, url: str) -> None:
     repository.git("init", "-q", "--bare", "unrelated.git")
@@ -329,7 +340,7 @@ def test_S32_character_that_cannot_be_seen_is_written_out_for_who_decides(code: 
 
 def test_S39_what_a_server_says_of_a_tool_holds_nothing_that_only_a_model_reads(tmp_path: Path) -> None:
     hidden = "\U000e0041\u200b\x1b[8m\U000e0101"
-    words = {"title": f"a{hidden}", "description": f"b{hidden}", "const": f"c{hidden}"}
+    words: dict[str, JsonValue] = {"title": f"a{hidden}", "description": f"b{hidden}", "const": f"c{hidden}"}
     parameters: dict[str, JsonValue] = {"properties": {"x": {"items": [words]}}, "description": f"d{hidden}"}
     definition = Definition(name="act", description=f"Acts.{hidden}", parameters=parameters)
     declared = McpTool(a_server(McpServerSettings(command="git")), definition, Approved(tmp_path, "git")).declaration()
