@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from holdfast.activities.files.differences import difference
 from holdfast.activities.mcp.approved import Approved
 from holdfast.activities.mcp.definitions import Definition
 from holdfast.activities.mcp.tool import McpTool
@@ -156,6 +157,17 @@ def test_S30_ordinary_forms_of_these_programs_stay_covered(command: str) -> None
     first = command.split()[0]
     covered = said(policy(rule(f"command = ['{first}', 'ls']")), run(command))
     assert covered == (None if "-all" in command else "allow")
+
+
+@pytest.mark.parametrize(
+    "further",
+    ["https://evil.example/?x", "evil.example", "--url https://evil.example", "-L evil.example", "-- evil.example"],
+)
+def test_S30_rule_on_one_address_covers_no_other(further: str) -> None:
+    rules = policy(rule("command = ['curl https://example.com/*', 'wget https://example.com/*']"))
+    for program in ("curl", "wget"):
+        assert said(rules, run(f"{program} https://example.com/a {further}")) is None
+        assert said(rules, run(f"{program} https://example.com/a -q")) == "allow"
 
 
 # Deny rules
@@ -336,6 +348,11 @@ async def test_S30_push_to_elsewhere_stays_allowed(repository: Repository, url: 
 )  # fmt: skip
 def test_S32_character_that_cannot_be_seen_is_written_out_for_who_decides(code: int) -> None:
     assert visible(f"ls{chr(code)}x") == f"ls⟨U+{code:04X}⟩x"
+
+
+def test_S20_name_of_a_file_draws_no_diff_of_its_own() -> None:
+    name = "a\n@@ -1 +1 @@\n-x\n+harmless\n"
+    assert len(difference(name, b"x\n", b"y\n").splitlines()) == 5
 
 
 def test_S39_what_a_server_says_of_a_tool_holds_nothing_that_only_a_model_reads(tmp_path: Path) -> None:
