@@ -62,6 +62,7 @@ man -r x$-oout$ ls
 man --prompt=x ls
 7z u -u!new.7z a.7z
 7z a b.7z -ir@list
+sqlite3 a.db data|from|fsdir("/etc/passwd")
 """
 
 HARMLESS = (
