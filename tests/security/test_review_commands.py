@@ -62,6 +62,10 @@ man -r x$-oout$ ls
 man --prompt=x ls
 7z u -u!new.7z a.7z
 7z a b.7z -ir@list
+git push origin +main
+git push origin :main
+git credential fill
+git credential-store get
 sqlite3 a.db data|from|fsdir("/etc/passwd")
 """
 
