@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError
 
 from holdfast.activities.catalogue.complaints import of_model, quoted
 from holdfast.activities.catalogue.json_schemas import CHECKING, CheckedSchema
-from holdfast.content import plain
+from holdfast.content import seen
 from holdfast.errors import BadInput
 from holdfast.tools import Declaration, Tool
 from holdfast.values import sayable, too_deep
@@ -50,7 +50,7 @@ def without_unseen(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 def _seen(value: JsonValue, name: str = "") -> JsonValue:
     if isinstance(value, str):
-        return plain(value) if name in ("title", "description") else value
+        return seen(value) if name in ("title", "description") else value
     if isinstance(value, list):
         return [_seen(item) for item in value]
     return {name: _seen(item, name) for name, item in value.items()} if isinstance(value, dict) else value

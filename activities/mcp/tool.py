@@ -21,7 +21,7 @@ from holdfast.activities.mcp.outputs import ResultSchema
 from holdfast.activities.mcp.server import Server
 from holdfast.activities.mcp.showing import about, confirmation, title_of
 from holdfast.approvals import About, Confirmation
-from holdfast.content import Result, plain, shorten
+from holdfast.content import Result, plain, seen, shorten
 from holdfast.tools import Declaration, Effect, Invocation, Run, Tool
 
 GRACE_SECONDS = 60.0
@@ -40,7 +40,7 @@ class McpTool(Tool):
         settings = server.settings
         self.name = tool_name(server.name, definition.name)
         self.display_name = shorten(plain(definition.title), TITLE_LIMIT) if definition.title else None
-        self.description = plain(definition.description or f"{definition.name}, a tool of {server.name}")
+        self.description = seen(definition.description or f"{definition.name}, a tool of {server.name}")
         self.judged = judged(definition, settings)
         self.effect = self.judged.effect
         self.asks_first = self.effect is not Effect.READ

@@ -229,14 +229,16 @@ _ESCAPES = re.compile(
     r"|\x9b[0-?]*[ -/]*[@-~]?"
 )
 _UNSEEN = (
-    r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
-    r"\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    r"\U000e0000-\U000e0fff"
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff"
 )
+_DRAWN_AS_NOTHING = r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef"
+"""Letters and marks that some scripts need: ordinary text has them, and words that somebody decides on have not."""
 _NO_EMOJI = r"|(?<![^\x00-\x7f\ufe00-\ufe0f])[\ufe0e\ufe0f]"
 """How a character is drawn, where there is none that could be drawn in two ways."""
-_CONTROLS = re.compile(f"[{_UNSEEN}]{_NO_EMOJI}")
-_NOT_PLAIN = re.compile(rf"[{_UNSEEN}\xa0\u1680\u2000-\u200a\u202f\u205f\u2800]{_NO_EMOJI}")
+_CONTROLS = re.compile(f"[{_UNSEEN}]")
+_HIDDEN = re.compile(f"[{_UNSEEN}{_DRAWN_AS_NOTHING}]{_NO_EMOJI}")
+_NOT_PLAIN = re.compile(rf"[{_UNSEEN}{_DRAWN_AS_NOTHING}\xa0\u1680\u2000-\u200a\u202f\u205f\u2800]{_NO_EMOJI}")
 """Also what looks like a blank, and is a part of a word."""
 
 
@@ -266,6 +268,11 @@ def plain(text: str) -> str:
     """
     text = _ESCAPES.sub("", text.replace("\r\n", "\n")).replace("\r", "\n")
     return _CONTROLS.sub("", text)
+
+
+def seen(text: str) -> str:
+    """`text` as `plain` makes it, without anything that a model reads and a person does not see."""
+    return _HIDDEN.sub("", plain(text))
 
 
 _STYLE = re.compile(r"\x1b\[([0-9;]{0,60})m")
