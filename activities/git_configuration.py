@@ -21,6 +21,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 from holdfast.activities.policy.commands import Reading
 from holdfast.activities.shell.folders import reached_folders
@@ -94,6 +95,13 @@ _LARGE_FILES = frozenset(
 """What `git lfs install --local` writes: a program of the user's, by its name alone."""
 _TRANSPORT = re.compile(r"[A-Za-z0-9+.-]+::")
 """`ext::sh -c …` is an address."""
+_PUSHES = frozenset(["push", "send-pack", "subtree"])
+"""Subcommands that have another repository run its hooks, for which nothing that we tell git counts."""
+_ADDRESSES = re.compile(r"remote\.(?P<remote>.+)\.(url|pushurl)|branch\..+\.(remote|pushremote)|remote\.pushdefault")
+_SUFFIXES = ("/.git", "", ".git/.git", ".git")
+"""What git tries behind the path of a repository."""
+_UNPACKING = frozenset(["tar", "gtar", "bsdtar", "unzip", "7z", "7za", "7zr", "7zz", "cpio", "pax"])
+_EXTRACTS = re.compile(r"-?[A-Za-z]*x[A-Za-z]*|--(e|extract.*|get?)")
 _WHERE = ("-C", "--git-dir", "--work-tree", "--namespace")
 """git's own options that say which repository is meant; `--bare` is another."""
 _STAYING = frozenset(
@@ -134,10 +142,24 @@ def find_git_doubts(command: str, folder: Path, workspace: Path, environment: Ma
     if not folders.complete or any(not _stays(program) for program in gits):
         return ("it is not known in which folder git runs, and so not what is configured there",)
     looked = _Looked(workspace.resolve(), guard_git(environment))
+    if unpacking := next((one.name for one in programs[: _last_git(programs)] if _unpacks(one)), None):
+        looked.doubts.append(f"{unpacking} may change what is configured before git runs")
     for program in gits:
         for place in folders.known:
             looked.at(program, place)
     return tuple(dict.fromkeys(looked.doubts))
+
+
+def _last_git(programs: tuple[Program, ...]) -> int:
+    """The place of the last git among programs."""
+    return max(place for place, program in enumerate(programs) if program.name and re.match(r"git(-|$)", program.name))
+
+
+def _unpacks(program: Program) -> bool:
+    """May it leave a repository's files behind whose names no word tells?"""
+    if program.name not in _UNPACKING:
+        return False
+    return "tar" not in program.name or any(word is None or _EXTRACTS.fullmatch(word) for word in program.words[1:])
 
 
 def _stays(program: Program) -> bool:
@@ -159,10 +181,12 @@ class _Looked:
         if options is None or not folder.is_dir():
             self.doubts.append("it is not known which repository git would use")
             return
-        self._look(options, folder, deeper=not _LOOKS_NO_FURTHER.intersection(program.normal[1:2]))
+        deeper = not _LOOKS_NO_FURTHER.intersection(program.normal[1:2])
+        pushes = bool(_PUSHES.intersection(program.normal[1:2]))
+        self._look(options, folder, deeper=deeper, program=program if pushes else None)
 
-    def _look(self, options: tuple[str, ...], folder: Path, *, deeper: bool) -> None:
-        place = (str(folder), *options, str(deeper))
+    def _look(self, options: tuple[str, ...], folder: Path, *, deeper: bool, program: Program | None = None) -> None:
+        place = (str(folder), *options, str(deeper), *map(str, program.normal if program else ()))
         if place in self._seen:
             return
         if len(self._seen) >= REPOSITORIES:
@@ -173,7 +197,10 @@ class _Looked:
         if found is None:
             self.doubts.append("git does not tell its configuration")
             return
-        for setting in _settings(found):
+        settings = list(_settings(found))
+        if program is not None and self._pushes_here(program, options, folder, settings):
+            self.doubts.append("git would push into a repository of the workspace, whose hooks run programs")
+        for setting in settings:
             if setting.is_of_the_repository(folder, self.workspace) and self._may_run(setting, folder):
                 self.doubts.append(
                     f"the repository's configuration ({_shown(setting.origin)}) has {_shown(setting.key)!r}, "
@@ -181,7 +208,43 @@ class _Looked:
                 )
         if deeper:
             for submodule in _submodules(options, folder, self.environment):
-                self._look((), submodule, deeper=True)
+                self._look((), submodule, deeper=True, program=program)
+
+    def _pushes_here(
+        self, program: Program, options: tuple[str, ...], folder: Path, settings: Iterable[_Setting]
+    ) -> bool:
+        """May the repository that is pushed to be one of the workspace?"""
+        words = program.normal[2:]
+        if None in words:
+            return True
+        operands = [word.removeprefix("--repo=") for word in words if word]
+        known = [(found["remote"], one.value) for one in settings if (found := _ADDRESSES.fullmatch(one.key))]
+        named = {remote for remote, _ in known if remote is not None} & set(operands)
+        configured = [value for remote, value in known if not named or remote in named]
+        old = _ask(options, folder, self.environment, "rev-parse", "--git-common-dir")
+        if old is None or any(_has_entries(folder / os.fsdecode(old.strip()) / one) for one in ("remotes", "branches")):
+            return True  # addresses in files of their own, as git had them once
+        moves = [options[at + 1] for at, option in enumerate(options) if option == "-C"]
+        started = Path(os.path.normpath(folder.joinpath(*moves)))
+        return any(
+            self._is_here(value, base) for value in (*operands, *configured) for base in (started, *started.parents)
+        )
+
+    def _is_here(self, address: str, base: Path) -> bool:
+        """Does it lead from this folder to a repository in the workspace?"""
+        if not base.is_relative_to(self.workspace) and not address.startswith(("/", "~", "file:")):
+            return False
+        path = unquote(re.sub(r"^file://[^/]*", "", address)) if address.startswith("file:") else address
+        if path in ("", "."):
+            return False
+        try:
+            places = [Path(os.path.realpath(base / os.path.expanduser(path + suffix))) for suffix in _SUFFIXES]
+            return any(
+                place.is_relative_to(self.workspace) and (place.is_file() or (place / "HEAD").exists())
+                for place in places
+            )
+        except (OSError, ValueError):
+            return True
 
     def _may_run(self, setting: _Setting, folder: Path) -> bool:
         key, value = setting.key, setting.value
@@ -211,6 +274,13 @@ class _Setting:
         if self.scope in ("system", "global"):
             return self.origin.startswith("file:") and (folder / self.file).resolve().is_relative_to(workspace)
         return self.scope != "command"
+
+
+def _has_entries(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False
 
 
 def _settings(listed: bytes) -> Iterator[_Setting]:

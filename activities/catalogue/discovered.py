@@ -7,11 +7,12 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.activities.catalogue.schemas import without_unseen
 from holdfast.activities.command_calls import call_command
 from holdfast.activities.commands import Command, environment
 from holdfast.activities.outputs import OutputStore
 from holdfast.approvals import Confirmation
-from holdfast.content import Result, shorten
+from holdfast.content import Result, seen, shorten
 from holdfast.tools import Effect, Invocation, Run, Tool
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ class DiscoveredTool(Tool):
     def __init__(self, settings: DiscoverySettings, declared: Declared, outputs: OutputStore) -> None:
         self.name = declared.name
         self.display_name = declared.display_name
-        self.description = declared.description or f"{declared.name}, a tool of {settings.name}"
+        self.description = seen(declared.description or f"{declared.name}, a tool of {settings.name}")
         self.effect = declared.effect or settings.effect
         self.timeout_seconds = settings.call_timeout_seconds + 30
-        self.Parameters = {"type": "object", **declared.parameters}
+        self.Parameters = {"type": "object", **without_unseen(declared.parameters)}
         self._settings = settings
         self._outputs = outputs
 

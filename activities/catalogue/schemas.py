@@ -15,6 +15,7 @@ from pydantic_core import PydanticSerializationError
 
 from holdfast.activities.catalogue.complaints import of_model, quoted
 from holdfast.activities.catalogue.json_schemas import CHECKING, CheckedSchema
+from holdfast.content import seen
 from holdfast.errors import BadInput
 from holdfast.tools import Declaration, Tool
 from holdfast.values import sayable, too_deep
@@ -40,6 +41,19 @@ class Schema(Protocol):
 
     def check(self, arguments: JsonValue) -> Checked:
         """The arguments, or InvalidArguments."""
+
+
+def without_unseen(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """A stranger's schema whose words hold nothing that a model reads and a person does not see."""
+    return dict(schema) if too_deep(dict(schema)) else {name: _seen(item, name) for name, item in schema.items()}
+
+
+def _seen(value: JsonValue, name: str = "") -> JsonValue:
+    if isinstance(value, str):
+        return seen(value) if name in ("title", "description") else value
+    if isinstance(value, list):
+        return [_seen(item) for item in value]
+    return {name: _seen(item, name) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def schema_of(tool: Tool, declaration: Declaration) -> Schema:

@@ -32,6 +32,7 @@ def difference(path: str, before: bytes | None, after: bytes) -> str:
     sizes = [sum(map(len, side)) for side in (old, new)]
     if max(sizes) > DIFF_LIMIT:
         return f"(too long for a diff: {sizes[0]:,} characters become {sizes[1]:,}, from line {start + 1:,} on)"
+    path = path.replace("\n", "␊")  # a name is one line, or it could draw a diff of its own
     names = ("/dev/null" if before is None else f"a/{path}", f"b/{path}")
     compare = _replaced if _pairs(old, new) > COMPARED else difflib.unified_diff
     lines = (_moved(line, start) for line in compare(old, new, *names, n=CONTEXT))

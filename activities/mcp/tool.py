@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from holdfast.activities.catalogue.schemas import without_unseen
 from holdfast.activities.mcp.approved import Approved, Change, remember
 from holdfast.activities.mcp.calling import call
 from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, destructive, judged, open_world
@@ -20,7 +21,7 @@ from holdfast.activities.mcp.outputs import ResultSchema
 from holdfast.activities.mcp.server import Server
 from holdfast.activities.mcp.showing import about, confirmation, title_of
 from holdfast.approvals import About, Confirmation
-from holdfast.content import Result, plain, shorten
+from holdfast.content import Result, plain, seen, shorten
 from holdfast.tools import Declaration, Effect, Invocation, Run, Tool
 
 GRACE_SECONDS = 60.0
@@ -39,7 +40,7 @@ class McpTool(Tool):
         settings = server.settings
         self.name = tool_name(server.name, definition.name)
         self.display_name = shorten(plain(definition.title), TITLE_LIMIT) if definition.title else None
-        self.description = definition.description or f"{definition.name}, a tool of {server.name}"
+        self.description = seen(definition.description or f"{definition.name}, a tool of {server.name}")
         self.judged = judged(definition, settings)
         self.effect = self.judged.effect
         self.asks_first = self.effect is not Effect.READ
@@ -47,7 +48,7 @@ class McpTool(Tool):
         self.destructive = destructive(definition, settings)
         self.on_host = settings.command is not None
         self.timeout_seconds = settings.timeout_seconds + GRACE_SECONDS
-        self.Parameters: Mapping[str, JsonValue] = {"type": "object", **definition.parameters}
+        self.Parameters: Mapping[str, JsonValue] = {"type": "object", **without_unseen(definition.parameters)}
         self._server = server
         self.definition = definition
         self._approved = approved

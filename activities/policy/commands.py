@@ -14,7 +14,8 @@ from functools import cached_property, lru_cache
 from holdfast.activities.policy.phrases import Phrase, Words
 from holdfast.activities.policy.truths import Truth, every, some, truth
 from holdfast.activities.shell.analysis import analyse, canonical
-from holdfast.activities.shell.effects import find_effects, may_run_unseen
+from holdfast.activities.shell.builtins import is_builtin
+from holdfast.activities.shell.effects import find_effects, is_known, may_run_unseen
 from holdfast.activities.shell.interpreters import runs_files
 from holdfast.activities.shell.knowledge import destructive, destructive_write, harmless
 from holdfast.activities.shell.model import NOWHERE, Analysis, Program
@@ -38,6 +39,8 @@ _MOVING = frozenset(["cd", "pushd", "popd"])
 """They lead elsewhere when they name no folder: home, or back."""
 
 
+PASSED_ON = 50
+"""Words of a program that nobody knows which may begin a command that it runs."""
 KEPT = 10_000
 """Characters of a command whose reading is kept for the next who asks."""
 
@@ -60,6 +63,7 @@ class Reading:
 
     def __init__(self, command: str, doubts: tuple[str, ...] = ()) -> None:
         """`doubts` are what is known beside the command: of the repository that it would work on."""
+        self.command = command
         self._analysis = _analysed(command)
         self._more = doubts
         self.programs = self._analysis.programs
@@ -118,7 +122,7 @@ class Reading:
         if demand.destructive and not demand.phrases and not demand.harmless and self._writes_badly:
             return Truth.YES
         found = some(_touched(demand, program) for program in self.programs)
-        if demand.sees_through and any(map(may_run_unseen, self.programs)):
+        if demand.sees_through and any(may_run_unseen(one) or _may_pass_on(demand, one) for one in self.programs):
             found = max(found, Truth.MAYBE)
         return max(found, Truth.MAYBE) if self.doubts else found
 
@@ -136,6 +140,7 @@ class Reading:
     def heads(self) -> frozenset[str] | None:
         """The first words that a rule may know its programs by; None when they may not be all."""
         forms = [form for program in self.programs for form in _forms(program)]
+        forms += [words for program in self.programs for words in _passed_on(program)]
         known = frozenset(form[0] for form in forms if form and form[0] is not None)
         unseen = self.doubts or any(map(may_run_unseen, self.programs))
         return None if unseen or any(form[:1] == (None,) for form in forms) else known
@@ -198,6 +203,28 @@ def _forms(program: Program) -> Iterator[Words]:
             yield (words[0].rpartition("/")[2], *words[1:])
     for start in range(len(program.wrappers)):
         yield (*_wrapping(program.wrappers[start:]), *program.words)
+
+
+def _may_pass_on(demand: Demand, program: Program) -> bool:
+    """Is a program of which nothing is known given the words of one that is meant? `chpst -u x rm y` runs it."""
+    return any(
+        phrase.first is not None and words[0] in phrase.first and phrase.touches(words) is Truth.YES
+        for words in _passed_on(program)
+        for phrase in demand.phrases
+    )
+
+
+def _passed_on(program: Program) -> Iterator[Words]:
+    """What a program of which nothing is known may run of its words: some of the last, or those in one of them."""
+    if program.name is None or program.runner or is_known(program.name) or is_builtin(program.name):
+        return
+    for place, word in enumerate(program.words[1:PASSED_ON], 1):
+        if word is None:
+            continue
+        yield (word.rpartition("/")[2], *program.words[place + 1 :])
+        inner = word.split() if len(word) < KEPT else []
+        for at in range(min(len(inner), PASSED_ON) if len(inner) > 1 else 0):
+            yield (inner[at].rpartition("/")[2], *inner[at + 1 :])
 
 
 def _wrapping(wrappers: Iterable[str]) -> list[str]:

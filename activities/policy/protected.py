@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from pydantic import JsonValue
 
 from holdfast.activities.policy.code_files import why_code
 from holdfast.activities.policy.commands import Reading
 from holdfast.activities.policy.subjects import FOLDER, Subject
+from holdfast.activities.shell.effects import find_effects, may_run_unseen
 from holdfast.activities.shell.folders import reached_folders
 from holdfast.activities.shell.knowledge import harmless
 from holdfast.activities.shell.model import NOWHERE, Program
@@ -40,10 +42,31 @@ _LONGEST = 4_096
 """Characters of a path."""
 _PATTERN = re.compile(r"[^$`{}<>()|&;\\'\"~]*[*?\[][^$`{}<>()|&;\\'\"~]*")
 _HOME = ("~", "$HOME", "${HOME}")
-_BELOW = re.compile(r'"?(~|\$HOME|\$\{HOME\}|\$PWD|\$\{PWD\})/([A-Za-z0-9_./+@-]+)"?')
+_BELOW = re.compile(r'"?(~\+?|\$HOME|\$\{HOME\}|\$PWD|\$\{PWD\})/([A-Za-z0-9_./+@-]+)"?')
 _COPYING = frozenset(["cp", "install", "ln", "mv", "rsync", "scp"])
 _REMOVING = frozenset(["mv", "rm", "rmdir", "rsync"])
-_ATTACHED = re.compile(r"-[A-Za-z](.+)", re.DOTALL)
+_LETTERS = re.compile(r"-[A-Za-z]{1,6}")
+_LOADING = frozenset(["aria2c", "axel", "curl", "wget", "wget2"])
+"""They write a file of the name that an address ends in, or folders as in the address."""
+_UNPACKING = frozenset(
+    [
+        "bunzip2",
+        "bzip2",
+        "gunzip",
+        "gzip",
+        "lz4",
+        "lzip",
+        "pigz",
+        "uncompress",
+        "unlzma",
+        "unxz",
+        "unzstd",
+        "xz",
+        "zstd",
+    ]
+)
+"""They write a file of the name that they are given, without its ending."""
+_MENTIONED = re.compile(r"[A-Za-z0-9_./+@-]{2,}")
 _LEAVES_FILES = frozenset(
     ["add", "blame", "cat-file", "commit", "diff", "grep", "log", "ls-files", "ls-tree", "push", "rev-parse", "show",
      "status"]
@@ -130,19 +153,33 @@ class Protected:
             for program in reading.programs:
                 if not harmless(program):
                     yield from self._by_program(program, folder)
+            if _writes_what_it_makes(reading):
+                yield from self._mentioned(reading.command, folder)
+
+    def _mentioned(self, command: str, folder: Path) -> Iterator[tuple[Path, str | None]]:
+        """The files that a command speaks of anywhere: its programs write where only running it would tell."""
+        for text in islice(dict.fromkeys(_MENTIONED.findall(command)), MOST):
+            if os.path.basename(os.path.normpath(text)) != ".git":  # mostly spoken of to leave it out
+                for path in self._paths(text, folder):
+                    yield path, why_code(self._told(path))
 
     def _by_program(self, program: Program, folder: Path) -> Iterator[tuple[Path, str | None]]:
         given = program.normal[1:]
         if program.name == "git":
             if given[:1] == ("config",) and _configures(given[1:]):
                 yield folder / ".git" / "config", why_code(".git")
-            if _LEAVES_FILES.intersection(given[:1]):
+            if _LEAVES_FILES.intersection(given[:1]) and not find_effects(program):
                 return
         for word, text in zip(given, program.texts[len(program.texts) - len(given) :], strict=True):
             for path in self._words(word, text, folder):
                 yield path, self.why(path)
                 if program.name in _REMOVING:
                     yield from self._below(path)
+                if program.name in _UNPACKING and path.suffix:
+                    yield path.with_suffix(""), self.why(path.with_suffix(""))
+            if word and _loads_files(program):
+                for path in _loaded(word, folder):
+                    yield path, self.why(path)
         if program.name in _COPYING:
             for path in self._copied(program, folder):
                 yield path, self.why(path)
@@ -156,8 +193,9 @@ class Protected:
                 for found in islice(glob.iglob(text, root_dir=folder, include_hidden=True), MOST):
                     yield from self._paths(found, folder)
             return
-        attached = _ATTACHED.fullmatch(word)
-        for one in dict.fromkeys((word, word.partition("=")[2], attached[1] if attached else "")):
+        letters = _LETTERS.match(word)
+        attached = [word[at:] for at in range(2, letters.end() + 1)] if letters else []
+        for one in dict.fromkeys((word, word.partition("=")[2], *attached)):
             if one and one != NOWHERE and "://" not in one:
                 yield from self._paths(one, folder)
 
@@ -184,6 +222,35 @@ class Protected:
             yield from self._paths(str(place), folder)
             for name in islice(_walked(folder / source), MOST):
                 yield from self._paths(str(place / name), folder)
+
+
+def _writes_what_it_makes(reading: Reading) -> bool:
+    """Does it write files, or run programs that may, whose names it makes itself?"""
+    if any(target is None for target, _ in reading.written):
+        return True
+    return any(
+        None in program.words or may_run_unseen(program) or any(one.effect == "writes" for one in find_effects(program))
+        for program in reading.programs
+        if not (harmless(program) or (program.name == "git" and _LEAVES_FILES.intersection(program.normal[1:2])))
+    )
+
+
+def _loads_files(program: Program) -> bool:
+    """curl prints what it loads unless it is told otherwise."""
+    writes = program.name != "curl" or any(one.effect == "writes" for one in find_effects(program))
+    return program.name in _LOADING and writes
+
+
+def _loaded(address: str, folder: Path) -> Iterator[Path]:
+    """The files that loading an address may leave here."""
+    try:
+        found = urlsplit(address if "://" in address else f"//{address}")
+        path = unquote(found.path)
+    except ValueError:
+        return
+    if found.netloc and path.strip("/") and "\0" not in path and "\n" not in path and len(path) < _LONGEST:
+        yield Path(os.path.normpath(folder / path.strip("/").rpartition("/")[2]))
+        yield Path(os.path.normpath(folder / path.strip("/")))
 
 
 def _walked(folder: Path) -> Iterator[str]:

@@ -26,6 +26,10 @@ _ALWAYS = {
     "getopts": "getopts sets variables",
     "unalias": "unalias changes the meaning of a program",
 }
+_OTHERS = frozenset(
+    ["break", "continue", "return", "shift", "times", "ulimit", "umask", "kill", "disown", "dirs", "history", "caller",
+     "logout", "suspend", "fg", "bg", "popd", "pushd", "help", "trap", "eval", "command", "builtin", "exec"]
+)  # fmt: skip
 _DECLARED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\+?=.*)?", re.DOTALL)
 _SPLITTING = frozenset(["command", "builtin", "exec", "sh -c", "dash -c"])
 _READ = Options("ers", "adinNptu")
@@ -33,6 +37,11 @@ _FORMAT = re.compile(r'"?[A-Za-z0-9%\\ /.:(]')
 _SET = re.compile(r"[-+][eux]*")
 _SET_NAMES = frozenset(["pipefail", "errexit", "nounset", "xtrace"])
 _QUOTED = re.compile(r'"[^"]*"')
+
+
+def is_builtin(name: str) -> bool:
+    """Is it a command of the shell itself, that runs nothing of what it is given unless a check says so?"""
+    return name in _ALWAYS or name in _CHECKS or name in _OTHERS
 
 
 def check(program: Program) -> str | None:

@@ -61,6 +61,7 @@ class _Table:
     old_style: bool = False
     subcommands: bool = False
     most_operands: int | None = None
+    one_address: bool = False
     language: str | None = None
     scripts: frozenset[str] = frozenset()
     operands: tuple[tuple[re.Pattern[str], str], ...] = ()
@@ -93,6 +94,16 @@ def may_run_unseen(program: Program) -> bool:
     runs = any(one.effect == "executes" for one in found[1].entries.values()) or found[1].subcommands
     effects = [one.effect for one in find_effects(program) if not one.wrapped]
     return "executes" in effects or (runs and "unknown" in effects)
+
+
+def is_known(name: str) -> bool:
+    """Is anything known of what a program of this name does with its words?"""
+    return name in _plain() or _table_of(Program((name,), (name,), (name,))) is not None
+
+
+@cache
+def _plain() -> frozenset[str]:
+    return frozenset(_raw()["plain"]["names"].split())
 
 
 def known_options() -> list[tuple[str, str, Effect, bool]]:
@@ -140,7 +151,11 @@ def _compiled(name: str) -> _Table:
     raw = _raw()[name]
     return _Table(
         entries=_entries(name),
-        **{key: raw[key] for key in ("style", "permutes", "old_style", "subcommands", "most_operands") if key in raw},
+        **{
+            key: raw[key]
+            for key in ("style", "permutes", "old_style", "subcommands", "most_operands", "one_address")
+            if key in raw
+        },
         language=raw.get("language"),
         scripts=frozenset(option.rstrip(":") for option in raw.get("scripts", "").split()),
         operands=tuple((re.compile(pattern, re.DOTALL), effect) for pattern, effect in raw.get("operands", ())),
@@ -332,6 +347,8 @@ class _Reader:
         yield from self._matching(place, word, self._table.operands)
         if self._table.most_operands is not None and self._operands > self._table.most_operands:
             yield Further(place, word, "writes")
+        if self._table.one_address and self._operands > 1:
+            yield Further(place, word, "sends")
 
     def _subtable(self, word: str) -> _Table:
         self._operands = 0

@@ -6,23 +6,44 @@ import re
 from collections.abc import Sequence
 
 from holdfast.activities.shell.effects import find_effects
-from holdfast.activities.shell.model import Program
+from holdfast.activities.shell.model import NOWHERE, Program
 
 _INTERPRETER = re.compile(
     r"(python|pypy|perl|ruby|node|nodejs|deno|bun|php|lua|luajit|Rscript|R|tclsh|osascript|ipython|irb|ghci|tsx|ts-node"
-    r"|julia|elixir|groovy|guile|racket|octave|pwsh|jshell|gnuplot|wish)[\d.]*"
+    r"|julia|elixir|groovy|guile|racket|octave|pwsh|jshell|gnuplot|wish|scala|clojure|clj|jrunscript|erl|ocaml|ghc|maxima"
+    r"|dc)[\d.]*"
 )
 _INLINE = re.compile(r"--?(eval|print|command|run|exec|code).*|-[A-Za-z0-9]*[ceEpr].*", re.DOTALL)
 _EVALUATES = frozenset(["eval", "repl"])
 """What deno and bun are told."""
 _ASKING = frozenset(["-V", "-v", "--version", "-h", "--help"])
-SHELLS = frozenset(["bash", "sh", "dash", "zsh", "ksh", "ash", "fish", "mksh", "rbash", "csh", "tcsh"])
+SHELLS = frozenset([
+    "bash", "sh", "dash", "zsh", "ksh", "ash", "fish", "mksh", "rbash", "csh", "tcsh", "rksh", "pdksh", "oksh", "lksh",
+    "posh", "yash", "osh", "ysh", "xonsh", "nu", "elvish",
+])  # fmt: skip
+_COMMANDED = frozenset([
+    "vim", "vi", "view", "nvim", "vimdiff", "gvim", "vim.tiny", "vim.basic", "rvim", "ex", "ed", "red", "emacs",
+    "sqlite3", "psql", "mysql", "mariadb", "m4", "dc", "mail", "mailx", "s-nail", "mutt", "ftp", "lftp", "sftp",
+    "tnftp", "telnet", "crontab", "newgrp", "ocaml", "erl", "scala", "clj", "sbcl", "clisp", "ghc", "maxima", "gp",
+])  # fmt: skip
+"""Programs that have a command for running programs, and read commands from their input: `!x` of ed, `.shell` of
+sqlite3."""
 _SCRIPTED = frozenset(["sed", "gsed", "awk", "gawk", "mawk", "nawk", "original-awk"])
 
 
 def runs_files(name: str) -> bool:
     """Whether a program of this name runs the code of any file that it is given."""
     return name in SHELLS or _INTERPRETER.fullmatch(name) is not None
+
+
+def is_commanded(program: Program) -> bool:
+    """Whether a program is sent commands, of which nobody knows what they run."""
+    if program.name not in _COMMANDED:
+        return False
+    return program.reads_pipe or any(
+        one.kind in ("read", "read_write", "heredoc", "herestring") and one.target != NOWHERE
+        for one in program.redirections
+    )
 
 
 def interprets_code(program: Program) -> bool:

@@ -9,7 +9,7 @@ redirections write that belong to no program.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.activities.shell.effects import find_effects
@@ -35,8 +35,12 @@ _GIT_LISTING: Mapping[str, re.Pattern[str]] = {
     "stash": re.compile(r"list"),
 }
 """Subcommands that only look with just these words."""
-_PROCESSES = re.compile(r"(.*[/=])?proc(/.*)?", re.DOTALL)
-"""Files that show the environment and the memory of other programs."""
+_PROCESSES = re.compile(r"(.*[/=])?proc(/.*)?|(.*[/=])?(fd|std(in|out|err))/+\.\.(/.*)?", re.DOTALL)
+"""Files that show the environment and the memory of other programs, also by way of `/dev/fd`."""
+_ROOT = re.compile(r"/[./]*|([./]*\.\.){3}[./]*")
+"""The folder that those are below, or one that may be it."""
+_INTO_FOLDERS = frozenset(["grep", "egrep", "fgrep", "rg", "diff", "cd"])
+"""They look into what is below a folder, or make it the one that others look into."""
 
 
 def harmless(program: Program) -> bool:
@@ -48,11 +52,22 @@ def harmless(program: Program) -> bool:
         return False
     if any(redirection.writes for redirection in program.redirections) or destructive(program):
         return False
-    if find_effects(program) or any(word is not None and _PROCESSES.fullmatch(word) for word in program.words[1:]):
+    if find_effects(program) or any(word is not None and _shows_programs(program, word) for word in _given(program)):
         return False
     if program.name == "command":
         return program.words[1:2] in (("-v",), ("-V",))
     return _git_looks(program) if program.name == "git" else program.name in _LOOKING
+
+
+def _given(program: Program) -> Iterator[str | None]:
+    """Its words, and what it reads."""
+    yield from program.words[1:]
+    yield from (one.target for one in program.redirections if one.kind in ("read", "read_write"))
+
+
+def _shows_programs(program: Program, word: str) -> bool:
+    into = program.name in _INTO_FOLDERS and _ROOT.fullmatch(word) is not None
+    return into or _PROCESSES.fullmatch(word) is not None
 
 
 def is_known_to_look(name: str) -> bool:

@@ -72,7 +72,8 @@ _QUIET = Options("qvnC", long=frozenset(["quiet", "verbose", "no-interaction", "
                  long_valued=frozenset(["directory", "project"]))  # fmt: skip
 _RUNNERS: Mapping[str, Mapping[tuple[str, ...], Runner]] = {
     "npx": {(): Runner(_NPX, code=frozenset(["c", "call"]), versions=True)},
-    "npm": {(word,): Runner(_NPX, _NPX, code=frozenset(["c", "call"]), versions=True) for word in ("exec", "x")},
+    "npm": {**{(word,): Runner(_NPX, _NPX, code=frozenset(["c", "call"]), versions=True) for word in ("exec", "x")},
+            ("explore",): Runner(_NPX, _NPX, skips=1)},
     "pnpx": {(): Runner(_PNPM, versions=True)},
     "pnpm": {(word,): Runner(_PNPM, _PNPM, versions=True) for word in ("exec", "dlx")},
     "yarn": {(word,): Runner(Options("q", "p", long=frozenset(["silent", "quiet"]), long_valued=frozenset(["package"])),

@@ -82,7 +82,7 @@ def _end(script: str, at: int) -> int:
 
 
 def _sed_file(script: str, at: int) -> Iterator[Effect]:
-    if script[at : _skip(_LINE, script, at)].strip() not in _PRINTED:
+    if script[at : _skip(_LINE, script, at)].lstrip() not in _PRINTED:
         yield "writes"
 
 
@@ -178,7 +178,9 @@ def _prints_only(script: str, at: int) -> bool:
     return found is not None
 
 
-_JQ_READS = re.compile(r"(?<![.\w$])(env|import|include|input_filename|get_search_list|modulemeta)\b|\$ENV\b|\$__prog")
+_JQ_READS = re.compile(
+    r"(?<![.\w$])(env|import|include|input_filename|get_search_list|modulemeta)\b|\$(\s|#[^\n]*\n)*(ENV\b|__prog)"
+)
 _YQ_ACTS = re.compile(r"\b(strenv|envsubst|load\w*|eval|system)\b")
 
 

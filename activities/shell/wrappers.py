@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from holdfast.activities.shell.interpreters import SHELLS
+from holdfast.activities.shell.interpreters import SHELLS, is_commanded
 from holdfast.activities.shell.model import Program
 from holdfast.activities.shell.options import Begun, Doubt, Options, begin, cannot_be_option
 from holdfast.activities.shell.runners import read_runner
@@ -80,6 +80,7 @@ _XARGS = Options(
 _SHELL = Options("abcefhilmnpstuvxBCEHPT", "oO", long=frozenset(["norc", "noprofile", "login", "verbose"]))
 _SAFE_SETTINGS = frozenset(["errexit", "nounset", "pipefail", "xtrace", "noglob", "noclobber", "verbose"])
 _FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
+_VERSIONED = re.compile(r"-?[0-9][0-9.]*")
 MOST_EXECUTED = 10
 """Programs of one `find`."""
 _EXECUTES = frozenset(["-exec", "-execdir", "-ok", "-okdir"])
@@ -92,7 +93,12 @@ _ELSEWHERE = {
     **dict.fromkeys(["at", "batch", "parallel", "entr", "tmux", "screen", "expect"], "runs commands given to it"),
     **dict.fromkeys(["watch", "script", "strace", "ltrace", "gdb", "flock", "rlwrap", "faketime", "busybox", "toybox",
                      "unbuffer", "numactl", "prlimit", "dbus-run-session", "xvfb-run", "setarch", "catchsegv",
-                     "start-stop-daemon", "capsh", "setpriv", "cgexec", "valgrind", "perf", "fakeroot"],
+                     "start-stop-daemon", "capsh", "setpriv", "cgexec", "valgrind", "perf", "fakeroot", "linux32",
+                     "linux64", "i386", "x86_64", "runcon", "choom", "sg", "chpst", "softlimit", "setlock", "envdir",
+                     "setuidgid", "daemonize", "trickle", "torify", "torsocks", "tsocks", "proxychains", "proxychains4",
+                     "cpulimit", "hyperfine", "watchexec", "dbus-launch", "gosu", "su-exec", "tini", "dumb-init",
+                     "schroot", "run-parts", "ifne", "ccache", "sccache", "distcc", "eatmydata", "nocache", "retry",
+                     "systemd-inhibit", "systemd-cat", "sshpass", "aa-exec", "lxc-attach", "incus"],
                     "runs a program given to it"),
 }  # fmt: skip
 _CONTAINER_RUNS = frozenset(["develop", "shell", "exec", "run", "create", "compose", "cp", "start", "debug", "attach"])
@@ -109,6 +115,11 @@ _GIT_SETTING = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _GIT_RUNS = frozenset(["foreach", "run", "filter-branch", "-x", "-O", "difftool", "mergetool", "send-email", "daemon"])
+_GIT_GIVEN = frozenset(
+    ["remote-ext", "remote-fd", "merge-index", "for-each-repo", "hook", "shell", "instaweb", "web--browse", "p4", "svn",
+     "imap-send", "cvsserver", "cvsimport", "cvsexportcommit", "archimport", "http-backend"]
+)  # fmt: skip
+"""Subcommands that are nothing else but a way to run a program, or to serve one."""
 _GIT_RUNNING = (
     "--exec",
     "--upload-pack",
@@ -126,6 +137,10 @@ def unwrap(program: Program) -> Unwrapped:
     name = program.name
     if name is None:
         return Unwrapped(doubts=(f"it is not known which program {program.texts[0][:40]!r} is",))
+    if is_commanded(program):
+        return Unwrapped(doubts=(f"{name} takes its commands from its input",))
+    if name not in SHELLS and _VERSIONED.sub("", name) in SHELLS:
+        return Unwrapped(doubts=(f"{name} reads commands in its own way",))
     try:
         unwrapped = (_git_program if name.startswith("git-") else _UNWRAPPING.get(name, _runner))(program)
     except Doubt as doubt:
@@ -170,7 +185,10 @@ def _passing(program: Program) -> Unwrapped:
     if program.words[begun.at : begun.at + 1] == ("-",):
         raise Doubt("`env -` hides what it runs")
     inner = _rest(program, begun.at, begun)
-    return Unwrapped(inner, listed=not inner)
+    if program.name == "exec" and not inner and any(one.kind != "duplicate" for one in program.redirections):
+        raise Doubt("exec changes where the input and the output of what follows are")
+    elsewhere = program.name == "env" and begun.values.keys() & {"C", "chdir"}
+    return Unwrapped(inner, listed=not inner or bool(elsewhere))
 
 
 def _raising(program: Program) -> Unwrapped:
@@ -264,7 +282,7 @@ def _git(program: Program) -> Unwrapped:
         if setting and not _GIT_SETTING.fullmatch(setting):
             doubts.append(f"the setting {setting[:40]!r} of git may run a program")
     normal = (program.words[0], *program.words[begun.at :])
-    if any(_git_runs(word) for word in normal if word is not None):
+    if any(_git_runs(word) for word in normal if word is not None) or _GIT_GIVEN.intersection(normal[1:2]):
         doubts.append("git is given a program to run")
     return Unwrapped(doubts=tuple(doubts), normal=normal)
 
