@@ -23,7 +23,8 @@ from holdfast.activities.policy.deciding import Explanation, Policy
 from holdfast.activities.policy.globs import Glob
 from holdfast.activities.policy.granting import answerable, offers
 from holdfast.activities.policy.protecting import protected_by
-from holdfast.activities.policy.saved import SavedGrants
+from holdfast.activities.policy.saved import Saved
+from holdfast.activities.policy.shared import open_saved
 from holdfast.activities.policy.subjects import Subject
 from holdfast.activities.preparing import prepare, subject_in
 from holdfast.activities.ruling import Circumstances
@@ -79,14 +80,33 @@ async def explain_call(
     sends: bool = False,
 ) -> Explained:
     """Judge a call as a worker with these settings and rules would."""
+    saved = open_saved(settings)
+    try:
+        return await _explained(settings, policy, request, mode, saved, server, tainted=tainted, sends=sends)
+    finally:
+        await saved.rest()
+
+
+async def _explained(
+    settings: Settings,
+    policy: Policy,
+    request: CallRequest,
+    mode: Mode,
+    saved: Saved,
+    server: str | None,
+    *,
+    tainted: bool,
+    sends: bool,
+) -> Explained:
     arguments = request.arguments if isinstance(request.arguments, dict) else {}
-    gate, registry = _gate(settings, policy)
+    gate, registry = _gate(settings, policy, saved)
     mode = gate.permitted(mode)
     subject, remark = described(request.tool, arguments, settings, server, tainted=tainted, sends=sends)
     entry = None if server is not None or sends else registry.get(request.tool)
     if entry is None:
         found = policy.explain(subject, mode)
-        foreseen = _by_rules(found, subject, SavedGrants(settings.granted))
+        await saved.look()
+        foreseen = _by_rules(found, subject, saved)
     else:
         verdict = (await gate.judge(request, Circumstances(mode=mode, tainted=tainted))).verdict
         if not isinstance(verdict, Reject):
@@ -98,12 +118,11 @@ async def explain_call(
     return Explained(foreseen, found, subject, mode, tuple(_hooks(settings, subject.tool)), remark)
 
 
-def _gate(settings: Settings, policy: Policy) -> tuple[Gate, Registry]:
+def _gate(settings: Settings, policy: Policy, saved: Saved) -> tuple[Gate, Registry]:
     outputs = OutputStore(settings.outputs, settings.limits.output_characters, settings.limits.saved_output_bytes)
     registry = Registry(builtin_tools(outputs, settings.tools), source=BUILT_IN)
     for name in settings.tools.disable:
         registry.remove(name)
-    saved = SavedGrants(settings.granted)
     approvers = find_approvers(settings)
     gate = Gate(
         registry,
@@ -126,7 +145,7 @@ def _by_gate(verdict: Verdict, found: Explanation) -> Foreseen:
     return Foreseen(verdict.kind, verdict.rule, verdict.message if verdict.kind == "deny" else "")
 
 
-def _by_rules(found: Explanation, subject: Subject, saved: SavedGrants) -> Foreseen:
+def _by_rules(found: Explanation, subject: Subject, saved: Saved) -> Foreseen:
     """As the gate does with what it knows of any tool: a refusal always counts, an answer where it may speak."""
     ruling = found.ruling
     decision: Decision | None = ruling.decision.value if ruling else None

@@ -36,6 +36,7 @@ from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy, sources_of
 from holdfast.activities.policy.protecting import check_places, protected_by
 from holdfast.activities.policy.saved import SavedGrants
+from holdfast.activities.policy.shared import AllGrants, open_saved
 from holdfast.activities.questions import Questions
 from holdfast.activities.records import Records
 from holdfast.activities.running import beating
@@ -151,6 +152,11 @@ class HoldfastPlugin(SimplePlugin):
         return Models(self.settings.models)
 
     @cached_property
+    def saved(self) -> SavedGrants | AllGrants:
+        """The answers that were given for good: of this host, and of a ledger that is shared."""
+        return open_saved(self.settings, self.keyring)
+
+    @cached_property
     def ledger(self) -> Ledger:
         """What is known of calls that must not run twice."""
         return open_ledger(self.settings)
@@ -193,7 +199,7 @@ class HoldfastPlugin(SimplePlugin):
             self.policy,
             settings.permitted,
             approvers=approvers,
-            saved=SavedGrants(settings.granted),
+            saved=self.saved,
             protected=protected_by(settings),
             hooks=load_hooks(settings),
             host=on_host,
@@ -229,6 +235,7 @@ class HoldfastPlugin(SimplePlugin):
             finally:
                 for task in beside:
                     task.cancel()
+                await self.saved.rest()
                 if "models" in self.__dict__:
                     await self.models.close()
                     del self.models
