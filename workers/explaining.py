@@ -8,7 +8,7 @@ session are that turn's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import entry_points
 from typing import Literal
@@ -23,7 +23,7 @@ from holdfast.activities.policy.deciding import Explanation, Policy
 from holdfast.activities.policy.globs import Glob
 from holdfast.activities.policy.granting import answerable, offers
 from holdfast.activities.policy.protecting import protected_by
-from holdfast.activities.policy.saved import Saved
+from holdfast.activities.policy.saved import Saved, SavedGrants
 from holdfast.activities.policy.shared import open_saved
 from holdfast.activities.policy.subjects import Subject
 from holdfast.activities.preparing import prepare, subject_in
@@ -31,6 +31,7 @@ from holdfast.activities.ruling import Circumstances
 from holdfast.calls import CallRequest
 from holdfast.configuration import When
 from holdfast.contexts import Context
+from holdfast.errors import BadInput
 from holdfast.modes import Mode
 from holdfast.outcomes import Needs, Offer
 from holdfast.owner_key import find_approvers
@@ -80,11 +81,17 @@ async def explain_call(
     sends: bool = False,
 ) -> Explained:
     """Judge a call as a worker with these settings and rules would."""
-    saved = open_saved(settings)
+    left_out = None
     try:
-        return await _explained(settings, policy, request, mode, saved, server, tainted=tainted, sends=sends)
+        saved = open_saved(settings)
+    except BadInput as error:  # a worker does not start like this, and rules can be looked at all the same
+        saved, left_out = SavedGrants(settings.granted), f"Answers in the shared ledger are left out: {error}."
+    try:
+        found = await _explained(settings, policy, request, mode, saved, server, tainted=tainted, sends=sends)
     finally:
         await saved.rest()
+    remarks = " ".join(filter(None, (found.remark, left_out)))
+    return replace(found, remark=remarks or None)
 
 
 async def _explained(

@@ -50,6 +50,11 @@ def load_saved(file: Path) -> LoadedFile:
     return load_text(read(file))
 
 
+def find_saved(file: Path, name: str) -> Rule | None:
+    """The answer of this name, if the file can be read and has it."""
+    return next((entry.rule for entry in load_saved(file).entries if entry.rule.name == name), None)
+
+
 def save(file: Path, grant: Grant | Rule) -> str:
     """Add an answer, once however often it is saved; its name. BadInput when it, or the file, is not fit for that."""
     rule = grant if isinstance(grant, Rule) else rule_for(grant)

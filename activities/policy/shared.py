@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast.activities.ledger.opening import open_database
 from holdfast.activities.policy.matching import Facts
@@ -33,7 +34,9 @@ from holdfast.sealing import Seals
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
-    from holdfast.activities.ledger.database import Connection, Database
+    from holdfast.activities.ledger.database import Connection, Database, Work
+
+T = TypeVar("T")
 
 FRESH_SECONDS = 1.0
 """So long is gone by what was last read."""
@@ -53,6 +56,7 @@ _STAMP = """
       md5(coalesce(string_agg(name || ' ' || xmin::text, ',' ORDER BY name), '')) AS stamp
     FROM holdfast_grants"""
 _ALL = "SELECT name, rule FROM holdfast_grants ORDER BY saved_at, name"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -158,13 +162,22 @@ class SharedGrants:
             raise BadInput(f"{visible(self.place)}: no answer is called {shorten(name, 100)!r}")
         return row.rule
 
+    async def seal_anew(self) -> None:
+        """Have all that can be read encrypted with the key that is written with."""
+
+        async def work(connection: Connection) -> None:
+            async with connection.transaction():
+                await self._rows_to_change(connection)
+
+        await self._changed(work)
+
     async def rest(self) -> None:
         """Let go of the database, until it is needed again."""
         if self._looking:
             await asyncio.wait({self._looking})
         await self._database.rest()
 
-    async def _changed(self, work: Any) -> Any:
+    async def _changed(self, work: Work[T]) -> T:
         try:
             return await self._database.ask(work)
         finally:
@@ -310,6 +323,9 @@ def _rule(name: str, text: str) -> Rule:
 
 def _fit(rule: Rule) -> str:
     """The rule as it is kept; BadInput when it could not be read again."""
+    name = rule.name or ""
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"no saved answer can be called {shorten(visible(name), 100)!r}: letters, digits, _ and -")
     text = toml_of(rule)
-    _rule(rule.name or "", text)
+    _rule(name, text)
     return text
