@@ -33,9 +33,10 @@ def open_ledger(settings: Settings) -> Ledger:
 def open_database(setting: str, *, answer_seconds: float) -> Database:
     """The database that the setting `ledger` names, on one connection. BadInput when it cannot be followed."""
     address = _usable(setting)
-    from holdfast.activities.ledger.database import Database
+    from holdfast.activities.ledger.database import ATTEMPT_SECONDS, Database
 
-    return Database(address, attempt_seconds=answer_seconds, answer_seconds=answer_seconds, connections=1)
+    attempt = min(ATTEMPT_SECONDS, answer_seconds)
+    return Database(address, attempt_seconds=attempt, answer_seconds=answer_seconds, connections=1)
 
 
 def _usable(setting: str) -> str:

@@ -29,6 +29,7 @@ from holdfast.activities.ledger.protocol import Ledger
 from holdfast.activities.live import LiveRuns
 from holdfast.activities.mcp.authorizing import Authorizing
 from holdfast.activities.mcp.servers import Servers
+from holdfast.activities.mcp.shared_logins import open_logins
 from holdfast.activities.model import ModelActivities
 from holdfast.activities.once import Once
 from holdfast.activities.outputs import OutputStore
@@ -137,7 +138,12 @@ class HoldfastPlugin(SimplePlugin):
     def servers(self) -> Servers:
         """The MCP servers of this process. They are connected while a worker runs."""
         folder = self.settings.mcp_known
-        return Servers(self.settings.mcp, folder, authorize=Authorizing(self.settings.mcp_logins))
+        return Servers(self.settings.mcp, folder, authorize=self.authorizing)
+
+    @cached_property
+    def authorizing(self) -> Authorizing:
+        """The logins at MCP servers: of this host, or of all that share a ledger."""
+        return Authorizing(open_logins(self.settings, self.keyring))
 
     @cached_property
     def policy(self) -> Policy:
@@ -235,7 +241,9 @@ class HoldfastPlugin(SimplePlugin):
             finally:
                 for task in beside:
                     task.cancel()
-                await self.saved.rest()
+                await asyncio.gather(*beside, return_exceptions=True)
+                for kept in (self.ledger, self.saved, self.authorizing):
+                    await kept.rest()
                 if "models" in self.__dict__:
                     await self.models.close()
                     del self.models

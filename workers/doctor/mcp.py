@@ -21,14 +21,19 @@ async def _servers(around: Surroundings) -> list[Finding]:
     from holdfast.activities.catalogue.registry import Registry
     from holdfast.activities.mcp.authorizing import Authorizing
     from holdfast.activities.mcp.servers import Servers
+    from holdfast.activities.mcp.shared_logins import open_logins
 
     settings = around.settings
     with tempfile.TemporaryDirectory() as folder:  # what they say now is not to be what is known of them
-        servers = Servers(settings.mcp, Path(folder), authorize=Authorizing(settings.mcp_logins))
+        logins = open_logins(settings)
+        servers = Servers(settings.mcp, Path(folder), authorize=Authorizing(logins))
         if not servers.names and not servers.refused:
             return [ok("none in the settings")]
         servers.fill(Registry())
-        statuses = await servers.look(SECONDS)
+        try:
+            statuses = await servers.look(SECONDS)
+        finally:
+            await logins.rest()
     refused = [
         problem(f"{one.source} is not used: {one.reason}", "correct it in the settings") for one in servers.refused
     ]
