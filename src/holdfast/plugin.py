@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -231,6 +232,7 @@ class HoldfastPlugin(SimplePlugin):
         await asyncio.to_thread(note_namespace, self.settings.data, worker.client.namespace)
         await self._ready_for_commands()
         async with (
+            self._resting(),
             self.observing.told(worker.client, worker.task_queue),
             self.servers.used(),
             queue.host.used_by(worker.client, options),
@@ -242,11 +244,18 @@ class HoldfastPlugin(SimplePlugin):
                 for task in beside:
                     task.cancel()
                 await asyncio.gather(*beside, return_exceptions=True)
-                for kept in (self.ledger, self.saved, self.authorizing):
-                    await kept.rest()
                 if "models" in self.__dict__:
                     await self.models.close()
                     del self.models
+
+    @asynccontextmanager
+    async def _resting(self) -> AsyncIterator[None]:
+        """Connections to the ledger's database are closed afterwards; whoever needs one again opens it."""
+        try:
+            yield
+        finally:
+            for kept in (self.ledger, self.saved, self.authorizing):
+                await kept.rest()
 
     async def drain(self) -> None:
         """Take up no more calls that live here: beside the worker's own shutdown, so that both take one time."""

@@ -1,4 +1,4 @@
-"""Logins at MCP servers in a shared ledger, on a real PostgreSQL: made on one host, used and renewed by all (S39, S45)."""
+"""Logins at MCP servers in a shared ledger, on a real PostgreSQL: of one host, used and renewed by all (S39, S45)."""
 
 from __future__ import annotations
 

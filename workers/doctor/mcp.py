@@ -11,6 +11,7 @@ from holdfast.workers.doctor.checks import Check, Surroundings
 from holdfast.workers.doctor.findings import Finding, ok, problem, warning
 
 if TYPE_CHECKING:
+    from holdfast.settings import Settings
     from holdfast.activities.mcp.status import ServerStatus
 
 SECONDS = 20.0
@@ -37,7 +38,17 @@ async def _servers(around: Surroundings) -> list[Finding]:
     refused = [
         problem(f"{one.source} is not used: {one.reason}", "correct it in the settings") for one in servers.refused
     ]
-    return [*refused, *map(_judged, statuses)]
+    return [*refused, *_left_over(settings), *map(_judged, statuses)]
+
+
+def _left_over(settings: Settings) -> list[Finding]:
+    """Logins of the time before the ledger was shared."""
+    from holdfast.activities.mcp.logins import known_logins
+
+    names = known_logins(settings.mcp_logins) if settings.ledger else []
+    where = f"in {settings.mcp_logins} are not used, since logins are in the shared ledger"
+    do = "log in once more with holdfast mcp login, and remove these files"
+    return [warning(f"the logins {shorten(', '.join(names), 200)} {where}", do)] if names else []
 
 
 def _judged(status: ServerStatus) -> Finding:
