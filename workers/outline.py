@@ -52,9 +52,6 @@ def in_effect(settings: Settings, options: Mapping[str, Path | None]) -> list[Ro
     rows.append(("policy", list(map(str, settings.policy)), _said(settings.policy)))
     rows.append(("modes", list(settings.permitted), "default" if settings.modes is None else "file"))
     rows.append(("ledger", settings.ledger or str(settings.ledger_file), _said(settings.ledger)))
-    where = "the shared ledger" if settings.ledger else None
-    rows.append(("saved grants", where or str(settings.granted), _said(settings.ledger)))
-    rows.append(("mcp logins", where or str(settings.mcp_logins), _said(settings.ledger)))
     rows.append(("ledger_days", settings.ledger_days, "default" if settings.ledger_days == 30 else "file"))
     rows.append(("approvers", [_dumped(approver) for approver in settings.approvers], _said(settings.approvers)))
     rows.append(("decisions", settings.decisions or "signed where there is a key", _said(settings.decisions)))

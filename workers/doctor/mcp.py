@@ -11,8 +11,8 @@ from holdfast.workers.doctor.checks import Check, Surroundings
 from holdfast.workers.doctor.findings import Finding, ok, problem, warning
 
 if TYPE_CHECKING:
-    from holdfast.settings import Settings
     from holdfast.activities.mcp.status import ServerStatus
+    from holdfast.settings import Settings
 
 SECONDS = 20.0
 ENDING_SECONDS = 10.0

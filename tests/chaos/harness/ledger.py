@@ -68,7 +68,7 @@ class DeadlyLedger:
 
     async def rest(self) -> None:
         """As the other one."""
-        await self._ledger.rest()
+        await self._inner.rest()
 
     async def close(self) -> None:
         """Close the file."""
