@@ -126,8 +126,8 @@ def login(
 
     The address to open is printed, and opened if there is a browser. The browser comes back to a port of this machine;
     if it is on another one, paste here the address that it ends at. What was given is kept in the shared ledger, for
-    all its hosts; without one in the data folder, for you alone and for this host only. A server with credentials of its
-    own in the settings needs no login: this then asks for a token, to see.
+    all its hosts; without one in the data folder, for you alone and for this host only. A server with credentials of
+    its own in the settings needs no login: this then asks for a token, to see.
     """
     from holdfast.workers.browsing import has_browser
     from holdfast.workers.mcp_servers import log_in, look
