@@ -9,7 +9,7 @@ from typing import NamedTuple
 from holdfast.activities.policy.granting import covering
 from holdfast.activities.policy.matching import Facts
 from holdfast.activities.policy.rules import Answer, Rule
-from holdfast.activities.policy.saved import SavedGrants
+from holdfast.activities.policy.saved import Saved
 from holdfast.activities.policy.subjects import Subject
 from holdfast.actors import Actor
 from holdfast.grants import Grant
@@ -30,7 +30,7 @@ class Answered(NamedTuple):
 
 
 def answer_to(
-    call: Subject | Facts, digest: str, grants: Iterable[Grant], saved: SavedGrants | None, now: datetime
+    call: Subject | Facts, digest: str, grants: Iterable[Grant], saved: Saved | None, now: datetime
 ) -> Answered | None:
     """The turn's own answer, else one that was kept. A refusal of either comes before an allowance of the other."""
     own = covering(grants, call, digest, now)

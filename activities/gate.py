@@ -24,7 +24,7 @@ from holdfast.activities.hooks.results import Before, Denial
 from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy
 from holdfast.activities.policy.protected import Protected
-from holdfast.activities.policy.saved import SavedGrants
+from holdfast.activities.policy.saved import Saved
 from holdfast.activities.preparing import prepare
 from holdfast.activities.ruling import Circumstances, Rulings
 from holdfast.activities.running import contained
@@ -71,7 +71,7 @@ class Gate:
         modes: Collection[Mode] = PERMITTED,
         *,
         approvers: tuple[Approver, ...] = (),
-        saved: SavedGrants | None = None,
+        saved: Saved | None = None,
         protected: Protected | None = None,
         hooks: Hooks | None = None,
         host: str | None = None,

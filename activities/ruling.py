@@ -20,7 +20,7 @@ from holdfast.activities.policy.deciding import Policy, Ruling
 from holdfast.activities.policy.granting import answerable
 from holdfast.activities.policy.protected import Protected
 from holdfast.activities.policy.rules import Answer, Tier
-from holdfast.activities.policy.saved import SavedGrants
+from holdfast.activities.policy.saved import Saved
 from holdfast.activities.policy.scopes import Call
 from holdfast.activities.policy.subjects import Subject
 from holdfast.activities.preparing import (
@@ -81,7 +81,7 @@ class Rulings:
         policy: Policy,
         workspace: Path,
         approvers: tuple[Approver, ...] = (),
-        saved: SavedGrants | None = None,
+        saved: Saved | None = None,
         protected: Protected | None = None,
         confirm: Confirming = Confirming.POLICY,
     ) -> None:
@@ -110,9 +110,7 @@ class Rulings:
         if ruling and ruling.decision is Answer.ALLOW and not ruling.anything and not always:
             plain = await self._as_understood(entry, prepared, subject, of)
             ruling, prepared = (ruling, plain) if plain else (None, prepared)
-        verdict = verdict_of(prepared, ruling, subject)
-        if self._saved and self._saved.uncertain:
-            verdict = asked_for(verdict, prepared, (UNREADABLE,), answerable=True)
+        verdict = await self._with_saved(verdict_of(prepared, ruling, subject), prepared)
         if asks or again:
             verdict = asked_for(verdict, prepared, asks, answerable=not asks)
         changed = prepared.invocation.changed()
@@ -128,6 +126,16 @@ class Rulings:
                 verdict, ruling, of, only_deny=bool(asks or again or changed or always or subject.protected)
             )
         return verdict, prepared
+
+    async def _with_saved(self, verdict: Verdict, prepared: Prepared) -> Verdict:
+        """Asked where a saved answer may refuse it that cannot be read; told of it where somebody is asked anyway."""
+        if self._saved is None:
+            return verdict
+        await self._saved.look()
+        note = (self._saved.note,) if self._saved.note else ()
+        if self._saved.uncertain:
+            return asked_for(verdict, prepared, (UNREADABLE, *note), answerable=True)
+        return asked_for(verdict, prepared, note, answerable=True) if note and isinstance(verdict, Ask) else verdict
 
     def _in_time(self, verdict: Ask, ruling: Ruling | None, of: Circumstances, *, only_deny: bool) -> Ask | Deny:
         """With the deadline of the rule or the turn. Signed words cannot be had from a clock: where they count, and

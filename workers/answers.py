@@ -95,14 +95,17 @@ def _end(lasting: Lasting, address: str) -> str:
     return _SESSION if lasting == "session" and MARK in address else _TURN
 
 
-def listed(grants: Iterable[tuple[str, Grant]], saved: Iterable[Rule], now: datetime) -> Group:
-    """Standing answers, each with its id."""
+def listed(
+    grants: Iterable[tuple[str, Grant]], saved: Iterable[Rule], now: datetime, shared: Iterable[Rule] = ()
+) -> Group:
+    """Standing answers, each with its id: of turns, of this host, and those that hosts share."""
     blocks: list[RenderableType] = []
     for name, grant in grants:
         blocks += _block(name, _verb(grant.allows), grant.covers, "; ".join(_state(grant, now)))
-    for rule in saved:
-        allows = rule.decision is Answer.ALLOW
-        blocks += _block(rule.name or "", _verb(allows), saved_covers(rule), "; ".join(_kept(rule, now)))
+    for where, rules in (("on this host", saved), ("on every host", shared)):
+        for rule in rules:
+            rest = "; ".join((*_kept(rule, now), where))
+            blocks += _block(rule.name or "", _verb(rule.decision is Answer.ALLOW), saved_covers(rule), rest)
     return Group(*(blocks or [Text("No standing answer is known here.")]))
 
 
@@ -123,10 +126,11 @@ def grant_body(name: str, grant: Grant, now: datetime) -> dict[str, Any]:
     }
 
 
-def saved_body(rule: Rule, now: datetime) -> dict[str, Any]:
+def saved_body(rule: Rule, now: datetime, *, shared: bool = False) -> dict[str, Any]:
     """An answer that is kept, for programs."""
     return {
         "id": rule.name,
+        "shared": shared,
         "allows": rule.decision is Answer.ALLOW,
         "covers": saved_covers(rule),
         "rule": rule.model_dump(mode="json", include=set(CONDITIONS), exclude_none=True),

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from holdfast.activities.policy.saved import save
 from holdfast.approvals import ApprovalId
 from holdfast.client import Holdfast
 from holdfast.content import plain
@@ -23,6 +21,7 @@ from holdfast.workers.answers import Wish, will_cover
 from holdfast.workers.asked import asked
 from holdfast.workers.changes import is_new
 from holdfast.workers.commands.codes import FAILED, UNREACHABLE
+from holdfast.workers.keeping_grants import Keeper
 from holdfast.workers.questions import chosen
 from holdfast.workers.render import quoted
 
@@ -102,9 +101,9 @@ def foretold(choice: Choice, wish: Wish) -> str:
 
 
 async def decide_all(
-    holdfast: Holdfast, choices: list[Choice | Told], keep_in: Path | None = None
+    holdfast: Holdfast, choices: list[Choice | Told], keep_in: Keeper | None = None
 ) -> AsyncIterator[Told]:
-    """Send them; keep the standing answers that count in a file, if one is given."""
+    """Send them; keep the standing answers that count for good, where a keeper is given."""
     grants: set[str] = set()
     for choice in choices:
         if isinstance(choice, Told):
@@ -151,7 +150,7 @@ def _covered(choice: Choice, grant: str) -> Told:
 
 
 async def _counted(
-    holdfast: Holdfast, choice: Choice, answer: Acknowledged | None, grant: str | None, keep_in: Path | None
+    holdfast: Holdfast, choice: Choice, answer: Acknowledged | None, grant: str | None, keep_in: Keeper | None
 ) -> Told:
     body: dict[str, Any] = {
         "approval_id": choice.approval,
@@ -174,11 +173,11 @@ async def _counted(
         return Told(
             {**body, "saved": None, "not_saved": reason}, " ".join([*said, f"It was not saved: {reason}"]), FAILED
         )
-    said.append(f"Saved for good as {plain(name)} in {plain(str(keep_in))}.")
-    return Told({**body, "saved": {"id": name, "file": str(keep_in)}}, " ".join(said))
+    said.append(keep_in.saved(plain(name)))
+    return Told({**body, "saved": keep_in.body(name)}, " ".join(said))
 
 
-async def _kept(holdfast: Holdfast, approval: str, answer: Acknowledged | None, file: Path) -> str:
+async def _kept(holdfast: Holdfast, approval: str, answer: Acknowledged | None, keeper: Keeper) -> str:
     """The name under which the answer that a decision left is kept."""
     if answer is None or answer.grant is None:
         raise NoWorker("it is not known yet whether it counts")
@@ -186,7 +185,7 @@ async def _kept(holdfast: Holdfast, approval: str, answer: Acknowledged | None, 
     grant = next((grant for grant in grants if grant.id == answer.grant), None)
     if grant is None:
         raise HoldfastError("it was revoked meanwhile")
-    return save(file, grant)
+    return await keeper.save(grant)
 
 
 def sentence(approval: str, answer: Acknowledged | None, outcome: str = "") -> str:

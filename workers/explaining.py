@@ -8,7 +8,7 @@ session are that turn's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import entry_points
 from typing import Literal
@@ -23,13 +23,15 @@ from holdfast.activities.policy.deciding import Explanation, Policy
 from holdfast.activities.policy.globs import Glob
 from holdfast.activities.policy.granting import answerable, offers
 from holdfast.activities.policy.protecting import protected_by
-from holdfast.activities.policy.saved import SavedGrants
+from holdfast.activities.policy.saved import Saved, SavedGrants
+from holdfast.activities.policy.shared import open_saved
 from holdfast.activities.policy.subjects import Subject
 from holdfast.activities.preparing import prepare, subject_in
 from holdfast.activities.ruling import Circumstances
 from holdfast.calls import CallRequest
 from holdfast.configuration import When
 from holdfast.contexts import Context
+from holdfast.errors import BadInput
 from holdfast.modes import Mode
 from holdfast.outcomes import Needs, Offer
 from holdfast.owner_key import find_approvers
@@ -79,14 +81,39 @@ async def explain_call(
     sends: bool = False,
 ) -> Explained:
     """Judge a call as a worker with these settings and rules would."""
+    left_out = None
+    try:
+        saved = open_saved(settings)
+    except BadInput as error:  # a worker does not start like this, and rules can be looked at all the same
+        saved, left_out = SavedGrants(settings.granted), f"Answers in the shared ledger are left out: {error}."
+    try:
+        found = await _explained(settings, policy, request, mode, saved, server, tainted=tainted, sends=sends)
+    finally:
+        await saved.rest()
+    remarks = " ".join(filter(None, (found.remark, left_out)))
+    return replace(found, remark=remarks or None)
+
+
+async def _explained(
+    settings: Settings,
+    policy: Policy,
+    request: CallRequest,
+    mode: Mode,
+    saved: Saved,
+    server: str | None,
+    *,
+    tainted: bool,
+    sends: bool,
+) -> Explained:
     arguments = request.arguments if isinstance(request.arguments, dict) else {}
-    gate, registry = _gate(settings, policy)
+    gate, registry = _gate(settings, policy, saved)
     mode = gate.permitted(mode)
     subject, remark = described(request.tool, arguments, settings, server, tainted=tainted, sends=sends)
     entry = None if server is not None or sends else registry.get(request.tool)
     if entry is None:
         found = policy.explain(subject, mode)
-        foreseen = _by_rules(found, subject, SavedGrants(settings.granted))
+        await saved.look()
+        foreseen = _by_rules(found, subject, saved)
     else:
         verdict = (await gate.judge(request, Circumstances(mode=mode, tainted=tainted))).verdict
         if not isinstance(verdict, Reject):
@@ -98,12 +125,11 @@ async def explain_call(
     return Explained(foreseen, found, subject, mode, tuple(_hooks(settings, subject.tool)), remark)
 
 
-def _gate(settings: Settings, policy: Policy) -> tuple[Gate, Registry]:
+def _gate(settings: Settings, policy: Policy, saved: Saved) -> tuple[Gate, Registry]:
     outputs = OutputStore(settings.outputs, settings.limits.output_characters, settings.limits.saved_output_bytes)
     registry = Registry(builtin_tools(outputs, settings.tools), source=BUILT_IN)
     for name in settings.tools.disable:
         registry.remove(name)
-    saved = SavedGrants(settings.granted)
     approvers = find_approvers(settings)
     gate = Gate(
         registry,
@@ -127,7 +153,7 @@ def _by_gate(verdict: Verdict, found: Explanation) -> Foreseen:
     return Foreseen(verdict.kind, verdict.rule, verdict.message if verdict.kind == "deny" else "")
 
 
-def _by_rules(found: Explanation, subject: Subject, saved: SavedGrants) -> Foreseen:
+def _by_rules(found: Explanation, subject: Subject, saved: Saved) -> Foreseen:
     """As the gate does with what it knows of any tool: a refusal always counts, an answer where it may speak."""
     ruling = found.ruling
     decision: Decision | None = ruling.decision.value if ruling else None

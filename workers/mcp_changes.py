@@ -14,6 +14,7 @@ from holdfast.activities.mcp.definitions import Definition
 from holdfast.activities.mcp.names import tool_name
 from holdfast.activities.mcp.servers import Servers
 from holdfast.activities.mcp.servers_file import configured
+from holdfast.activities.mcp.shared_logins import open_logins
 from holdfast.activities.mcp.status import State
 from holdfast.configuration import McpSettings
 from holdfast.errors import BadInput
@@ -53,13 +54,15 @@ class Comparison:
 
     def __init__(self, settings: Settings, only: str | None = None) -> None:
         found = {only: server_called(settings, only)} if only else configured(settings.mcp)[0]
-        self._servers = Servers(
-            McpSettings(servers=found), settings.mcp_known, authorize=Authorizing(settings.mcp_logins)
-        )
+        self._authorizing = Authorizing(open_logins(settings))
+        self._servers = Servers(McpSettings(servers=found), settings.mcp_known, authorize=self._authorizing)
 
     async def look(self, *, quietly: bool = False) -> Compared:
         """Connect, and compare."""
-        statuses = await looked(self._servers, quietly=quietly)
+        try:
+            statuses = await looked(self._servers, quietly=quietly)
+        finally:
+            await self._authorizing.rest()
         unseen = {one.name: one.problem or "it does not answer" for one in statuses if one.state is not State.CONNECTED}
         tools = tuple(
             ChangedTool(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,14 @@ from pydantic import JsonValue
 
 from holdfast.activities.catalogue.registry import Entry, Registry
 from holdfast.activities.mcp.authorizing import Authorizing
-from holdfast.activities.mcp.logins import Login, LoginFile, NotAuthorized, known_logins
+from holdfast.activities.mcp.logins import Login, Logins, NotAuthorized
 from holdfast.activities.mcp.places import place_of
 from holdfast.activities.mcp.reading import ReadingTool
 from holdfast.activities.mcp.resolving import Resolved, resolve
 from holdfast.activities.mcp.secrets import Secret, Secrets
 from holdfast.activities.mcp.servers import Servers
 from holdfast.activities.mcp.servers_file import Refusal, configured, disabled
+from holdfast.activities.mcp.shared_logins import open_logins
 from holdfast.activities.mcp.status import ServerStatus
 from holdfast.activities.mcp.tool import McpTool
 from holdfast.configuration import McpOauthSettings, McpServerSettings, McpSettings
@@ -111,17 +112,18 @@ async def look(settings: Settings, only: str | None = None, *, quietly: bool = F
     """Connect to the servers, or to one of them, and hear what they have."""
     found, refused = configured(settings.mcp)
     wanted = McpSettings(servers={only: server_called(settings, only)} if only else found)
-    servers = Servers(wanted, settings.mcp_known, authorize=Authorizing(settings.mcp_logins))
-    registry = Registry()
-    servers.fill(registry)
-    statuses = await looked(servers, quietly=quietly)
-    seen = tuple(_seen(status, registry, settings, wanted.servers[status.name]) for status in statuses)
+    async with logins_of(settings) as logins:
+        servers = Servers(wanted, settings.mcp_known, authorize=Authorizing(logins))
+        registry = Registry()
+        servers.fill(registry)
+        statuses = await looked(servers, quietly=quietly)
+        seen = tuple([await _seen(status, registry, logins, wanted.servers[status.name]) for status in statuses])
     return Looked(seen, () if only else tuple(refused))
 
 
-def _seen(status: ServerStatus, registry: Registry, settings: Settings, server: McpServerSettings) -> Seen:
+async def _seen(status: ServerStatus, registry: Registry, logins: Logins, server: McpServerSettings) -> Seen:
     tools = [entry for entry in registry.entries if entry.declaration.server == status.name]
-    login = login_status(settings, status.name) if server.url else None
+    login = await login_status(logins, status.name) if server.url else None
     where = status.model_copy(update={"place": place_of(server, os.environ) or status.place})
     return Seen(status=where, login=login, tools=tuple(map(_seen_tool, tools)))
 
@@ -139,10 +141,20 @@ def _seen_tool(entry: Entry) -> SeenTool:
     )
 
 
-def login_status(settings: Settings, name: str) -> LoginStatus | None:
+@asynccontextmanager
+async def logins_of(settings: Settings) -> AsyncIterator[Logins]:
+    """Where logins are kept, until the end of the block."""
+    logins = open_logins(settings)
+    try:
+        yield logins
+    finally:
+        await logins.rest()
+
+
+async def login_status(logins: Logins, name: str) -> LoginStatus | None:
     """What is known of a login, if there is one."""
     try:
-        login = LoginFile(settings.mcp_logins, name).read()
+        login = await logins.read(name)
     except HoldfastError as error:
         return LoginStatus(problem=str(error))
     return _status_of(login) if login else None
@@ -165,22 +177,22 @@ async def log_in(
     resolved, oauth = _reached(name, server), server.oauth or McpOauthSettings()
     from holdfast.activities.mcp.oauth import Asked, logged_in, with_credentials  # it brings the mcp package along
 
-    file = LoginFile(settings.mcp_logins, name)
-    before = None
-    with suppress(NotAuthorized):
-        before = file.read()
-    asked = Asked(resolved, oauth, before if before and before.url == resolved.url else None)
-    try:
-        if oauth.grant == "client_credentials":
-            login = await with_credentials(asked)
-        else:
-            async with browser(oauth.redirect_port, tell, opens=opens, pastes=pastes, seconds=seconds) as person:
-                login = await logged_in(asked, person)
-    except NotAuthorized as error:
-        words = shorten(resolved.secrets.hide(str(error)), WORDS_LIMIT)
-        raise NotAuthorized(f"not logged in to {name!r}: {words}") from None
-    with file.locked():
-        file.write(login)
+    async with logins_of(settings) as logins:
+        before = None
+        with suppress(NotAuthorized):
+            before = await logins.read(name)
+        asked = Asked(resolved, oauth, before if before and before.url == resolved.url else None)
+        try:
+            if oauth.grant == "client_credentials":
+                login = await with_credentials(asked)
+            else:
+                async with browser(oauth.redirect_port, tell, opens=opens, pastes=pastes, seconds=seconds) as person:
+                    login = await logged_in(asked, person)
+        except NotAuthorized as error:
+            words = shorten(resolved.secrets.hide(str(error)), WORDS_LIMIT)
+            raise NotAuthorized(f"not logged in to {name!r}: {words}") from None
+        async with logins.changing(name) as change:
+            await change.write(login)
     return _status_of(login)
 
 
@@ -198,17 +210,17 @@ def _reached(name: str, server: McpServerSettings) -> Resolved:
 
 async def log_out(settings: Settings, name: str) -> str | None:
     """Forget a login, here and at the authorization server. None when there was none, else what became of it there."""
-    file = LoginFile(settings.mcp_logins, name)
-    if name not in known_logins(settings.mcp_logins):
-        if name not in names(settings):
-            server_called(settings, name)
-        return None
-    login = None
-    with suppress(NotAuthorized):
-        login = file.read()
-    if not file.remove():
-        return None
-    return await _told_there(login, _secret(settings, name)) if login else "the file could not be read"
+    async with logins_of(settings) as logins:
+        if name not in await logins.names():
+            if name not in names(settings):
+                server_called(settings, name)
+            return None
+        login = None
+        with suppress(NotAuthorized):
+            login = await logins.read(name)
+        if not await logins.remove(name):
+            return None
+    return await _told_there(login, _secret(settings, name)) if login else "what was kept could not be read"
 
 
 async def _told_there(login: Login, client_secret: str | None) -> str:

@@ -6,5 +6,6 @@ What follows from that is for the executing activity to say: nothing here runs a
 
     entries.py     what is recorded             protocol.py   what every ledger can do, and how it says that it cannot
     sqlite.py      of one host: a file          postgres.py   of many: a database they share
+    database.py    how that is asked, and the tables: also of saved grants and MCP logins, which hosts share by it
     opening.py     which one, by the settings   addresses.py  where the shared one is, without showing its password
 """

@@ -1,14 +1,18 @@
-"""Which ledger a worker has, by its settings."""
+"""Which ledger a worker has, by its settings; and the database of a shared one, for what else is kept there."""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from holdfast.activities.ledger.addresses import resolved
 from holdfast.activities.ledger.protocol import Ledger
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.errors import BadInput
 from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from holdfast.activities.ledger.database import Database
 
 DRIVER = "asyncpg"
 
@@ -20,9 +24,26 @@ def open_ledger(settings: Settings) -> Ledger:
     """
     if settings.ledger is None:
         return SqliteLedger(settings.ledger_file)
-    address = resolved(settings.ledger, os.environ)
+    address = _usable(settings.ledger)
+    from holdfast.activities.ledger.postgres import PostgresLedger
+
+    return PostgresLedger(address)
+
+
+def open_database(setting: str, *, answer_seconds: float) -> Database:
+    """The database that the setting `ledger` names, on one connection. BadInput when it cannot be followed."""
+    address = _usable(setting)
+    from holdfast.activities.ledger.database import ATTEMPT_SECONDS, Database
+
+    attempt = min(ATTEMPT_SECONDS, answer_seconds)
+    return Database(address, attempt_seconds=attempt, answer_seconds=answer_seconds, connections=1)
+
+
+def _usable(setting: str) -> str:
+    """The address; its driver is there, which is an extra that few need."""
+    address = resolved(setting, os.environ)
     try:
-        from holdfast.activities.ledger.postgres import PostgresLedger  # its driver is an extra, which few need
+        import asyncpg  # type: ignore[import-untyped]  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name != DRIVER:
             raise
@@ -30,4 +51,4 @@ def open_ledger(settings: Settings) -> Ledger:
             f"the setting `ledger` names PostgreSQL, and its driver {DRIVER} is not installed here: "
             "pip install 'holdfast[postgres]', or leave the setting out"
         ) from None
-    return PostgresLedger(address)
+    return address

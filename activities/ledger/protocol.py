@@ -69,6 +69,9 @@ class Ledger(Protocol):
         A decision that was spent is forgotten when it has expired as long ago. One that never expires never is.
         """
 
+    async def rest(self) -> None:
+        """Let go of connections that nobody uses now, until something is asked again."""
+
     async def close(self) -> None:
         """Let go of the database. Nothing can be asked afterwards."""
 

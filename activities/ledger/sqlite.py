@@ -141,6 +141,9 @@ class SqliteLedger:
             await asyncio.sleep(SWEEP_PAUSE)
         return swept
 
+    async def rest(self) -> None:
+        """Nothing: a file is kept open."""
+
     async def close(self) -> None:
         """Close the file, once what was asked before is answered. The last process to do so tidies it up."""
         if self._closed:

@@ -12,12 +12,11 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
 
 import httpx2
 
-from holdfast.activities.mcp.logins import Login, LoginFile, NotAuthorized, login_command, now
+from holdfast.activities.mcp.logins import Change, Login, Logins, NotAuthorized, login_command, now
 from holdfast.activities.mcp.resolving import Resolved
 from holdfast.activities.mcp.secrets import Secrets
 from holdfast.configuration import McpOauthSettings, McpServerSettings
@@ -25,7 +24,7 @@ from holdfast.content import plain, shorten
 from holdfast.errors import HoldfastError
 
 REFUSED = "holdfast.refused"
-"""In a request's extensions: why it is not to be sent."""
+"""In a request's extensions: the error for which it is not to be sent."""
 AGAIN_SECONDS = 30.0
 """So long a token is kept that took the place of one which the server did not take, also when it does not take it."""
 _SCOPE = re.compile(r'\bscope="([\x21\x23-\x5b\x5d-\x7e ]{1,500})"')
@@ -38,15 +37,15 @@ class Authorize(Protocol):
     def __call__(self, name: str, settings: McpServerSettings, resolved: Resolved) -> httpx2.Auth | None:
         """What authorizes requests to this server, if anything does."""
 
-    def stamp(self, name: str) -> object:
+    async def stamp(self, name: str) -> object:
         """Another one when that may have changed."""
 
 
 class Authorizing:
-    """The logins of one data folder."""
+    """The logins that are kept in one place."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, logins: Logins) -> None:
+        self._logins = logins
         self._tokens: dict[str, Tokens] = {}
 
     def __call__(self, name: str, settings: McpServerSettings, resolved: Resolved) -> httpx2.Auth | None:
@@ -55,13 +54,20 @@ class Authorizing:
             return None
         tokens = self._tokens.get(name)
         if tokens is None or tokens.resolved is not resolved:
-            tokens = Tokens(LoginFile(self._folder, name), settings.oauth or McpOauthSettings(), resolved)
+            tokens = Tokens(self._logins, name, settings.oauth or McpOauthSettings(), resolved)
             self._tokens[name] = tokens
         return Bearer(tokens)
 
-    def stamp(self, name: str) -> object:
-        """Another one when there is another login."""
-        return LoginFile(self._folder, name).stamp()
+    async def stamp(self, name: str) -> object:
+        """Another one when there is another login, or when it cannot be known."""
+        try:
+            return await self._logins.stamp(name)
+        except HoldfastError as error:
+            return type(error)
+
+    async def rest(self) -> None:
+        """Let go of what is open, until it is needed again."""
+        await self._logins.rest()
 
 
 def remedy(name: str, settings: McpServerSettings) -> str:
@@ -108,7 +114,7 @@ class Bearer(httpx2.Auth):
         try:
             token = await self._tokens.current(rejected)
         except HoldfastError as error:
-            request.extensions = {**request.extensions, REFUSED: str(error)}
+            request.extensions = {**request.extensions, REFUSED: error}
             return None
         if token:
             request.headers["Authorization"] = f"Bearer {token}"
@@ -118,8 +124,9 @@ class Bearer(httpx2.Auth):
 class Tokens:
     """The tokens for one server, as they are now."""
 
-    def __init__(self, file: LoginFile, oauth: McpOauthSettings, resolved: Resolved) -> None:
-        self._file = file
+    def __init__(self, logins: Logins, name: str, oauth: McpOauthSettings, resolved: Resolved) -> None:
+        self._logins = logins
+        self._name = name
         self._oauth = oauth
         self.resolved = resolved
         self._thread = ThreadPoolExecutor(1, "holdfast-mcp-tokens")
@@ -130,7 +137,7 @@ class Tokens:
 
     async def current(self, rejected: str | None = None) -> str | None:
         """The token to use, another than the `rejected` one; None without a login. HoldfastError when there is none."""
-        login = self._read()
+        login = await self._read()
         if login is None and not self._alone:
             return None
         if login is None or login.access_token == rejected or not login.fresh(now()):
@@ -139,18 +146,18 @@ class Tokens:
 
     async def want(self, scope: str) -> None:
         """Remember that the server wants more than the login has: the next login asks for it."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._note_wanted, scope)
+        await asyncio.get_running_loop().run_in_executor(self._thread, lambda: asyncio.run(self._note_wanted(scope)))
 
     @property
     def _alone(self) -> bool:
         """Can tokens be had without anybody?"""
         return self._oauth.grant == "client_credentials"
 
-    def _read(self) -> Login | None:
+    async def _read(self) -> Login | None:
         """The login, read again when it is another."""
-        seen = self._file.stamp()
+        seen = await self._logins.stamp(self._name)
         if seen is None or seen != self._seen:
-            self._login = self._counting(self._file.read())
+            self._login = self._counting(await self._logins.read(self._name))
             self._seen = seen
             self.resolved.secrets.add(self._login.secrets if self._login else ())
         return self._login
@@ -158,31 +165,40 @@ class Tokens:
     async def _renewed(self, rejected: str | None) -> Login:
         """Renewed by one of those who need it; stopping them does not stop that."""
         if self._renewing is None or self._renewing.done():
-            self._renewing = asyncio.get_running_loop().run_in_executor(self._thread, self._renew, rejected)
+            self._renewing = asyncio.get_running_loop().run_in_executor(
+                self._thread, lambda: asyncio.run(self._renew(rejected))
+            )
             self._renewing.add_done_callback(lambda task: task.cancelled() or task.exception())
         login = await asyncio.shield(self._renewing)
         self.resolved.secrets.add(login.secrets)
         return login
 
-    def _renew(self, rejected: str | None) -> Login:
-        """Have it renewed, unless somebody else just has. Runs in a thread."""
-        with self._file.locked():
-            login = self._counting(self._file.read())
-            if login and login.access_token != rejected and login.fresh(now()):
-                return login
-            if login is None and not self._alone:
-                raise NotAuthorized("there is no login")
-            if login and rejected and login.instead and (now() - login.since).total_seconds() < AGAIN_SECONDS:
-                raise NotAuthorized("it does not take the token that was just made for it")
-            if login:
-                self._file.write(login)  # what could not be kept must not be asked for
-            try:
-                renewed = asyncio.run(self._asked_for(login))
-            except NotAuthorized as error:
-                raise self._not_renewed(login, error) from None
-            renewed = renewed.model_copy(update={"instead": rejected is not None})
-            self._file.write(renewed)
-            return renewed
+    async def _renew(self, rejected: str | None) -> Login:
+        """Have it renewed, unless somebody else just has. Runs in a thread, in an event loop of its own."""
+        logins = self._logins.apart()
+        try:
+            async with logins.changing(self._name) as change:
+                return await self._renewed_by(change, rejected)
+        finally:
+            await logins.rest()
+
+    async def _renewed_by(self, change: Change, rejected: str | None) -> Login:
+        login = self._counting(await change.read())
+        if login and login.access_token != rejected and login.fresh(now()):
+            return login
+        if login is None and not self._alone:
+            raise NotAuthorized("there is no login")
+        if login and rejected and login.instead and (now() - login.since).total_seconds() < AGAIN_SECONDS:
+            raise NotAuthorized("it does not take the token that was just made for it")
+        if login:
+            await change.write(login)  # what could not be kept must not be asked for
+        try:
+            renewed = await self._asked_for(login)
+        except NotAuthorized as error:
+            raise await self._not_renewed(change, login, error) from None
+        renewed = renewed.model_copy(update={"instead": rejected is not None})
+        await change.write(renewed)
+        return renewed
 
     async def _asked_for(self, login: Login | None) -> Login:
         from holdfast.activities.mcp import oauth  # it brings the mcp package along
@@ -194,14 +210,14 @@ class Tokens:
             raise NotAuthorized("its token has ended, and cannot be renewed")
         return await oauth.refreshed(login, asked)
 
-    def _not_renewed(self, login: Login | None, error: NotAuthorized) -> NotAuthorized:
+    async def _not_renewed(self, change: Change, login: Login | None, error: NotAuthorized) -> NotAuthorized:
         """Why there is no token. A login that was denied is not tried again: some would take that for a theft."""
         from holdfast.activities.mcp.refusals import Denied
 
         known = Secrets(login.secrets if login else ())
         words = shorten(plain(known.hide(self.resolved.secrets.hide(str(error)))), 500)
         if login and not self._alone and isinstance(error, Denied):
-            self._file.write(login.model_copy(update={"refused": words}))
+            await change.write(login.model_copy(update={"refused": words}))
         return NotAuthorized(f"there is no token for it: {words}")
 
     def _counting(self, login: Login | None) -> Login | None:
@@ -214,13 +230,18 @@ class Tokens:
             raise NotAuthorized(f"the login was not renewed: {login.refused}")
         return login
 
-    def _note_wanted(self, scope: str) -> None:
-        with self._file.locked():
-            login = self._file.read()
-            known = f"{login.wanted or ''} {login.scope or ''}".split() if login else []
-            new = [one for one in scope.split() if one not in known]
-            if login and new:
-                self._file.write(login.model_copy(update={"wanted": " ".join([*(login.wanted or "").split(), *new])}))
+    async def _note_wanted(self, scope: str) -> None:
+        logins = self._logins.apart()
+        try:
+            async with logins.changing(self._name) as change:
+                login = await change.read()
+                known = f"{login.wanted or ''} {login.scope or ''}".split() if login else []
+                new = [one for one in scope.split() if one not in known]
+                if login and new:
+                    wanted = " ".join([*(login.wanted or "").split(), *new])
+                    await change.write(login.model_copy(update={"wanted": wanted}))
+        finally:
+            await logins.rest()
 
 
 def _has_header(headers: Mapping[str, str]) -> bool:

@@ -12,6 +12,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
+from holdfast.activities.ledger.protocol import LedgerUnavailable
 from holdfast.activities.mcp.authorizing import REFUSED
 from holdfast.activities.mcp.faults import Failure, Fault
 from holdfast.activities.mcp.resolving import Resolved
@@ -49,7 +50,7 @@ class Guarded(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The answer. Failure for a request that may not be sent, and for an answer that cannot be read."""
         if (why := request.extensions.get(REFUSED)) is not None:
-            raise Failure(Fault.UNAUTHORIZED, why)
+            raise Failure(Fault.REFUSED if isinstance(why, LedgerUnavailable) else Fault.UNAUTHORIZED, str(why))
         response = await self._inner.handle_async_request(request)
         packed = response.headers.get("content-encoding", "identity").lower() != "identity"
         if response.is_success and request.method != "DELETE":

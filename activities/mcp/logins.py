@@ -1,8 +1,9 @@
 """Logins at MCP servers: what an authorization server gave us for one, and what is needed to have it renewed.
 
-One file per server below the data folder, for its owner alone, replaced whole, and in no history. Tokens are sent to
-the server that they are for and to nobody else: where a server's address has changed since, its login does not count.
-Whoever renews one holds its lock, so that of two workers the second finds what the first was given.
+One file per server below the data folder, for its owner alone, replaced whole, and in no history; where hosts share a
+ledger, a row there (shared_logins.py). Tokens are sent to the server that they are for and to nobody else: where a
+server's address has changed since, its login does not count. Whoever renews one holds its lock, so that of two workers
+the second finds what the first was given.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 
@@ -81,14 +82,101 @@ def login_command(name: str) -> str:
     return f"`holdfast mcp login {name}`"
 
 
+class Change(Protocol):
+    """A login that is being changed: by nobody else, of all processes."""
+
+    async def read(self) -> Login | None:
+        """The login; None when there is none, NotAuthorized when it cannot be gone by."""
+
+    async def write(self, login: Login) -> None:
+        """Keep it, all of it or nothing. HoldfastError when that cannot be done."""
+
+
+class Logins(Protocol):
+    """Where logins are kept. Every method raises HoldfastError when that cannot be had."""
+
+    @property
+    def shared(self) -> bool:
+        """Are they those of all hosts?"""
+
+    async def names(self) -> list[str]:
+        """The servers that there are logins at."""
+
+    async def stamp(self, name: str) -> object | None:
+        """Another one whenever the login is another; None when there is none."""
+
+    async def read(self, name: str) -> Login | None:
+        """The login, as of a second ago; None when there is none, NotAuthorized when it cannot be gone by."""
+
+    def changing(self, name: str) -> AbstractAsyncContextManager[Change]:
+        """One at a time, of all processes. HoldfastError when somebody else takes too long."""
+
+    async def remove(self, name: str) -> bool:
+        """Forget it, when nobody changes it; False when there was none."""
+
+    def apart(self) -> Logins:
+        """The same for another event loop."""
+
+    async def rest(self) -> None:
+        """Let go of what is open, until it is needed again."""
+
+
+class LoginFiles:
+    """Logins of one host: files of a folder."""
+
+    shared = False
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def names(self) -> list[str]:
+        """The servers that there are logins at."""
+        return known_logins(self._folder)
+
+    async def stamp(self, name: str) -> object | None:
+        """Another one whenever the file is another."""
+        return LoginFile(self._folder, name).stamp()
+
+    async def read(self, name: str) -> Login | None:
+        """The login of a file."""
+        return LoginFile(self._folder, name).read()
+
+    @asynccontextmanager
+    async def changing(self, name: str) -> AsyncIterator[Change]:
+        """With its lock held."""
+        file = LoginFile(self._folder, name)
+        with file.locked():
+            yield _FileChange(file)
+
+    async def remove(self, name: str) -> bool:
+        """Forget it."""
+        return LoginFile(self._folder, name).remove()
+
+    def apart(self) -> LoginFiles:
+        """Itself: files know no event loops."""
+        return self
+
+    async def rest(self) -> None:
+        """Nothing: nothing is open."""
+
+
+class _FileChange:
+    def __init__(self, file: LoginFile) -> None:
+        self._file = file
+
+    async def read(self) -> Login | None:
+        return self._file.read()
+
+    async def write(self, login: Login) -> None:
+        self._file.write(login)
+
+
 class LoginFile:
     """The login at one server, if there is one."""
 
     def __init__(self, folder: Path, name: str) -> None:
         """BadInput when no server can be called so."""
-        if not _NAME.fullmatch(name):
-            raise BadInput(f"no server can be called {shorten(name, 80)!r}: letters, digits, _ and -, at most 40")
-        self.name = name
+        self.name = check_name(name)
         self.file = folder / f"{name}.json"
 
     def read(self) -> Login | None:
@@ -163,6 +251,13 @@ class LoginFile:
 
     def _not_written(self, error: OSError) -> HoldfastError:
         return HoldfastError(f"{str(self.file)!r} cannot be written: {error.strerror or error}")
+
+
+def check_name(name: str) -> str:
+    """The name of a server; BadInput when none can be called so."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"no server can be called {shorten(name, 80)!r}: letters, digits, _ and -, at most 40")
+    return name
 
 
 def known_logins(folder: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 FIRST_PAUSE = 0.5
@@ -19,7 +19,7 @@ LOOK_SECONDS = 1.0
 class Retrying:
     """The pauses between attempts to connect: longer each time, and short when somebody wants it now."""
 
-    def __init__(self, sooner: Callable[[], bool]) -> None:
+    def __init__(self, sooner: Callable[[], Awaitable[bool]]) -> None:
         """`sooner` is asked whether anything has changed that may help."""
         self.wanted = asyncio.Event()
         self._sooner = sooner
@@ -37,7 +37,7 @@ class Retrying:
         await asyncio.sleep(FIRST_PAUSE)
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self._pause * random.uniform(0.8, 1.2) - FIRST_PAUSE)):
-                while not self.wanted.is_set() and not self._sooner():
+                while not self.wanted.is_set() and not await self._sooner():
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self.wanted.wait(), LOOK_SECONDS)
         self.wanted.clear()

@@ -197,7 +197,7 @@ class Server:
         from holdfast.activities.mcp.connecting import Connection  # it brings the mcp package along
 
         self._note(State.CONNECTING, self.problem)
-        self._stamp = self._authorize.stamp(self.name) if self._authorize else None
+        self._stamp = await self._authorize.stamp(self.name) if self._authorize else None
         connection: Connection | None = None
         told = True
         try:
@@ -285,8 +285,8 @@ class Server:
             self.problem = None
             self._published(self)
 
-    def _logged_in(self) -> bool:
-        return self._authorize is not None and self._authorize.stamp(self.name) != self._stamp
+    async def _logged_in(self) -> bool:
+        return self._authorize is not None and await self._authorize.stamp(self.name) != self._stamp
 
     def _note(self, state: State, problem: str | None) -> None:
         """Where it stands now, told to whoever waits and, when it is news, to everybody."""

@@ -8,11 +8,11 @@ what was refused before it broke stays refused: a slip of the keyboard lets noth
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from holdfast.activities.policy.deciding import Entry
 from holdfast.activities.policy.indexing import Index
@@ -47,7 +47,12 @@ def load_saved(file: Path) -> LoadedFile:
         return load_file(Content(file), Tier.USER)
     except OSError:
         pass  # it may be there: reading it tells what is wrong
-    return _loaded(read(file))
+    return load_text(read(file))
+
+
+def find_saved(file: Path, name: str) -> Rule | None:
+    """The answer of this name, if the file can be read and has it."""
+    return next((entry.rule for entry in load_saved(file).entries if entry.rule.name == name), None)
 
 
 def save(file: Path, grant: Grant | Rule) -> str:
@@ -55,11 +60,9 @@ def save(file: Path, grant: Grant | Rule) -> str:
     rule = grant if isinstance(grant, Rule) else rule_for(grant)
     with _locked(file):
         loaded = _sound(load_saved(file))
-        rules = [entry.rule for entry in loaded.entries]
-        if there := next((one for one in rules if _is_as_good(one, rule)), None):
-            return there.name or ""
-        if other := next((one for one in rules if one.name == rule.name or _is_opposite(one, rule)), None):
-            raise BadInput(f"{visible(str(file))}: {other.name!r} is in the way: revoke it first")
+        there = standing_as(rule, [entry.rule for entry in loaded.entries], visible(str(file)))
+        if there is not None:
+            return there
         before = loaded.document.text or _HEADER
         _replace(file, f"{before.rstrip()}\n\n{toml_of(rule)}")
     return rule.name or ""
@@ -77,7 +80,7 @@ def remove(file: Path, name: str) -> Rule:
         end = entries[place + 1].line - 1 if place + 1 < len(entries) else len(lines)
         text = "\n".join([*lines[: entries[place].line - 1], *lines[end:]])
         left = [entry.rule for at, entry in enumerate(entries) if at != place]
-        if [entry.rule for entry in _loaded(Content(file, text.encode())).entries] != left:
+        if [entry.rule for entry in load_text(Content(file, text.encode())).entries] != left:
             where = f"{visible(str(file))}, line {entries[place].line}"
             raise BadInput(f"{where}: the file was changed by hand: take {name!r} out by hand as well")
         _replace(file, text)
@@ -98,6 +101,34 @@ def rule_for(grant: Grant) -> Rule:
     return made.model_copy(update={"name": f"granted-{name[:8]}"})
 
 
+def standing_as(rule: Rule, rules: Iterable[Rule], where: str) -> str | None:
+    """The name of one of these that says the same already. BadInput when one of them is in the way."""
+    known = list(rules)
+    if there := next((one for one in known if _is_as_good(one, rule)), None):
+        return there.name or ""
+    if other := next((one for one in known if one.name == rule.name or _is_opposite(one, rule)), None):
+        raise BadInput(f"{where}: {other.name!r} is in the way: revoke it first")
+    return None
+
+
+class Saved(Protocol):
+    """Standing answers as a judgement asks for them. `look` comes first."""
+
+    async def look(self) -> None:
+        """Know what is there now, or as of a second ago."""
+
+    @property
+    def uncertain(self) -> bool:
+        """May there be refusals that nobody knows of?"""
+
+    @property
+    def note(self) -> str | None:
+        """What whoever is asked about a call should know of them."""
+
+    def covering(self, call: Subject | Facts, now: datetime) -> Rule | None:
+        """The answer to a call: the first that refuses it, else the first that allows it."""
+
+
 class _Seen(NamedTuple):
     """By what a file is known to be the same."""
 
@@ -112,11 +143,20 @@ class SavedGrants:
     def __init__(self, file: Path) -> None:
         self.file = file
         self._seen: _Seen | None = None
-        self._answers = _Answers(())
+        self._answers = Answers(())
         self._known = False
         """Whether its refusals are those of a file that could be read."""
         self.problem: str | None = None
         """Why nothing in the file counts, and of what was read before only the refusals."""
+
+    note: str | None = None
+    """Whoever is asked need not know anything of a file."""
+
+    async def look(self) -> None:
+        """Nothing: a file is looked at whenever it is asked."""
+
+    async def rest(self) -> None:
+        """Nothing: nothing is held."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -143,14 +183,14 @@ class SavedGrants:
         loaded = load_saved(self.file)
         if loaded.problems:
             self.problem = complaint(self.file, loaded.problems)
-            self._answers = _Answers(self._answers.refusals)
+            self._answers = Answers(self._answers.refusals)
         else:
             self.problem = None
-            self._answers = _Answers(tuple(entry.rule for entry in loaded.entries))
+            self._answers = Answers(tuple(entry.rule for entry in loaded.entries))
             self._known = seen is not None
 
 
-class _Answers:
+class Answers:
     """Rules that answer, found by their tools and programs."""
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
@@ -182,7 +222,8 @@ def _seen(file: Path) -> _Seen | None:
     return _Seen(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def _loaded(content: Content) -> LoadedFile:
+def load_text(content: Content) -> LoadedFile:
+    """Check standing answers as a file has them."""
     loaded = load_file(content, Tier.USER)
     faults = tuple(Problem(entry.line, "", fault) for entry in loaded.entries for fault in _unfit(entry))
     if not faults:
@@ -242,7 +283,7 @@ def _replace(file: Path, text: str) -> None:
     data = text.encode()
     if len(data) > LIMIT:
         raise BadInput(f"{visible(str(file))} is full: revoke answers that nobody needs")
-    _sound(_loaded(Content(file, data)))
+    _sound(load_text(Content(file, data)))
     try:
         write_whole(file, data)
     except OSError as error:

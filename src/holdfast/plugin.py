@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,6 +31,7 @@ from holdfast.activities.ledger.protocol import Ledger
 from holdfast.activities.live import LiveRuns
 from holdfast.activities.mcp.authorizing import Authorizing
 from holdfast.activities.mcp.servers import Servers
+from holdfast.activities.mcp.shared_logins import open_logins
 from holdfast.activities.model import ModelActivities
 from holdfast.activities.once import Once
 from holdfast.activities.outputs import OutputStore
@@ -37,6 +39,7 @@ from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy, sources_of
 from holdfast.activities.policy.protecting import check_places, protected_by
 from holdfast.activities.policy.saved import SavedGrants
+from holdfast.activities.policy.shared import AllGrants, open_saved
 from holdfast.activities.questions import Questions
 from holdfast.activities.records import Records
 from holdfast.activities.running import beating
@@ -137,7 +140,12 @@ class HoldfastPlugin(SimplePlugin):
     def servers(self) -> Servers:
         """The MCP servers of this process. They are connected while a worker runs."""
         folder = self.settings.mcp_known
-        return Servers(self.settings.mcp, folder, authorize=Authorizing(self.settings.mcp_logins))
+        return Servers(self.settings.mcp, folder, authorize=self.authorizing)
+
+    @cached_property
+    def authorizing(self) -> Authorizing:
+        """The logins at MCP servers: of this host, or of all that share a ledger."""
+        return Authorizing(open_logins(self.settings, self.keyring))
 
     @cached_property
     def policy(self) -> Policy:
@@ -150,6 +158,11 @@ class HoldfastPlugin(SimplePlugin):
         from holdfast.activities.models.providers import Models
 
         return Models(self.settings.models)
+
+    @cached_property
+    def saved(self) -> SavedGrants | AllGrants:
+        """The answers that were given for good: of this host, and of a ledger that is shared."""
+        return open_saved(self.settings, self.keyring)
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -194,7 +207,7 @@ class HoldfastPlugin(SimplePlugin):
             self.policy,
             settings.permitted,
             approvers=approvers,
-            saved=SavedGrants(settings.granted),
+            saved=self.saved,
             protected=protected_by(settings),
             hooks=load_hooks(settings),
             host=on_host,
@@ -222,6 +235,7 @@ class HoldfastPlugin(SimplePlugin):
         await asyncio.to_thread(note_namespace, self.settings.data, worker.client.namespace)
         await self._ready_for_commands()
         async with (
+            self._resting(),
             self.observing.told(worker.client, worker.task_queue),
             self.servers.used(),
             queue.host.used_by(worker.client, options),
@@ -232,9 +246,19 @@ class HoldfastPlugin(SimplePlugin):
             finally:
                 for task in beside:
                     task.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
                 if "models" in self.__dict__:
                     await self.models.close()
                     del self.models
+
+    @asynccontextmanager
+    async def _resting(self) -> AsyncIterator[None]:
+        """Connections to the ledger's database are closed afterwards; whoever needs one again opens it."""
+        try:
+            yield
+        finally:
+            for kept in (self.ledger, self.saved, self.authorizing):
+                await kept.rest()
 
     async def drain(self) -> None:
         """Take up no more calls that live here: beside the worker's own shutdown, so that both take one time."""

@@ -19,7 +19,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from holdfast import HoldfastPlugin, Response, TurnInput
-from holdfast.activities.mcp.logins import LoginFile, NotAuthorized, now
+from holdfast.activities.mcp.logins import LoginFile, LoginFiles, NotAuthorized, now
 from holdfast.activities.mcp.status import State
 from holdfast.configuration import McpOauthSettings, McpServerSettings
 from holdfast.testing import decide_all, request, until
@@ -147,7 +147,7 @@ async def test_S39_a_login_that_is_not_renewed_says_what_to_do_and_is_not_tried_
             assert "log in with `holdfast mcp login g`" in words
             assert not any(secret in words for secret in guarded.secrets)
         assert guarded.log("token refresh_token") == ["token refresh_token invalid_grant"]
-        status = login_status(engine.settings, "g")
+        status = await login_status(LoginFiles(engine.settings.mcp_logins), "g")
         assert status
         assert "invalid_grant" in (status.problem or "")
         guarded.does()
@@ -190,12 +190,12 @@ RENEW = """
 import asyncio, sys
 from pathlib import Path
 from holdfast.activities.mcp.authorizing import Tokens
-from holdfast.activities.mcp.logins import LoginFile
+from holdfast.activities.mcp.logins import LoginFiles
 from holdfast.activities.mcp.resolving import Resolved
 from holdfast.configuration import McpOauthSettings
 
 async def main():
-    tokens = Tokens(LoginFile(Path(sys.argv[1]), "g"), McpOauthSettings(), Resolved(url=sys.argv[2]))
+    tokens = Tokens(LoginFiles(Path(sys.argv[1])), "g", McpOauthSettings(), Resolved(url=sys.argv[2]))
     print("ready", flush=True)
     sys.stdin.readline()
     got = await asyncio.gather(*(tokens.current() for _ in range(8)))

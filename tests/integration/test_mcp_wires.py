@@ -21,6 +21,7 @@ from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.mcp import connecting as connecting  # not while a test measures
 from holdfast.activities.mcp import server as looking_after
 from holdfast.activities.mcp.authorizing import Authorizing
+from holdfast.activities.mcp.logins import LoginFiles
 from holdfast.activities.mcp.servers import Servers
 from holdfast.activities.mcp.status import State
 from holdfast.approvals import Answer, Confirmation
@@ -407,7 +408,7 @@ async def test_S39_an_authorization_server_that_hangs_keeps_nobody_else_waiting(
         f"s{number}": McpServerSettings(url=f"http://127.0.0.1:{port}/{number}", start_seconds=60, oauth=oauth)
         for number in range(threads)
     }
-    async with listening, used(tmp_path, 0.5, Authorizing(tmp_path / "tokens"), **several):
+    async with listening, used(tmp_path, 0.5, Authorizing(LoginFiles(tmp_path / "tokens")), **several):
         try:
             async with asyncio.timeout(30):
                 await asyncio.to_thread(int)

@@ -21,6 +21,7 @@ import httpx2
 from holdfast import Settings
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.mcp.authorizing import Authorizing
+from holdfast.activities.mcp.logins import LoginFiles
 from holdfast.activities.mcp.servers import Servers
 from holdfast.configuration import McpOauthSettings, McpServerSettings, McpSettings
 from holdfast.testing import FakeRun
@@ -74,7 +75,7 @@ async def main(url: str, folder: Path) -> None:
 
 async def _use(settings: Settings) -> None:
     """Call everything it has."""
-    servers = Servers(settings.mcp, settings.data / "mcp", authorize=Authorizing(settings.mcp_logins))
+    servers = Servers(settings.mcp, settings.data / "mcp", authorize=Authorizing(LoginFiles(settings.mcp_logins)))
     registry = Registry()
     servers.fill(registry)
     async with servers.used():

@@ -80,6 +80,11 @@ class PostgresServer:
             self._process.wait(PATIENCE)
             self._process = None
 
+    @property
+    def is_down(self) -> bool:
+        """Was it stopped, and not started again?"""
+        return self._process is None
+
     def restart(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop and start."""
         self.stop(how)

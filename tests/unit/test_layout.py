@@ -23,7 +23,7 @@ OUTER = {
     "trust", "beside", "encryption", "encryption_settings", "gcs", "keeping", "keyring", "s3",
     "shared_outputs", "storage_settings", "stores",
     "identity", "locks", "setting_values", "tails", "translating", "turn", "contact", "looking", "session",
-    "exporting", "observing", "live_turns", "whole_files", "process_secrets",
+    "exporting", "observing", "live_turns", "sealing", "whole_files", "process_secrets",
 }  # fmt: skip
 """Files of src/holdfast that are not the domain: they talk to Temporal, to files or to the environment."""
 DOMAIN = sorted(path for path in SOURCE.glob("*.py") if path.stem not in OUTER)

@@ -50,7 +50,12 @@ Uses = Annotated[
     int | None, typer.Option("--uses", metavar="N", min=1, max=1_000_000, help="For so many further calls.")
 ]
 Lasting = Annotated[Literal["turn", "session"], typer.Option("--for", help="How long the answer stands at most.")]
-Save = Annotated[bool, typer.Option("--save", help="Keep the answer for good, in granted.toml of the data folder.")]
+Save = Annotated[
+    bool,
+    typer.Option(
+        "--save", help="Keep the answer for good: in the shared ledger, else in the data folder, for this host only."
+    ),
+]
 
 
 class Several(TyperCommand):

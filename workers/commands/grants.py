@@ -21,10 +21,10 @@ from holdfast.workers.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.activities.policy.rules import Rule
     from holdfast.client import Holdfast
     from holdfast.settings import Settings
     from holdfast.workers.granted import Found
+    from holdfast.workers.keeping_grants import Listed
 
 grants = typer.Typer(
     help="Answers that stand: `holdfast approve --always` leaves them, `deny --remember` too.",
@@ -54,18 +54,19 @@ def list_grants(turn: OfTurn = None, json: Json = False, address: Address = None
 
     async def work() -> int:
         from holdfast.errors import ServerUnavailable
+        from holdfast.workers.keeping_grants import Listed
 
         settings = client_settings(data)
-        saved, problem = _saved(settings) if turn is None else ((), None)
+        saved = await _saved(settings) if turn is None else Listed()
         try:
             found = await _found(await open_holdfast(data, address), turn)
         except ServerUnavailable as error:
-            if not saved and not problem:
+            if saved == Listed():
                 raise
             note(f"holdfast: {error}; what is kept for good needs none:")
             found = None
-        _show(found, saved, problem, settings, json)
-        return UNREACHABLE if found is None or found.unanswered else FAILED if problem else 0
+        _show(found, saved, settings, json)
+        return UNREACHABLE if found is None or found.unanswered else FAILED if saved.problems else 0
 
     _leave(run(work()))
 
@@ -81,6 +82,7 @@ def revoke(
     """Take answers back. What was let through by one and has not begun is judged again."""
 
     async def work() -> int:
+        from holdfast.activities.ledger.protocol import LedgerUnavailable
         from holdfast.content import plain
         from holdfast.errors import BadInput, NoWorker, Refused, TurnNotFound
         from holdfast.workers.granted import address_of
@@ -93,10 +95,10 @@ def revoke(
             try:
                 covers = await _revoked(holdfast, name, by, settings)
                 told.append({"id": name, "revoked": True, "covers": covers})
-            except (Refused, TurnNotFound, BadInput, NoWorker) as error:
+            except (Refused, TurnNotFound, BadInput, NoWorker, LedgerUnavailable) as error:
                 told.append({"id": name, "revoked": False, "error": str(error)})
                 note(f"holdfast: {plain(str(error))}")
-                code = max(code, UNREACHABLE if isinstance(error, NoWorker) else FAILED)
+                code = max(code, UNREACHABLE if isinstance(error, NoWorker | LedgerUnavailable) else FAILED)
         if json:
             emit({"grants": told})
         elif lines := [plain(f"{item['id']}: revoked ({item['covers']})") for item in told if item["revoked"]]:
@@ -106,15 +108,35 @@ def revoke(
     _leave(run(work()))
 
 
+@grants.command(epilog=example("holdfast grants share"))
+def share(json: Json = False, data: Data = None) -> None:
+    """Move the answers that this host's data folder keeps into the shared ledger, where they count on every host.
+
+    Those that are there already are encrypted anew with the key that is written with, if there are keys.
+    """
+
+    async def work() -> list[str]:
+        from holdfast.workers.keeping_grants import kept
+
+        async with kept(client_settings(data)) as keeper:
+            return await keeper.share()
+
+    moved = run(work())
+    if json:
+        emit({"shared": moved})
+    else:
+        say("\n".join(f"{name}: counts on every host that shares the ledger" for name in moved) or "Nothing to move.")
+
+
 async def _revoked(holdfast: Holdfast | None, name: str, by: str | None, settings: Settings) -> str:
     """Take one answer back; what it covered."""
-    from holdfast.activities.policy.saved import remove
     from holdfast.workers import granted
-    from holdfast.workers.answers import saved_covers
+    from holdfast.workers.keeping_grants import kept
 
     found = granted.address_of(name)
     if found is None or holdfast is None:
-        return saved_covers(remove(settings.granted, name))
+        async with kept(settings) as keeper:
+            return await keeper.remove(name)
     turn, grant = found
     return (await granted.revoke(holdfast, turn, grant, by or holdfast.me)).covers
 
@@ -125,15 +147,21 @@ async def _found(holdfast: Holdfast, turn: str | None) -> Found:
     return Found({turn: await holdfast.turn(turn).grants()}) if turn else await of_running_turns(holdfast)
 
 
-def _saved(settings: Settings) -> tuple[tuple[Rule, ...], str | None]:
-    """The kept answers, or why none of them counts."""
+async def _saved(settings: Settings) -> Listed:
+    """The kept answers, and why not all of them count."""
     from holdfast.activities.policy.saved import SavedGrants
+    from holdfast.errors import BadInput
+    from holdfast.workers.keeping_grants import Listed, kept
 
-    kept = SavedGrants(settings.granted)
-    return kept.rules, kept.problem
+    try:
+        async with kept(settings) as keeper:
+            return await keeper.listed()
+    except BadInput as error:
+        own = SavedGrants(settings.granted)
+        return Listed(own.rules, problems=tuple(filter(None, (own.problem, str(error)))))
 
 
-def _show(found: Found | None, saved: tuple[Rule, ...], problem: str | None, settings: Settings, json: bool) -> None:
+def _show(found: Found | None, saved: Listed, settings: Settings, json: bool) -> None:
     from datetime import UTC, datetime
 
     from holdfast.content import plain
@@ -142,12 +170,14 @@ def _show(found: Found | None, saved: tuple[Rule, ...], problem: str | None, set
     now = datetime.now(UTC)
     given = found.named if found else []
     unanswered = found.unanswered if found else []
+    problem = "\n".join(saved.problems) or None
     if json:
         body = {"grants": [answers.grant_body(name, grant, now) for name, grant in given], "unanswered": unanswered}
-        kept = {"saved": [answers.saved_body(rule, now) for rule in saved], "problem": problem}
+        of = [(rule, shared) for shared, rules in ((False, saved.own), (True, saved.shared)) for rule in rules]
+        kept = {"saved": [answers.saved_body(rule, now, shared=shared) for rule, shared in of], "problem": problem}
         emit({**body, **kept, "file": str(settings.granted)})
     else:
-        render.console().print(answers.listed(given, saved, now))
+        render.console().print(answers.listed(given, saved.own, now, saved.shared))
     if problem:
         note(f"holdfast: of the kept answers only refusals count, until this is mended: {plain(problem)}")
     if unanswered:

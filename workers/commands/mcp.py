@@ -125,8 +125,9 @@ def login(
     """Log in to a server that wants OAuth, in a browser; workers then use it, and renew what it gave, by themselves.
 
     The address to open is printed, and opened if there is a browser. The browser comes back to a port of this machine;
-    if it is on another one, paste here the address that it ends at. What was given is kept in the data folder, for you
-    alone. A server with credentials of its own in the settings needs no login: this then asks for a token, to see.
+    if it is on another one, paste here the address that it ends at. What was given is kept in the shared ledger, for
+    all its hosts; without one in the data folder, for you alone and for this host only. A server with credentials of
+    its own in the settings needs no login: this then asks for a token, to see.
     """
     from holdfast.workers.browsing import has_browser
     from holdfast.workers.mcp_servers import log_in, look
@@ -137,9 +138,10 @@ def login(
     [seen] = run(look(settings, name, quietly=json)).servers
     code = _code(seen)
     if json:
-        emit({"logged_in": True, **seen.described()})
+        emit({"logged_in": True, "shared": settings.ledger is not None, **seen.described()})
     else:
-        say(f"Logged in to {name}.")
+        counts = "every host that shares the ledger" if settings.ledger else "this host only"
+        say(f"Logged in to {name}. That counts on {counts}.")
         _tell(seen)
     if code:
         raise typer.Exit(code)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.views import ApprovalView
     from holdfast.workers.answers import Wish
     from holdfast.workers.deciding import Choice, Told
+    from holdfast.workers.keeping_grants import Keeper
 
 
 def send(
@@ -34,6 +35,7 @@ def send(
     from holdfast.approvals import ApprovalId
     from holdfast.errors import BadInput
     from holdfast.workers.deciding import Choice
+    from holdfast.workers.keeping_grants import kept
 
     if bool(approvals) == bool(turn):
         raise BadInput("say what is meant: approval ids, or --turn TURN for everything that waits in it, not both")
@@ -52,7 +54,10 @@ def send(
         meant = [await _meant(holdfast, choice, wish, change) for choice in said]
         if wish and not json:
             _foretell(meant, wish)
-        return await _send_all(holdfast, meant, json, client_settings(data).granted if wish and wish.save else None)
+        if not (wish and wish.save):
+            return await _send_all(holdfast, meant, json, None)
+        async with kept(client_settings(data)) as keeper:
+            return await _send_all(holdfast, meant, json, keeper)
 
     code = run(work())
     if code:
@@ -112,7 +117,7 @@ def _foretell(meant: list[Choice | Told], wish: Wish) -> None:
         say("\n".join(lines))
 
 
-async def _send_all(holdfast: Holdfast, meant: list[Choice | Told], json: bool, keep_in: Path | None) -> int:
+async def _send_all(holdfast: Holdfast, meant: list[Choice | Told], json: bool, keep_in: Keeper | None) -> int:
     from holdfast.errors import HoldfastError
     from holdfast.workers.deciding import decide_all
 

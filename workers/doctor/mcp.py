@@ -12,6 +12,7 @@ from holdfast.workers.doctor.findings import Finding, ok, problem, warning
 
 if TYPE_CHECKING:
     from holdfast.activities.mcp.status import ServerStatus
+    from holdfast.settings import Settings
 
 SECONDS = 20.0
 ENDING_SECONDS = 10.0
@@ -21,18 +22,33 @@ async def _servers(around: Surroundings) -> list[Finding]:
     from holdfast.activities.catalogue.registry import Registry
     from holdfast.activities.mcp.authorizing import Authorizing
     from holdfast.activities.mcp.servers import Servers
+    from holdfast.activities.mcp.shared_logins import open_logins
 
     settings = around.settings
     with tempfile.TemporaryDirectory() as folder:  # what they say now is not to be what is known of them
-        servers = Servers(settings.mcp, Path(folder), authorize=Authorizing(settings.mcp_logins))
+        logins = open_logins(settings)
+        servers = Servers(settings.mcp, Path(folder), authorize=Authorizing(logins))
         if not servers.names and not servers.refused:
             return [ok("none in the settings")]
         servers.fill(Registry())
-        statuses = await servers.look(SECONDS)
+        try:
+            statuses = await servers.look(SECONDS)
+        finally:
+            await logins.rest()
     refused = [
         problem(f"{one.source} is not used: {one.reason}", "correct it in the settings") for one in servers.refused
     ]
-    return [*refused, *map(_judged, statuses)]
+    return [*refused, *_left_over(settings), *map(_judged, statuses)]
+
+
+def _left_over(settings: Settings) -> list[Finding]:
+    """Logins of the time before the ledger was shared."""
+    from holdfast.activities.mcp.logins import known_logins
+
+    names = known_logins(settings.mcp_logins) if settings.ledger else []
+    where = f"in {settings.mcp_logins} are not used, since logins are in the shared ledger"
+    do = "log in once more with holdfast mcp login, and remove these files"
+    return [warning(f"the logins {shorten(', '.join(names), 200)} {where}", do)] if names else []
 
 
 def _judged(status: ServerStatus) -> Finding:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from holdfast.content import shorten
 from holdfast.errors import BadInput, HoldfastError
+from holdfast.settings import Settings
 from holdfast.workers.doctor.checks import Check, Surroundings, aside
 from holdfast.workers.doctor.findings import Finding, ok, problem, warning
 
 MOST = 10
 """Tools that cannot be used, and are told one by one."""
+ASKING = 5.0
+"""Seconds: for the shared ledger to answer."""
 LOADING = 60.0
 """Seconds: commands that declare tools have limits of their own."""
 
@@ -56,7 +59,31 @@ async def _policy(around: Surroundings) -> list[Finding]:
         return [problem(complaint(settings.granted, saved.problems), do)]
     yours = sum(source.tier is not Tier.DEFAULT for source in sources)
     files = f"{yours} files of yours" if yours else "none of yours"
-    return [ok(f"the rules can be loaded: those that come with Holdfast, and {files}")]
+    loaded = ok(f"the rules can be loaded: those that come with Holdfast, and {files}")
+    return [loaded, *await _shared_answers(settings, len(saved.entries))]
+
+
+async def _shared_answers(settings: Settings, own: int) -> list[Finding]:
+    """Of the answers that hosts share, if they do; and of those that count here alone."""
+    from holdfast.activities.policy.shared import open_shared
+
+    if settings.ledger is None:
+        return []
+    try:
+        shared = open_shared(settings, seconds=ASKING)
+    except HoldfastError:
+        return []  # the check of the ledger tells why
+    if shared is None:
+        return []
+    await shared.look()
+    await shared.rest()
+    if shared.problem:
+        do = "see to it: until then they allow nothing, and calls are asked about"
+        return [problem(f"saved answers in the shared ledger cannot be gone by: {shorten(shared.problem, 500)}", do)]
+    found = [ok(f"{len(shared.rules)} saved answers count on every host that shares the ledger")]
+    if own:
+        found.append(warning(f"{own} in {settings.granted} count on this host only", "holdfast grants share"))
+    return found
 
 
 async def _hooks(around: Surroundings) -> list[Finding]:

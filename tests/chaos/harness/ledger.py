@@ -66,6 +66,10 @@ class DeadlyLedger:
         """Forget what is old."""
         return await self._inner.sweep(older_than)
 
+    async def rest(self) -> None:
+        """As the other one."""
+        await self._inner.rest()
+
     async def close(self) -> None:
         """Close the file."""
         await self._inner.close()

@@ -1,0 +1,216 @@
+"""Logins that hosts share: rows of the ledger's database, for every worker that has it.
+
+Whoever changes one holds it by a mark in its row, which ends by itself. So the one who renews a token keeps no
+connection open meanwhile, and none loses what was given because its connection broke: nobody else may ask until the
+mark is over, and what is written is written by whoever holds it. Of several workers the second finds what the first
+was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from holdfast.activities.ledger.opening import open_database
+from holdfast.activities.ledger.protocol import LedgerUnavailable
+from holdfast.activities.mcp.logins import (
+    LOCK_SECONDS,
+    SIZE_LIMIT,
+    Change,
+    Login,
+    LoginFiles,
+    Logins,
+    NotAuthorized,
+    check_name,
+)
+from holdfast.content import shorten, visible
+from holdfast.errors import BadInput, HoldfastError
+from holdfast.keyring import Keyring, load_keyring
+from holdfast.sealing import Seals
+from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from holdfast.activities.ledger.database import Connection, Database
+
+FRESH_SECONDS = 1.0
+"""So long is gone by what was last read."""
+ANSWER_SECONDS = 5.0
+"""How long a request waits for the database."""
+CHANGE_SECONDS = 45.0
+"""How long it is tried to write down what was given: else it would be lost."""
+HELD = timedelta(seconds=90)
+"""So long a login is held by a worker that is no more. Longer than a request for a token and its writing may take."""
+_POLL_SECONDS = 0.1
+_TAKE = """
+    INSERT INTO holdfast_logins AS known (name, holder, held_until) VALUES ($1, $2, clock_timestamp() + $3::interval)
+    ON CONFLICT (name) DO UPDATE SET holder = $2, held_until = clock_timestamp() + $3::interval
+    WHERE known.holder IS NULL OR known.holder = $2 OR known.held_until IS NULL OR known.held_until < clock_timestamp()
+    RETURNING left(known.login, $4) AS login"""
+_WRITE = """
+    UPDATE holdfast_logins SET login = $3, held_until = clock_timestamp() + $4::interval
+    WHERE name = $1 AND holder = $2"""
+_FREE = "UPDATE holdfast_logins SET holder = NULL, held_until = NULL WHERE name = $1 AND holder = $2"
+_EMPTY = "DELETE FROM holdfast_logins WHERE name = $1 AND holder = $2 AND login IS NULL"
+_REMOVE = "DELETE FROM holdfast_logins WHERE name = $1 AND holder = $2"
+_FIND = "SELECT left(login, $2) FROM holdfast_logins WHERE name = $1"
+_NAMES = "SELECT name FROM holdfast_logins WHERE login IS NOT NULL ORDER BY name"
+
+
+class SharedLogins:
+    """The logins in the database that the setting `ledger` names. It connects when it is first asked."""
+
+    shared = True
+
+    def __init__(self, setting: str, seals: Seals) -> None:
+        self._setting = setting
+        self._seals = seals
+        self._seen: dict[str, tuple[float, str | HoldfastError | None]] = {}
+        """What rows held, or why they could not be read, and until when that is gone by."""
+
+    async def names(self) -> list[str]:
+        """The servers that there are logins at."""
+        found = await self._reading.ask(lambda connection: connection.fetch(_NAMES))
+        return [row["name"] for row in found]
+
+    async def stamp(self, name: str) -> object | None:
+        """Another one whenever the row is another."""
+        kept = await self._kept(check_name(name))
+        return None if kept is None else hashlib.sha256(kept.encode("utf-8", "replace")).hexdigest()
+
+    async def read(self, name: str) -> Login | None:
+        """The login of a row."""
+        return self.opened(name, await self._kept(check_name(name)))
+
+    @asynccontextmanager
+    async def changing(self, name: str) -> AsyncIterator[Change]:
+        """With the row held."""
+        holder = uuid4().hex
+        kept = await self._take(check_name(name), holder)
+        try:
+            yield _RowChange(self, name, holder, kept)
+        finally:
+            with suppress(LedgerUnavailable):  # the mark ends by itself
+                await self._writing.ask(lambda connection: connection.execute(_EMPTY, name, holder))
+                await self._writing.ask(lambda connection: connection.execute(_FREE, name, holder))
+            self._seen.pop(name, None)
+
+    async def remove(self, name: str) -> bool:
+        """Forget it."""
+        holder = uuid4().hex
+        kept = await self._take(check_name(name), holder)
+        await self._writing.ask(lambda connection: connection.execute(_REMOVE, name, holder))
+        self._seen.pop(name, None)
+        return kept is not None
+
+    async def write(self, name: str, holder: str, login: Login) -> None:
+        """Keep a login that is held. HoldfastError when it is not any more."""
+        kept = self._seals.seal(login.model_dump_json(exclude_none=True), _about(name))
+
+        async def work(connection: Connection) -> str:
+            done: str = await connection.execute(_WRITE, name, holder, kept, HELD)
+            return done
+
+        if await self._writing.ask(work) != "UPDATE 1":
+            raise HoldfastError(f"the login at {name!r} was changed by somebody else meanwhile: try again")
+
+    def apart(self) -> SharedLogins:
+        """The same on connections of another event loop."""
+        return SharedLogins(self._setting, self._seals)
+
+    async def rest(self) -> None:
+        """Close what is open."""
+        for database in ("_reading", "_writing"):
+            if database in self.__dict__:
+                await self.__dict__[database].rest()
+
+    @cached_property
+    def _reading(self) -> Database:
+        return open_database(self._setting, answer_seconds=ANSWER_SECONDS)
+
+    @cached_property
+    def _writing(self) -> Database:
+        return open_database(self._setting, answer_seconds=CHANGE_SECONDS)
+
+    async def _kept(self, name: str) -> str | None:
+        until, kept = self._seen.get(name, (0.0, None))
+        if time.monotonic() >= until:
+            kept = await self._found(name)
+            self._seen[name] = (time.monotonic() + FRESH_SECONDS, kept)
+        if isinstance(kept, HoldfastError):
+            raise type(kept)(str(kept))
+        return kept
+
+    async def _found(self, name: str) -> str | HoldfastError | None:
+        async def work(connection: Connection) -> Any:
+            return await connection.fetchval(_FIND, name, SIZE_LIMIT + 1)
+
+        try:
+            found: str | None = await self._reading.ask(work)
+            return found
+        except HoldfastError as error:
+            return error
+
+    async def _take(self, name: str, holder: str) -> str | None:
+        """Hold the row, and what is in it. HoldfastError when somebody else holds it too long."""
+
+        async def work(connection: Connection) -> Any:
+            return await connection.fetchrow(_TAKE, name, holder, HELD, SIZE_LIMIT + 1)
+
+        deadline = time.monotonic() + LOCK_SECONDS
+        while (row := await self._writing.ask(work)) is None:
+            if time.monotonic() > deadline:
+                raise HoldfastError(f"somebody else is changing the login at {name!r}: try again")
+            await asyncio.sleep(_POLL_SECONDS)
+        found: str | None = row["login"]
+        return found
+
+    def opened(self, name: str, kept: str | None) -> Login | None:
+        """The login that a row holds; NotAuthorized when it cannot be gone by."""
+        if kept is None:
+            return None
+        try:
+            if len(kept) > SIZE_LIMIT:
+                raise BadInput("it is damaged")
+            return Login.model_validate_json(self._seals.open(kept, _about(name)))
+        except ValidationError:
+            why = "it is damaged"
+        except BadInput as error:
+            why = shorten(visible(str(error)), 500)
+        place = visible(self._reading.place)
+        raise NotAuthorized(f"the login is not used: of its row {name!r} in {place}, {why}") from None
+
+
+class _RowChange:
+    """One row, held by its mark."""
+
+    def __init__(self, logins: SharedLogins, name: str, holder: str, kept: str | None) -> None:
+        self._logins = logins
+        self._name = name
+        self._holder = holder
+        self._kept = kept
+
+    async def read(self) -> Login | None:
+        return self._logins.opened(self._name, self._kept)
+
+    async def write(self, login: Login) -> None:
+        await self._logins.write(self._name, self._holder, login)
+
+
+def open_logins(settings: Settings, keyring: Keyring | None = None) -> Logins:
+    """Where logins are kept, by the settings."""
+    if settings.ledger is None:
+        return LoginFiles(settings.mcp_logins)
+    return SharedLogins(settings.ledger, Seals(keyring or load_keyring(settings)))
+
+
+def _about(name: str) -> str:
+    return f"login {name}"
