@@ -80,8 +80,10 @@ class Attendant:
 
     def _over(self, name: str) -> Callable[[asyncio.Task[None]], None]:
         def forget(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and (error := task.exception()):
-                _LOGGER.warning("The background command %s has lost its attendant, and gets another: %s", name, error)
+            error = None if task.cancelled() else task.exception()
+            if error:
+                _LOGGER.warning("Attending to background command %s failed, and begins again: %s", name, Words(error))
+            if error or self._runs.find(name) is None:  # one that is kept to be read needs no attendant any more
                 self._attending.pop(name, None)
 
         return forget

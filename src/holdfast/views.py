@@ -232,7 +232,7 @@ def approval_view(
         kind=shown.kind,
         title=_line(shown.title, 300),
         command=_ends(shown.command, detail),
-        description=None if shown.description is None else _line(shown.description, 500),
+        description=_line(" ".join((shown.description or "").split()), min(detail, 500)) or None,
         programs=tuple(_line(program, 100) for program in shown.programs[:20]),
         doubts=tuple(_line(doubt, 200) for doubt in shown.doubts[:10]),
         reason=_cut(shown.reason, 500),
@@ -252,7 +252,7 @@ def approval_view(
         cut=_long_form(shown, detail)
         or (cut and not shown.told)
         or others_cut
-        or _any_longer(detail, shown.command, shown.diff, shown.question),
+        or _any_longer(detail, shown.command, shown.description, shown.diff, shown.question),
         rule=_cut(call.rule, 300),
         since=since,
         offers=_offers(shown.offers) if detail > BRIEF_LIMIT else (),

@@ -6,19 +6,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import ModelChoice, Response, ScriptedReply, SessionInput, Turn, TurnInput
+from holdfast import ModelChoice, RequestRefused, Response, ScriptedReply, SessionInput, Turn, TurnInput
 from holdfast.configuration import ShellSettings, ToolSettings
 from holdfast.testing import request, until
 from tests.support import marks
 from tests.support.commands import Unlike, approve, kind_of, left
 from tests.support.conversations import idle
-from tests.support.engine import Engine
+from tests.support.engine import Engine, new_engine
 from tests.support.processes import hurried_worker
 from tests.support.waiting import done, waiting
 
@@ -51,7 +53,8 @@ async def open_turn(engine: Engine, *calls: Any) -> AsyncIterator[Turn]:
     try:
         yield turn
     finally:
-        await turn.cancel()
+        with suppress(RequestRefused):  # it has ended
+            await turn.cancel()
 
 
 async def answered(turn: Turn, *calls: Any) -> Response:
@@ -234,8 +237,15 @@ async def test_detached_command_outlives_its_turn_and_ends_when_its_time_is_up(e
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     made = tmp_path / "holdfast.toml"
-    made.write_text("[tools.shell]\nlease_seconds = 5\n")
+    made.write_text("")
     return made
+
+
+@pytest.fixture
+def impatient_file(file: Path) -> Path:
+    """By which a command that nobody attends to ends soon."""
+    file.write_text("[tools.shell]\nlease_seconds = 5\n")
+    return file
 
 
 async def test_S31_handle_still_works_after_its_worker_was_killed_and_another_attends(
@@ -261,11 +271,11 @@ async def test_S31_handle_still_works_after_its_worker_was_killed_and_another_at
 
 
 async def test_S17_background_command_outlives_its_lease_while_a_worker_lives_and_ends_without_one(
-    engine: Engine, file: Path
+    engine: Engine, impatient_file: Path
 ) -> None:
     unlike = Unlike()
     async with open_turn(engine, started(f"echo up; sleep 8; echo later; sleep {unlike.seconds}")) as turn:
-        async with hurried_worker(engine, file) as first:
+        async with hurried_worker(engine, impatient_file) as first:
             await approve(engine, turn)
             handle = handle_of(await response_of(turn))
             read = await answered(turn, request("shell_output", handle=handle, start=3))
@@ -274,25 +284,23 @@ async def test_S17_background_command_outlives_its_lease_while_a_worker_lives_an
             assert len(unlike.living()) == 1, "nobody reads it, and it goes on"
             await first.kill()
         await ended(unlike)
-        async with hurried_worker(engine, file):
+        async with hurried_worker(engine, impatient_file):
             read = await answered(turn, request("shell_output", handle=handle))
             assert "no worker came back for it in time" in read.text
 
 
 async def test_S17_turn_that_ends_while_no_worker_lives_has_its_command_ended_by_the_next_one(
-    engine: Engine, tmp_path: Path
+    engine: Engine, file: Path
 ) -> None:
-    settings = tmp_path / "holdfast.toml"
-    settings.write_text("")
     unlike = Unlike()
     async with open_turn(engine, started(f"sleep {unlike.seconds}")) as turn:
-        async with hurried_worker(engine, settings) as first:
+        async with hurried_worker(engine, file) as first:
             await approve(engine, turn)
             await response_of(turn)
             await first.kill()
         await engine.client.get_workflow_handle(turn.id).terminate()
         assert len(unlike.living()) == 1
-        async with hurried_worker(engine, settings):
+        async with hurried_worker(engine, file):
             await ended(unlike)
 
 
@@ -307,7 +315,6 @@ async def test_S31_second_attempt_finds_what_the_first_began_and_answers_with_th
             await marks.until((engine.workspace / "begun").exists)
             os.kill(first.pid, 9)
             await first.died()
-        assert (await turn.call("b1c1")).status == "executing" if await _hears(turn) else True
         [run] = left(engine.settings)
         async with hurried_worker(engine, file):
             assert handle_of(await response_of(turn)) == run.name
@@ -315,8 +322,42 @@ async def test_S31_second_attempt_finds_what_the_first_began_and_answers_with_th
     assert (engine.workspace / "begun").read_text() == "x\n"
 
 
-async def _hears(turn: Turn) -> bool:
-    return False  # no worker is there to be asked
+# Other runs, other hosts
+
+
+async def test_S42_background_command_goes_on_when_its_turn_continues_as_new(impatient: str, tmp_path: Path) -> None:
+    unlike = Unlike()
+    async with new_engine(impatient, tmp_path) as engine:
+        with_shell(engine)
+        async with engine.worker(), open_turn(engine, started(f"echo up; sleep {unlike.seconds}")) as turn:
+            handle = handle_of(await response_of(turn))
+            for _ in range(12):
+                await answered(turn, request("list_directory", path="."))
+            assert (await turn.view()).runs, "it has continued"
+            assert [one.handle for one in (await turn.view()).commands] == [handle]
+            read = await answered(turn, request("shell_output", handle=handle))
+            assert "It runs" in read.text
+            assert len(unlike.living()) == 1
+            await turn.cancel()
+            await ended(unlike)
+
+
+async def test_S36_background_command_is_read_and_stopped_on_the_host_that_runs_it(
+    server_address: str, tmp_path: Path
+) -> None:
+    """Whichever host's worker judges the calls: without a cache, either of the two."""
+    unlike = Unlike()
+    async with new_engine(server_address, tmp_path, cached=0) as engine:
+        with_shell(engine)
+        elsewhere = copy(engine)
+        elsewhere.settings = replace(engine.settings, data=tmp_path / "elsewhere")
+        async with engine.worker(), open_turn(engine, started(f"echo up; sleep {unlike.seconds}")) as turn:
+            handle = handle_of(await response_of(turn))
+            async with elsewhere.worker():
+                for _ in range(8):
+                    assert "Output:\nup\n" in (await answered(turn, request("shell_output", handle=handle))).text
+                assert "was stopped" in (await answered(turn, request("shell_stop", handle=handle))).text
+        assert unlike.living() == []
 
 
 # Refused
@@ -386,7 +427,7 @@ async def test_S20_person_who_approves_sees_that_it_goes_on_and_what_the_model_s
     async with engine.worker(), open_turn(engine, started("sleep 0.1", description=said)) as turn:
         [item] = (await until(lambda: waiting(turn))).approvals
         assert item.title == "Run in the background, beyond this call: sleep 0.1"
-        assert item.description == "Start the ␛[2Jserver␍␊⟨U+202E⟩harmless"
+        assert item.description == "Start the ␛[2Jserver ⟨U+202E⟩harmless"
         assert (item.others, item.command) == ('{"background": true}', "sleep 0.1")
         [listed] = await until(lambda: _listed(engine, turn))
         assert listed.description == item.description
