@@ -120,7 +120,8 @@ class OutputStore:
         display = truncate(display, self.limit) if display else None
         known = list(result.seen.items())[:SEEN_LIMIT]
         seen = {encodable(path): digest for path, digest in known if len(path) <= 4_096 and len(digest) <= 64}
-        return Result(parts=self.bounded(result.parts), display=display, seen=seen, context=result.context)
+        parts = self.bounded(result.parts)
+        return Result(parts=parts, display=display, seen=seen, context=result.context, command=result.command)
 
     def _shown(self, parts: tuple[Part, ...]) -> str:
         """Parts as a person is shown them, with where bytes among them are kept."""

@@ -31,8 +31,8 @@ QUESTION_LINES = 60
 """Lines of a command or a diff in a question: what is asked must not scroll away."""
 ON_DEADLINE = {"deny": "denied", "allow": "let run"}
 _SHOWN = (
-    "kind", "title", "command", "programs", "doubts", "reason", "diff", "path", "server", "about", "urls", "question",
-    "options", "other", "form", "offers", "edits", "needs",
+    "kind", "title", "command", "description", "programs", "doubts", "reason", "diff", "path", "server", "about",
+    "urls", "question", "options", "other", "form", "offers", "edits", "needs",
 )  # fmt: skip
 """What a view repeats of a confirmation, where that is not too long."""
 Shown = Literal["some", "all", "names"]
@@ -89,6 +89,8 @@ def question(
         parts.append(Text("\n".join(f"  $ {row}" for row in rows), "yellow"))
     elif approval.diff is not None:
         parts.append(diff(approval.diff, QUESTION_LINES, approval.changes if approval.cut else None))
+    if approval.description:
+        parts.append(Text(f"  the model says: {line(approval.description, 500)}", "dim italic"))
     if approval.others and approval.others not in head:
         parts.append(Text(f"  with {line(approval.others, OTHERS_LIMIT)}", "yellow"))
     if len(approval.programs) > 1:

@@ -44,6 +44,7 @@ def turn(view: TurnView) -> Group:
     if view.prompt:
         parts.append(Text(f"  {line(view.prompt)}", "dim"))
     parts += _circumstances(view)
+    parts += _commands(view)
     if view.result:
         calls = view.batch.calls if view.batch else ()
         parts += result(view.result, {call.id: decided(call) for call in calls})
@@ -99,6 +100,14 @@ def _circumstances(view: TurnView) -> Iterator[RenderableType]:
     if view.grants and not view.result:
         stand = "1 answer stands" if view.grants == 1 else f"{view.grants} answers stand"
         yield Text(f"  {stand}: holdfast grants --turn {quoted(view.id)}", "dim")
+
+
+def _commands(view: TurnView) -> Iterator[RenderableType]:
+    """Background commands that still run, and how they are read."""
+    for one in view.commands:
+        before = "" if one.turn == view.id else f", of {line(one.turn, 200)}"
+        yield Text(f"  goes on in the background: {line(one.handle, 100)} (call {line(one.call, 20)}{before})", "cyan")
+        yield Text(f"    {line(one.title, 300)}")
 
 
 def _context(context: Context) -> Iterator[RenderableType]:

@@ -46,6 +46,8 @@ async def execute(state: TurnState, running: Running, call: Call) -> CallOutcome
     """
     if call.bound and call.bound.tool.traits.delegates:
         return await delegate(state, running, call)
+    if host := state.find_host(call):  # a background command is read and stopped where it runs
+        call = state.move(call.id, host)
     begun, tail, limit = False, "", FIRST_LIMIT
     while True:
         running[call.id] = handle = _begin(state, call, limit, begun=begun)

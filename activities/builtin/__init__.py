@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.activities.builtin.asking import AskUser
+from holdfast.activities.builtin.background import Background, ReadCommand, StopCommand
 from holdfast.activities.builtin.delegating import Delegate
 from holdfast.activities.builtin.editing import Edit
 from holdfast.activities.builtin.fetching import Fetch
@@ -24,14 +25,22 @@ def builtin_tools(
     outputs: OutputStore, settings: ToolSettings, runs: Runs | None = None, sandbox: Sandbox | None = None
 ) -> list[Tool]:
     """One of each."""
+    given = settings.shell
+    background = (
+        None
+        if given.background == "off"
+        else Background(given.background, given.background_commands, given.background_seconds)
+    )
     shell = Shell(
         outputs,
-        environment=settings.shell.environment,
-        inherit=settings.shell.inherit_environment,
-        seconds=settings.shell.timeout_seconds,
+        environment=given.environment,
+        inherit=given.inherit_environment,
+        seconds=given.timeout_seconds,
         runs=runs,
         sandbox=sandbox,
+        background=background,
     )
+    commands = [shell, ReadCommand(outputs, runs), StopCommand(outputs, runs)]
     fetch = Fetch(AddressRules(allow=settings.fetch.allow), settings.fetch.max_bytes)
     asking, finding = [AskUser(), Delegate()], [Glob(), Grep(), ListDirectory()]
-    return [ReadFile(), ReadOutput(outputs), WriteFile(), Edit(), *finding, *asking, shell, fetch]
+    return [ReadFile(), ReadOutput(outputs), WriteFile(), Edit(), *finding, *asking, *commands, fetch]

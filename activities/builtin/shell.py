@@ -20,6 +20,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from holdfast.activities.builtin.background import Background, start_command
 from holdfast.activities.command_calls import call_command, call_supervised
 from holdfast.activities.commands import Command, environment, is_withheld
 from holdfast.activities.files.workspace import Workspace
@@ -38,6 +39,7 @@ from holdfast.tools import Effect, Invocation, Run, Strict, Tool
 SECONDS = 600.0
 """How long a command may run that says nothing else."""
 COMMAND_SHOWN = 170
+BACKGROUND_SHOWN = 125
 FOLDER_SHOWN = 100
 """Characters of a title."""
 
@@ -48,7 +50,9 @@ class Shell(Tool):
     name = "shell"
     description = (
         "Run a command with bash in the workspace and return its output. It gets no input, and nothing it starts "
-        "outlives it. The folder that it goes to with cd is the one that the next command runs in."
+        "outlives it. The folder that it goes to with cd is the one that the next command runs in. With "
+        "background the call answers at once with a handle, and the command goes on: shell_output reads its output, "
+        "shell_stop stops it."
     )
     effect = Effect.ONCE
     aborts_siblings = "streaming"
@@ -71,6 +75,15 @@ class Shell(Tool):
             default_factory=dict, description="Environment variables to add", max_length=100
         )
         timeout_seconds: float | None = Field(default=None, gt=0, le=3_600, description="Stop it after this long")
+        description: str | None = Field(
+            default=None,
+            max_length=500,
+            description="What it is for, in one line, for whoever is asked to approve it",
+        )
+        background: bool = Field(
+            default=False,
+            description="Answer with a handle while the command goes on: for servers, watchers and long builds",
+        )
 
     def __init__(
         self,
@@ -81,7 +94,9 @@ class Shell(Tool):
         seconds: float = SECONDS,
         runs: Runs | None = None,
         sandbox: Sandbox | None = None,
+        background: Background | None = None,
     ) -> None:
+        """`background`: how commands run that go on after their call; None when there are to be none."""
         assert runs or not sandbox, "a command is closed in by its supervisor"
         self._outputs = outputs
         self._environment = dict(environment or {})
@@ -89,6 +104,7 @@ class Shell(Tool):
         self._seconds = seconds
         self._runs = runs
         self._sandbox = sandbox
+        self._background = background
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a folder of the workspace: the one that is given, or all of it."""
@@ -102,19 +118,28 @@ class Shell(Tool):
         _check_names(arguments.environment)
         folder = _folder(arguments.directory, workspace, context)
         bash = shutil.which("bash")
-        follow = bool(bash and self._runs) and moves(arguments.command)
+        background = self._checked_background() if arguments.background else None
+        follow = bool(bash and self._runs) and moves(arguments.command) and not background
         added = {**self._environment, **_referred(context.environment), **arguments.environment}
         command = Command(
             words=(bash or "/bin/sh", "-c", telling(arguments.command) if follow else arguments.command),
             directory=workspace.resolve() / folder,
-            seconds=arguments.timeout_seconds or self._seconds,
+            seconds=arguments.timeout_seconds or (background.seconds if background else self._seconds),
             environment=guard_git(environment(added, inherit=self._inherit)),
             follow=follow,
         )
         if self._runs is None:
             return _Running(arguments, folder, command, self._outputs, workspace)
         sandbox = replace(self._sandbox, workspace=workspace) if self._sandbox else None
-        return _Supervised(arguments, folder, command, self._outputs, workspace, self._runs, sandbox)
+        return _Supervised(arguments, folder, command, self._outputs, workspace, self._runs, sandbox, background)
+
+    def _checked_background(self) -> Background:
+        """ValueError where no command may go on after its call."""
+        if self._background is None:
+            raise ValueError("`background` is not to be had here: tools.shell.background is off")
+        if self._runs is None:
+            raise ValueError("`background` is not to be had here: commands end with their worker on this system")
+        return self._background
 
 
 @dataclass
@@ -126,10 +151,12 @@ class _Running(Invocation):
     _workspace: Path
 
     def describe(self) -> str:
+        run = "Run in the background, beyond this call:" if self._arguments.background else "Run"
         if self._folder == HOME:
-            return f"Run {self._arguments.command}"
+            return f"{run} {self._arguments.command}"
         # Short enough that where it runs is never what is cut.
-        return f"Run {shorten(self._arguments.command, COMMAND_SHOWN)} (in {ends(self._folder, FOLDER_SHOWN)})"
+        most = BACKGROUND_SHOWN if self._arguments.background else COMMAND_SHOWN
+        return f"{run} {shorten(self._arguments.command, most)} (in {ends(self._folder, FOLDER_SHOWN)})"
 
     def goes_by(self) -> tuple[Dependence, ...]:
         return ("environment",) if self._arguments.directory is not None else ("folder", "environment")
@@ -145,7 +172,8 @@ class _Running(Invocation):
             command=command,
             programs=programs,
             doubts=doubts,
-            told=("command",),
+            told=("command", "description"),
+            description=self._arguments.description,
         )
 
     async def execute(self, run: Run) -> Result:
@@ -164,13 +192,17 @@ class _Running(Invocation):
 class _Supervised(_Running):
     _runs: Runs
     _sandbox: Sandbox | None
+    _background: Background | None = None
 
     @property
     def resumable(self) -> bool:
         return True
 
     async def execute(self, run: Run) -> Result:
-        return await call_supervised(await self._guarded(run), run, self._outputs, self._runs, self._sandbox)
+        command = await self._guarded(run)
+        if self._background is None:
+            return await call_supervised(command, run, self._outputs, self._runs, self._sandbox)
+        return await start_command(command, run, self._runs, self._sandbox, self._outputs, self._background)
 
     async def stop(self, run: Run) -> bool:
         found = await self._runs.attach(run.effect_key)
@@ -180,7 +212,8 @@ class _Supervised(_Running):
         return True
 
     async def forget(self, run: Run) -> None:
-        await self._runs.forget(run.effect_key)
+        if self._background is None:  # else it goes on, and is read later
+            await self._runs.forget(run.effect_key)
 
 
 def _folder(directory: str | None, workspace: Path, context: Context) -> str:

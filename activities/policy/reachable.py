@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from holdfast.activities.policy.globs import Glob
 from holdfast.activities.policy.paths import is_one_file
 from holdfast.activities.policy.rules import CONDITIONS, Answer, Fault, Rule
-from holdfast.activities.policy.subjects import BUILT_IN, Kind
+from holdfast.activities.policy.subjects import BUILT_IN, SAID, Kind
 from holdfast.approvals import canonical_digest
 from holdfast.modes import Mode
 from holdfast.suggestions import suggest
@@ -48,6 +48,9 @@ def contradictions(rule: Rule) -> Iterator[Fault]:
             yield Fault((key,), f"can never match: only calls of kind `exec` have a command, and `{key}` is about it")
         elif tools and all(name in BUILT_IN and not BUILT_IN[name].command for name in tools):
             yield Fault((key,), f"can never match: {_joined(tools)} has no command for `{key}`")
+    if SAID in (rule.arguments or {}) and tools and all(name in BUILT_IN and BUILT_IN[name].command for name in tools):
+        words = f"what a model says of a command is never looked at: leave `{SAID}` out"
+        yield Fault(("arguments",), f"can never match: {words}")
     if rule.harmless and rule.destructive:
         yield Fault(("destructive",), "can never match: nothing is both harmless and destructive")
     if rule.protected and rule.decision is Answer.ALLOW and not any(map(is_one_file, rule.path or ())):

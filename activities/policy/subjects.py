@@ -96,12 +96,16 @@ BUILT_IN: Mapping[str, _Known] = {
     "write_file": _Known(Effect.IDEMPOTENT, Kind.EDIT, path="path"),
     "edit": _Known(Effect.ONCE, Kind.EDIT, path="path"),
     "shell": _Known(Effect.ONCE, Kind.EXEC, command="command"),
+    "shell_output": _Known(Effect.READ),
+    "shell_stop": _Known(Effect.IDEMPOTENT),
     "fetch": _Known(Effect.READ, Kind.INFO, url="url"),
     "ask_user": _Known(Effect.READ, Kind.QUESTION),
     "delegate": _Known(Effect.READ),
 }
 FOLDER, VARIABLES = "directory", "environment"
 """The arguments that say where a command runs, and what is added to its environment."""
+SAID = "description"
+"""The argument in which a model says what a command is for: its own words, which no rule reads."""
 _HERE = "."
 """What a path that is left out means."""
 
@@ -118,6 +122,7 @@ def subject_of(
     what = BUILT_IN.get(tool, _Known(Effect.ONCE, Kind.MCP if known.get("server") else None))
     if what.command:
         arguments = {**arguments, FOLDER: arguments.get(FOLDER) or _HERE}
+        arguments.pop(SAID, None)
     paths = [_placed(arguments.get(what.path, _HERE), workspace)] if what.path else []
     folder = [_placed(arguments[FOLDER], workspace)] if what.command else []
     found: dict[str, Any] = {

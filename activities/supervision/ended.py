@@ -17,6 +17,18 @@ State = Literal["absent", "starting", "running", "ended"]
 """`absent`: there is no trace, so it has not begun. `starting`: somebody is at it. `ended`: see why."""
 
 
+class Owner(Data):
+    """Whose a background command is: what its life depends on, and who may read it and stop it."""
+
+    namespace: str
+    queue: str
+    """The task queue of the host that it runs on."""
+    family: str
+    """The session, or the turn alone, whose calls may read and stop it."""
+    workflow: str = ""
+    """The session or turn that it ends with; empty when it outlives both."""
+
+
 class Traced(Data):
     """Who supervises what."""
 
@@ -27,6 +39,8 @@ class Traced(Data):
     """When the supervisor was started, so that its number, used again, is not taken for it."""
     command: int = 0
     started: float = 0.0
+    owner: Owner | None = None
+    """Of a background command."""
 
 
 class Ended(Data):

@@ -5,6 +5,7 @@
     run.json      who supervises what; written before the command begins, so without it nothing has begun
     output        what the command said, as it came
     status.json   how it ended; written whole at the very end
+    chain         of a background command: the first run of the workflow that owns it, once a worker has asked for it
     run.new       the same before it counts
     status.new    room for the status, taken at the start: a disk that is full by then does not lose the end
 
@@ -25,6 +26,7 @@ RUN = "run.json"
 PREPARED = "run.new"
 OUTPUT = "output"
 STATUS = "status.json"
+CHAIN = "chain"
 RESERVED = "status.new"
 RESERVED_BYTES = 4_096
 _LOCK = struct.Struct("@hhqqi4x")
@@ -105,7 +107,7 @@ def read(folder: str, name: str) -> dict[str, object] | None:
 
 def clear(folder: str) -> None:
     """Remove a run, by whoever holds its lock."""
-    for name in (RUN, STATUS, RESERVED, PREPARED, OUTPUT, LEASE, LOCK):
+    for name in (RUN, STATUS, RESERVED, PREPARED, OUTPUT, LEASE, CHAIN, LOCK):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, name))
     with suppress(OSError):  # somebody may have begun anew in the same moment

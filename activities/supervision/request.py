@@ -24,6 +24,7 @@ class Request:
         sandboxed: bool = False,
         follow: bool = False,
         input: bytes = b"",
+        owner: Mapping[str, str] | None = None,
     ) -> None:
         self.key = key
         self.digest = digest
@@ -37,6 +38,8 @@ class Request:
         self.sandboxed = sandboxed
         self.follow = follow
         self.input = input
+        self.owner = dict(owner or {})
+        """Of a background command: whose it is (`ended.Owner`)."""
 
     def packed(self) -> bytes:
         """As bytes."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from holdfast.activities.commands import Command
 from holdfast.activities.outputs import SAVED_LIMIT
 from holdfast.activities.processes import MARKER, TERM_SECONDS
 from holdfast.activities.supervision import folder as files
-from holdfast.activities.supervision.ended import look
+from holdfast.activities.supervision.ended import Owner, look
 from holdfast.activities.supervision.launching import launch
 from holdfast.activities.supervision.placing import Placement, find_placement
 from holdfast.activities.supervision.request import Request
@@ -27,6 +29,8 @@ from holdfast.tools import ToolFailure
 
 LEASE_SECONDS = 120.0
 """How long a command goes on that no worker attends to."""
+NAME = "[0-9a-f]{32}"
+"""What the name of a run looks like."""
 TRIES = 5
 STARTING_SECONDS = 30.0
 POLL_SECONDS = 0.01
@@ -49,6 +53,8 @@ class Runs:
         self._grace_seconds = grace_seconds
         self._most_bytes = most_bytes
         self._placement = placement
+        self.starting = asyncio.Lock()
+        """Held by whoever counts background commands before it starts one."""
 
     async def placement(self) -> Placement:
         """How supervisors are started here; found out once, where nobody said."""
@@ -57,7 +63,13 @@ class Runs:
         return self._placement
 
     async def supervise(
-        self, command: Command, key: str, *, digest: str = "", sandbox: Sandbox | None = None
+        self,
+        command: Command,
+        key: str,
+        *,
+        digest: str = "",
+        sandbox: Sandbox | None = None,
+        owner: Owner | None = None,
     ) -> Supervised:
         """Start the command under this key, or attach to the run that has it already.
 
@@ -70,7 +82,7 @@ class Runs:
                 return _of(found, digest)
             if refused != TAKEN:
                 raise _not_started(refused)
-            request = await self._request(command, key, digest, sandbox)
+            request = await self._request(command, key, digest, sandbox, owner)
             placement = await self.placement()
             try:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -97,6 +109,25 @@ class Runs:
             await run.clean_up()
         return run
 
+    def name_of(self, key: str) -> str:
+        """The name of a run, which leads to it without its key."""
+        return self._place(key).name
+
+    def find(self, name: str) -> Supervised | None:
+        """The background command with this name, living or ended; None when there is none."""
+        if not re.fullmatch(NAME, name):
+            return None
+        run = look(self._folder / name).run
+        return Supervised(self._folder / name, run.key) if run.owner else None
+
+    def owned(self, besides: Collection[str] = ()) -> dict[str, Supervised]:
+        """The background commands, living or ended, by their names; without those that are left out."""
+        found = {}
+        for place in _places(self._folder):
+            if place.name not in besides and (run := look(place).run).owner:
+                found[place.name] = Supervised(place, run.key)
+        return found
+
     async def forget(self, key: str) -> bool:
         """Remove a run that is over; whether there is none any more. One that lives stays."""
         return await asyncio.to_thread(_remove, self._place(key))
@@ -113,7 +144,9 @@ class Runs:
                     swept += await asyncio.to_thread(_remove, place)
         return swept
 
-    async def _request(self, command: Command, key: str, digest: str, sandbox: Sandbox | None) -> Request:
+    async def _request(
+        self, command: Command, key: str, digest: str, sandbox: Sandbox | None, owner: Owner | None
+    ) -> Request:
         if sandbox:
             await sandbox.require()
         return Request(
@@ -129,6 +162,7 @@ class Runs:
             sandboxed=sandbox is not None,
             follow=command.follow,
             input=command.input,
+            owner=owner.model_dump() if owner else None,
         )
 
     def _place(self, key: str) -> Path:

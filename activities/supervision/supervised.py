@@ -63,19 +63,19 @@ class Supervised:
         """What the command says, from this byte on and as it comes, until it has ended and all of it was read."""
         while True:
             living = self.living  # looked at first: what it said last is read all the same
-            while data := self._read(offset):
+            while data := self.read(offset):
                 offset += len(data)
                 yield data
                 await asyncio.sleep(0)
             if not living:
                 return
-            self._attend()
+            self.attend()
             await self._pause(READ_SECONDS)
 
     async def wait(self) -> Ended:
         """How it ended, once it has. When nobody can know, nothing of it is left either."""
         while self.living:
-            self._attend()
+            self.attend()
             await self._pause(ATTEND_SECONDS)
         see_off()
         ended = self.now.ended or Ended(why="lost", error="the folder of the run is gone")
@@ -98,15 +98,31 @@ class Supervised:
         """End what a supervisor that was killed left behind. Its command went with it; that one's children did not."""
         await kill_tree(NO_GROUP, self._key)
 
-    def _read(self, offset: int) -> bytes:
+    def read(self, offset: int, most: int = CHUNK) -> bytes:
+        """What it has said from this byte on, as far as it is there."""
         try:
             with (self._folder / files.OUTPUT).open("rb", buffering=0) as file:
                 file.seek(offset)
-                return file.read(CHUNK)
+                return file.read(most)
         except FileNotFoundError:
             return b""
 
-    def _attend(self) -> None:
+    @property
+    def size(self) -> int:
+        """Bytes of output that are kept so far."""
+        with suppress(FileNotFoundError):
+            return (self._folder / files.OUTPUT).stat().st_size
+        return 0
+
+    def is_of_chain(self, first_run: str) -> bool:
+        """Is this the first run of the workflow that owns it? The first that is asked about is taken for that."""
+        place = self._folder / files.CHAIN
+        with suppress(FileExistsError), place.open("x") as file:
+            file.write(first_run)
+        return place.read_text() in (first_run, "")
+
+    def attend(self) -> None:
+        """Let the lease go on."""
         if time.monotonic() - self._attended >= ATTEND_SECONDS / 2:
             self._attended = time.monotonic()
             with suppress(OSError):

@@ -91,7 +91,7 @@ def _prepare(folder: str, request: Request) -> tuple[Kept, Lease, Child]:
     child = Child(request)
     own = os.getpid()
     run = {"key": request.key, "digest": request.digest, "supervisor": own, "born": born(own), "command": child.pid}
-    files.prepare_run(folder, {**run, "started": time.time()})
+    files.prepare_run(folder, {**run, "started": time.time(), "owner": request.owner or None})
     return kept, lease, child
 
 

@@ -49,6 +49,8 @@ class Confirmation(Data):
     told: tuple[str, ...] = ()
     """Names of arguments that the command, the diff, the url or the question already tells; the rest is shown as is."""
     command: Text | None = None
+    description: Text | None = None
+    """What the model says that the command is for: its words, and nothing that anybody has checked."""
     programs: tuple[Text, ...] = ()
     doubts: tuple[Text, ...] = ()
     """What is not known of the command before it runs."""

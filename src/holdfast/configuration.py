@@ -67,6 +67,12 @@ class ShellSettings(Message):
     timeout_seconds: Limit = 600
     lease_seconds: Annotated[float, Field(strict=True, ge=5, le=86_400)] = 120
     """How long a command goes on without any worker."""
+    background: Literal["session", "turn", "detached", "off"] = "session"
+    """What ends a background command, beside its own end; `off`: there are none."""
+    background_commands: Annotated[int, Field(strict=True, ge=1, le=1_000)] = 10
+    """At once, in one session."""
+    background_seconds: Annotated[float, Field(strict=True, ge=1, le=30 * 86_400)] = 86_400
+    """How long one may run."""
     sandbox: Literal["none", "bwrap"] = "none"
     network: Flag = False
     """Of a command in a sandbox."""

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
+from holdfast.background import CommandState
 from holdfast.contexts import ContextChange
 from holdfast.model import Data
 from holdfast.values import too_deep
@@ -119,6 +120,8 @@ class Result(Data):
     """Files of the workspace that the tool read or wrote whole: the digest of each as it was then."""
     context: ContextChange | None = None
     """What it leaves for the calls after it, if it ran alone (S47)."""
+    command: CommandState | None = None
+    """Of a background command: whether it runs."""
 
     @classmethod
     def of(cls, text: str, *, display: str | None = None) -> Result:

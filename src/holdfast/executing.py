@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from holdfast.approvals import Answer
+from holdfast.background import BackgroundCommand, CommandState, find_host, note_command
 from holdfast.batches import Batch, completed, ended, held, interrupted, moved, stopped
 from holdfast.calls import Call, Status
 from holdfast.contexts import Context, told
@@ -40,6 +41,8 @@ class Executing(Streaming):
         """What took in content from outside, in order."""
         self.outside: Counter[str] = Counter()
         """By which tools, and how often."""
+        self.commands: tuple[BackgroundCommand, ...] = ()
+        """Its background commands, and those of earlier turns of its session."""
         self.moved = False
         """The context has changed, and calls that go by it have not been judged within it yet: none begins before."""
         self.stale = False
@@ -70,6 +73,8 @@ class Executing(Streaming):
                 self.wrote |= outcome.result.seen
             if outcome.result.context and bound and not bound.concurrency_safe:
                 self._go_on_within(changed_context(self.context, outcome.result.context))
+        if isinstance(outcome, Finished) and outcome.result.command and call:
+            self._note(outcome.result.command, call)
         if bound and bound.takes_in and not isinstance(outcome, Reconsider):
             self.tainted.append(line(bound.title))
             self.outside[bound.tool.name] += 1
@@ -135,6 +140,22 @@ class Executing(Streaming):
         call = self.work.get(call_id)
         assert call, "it was just there"
         return call
+
+    def _note(self, said: CommandState, call: Call) -> None:
+        """What a call says of a background command. That of an attempt that was discarded runs all the same."""
+        started = BackgroundCommand(
+            handle=said.handle,
+            turn=self.turn_id,
+            call=call.id,
+            title=line(call.bound.title if call.bound else call.tool),
+            host=call.bound.host if call.bound else None,
+            running=said.running,
+        )
+        self.commands = note_command(self.commands, said, started)
+
+    def find_host(self, call: Call) -> str | None:
+        """Where a call must run that reads or stops a background command; None for every other call."""
+        return find_host(self.commands, call.bound.tool.name, call.bound.arguments) if call.bound else None
 
     def seen_of(self, call: Call) -> dict[str, str]:
         """Of the files a call touches, what the turn last saw."""

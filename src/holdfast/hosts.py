@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -106,7 +106,7 @@ class HostOptions(NamedTuple):
     """How calls that live on a host are run."""
 
     queue: str
-    execute: Callable[..., Any]
+    activities: Sequence[Callable[..., Any]]
     concurrent: int
     throttle: timedelta
     grace: timedelta
@@ -116,7 +116,7 @@ def _executing(client: Client, options: HostOptions) -> Worker:
     return Worker(
         _plain(client),
         task_queue=options.queue,
-        activities=[options.execute],
+        activities=options.activities,
         max_concurrent_activities=options.concurrent,
         max_heartbeat_throttle_interval=options.throttle,
         default_heartbeat_throttle_interval=options.throttle,

@@ -23,7 +23,7 @@ from holdfast.events import Event, EventPage
 from holdfast.grants import Grant
 from holdfast.memory import EarlierRun
 from holdfast.outcomes import Outcome, Scope
-from holdfast.tails import ask_output
+from holdfast.tails import ask_output, still_running
 from holdfast.translating import translated
 from holdfast.turns import BatchResult, TurnResult
 from holdfast.views import InboxSummary, TurnView, as_of, brief_result
@@ -72,9 +72,12 @@ class Looking(Contact):
         """How it stands: bounded, with live output while something runs, with the result once it has ended."""
         description = await self._call(self._handle.describe())
         if description.status is not WorkflowExecutionStatus.RUNNING:
-            return await self._ended_view(description.status)
+            ended = await self._ended_view(description.status)
+            return await self._with_commands(ended) if live else ended
         view = await self._query("view", TurnView)
         view = view.model_copy(update={"approvals": as_of(datetime.now(UTC), view.approvals)})
+        if live:
+            view = await self._with_commands(view)
         if not live or view.batch is None:
             return view
         outputs = {item.call_id: item for item in await live_outputs(self._client, description)}
@@ -93,6 +96,12 @@ class Looking(Contact):
             for call in view.batch.calls
         )
         return view.model_copy(update={"batch": view.batch.model_copy(update={"calls": calls})})
+
+    async def _with_commands(self, view: TurnView) -> TurnView:
+        """With the background commands that still run, as their hosts say."""
+        if not view.commands:
+            return view
+        return view.model_copy(update={"commands": await still_running(self._client, self.id, view.commands)})
 
     async def _ended_view(self, status: WorkflowExecutionStatus | None) -> TurnView:
         """An ended turn's result needs no worker; its last view does, and is left out when none answers."""

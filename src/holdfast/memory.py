@@ -9,6 +9,7 @@ from __future__ import annotations
 from pydantic import AwareDatetime, Field, NonNegativeInt
 
 from holdfast.approvers import Approver
+from holdfast.background import BackgroundCommand
 from holdfast.batches import Batch
 from holdfast.contexts import Context
 from holdfast.conversations import Compaction, ConversationMessage, Usage
@@ -37,6 +38,8 @@ class Memory(Data):
     """Files as they were last read or written, by their digests."""
     wrote: dict[str, str] = Field(default_factory=dict)
     context: Context = Context()
+    commands: tuple[BackgroundCommand, ...] = ()
+    """Commands that go on after the answer of their call."""
     tainted: tuple[str, ...] = ()
     """The first of what took in content from outside: a conversation does not forget what it has read."""
     outside: dict[str, int] = Field(default_factory=dict)

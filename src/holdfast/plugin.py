@@ -43,6 +43,7 @@ from holdfast.activities.policy.shared import AllGrants, open_saved
 from holdfast.activities.questions import Questions
 from holdfast.activities.records import Records
 from holdfast.activities.running import beating
+from holdfast.activities.supervision.attending import Attendant
 from holdfast.activities.supervision.launching import unsupported
 from holdfast.activities.supervision.opening import open_runs, open_sandbox
 from holdfast.activities.supervision.placing import Placement
@@ -231,7 +232,10 @@ class HoldfastPlugin(SimplePlugin):
         await ensure_search_attributes(worker.client)
         queue = self._queues[worker.task_queue]
         concurrent, grace = self.settings.limits.concurrent_calls, self._host_grace()
-        options = HostOptions(queue.host_queue, queue.execute, concurrent, self._throttle, grace)
+        runs = open_runs(self.settings)
+        attendant = Attendant(worker.client, runs, queue.host_queue) if runs else None
+        activities = [queue.execute, *([attendant.running] if attendant else [])]
+        options = HostOptions(queue.host_queue, activities, concurrent, self._throttle, grace)
         await asyncio.to_thread(note_namespace, self.settings.data, worker.client.namespace)
         await self._ready_for_commands()
         async with (
@@ -241,6 +245,8 @@ class HoldfastPlugin(SimplePlugin):
             queue.host.used_by(worker.client, options),
         ):
             beside = [asyncio.create_task(self._sweep()), asyncio.create_task(queue.neighbours.watch(worker.client))]
+            if attendant:
+                beside.append(asyncio.create_task(attendant.attend()))
             try:
                 await super().run_worker(worker, next)
             finally:

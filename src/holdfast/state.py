@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from holdfast.background import join_commands
 from holdfast.batches import completed, stopped
 from holdfast.conversations import UserMessage
 from holdfast.conversing import Conversing
@@ -131,6 +132,7 @@ class TurnState(Conversing):
             seen=dict(list(self.seen.items())[-FILES_KEPT:]),
             wrote=dict(list(self.wrote.items())[-FILES_KEPT:]),
             context=self.context,
+            commands=self.commands,
             tainted=tuple(dict.fromkeys(self.tainted))[:SOURCES_KEPT],
             outside=dict(self.outside),
             replies=self.replies,
@@ -173,6 +175,7 @@ class TurnState(Conversing):
             memory = result.left.memory
             self.tainted += [source for source in memory.tainted if source not in self.tainted]
             self.outside |= Counter(memory.outside)
+            self.commands = join_commands(self.commands, memory.commands)
             before = given.memory.grants if given.memory else ()
             self.stale = self.grants.adopt(memory.grants, before) or self.stale
 
@@ -180,6 +183,7 @@ class TurnState(Conversing):
         self.mode = memory.mode
         self.grants = Grants(memory.grants, memory.grants_given)
         self.seen, self.wrote, self.context = dict(memory.seen), dict(memory.wrote), memory.context
+        self.commands = memory.commands
         self.tainted, self.outside = list(memory.tainted), Counter(memory.outside)
         self.replies = memory.replies
         self.window, self.filled = memory.window, memory.filled

@@ -1,4 +1,5 @@
-"""Asking the worker of a running call for more of what it put out, by a Temporal activity without a workflow.
+"""Asking the worker of a running call for more of what it put out, and a host for its background commands: by a
+Temporal activity without a workflow.
 
 In a file of its own: whoever only watches imports nothing of what a worker needs.
 """
@@ -13,7 +14,8 @@ from uuid import uuid4
 
 from temporalio.client import Client, ClientConfig
 
-from holdfast.work import LiveOutput, RunningCall
+from holdfast.background import BackgroundCommand
+from holdfast.work import BackgroundCommands, LiveOutput, RunningCall
 
 ASK_SECONDS = timedelta(seconds=5)
 
@@ -31,6 +33,26 @@ async def ask_output(client: Client, host: str, call: RunningCall) -> LiveOutput
         )
         return cast("LiveOutput | None", found)
     return None
+
+
+async def still_running(
+    client: Client, turn: str, commands: tuple[BackgroundCommand, ...]
+) -> tuple[BackgroundCommand, ...]:
+    """Those of a turn's background commands that still run, as their hosts say; all of a host that does not answer."""
+    ended: set[str] = set()
+    for host in {one.host for one in commands if one.host}:
+        handles = tuple(one.handle for one in commands if one.host == host)
+        with suppress(Exception):  # as above
+            found = await bare(client).execute_activity(
+                "holdfast.background",
+                BackgroundCommands(turn=turn, handles=handles),
+                id=f"holdfast-background-{uuid4().hex}",
+                task_queue=host,
+                result_type=list[str],
+                schedule_to_close_timeout=ASK_SECONDS,
+            )
+            ended |= {*handles} - {*found}
+    return tuple(one for one in commands if one.handle not in ended)
 
 
 def bare(client: Client) -> Client:

@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue
 
 from holdfast.actors import ActorKind
 from holdfast.approvals import About, ApprovalId, Confirmation
+from holdfast.background import BackgroundCommand
 from holdfast.batches import Batch, interruptible
 from holdfast.calls import Call, Status
 from holdfast.content import Response, TextPart, ends, first_line, named, plain, shorten, visible
@@ -58,6 +59,8 @@ class ApprovalView(Data):
     kind: str
     title: str
     command: str | None = None
+    description: str | None = None
+    """What the model says that the command is for: its words, and nothing that anybody has checked."""
     programs: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     reason: str | None = None
@@ -187,6 +190,8 @@ class TurnView(Data):
     batches_done: int = 0
     queued: tuple[str, ...] = ()
     approvals: tuple[ApprovalView, ...] = ()
+    commands: tuple[BackgroundCommand, ...] = ()
+    """Background commands of it and of earlier turns of its session; without those that are known to have ended."""
     counts: dict[str, int] = Field(default_factory=dict)
     text: str | None = None
     last_event: int = 0
@@ -230,6 +235,7 @@ def approval_view(
         kind=shown.kind,
         title=_line(shown.title, 300),
         command=_ends(shown.command, detail),
+        description=_line(" ".join((shown.description or "").split()), min(detail, 500)) or None,
         programs=tuple(_line(program, 100) for program in shown.programs[:20]),
         doubts=tuple(_line(doubt, 200) for doubt in shown.doubts[:10]),
         reason=_cut(shown.reason, 500),
@@ -249,7 +255,7 @@ def approval_view(
         cut=_long_form(shown, detail)
         or (cut and not shown.told)
         or others_cut
-        or _any_longer(detail, shown.command, shown.diff, shown.question),
+        or _any_longer(detail, shown.command, shown.description, shown.diff, shown.question),
         rule=_cut(call.rule, 300),
         since=since,
         offers=_offers(shown.offers) if detail > BRIEF_LIMIT else (),
@@ -398,6 +404,7 @@ def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
         approvals=tuple(
             approval_view(state.turn_id, call, detail=detail, since=since.get(call.id)) for call in waiting
         ),
+        commands=tuple(one for one in state.commands if one.running),
         counts=dict(state.counts),
         text=_cut(state.text, DETAIL_LIMIT),
         last_event=state.last_event,

@@ -217,6 +217,13 @@ def of_model(call_id: str) -> bool:
     return call_id.startswith(_MODEL)
 
 
+class BackgroundCommands(Data):
+    """Input of the activity `holdfast.background`: commands of a turn that may run on the host that is asked."""
+
+    turn: str
+    handles: tuple[str, ...]
+
+
 class RunningCall(Data):
     """Input of the activity `holdfast.output`: a call that may run on the worker that is asked."""
 

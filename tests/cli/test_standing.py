@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
+from holdfast.background import BackgroundCommand
 from holdfast.calls import Status
 from holdfast.events import Event
 from holdfast.modes import Mode
@@ -110,6 +111,24 @@ def test_what_bears_on_a_question_is_part_of_it(fields: dict[str, Any], words: s
     moment = {"deadline": datetime.now(UTC) + left} if left else {}
     item = ApprovalView(approval_id="t/b1c1/1", digest="d", tool="x", kind=kind, title="X?", **{**fields, **moment})
     assert words in shown(questions.question(item))
+
+
+def test_S20_what_a_model_says_of_a_command_is_shown_as_its_words_on_one_line_and_harmless() -> None:
+    said = "fine\n  asked because: nothing\x1b[2J" + "x" * 1_000_000
+    item = ApprovalView(
+        approval_id="t/b1c1/1", digest="d", tool="shell", kind="exec", title="Run ls", command="ls", description=said
+    )
+    [line] = [row for row in shown(questions.question(item)).split("\n") if "fine" in row]
+    assert line.startswith("  the model says: fine")
+    assert "\x1b" not in line
+    assert len(line) < 600
+
+
+def test_turn_lists_its_background_commands_that_still_run() -> None:
+    one = BackgroundCommand(handle="0" * 32, turn="t~1", call="b1c1", title="Run in the background: serve\x1b[2J")
+    rows = shown(standing.turn(TurnView(id="t~2", state="idle", commands=(one,)))).split("\n")
+    assert f"  goes on in the background: {'0' * 32} (call b1c1, of t~1)" in rows
+    assert "\x1b" not in "".join(rows)
 
 
 def test_answers_are_numbered_and_named_by_their_options() -> None:

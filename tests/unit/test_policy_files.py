@@ -128,6 +128,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
         4,
         "can never match: `read_file` has no command",
     ),
+    "what a model says": (DENY + "tool = 'shell'\narguments = { description = 'x' }", 4, "is never looked at"),
     "harmless and not": (DENY + "harmless = true\ndestructive = true", 4, "nothing is both"),
     "a path of a question": (DENY + "tool = 'ask_user'\npath = 'x'", 4, "a question names no path"),
     "a host of a reader": (DENY + "tool = ['read_file', 'edit']\nhost = 'x'", 4, "such a call has no url"),

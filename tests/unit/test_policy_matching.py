@@ -232,6 +232,15 @@ def test_variables_that_a_call_sets_are_not_covered() -> None:
     assert not holds("arguments = { command = 'ls' }", subject)
 
 
+def test_a_rule_may_be_about_commands_in_the_background_and_sees_nothing_of_what_a_model_says_of_one() -> None:
+    said_of: dict[str, Any] = {"command": "ls", "background": True, "description": "harmless"}
+    subject = subject_of("shell", said_of)
+    assert holds('tool = "shell"\narguments = { background = true }', subject, "ask")
+    assert not holds('tool = "shell"\narguments = { background = true }', run("ls"), "ask")
+    assert "description" not in subject.arguments
+    assert "description" in subject_of("upload", said_of).arguments
+
+
 HARMLESS = {
     "ls": True, "ls -la src | head -5": True, "ls && rm x": False, "ls > x": False, "ls $X": False, "nothing": False,
     "cat /etc/passwd": False, "cat ../x": False, "cat ~/x": False, "cat < /etc/passwd": False, "cat < x": True,

@@ -363,10 +363,10 @@ def test_a_tool_of_ones_own_can_take_the_place_of_a_disabled_one(tmp_path: Path)
 
 
 def test_disabling_what_is_not_there_is_told(tmp_path: Path) -> None:
-    registry = catalogue(tmp_path, tools=ToolSettings(entry_points=False, disable=("shel",)))
+    registry = catalogue(tmp_path, tools=ToolSettings(entry_points=False, disable=("edot",)))
     [problem] = registry.problems
     assert problem.source == "tools.disable"
-    assert problem.reason == "no tool is called 'shel', so it cannot be disabled. Did you mean \"shell\"?"
+    assert problem.reason == "no tool is called 'edot', so it cannot be disabled. Did you mean \"edit\"?"
     with pytest.raises(ValidationError, match="cannot be the name of a tool"):
         ToolSettings(disable=("shel\x1b[31ml",))
 

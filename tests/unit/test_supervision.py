@@ -91,7 +91,7 @@ async def until_said(run: Supervised, text: bytes) -> None:
 
 
 def _output(run: Supervised) -> bytes:
-    return run._read(0)
+    return run.read(0)
 
 
 # What is kept

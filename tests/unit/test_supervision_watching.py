@@ -100,7 +100,7 @@ def test_request_survives_its_way() -> None:
     given = {
         "key": "turn/ä\udce9", "digest": "d", "words": ["a", "b\nc", ""], "directory": "/tmp", "seconds": 1.5,
         "environment": {"A": "\udce9\n"}, "lease_seconds": 2, "grace_seconds": 3, "most_bytes": 4, "sandboxed": True,
-        "follow": True, "input": b"\n\0\xff",
+        "follow": True, "input": b"\n\0\xff", "owner": {"family": "ä"},
     }  # fmt: skip
     assert vars(Request.unpacked(Request(**given).packed())) == given  # type: ignore[arg-type]
 

@@ -1,0 +1,293 @@
+"""Commands of `shell` that go on after their call has answered: starting one, reading what it says, stopping it.
+
+A handle is the name of the command's run, which is derived from its call: no model chooses it, and a second attempt at
+the call comes to the same. It leads to commands of the same session alone: its turns, and those that they delegate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import re
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from temporalio import activity
+
+from holdfast.activities.commands import Command, how_it_ended
+from holdfast.activities.outputs import OutputStore
+from holdfast.activities.processes import to_the_end
+from holdfast.activities.supervision.ended import Ended, Owner
+from holdfast.activities.supervision.runs import NAME, Runs
+from holdfast.activities.supervision.sandbox import Sandbox
+from holdfast.activities.supervision.supervised import Supervised
+from holdfast.background import READ_COMMAND, STOP_COMMAND, CommandState
+from holdfast.content import Result, TextPart, plain
+from holdfast.families import family
+from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
+
+FIRST_SECONDS = 0.5
+"""How long a call waits for the first words of the command that it starts."""
+LONGEST_WAIT = 600.0
+_NOTES = 700
+"""Characters that are left for what is said beside the output."""
+
+Lifetime = Literal["session", "turn", "detached"]
+
+
+@dataclass(frozen=True)
+class Background:
+    """How background commands are run, as the settings have it."""
+
+    ends_with: Lifetime
+    most: int
+    """At once, in one session."""
+    seconds: float
+    """How long one may run."""
+
+
+async def start_command(
+    command: Command, run: Run, runs: Runs, sandbox: Sandbox | None, outputs: OutputStore, background: Background
+) -> Result:
+    """Start it, or find what an earlier attempt started; its handle, and what it has said so far.
+
+    A stop that comes meanwhile stops it. ToolFailure when it cannot be started, or when too many run.
+    """
+    owner = _owner(run, background)
+    async with runs.starting:
+        if await runs.attach(run.effect_key) is None:
+            await asyncio.to_thread(_check_room, runs, owner, background)
+        found = await to_the_end(runs.supervise(command, run.effect_key, sandbox=sandbox, owner=owner))
+    run.started(found.run.command)
+    try:
+        if (task := asyncio.current_task()) and task.cancelling():
+            raise asyncio.CancelledError  # it came while the command was starting
+        await _follow(found, run, 0, FIRST_SECONDS)
+    except asyncio.CancelledError:
+        if not run.handing_over:
+            await to_the_end(found.stop())
+        raise
+    handle = runs.name_of(run.effect_key)
+    ends = {"session": "its session", "turn": "its turn", "detached": ""}[background.ends_with]
+    until = f"It is stopped when {ends} ends, and" if ends else "It is stopped"
+    words = (
+        f"Handle: {handle}\nThe command runs in the background: {READ_COMMAND} reads its output and waits for it, "
+        f"{STOP_COMMAND} stops it. {until} after {command.seconds:g} seconds at the latest."
+    )
+    return _told(found, handle, outputs, start=None, before=words)
+
+
+class ReadCommand(Tool):
+    """Reads the output of background commands."""
+
+    name = READ_COMMAND
+    description = (
+        "Read what a command says that shell has started in the background, and whether it still runs or how it ended; "
+        "perhaps after waiting for more of it, or for its end."
+    )
+    effect = Effect.READ
+    interrupt = Interrupt.CANCEL
+    live_output = True
+    on_host = True
+    timeout_seconds = LONGEST_WAIT + 60
+    heartbeat_seconds = 5
+
+    class Parameters(Strict):
+        """Arguments."""
+
+        handle: str = Field(description="Handle of the command, as the result of shell has it", max_length=100)
+        wait_seconds: float = Field(default=0, ge=0, le=LONGEST_WAIT, description="Wait at most this long before")
+        wait_for: Literal["end", "output"] = Field(
+            default="end", description="What to wait for: the end of the command, or more output"
+        )
+        start: int | None = Field(
+            default=None,
+            ge=0,
+            le=10**15,
+            description="First byte to read, as the last answer says; the end of the output when left out",
+        )
+
+    def __init__(self, outputs: OutputStore, runs: Runs | None) -> None:
+        self._outputs = outputs
+        self._runs = runs
+
+    def build(self, arguments: Parameters, workspace: Path) -> Invocation:
+        """Bind to a handle."""
+        return _Reading(_Handle(arguments.handle, self._runs), arguments, self._outputs)
+
+
+class StopCommand(Tool):
+    """Stops background commands."""
+
+    name = STOP_COMMAND
+    description = "Stop a command that shell has started in the background, with every process that it started."
+    effect = Effect.IDEMPOTENT
+    on_host = True
+    timeout_seconds = 120
+    heartbeat_seconds = 5
+
+    class Parameters(Strict):
+        """Arguments."""
+
+        handle: str = Field(description="Handle of the command, as the result of shell has it", max_length=100)
+
+    def __init__(self, outputs: OutputStore, runs: Runs | None) -> None:
+        self._outputs = outputs
+        self._runs = runs
+
+    def build(self, arguments: Parameters, workspace: Path) -> Invocation:
+        """Bind to a handle."""
+        return _Stopping(_Handle(arguments.handle, self._runs), self._outputs)
+
+
+class _Handle:
+    """What a model says to mean a background command."""
+
+    def __init__(self, text: str, runs: Runs | None) -> None:
+        if not re.fullmatch(NAME, text):
+            raise ValueError("`handle` is no handle: it is the 32 letters and digits that the result of shell gives")
+        self.text = text
+        self._runs = runs
+
+    async def find(self, run: Run) -> Supervised:
+        """The command; ToolFailure when this session has none by this handle on this host."""
+        found = await asyncio.to_thread(self._runs.find, self.text) if self._runs else None
+        owner = found.run.owner if found else None
+        if found is None or owner is None or not _may_use(owner, run):
+            message = f"This session has no background command {self.text!r}: give the handle as shell has given it"
+            raise ToolFailure("no_such_command", message)
+        return found
+
+
+class _Reading(Invocation):
+    def __init__(self, handle: _Handle, arguments: ReadCommand.Parameters, outputs: OutputStore) -> None:
+        self._handle = handle
+        self._arguments = arguments
+        self._outputs = outputs
+
+    def describe(self) -> str:
+        wait = f", after {self._arguments.wait_seconds:g} seconds at most" if self._arguments.wait_seconds else ""
+        return f"Read the output of background command {self._handle.text}{wait}"
+
+    def concurrency_safe(self) -> bool:
+        return True
+
+    async def execute(self, run: Run) -> Result:
+        found = await self._handle.find(run)
+        wanted = self._arguments
+        if wanted.wait_seconds:
+            begin = found.size if wanted.start is None else wanted.start
+            await _follow(found, run, begin, wanted.wait_seconds, once=wanted.wait_for == "output")
+        return _told(found, self._handle.text, self._outputs, wanted.start)
+
+
+class _Stopping(Invocation):
+    def __init__(self, handle: _Handle, outputs: OutputStore) -> None:
+        self._handle = handle
+        self._outputs = outputs
+
+    def describe(self) -> str:
+        return f"Stop background command {self._handle.text}"
+
+    async def execute(self, run: Run) -> Result:
+        found = await self._handle.find(run)
+        if found.living:
+            await to_the_end(found.stop())
+        return _told(found, self._handle.text, self._outputs)
+
+
+def _owner(run: Run, background: Background) -> Owner:
+    """Whose a command is that this call starts. A turn's own id is that of its workflow, a family's of its session."""
+    turn, info = _turn_of(run), activity.info()
+    workflow = {"session": family(turn), "turn": turn, "detached": ""}[background.ends_with]
+    return Owner(namespace=info.namespace, queue=info.task_queue, family=family(turn), workflow=workflow)
+
+
+def _may_use(owner: Owner, run: Run) -> bool:
+    return (owner.namespace, owner.family) == (activity.info().namespace, family(_turn_of(run)))
+
+
+def _turn_of(run: Run) -> str:
+    return run.key.rpartition("/")[0]
+
+
+def _check_room(runs: Runs, owner: Owner, background: Background) -> None:
+    owners = (found.run.owner for found in runs.owned().values() if found.living)
+    living = sum(one is not None and (one.namespace, one.family) == (owner.namespace, owner.family) for one in owners)
+    if living >= background.most:
+        message = (
+            f"The command was not started: {living} commands of this session run in the background, and that is the "
+            f"limit (tools.shell.background_commands). Stop one with {STOP_COMMAND}, or wait until one has ended"
+        )
+        raise ToolFailure("too_many_background_commands", message)
+
+
+async def _follow(found: Supervised, run: Run, start: int, seconds: float, *, once: bool = False) -> None:
+    """Show what it says from there on, until it has ended or time is up; `once`: or it has said something."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            async for data in found.output(start):
+                run.write(decoder.decode(data))
+                if once:
+                    return
+            await found.wait()
+
+
+def _told(
+    found: Supervised, handle: str, outputs: OutputStore, start: int | None = None, before: str | None = None
+) -> Result:
+    """How the command stands and what it has said: from a byte on, or the end of it."""
+    state, ended = found.now.state, found.now.ended
+    room, size = max(outputs.limit // 2, outputs.limit - _NOTES), found.size
+    begin = max(0, size - room) if start is None else start
+    text, end = _decoded(found.read(begin, room), whole=begin + room >= size)
+    lines = [*([before] if before else []), _standing(found, ended), *_gaps(begin, size, start, ended)]
+    lines.append(f"Output:\n{plain(text)}" if text else "No output." if start is None else "No new output.")
+    if begin + end < size:
+        lines.append(f"[there is more: go on with start {begin + end}]")
+    elif ended is None:
+        lines.append(f"[what comes next is read with start {max(begin, size)}]")
+    said = CommandState(handle=handle, running=state == "running")
+    return Result(parts=(TextPart(text="\n".join(lines)),), command=said)
+
+
+def _decoded(data: bytes, *, whole: bool) -> tuple[str, int]:
+    """Output as text, and how many bytes it is of: a character that is cut is left for the next time."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data, final=whole)
+    return text, len(data) - (0 if whole else len(decoder.getstate()[0]))
+
+
+def _gaps(begin: int, size: int, start: int | None, ended: Ended | None) -> list[str]:
+    """What of the output is not told here."""
+    missing = ended.bytes - ended.kept if ended else 0
+    return [
+        *([f"[the first {begin:,} bytes are left out: read them with start 0]"] if start is None and begin else []),
+        *([f"[it ends before that: it has {size:,} bytes]"] if start is not None and start > size else []),
+        *([f"[its last {missing:,} bytes were not kept]"] if missing > 0 else []),
+    ]
+
+
+def _standing(found: Supervised, ended: Ended | None) -> str:
+    """How it stands, in a line."""
+    if ended is None:
+        return f"It runs, for {max(0.0, time.time() - found.run.started):.0f} seconds so far."
+    took = f" after {ended.ended - ended.started:.0f} seconds" if ended.ended and ended.started else ""
+    match ended.why:
+        case "exited":
+            return f"{how_it_ended(ended.code or 0)}{took}."
+        case "stopped":
+            return f"The command was stopped{took}."
+        case "timed_out":
+            return f"The command was stopped{took}: it ran longer than it may."
+        case "abandoned":
+            return f"The command was stopped{took}: no worker came back for it in time."
+        case "not_started":
+            return f"The command could not start: {ended.error}"
+        case "lost":
+            return f"The command is gone: {ended.error}. It may have taken effect, in whole or in part."

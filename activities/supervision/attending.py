@@ -1,0 +1,131 @@
+"""Keeps the background commands of this host going while their turns or sessions are open, and ends them with those.
+
+A supervisor ends what nobody attends to, and after its call has answered a background command has nobody but this. No
+turn takes part: whether it is open is asked of the server, so a turn that is terminated ends its commands as well, and
+nothing of this is in any history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.activities.processes import to_the_end
+from holdfast.activities.supervision.ended import Owner
+from holdfast.activities.supervision.runs import Runs
+from holdfast.activities.supervision.supervised import Supervised
+from holdfast.families import family
+from holdfast.withheld import Words
+from holdfast.work import BackgroundCommands
+
+LOOK_SECONDS = 1.0
+"""How often new background commands are looked for, and the lease of those that are known goes on."""
+RETRY_SECONDS = 1.0
+"""Between two questions to a server that does not answer."""
+_LOGGER = logging.getLogger(__name__)
+
+
+class Attendant:
+    """Attends to the background commands of one task queue on this host.
+
+    Any number of workers of the host may do so at a time: all see the same, and a command is stopped once.
+    """
+
+    def __init__(self, client: Client, runs: Runs, queue: str) -> None:
+        """`queue` is the host's: workers of other queues and namespaces may share its data folder."""
+        self._client = client
+        self._runs = runs
+        self._queue = queue
+        self._attending: dict[str, asyncio.Task[None]] = {}
+
+    async def attend(self) -> None:
+        """Until it is cancelled. Commands then go on for their lease, or until another worker attends to them."""
+        try:
+            while True:
+                await self._look()
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            for task in self._attending.values():
+                task.cancel()
+
+    @activity.defn(name="holdfast.background")
+    async def running(self, input: BackgroundCommands) -> list[str]:
+        """Which of these background commands of a turn still run here."""
+        found = await asyncio.to_thread(self._runs.owned)
+        return [name for name in input.handles if name in found and self._runs_for(found[name], input.turn)]
+
+    def _runs_for(self, command: Supervised, turn: str) -> bool:
+        owner = command.run.owner
+        return command.living and owner is not None and self._is_ours(owner) and owner.family == family(turn)
+
+    def _is_ours(self, owner: Owner) -> bool:
+        return (owner.namespace, owner.queue) == (self._client.namespace, self._queue)
+
+    async def _look(self) -> None:
+        try:
+            found = await asyncio.to_thread(self._runs.owned, frozenset(self._attending))
+        except OSError as error:
+            _LOGGER.warning("Background commands cannot be looked for: %s", Words(error))
+            return
+        for name, command in found.items():
+            owner = command.run.owner
+            if owner and self._is_ours(owner):
+                task = self._attending[name] = asyncio.create_task(self._attend(command, owner))
+                task.add_done_callback(self._over(name))
+
+    def _over(self, name: str) -> Callable[[asyncio.Task[None]], None]:
+        def forget(task: asyncio.Task[None]) -> None:
+            error = None if task.cancelled() else task.exception()
+            if error:
+                _LOGGER.warning("Attending to background command %s failed, and begins again: %s", name, Words(error))
+            if error or self._runs.find(name) is None:  # one that is kept to be read needs no attendant any more
+                self._attending.pop(name, None)
+
+        return forget
+
+    async def _attend(self, command: Supervised, owner: Owner) -> None:
+        """One command, until it is over and nobody will read it any more."""
+        ending = asyncio.create_task(self._end_of(command, owner))
+        try:
+            while command.living and not ending.done():
+                command.attend()
+                await asyncio.wait({ending}, timeout=LOOK_SECONDS)
+            if not owner.workflow or not await ending:
+                return  # its lease, or the sweep, is the end of it
+            await to_the_end(command.stop())
+            await self._runs.forget(command.run.key)
+        finally:
+            ending.cancel()
+
+    async def _end_of(self, command: Supervised, owner: Owner) -> bool:
+        """Wait until its turn or session has ended. False when the server knows of none: it may be another server."""
+        if not owner.workflow:
+            return await asyncio.Event().wait()
+        while True:
+            try:
+                description = await self._client.get_workflow_handle(owner.workflow).describe()
+                info = description.raw_description.workflow_execution_info
+                of_chain = command.is_of_chain(info.first_run_id or info.execution.run_id)
+                if description.status is not WorkflowExecutionStatus.RUNNING or not of_chain:
+                    return True
+                await self._close_of(owner.workflow, info.execution.run_id)
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    return False
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _close_of(self, workflow: str, run_id: str) -> None:
+        """Wait until this run ends; it may go on in another. One long poll: the server says so at once."""
+        closing = self._client.get_workflow_handle(workflow, run_id=run_id).fetch_history_events(
+            page_size=1,
+            wait_new_event=True,
+            event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT,
+            skip_archival=True,
+        )
+        async for _ in closing:
+            return
