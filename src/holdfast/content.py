@@ -231,11 +231,17 @@ _ESCAPES = re.compile(
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
 )
+_UNSEEN = re.compile(
+    f"(?:{_CONTROLS.pattern}|[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u206a-\u206f\u2800\u3164\ufe00-\ufe0f"
+    "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0080-\U000e0fff])"
+)
+"""What a reader does not see. What is here beside control characters does nothing to a terminal, and stays in output."""
+_SPACES = re.compile(r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 
 
 def has_unseen(text: str) -> bool:
     """Does it hold control or invisible characters?"""
-    return _CONTROLS.search(text) is not None
+    return _UNSEEN.search(text) is not None
 
 
 def visible(text: str) -> str:
@@ -243,7 +249,13 @@ def visible(text: str) -> str:
 
     For what a person decides on. A command that hides part of itself behind an escape code would run all of it.
     """
-    return _CONTROLS.sub(lambda found: _written(found[0]), text)
+    return _UNSEEN.sub(lambda found: _written(found[0]), text)
+
+
+def exact(text: str) -> str:
+    """A name in one line, so that no two look alike of which one hides something: an id, by which somebody decides."""
+    spaces = _SPACES.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", visible(text))
+    return spaces.replace("\n", "␊").replace("\t", "␉")
 
 
 def _written(character: str) -> str:
