@@ -235,7 +235,7 @@ _UNSEEN = re.compile(
     f"(?:{_CONTROLS.pattern}|[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u206a-\u206f\u2800\u3164\ufe00-\ufe0f"
     "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0080-\U000e0fff])"
 )
-"""What a reader does not see. What is here beside control characters does nothing to a terminal, and stays in output."""
+"""What a reader does not see. What is here beside `_CONTROLS` does nothing to a terminal, and stays in output."""
 _SPACES = re.compile(r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 
 

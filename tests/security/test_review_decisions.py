@@ -40,7 +40,21 @@ from tests.support.engine import Engine
 from tests.support.waiting import asked, listed
 
 EVE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-LOOKALIKES = ("Ana", "ana ", " ana", "аna", "an\u0430", "ana\u200b", "a\u00adna", "ＡＮＡ", "ana\x00", "", "ana\u202e", "root", "owner")  # noqa: RUF001
+LOOKALIKES = (
+    "Ana",
+    "ana ",
+    " ana",
+    "аna",
+    "an\u0430",
+    "ana\u200b",
+    "a\u00adna",
+    "ＡＮＡ",
+    "ana\x00",
+    "",
+    "ana\u202e",
+    "root",
+    "owner",
+)
 
 
 def forged(true: Decision, other_turn: str) -> Iterator[tuple[str, Any]]:
@@ -84,7 +98,7 @@ def forged(true: Decision, other_turn: str) -> Iterator[tuple[str, Any]]:
         f"{turn}~1/{call}/1",
         f"{turn}/../{turn}/{call}/1",
         f"{turn.upper()}/{call}/1",
-        f"{turn}/{call}/１",  # noqa: RUF001
+        f"{turn}/{call}/１",
         "//",
         "",
     ):
@@ -129,7 +143,10 @@ def forged(true: Decision, other_turn: str) -> Iterator[tuple[str, Any]]:
         {"expires": (now - timedelta(seconds=1)).isoformat()},
     ):
         yield f"signed: {json.dumps(fields)}", signed(**fields)
-    yield "an expired one, made to count longer", {**signed(expires=(now - timedelta(days=1)).isoformat()), "expires": None}
+    yield (
+        "an expired one, made to count longer",
+        {**signed(expires=(now - timedelta(days=1)).isoformat()), "expires": None},
+    )
     for name, value in {"digest": true.digest, "outcome": "yes", "by": "ana"}.items():
         yield f"{name} in a list", with_(**{name: [value]})
         yield f"{name} as a number", with_(**{name: 1})
@@ -193,16 +210,19 @@ async def test_S24_an_answer_for_one_turn_lets_nothing_run_in_another_turn_of_it
             return [each["kind"] for each in await attack(engine, client, turn_id, queue_of(engine, call), *inputs)]
 
         lasting = for_turn.model_copy(update={"lasting": "session"})
-        assert await answers(
-            f"{name}~2",
-            grant(for_turn, scope),
-            grant(lasting, scope),
-            grant(for_session, wide),
-            grant(for_session.model_copy(update={"scope": wide}), wide),
-            grant(refusal, scope),
-            grant(refusal.model_copy(update={"outcome": Outcome.PROCEED_ALWAYS_TOOL, "remember": False}), scope),
-            grant(once, scope),
-        ) == ["reconsider"] * 7
+        assert (
+            await answers(
+                f"{name}~2",
+                grant(for_turn, scope),
+                grant(lasting, scope),
+                grant(for_session, wide),
+                grant(for_session.model_copy(update={"scope": wide}), wide),
+                grant(refusal, scope),
+                grant(refusal.model_copy(update={"outcome": Outcome.PROCEED_ALWAYS_TOOL, "remember": False}), scope),
+                grant(once, scope),
+            )
+            == ["reconsider"] * 7
+        )
         assert await answers("another", grant(for_turn, scope), grant(for_session, scope)) == ["reconsider"] * 2
         assert counted.runs == 0
         assert await answers(f"{name}~3", grant(for_session, scope)) == ["finished"], "what it is for"
@@ -320,15 +340,10 @@ async def test_S22_what_is_told_of_a_waiting_call_is_what_its_digest_is_of(engin
         await until(lambda: asked(turn, "b1c1", 1))
         call = await turn.call("b1c1")
         assert call.bound
-        digest = call_digest(
-            tool="act", server=None, definition=call.bound.tool.definition, arguments={"say": "harm"}
-        )
+        digest = call_digest(tool="act", server=None, definition=call.bound.tool.definition, arguments={"say": "harm"})
         assert digest == call.bound.digest
-        for what, change in CHANGES.items():
+        for change in CHANGES.values():
             told = call.model_copy(update={"bound": call.bound.model_copy(update=change(call))})
             with pytest.raises(HoldfastError, match="not those that an approval would be for"):
                 check_digest(told)
-                pytest.fail(f"{what} may be another")
         await turn.cancel()
-
-

@@ -1,4 +1,4 @@
-"""What a person sees is what they decide on: ids and texts that hide something, and forged live output (S22, S32, S41)."""
+"""What a person sees is what they decide on: ids and texts that hide something, forged output (S22, S32, S41)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ def printed(item: object) -> str:
 
 @CODES
 def test_S22_what_cannot_be_seen_is_written_out_wherever_a_command_is_shown(code: int) -> None:
-    hidden, written = f"rm{chr(code)} -rf x", f"U+{code:04X}" if code >= 0x80 else chr(0x2400 + code) if code < 32 else "␡"
+    hidden, written = (
+        f"rm{chr(code)} -rf x",
+        f"U+{code:04X}" if code >= 0x80 else chr(0x2400 + code) if code < 32 else "␡",
+    )
     assert has_unseen(hidden)
     assert written in visible(hidden)
     waiting = call(hidden)
@@ -105,7 +108,9 @@ def test_S41_the_id_of_a_turn_is_no_option_of_the_command_that_is_proposed(name:
     assert name in printed(questions.label(approval_view(name, call("ls")))), "the id itself is shown as it is"
 
 
-@pytest.mark.parametrize("name", ["$(touch x)", "`id`", "a;b", "a b", "a'b", 'a"b', "a\\b", "a|b", "~root", "*", "!!", "a&b"])
+@pytest.mark.parametrize(
+    "name", ["$(touch x)", "`id`", "a;b", "a b", "a'b", 'a"b', "a\\b", "a|b", "~root", "*", "!!", "a&b"]
+)
 def test_S41_an_id_is_pasted_into_a_shell_as_it_is(name: str) -> None:
     view = approval_view(name, call("ls"))
     words = questions.how_to_say(view).replace("holdfast approve", "printf %s")
@@ -122,8 +127,8 @@ def test_S22_a_command_that_is_shown_in_the_place_of_the_one_that_would_run_hide
 
 
 ESCAPES = (
-    "\x1b]0;title\x07", "\x1b]52;c;cm0gLXJm\x07", "\x1b[2J", "\x1b[8m", "\x1b[?1049h", "\x1bP+q\x1b\\", "\x9b2J", "\x1bc",
-    "\x1b]8;;http://evil\x1b\\x", "\x1b[6n", "\x05", "\u202e", "\x1b[1;1H", "\x1b(0", "\x1b_x\x1b\\",
+    "\x1b]0;title\x07", "\x1b]52;c;cm0gLXJm\x07", "\x1b[2J", "\x1b[8m", "\x1b[?1049h", "\x1bP+q\x1b\\", "\x9b2J",
+    "\x1bc", "\x1b]8;;http://evil\x1b\\x", "\x1b[6n", "\x05", "\u202e", "\x1b[1;1H", "\x1b(0", "\x1b_x\x1b\\",
 )  # fmt: skip
 
 

@@ -238,7 +238,12 @@ def list_turns(
             emit({"turns": found})
             return
         lines = [
-            (render.name(item["id"]), render.state(item["state"]), render.local(item["started"]), render.local(item["ended"]))
+            (
+                render.name(item["id"]),
+                render.state(item["state"]),
+                render.local(item["started"]),
+                render.local(item["ended"]),
+            )
             for item in found
         ]
         render.console().print(render.table(("turn", "state", "started", "ended"), lines) if lines else "No turns yet.")
@@ -271,8 +276,8 @@ def _started(turn_id: str, json: bool) -> None:
     from holdfast.content import exact
     from holdfast.workers import render
 
-    text = f"Started turn {exact(turn_id)}.\nFollow it: holdfast turn watch {render.quoted(turn_id)}    Decide: holdfast inbox"
-    answer(json, text, turn=turn_id)
+    follow = f"Follow it: holdfast turn watch {render.quoted(turn_id)}    Decide: holdfast inbox"
+    answer(json, f"Started turn {exact(turn_id)}.\n{follow}", turn=turn_id)
 
 
 async def _view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
