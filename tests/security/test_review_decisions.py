@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.common import RawValue, SearchAttributePair, TypedSearchAttributes
 
 from holdfast import Decision, Effect, Run, TurnInput
@@ -24,6 +24,7 @@ from holdfast.looking import check_digest
 from holdfast.outcomes import Outcome, Scope
 from holdfast.signing import sign
 from holdfast.testing import FakeTool, request, until
+from holdfast.turns import WORKFLOW
 from holdfast.views import ApprovalView
 from holdfast.workflows.attributes import MEMO_KEY, STATE
 from tests.security.test_one_approval_one_execution import (
@@ -347,3 +348,17 @@ async def test_S22_what_is_told_of_a_waiting_call_is_what_its_digest_is_of(engin
             with pytest.raises(HoldfastError, match="not those that an approval would be for"):
                 check_digest(told)
         await turn.cancel()
+
+
+@pytest.mark.parametrize("name", ["session~3", "turn~b1c2", "~", "a~b~c"])
+async def test_S24_nobody_starts_a_turn_by_hand_under_an_id_that_belongs_to_a_session(
+    engine: Engine, name: str
+) -> None:
+    input = TurnInput(batches=((request("act"),),))
+    async with engine.worker(Counted(Effect.READ).tool):
+        handle: WorkflowHandle[Any, Any] = await engine.client.start_workflow(
+            WORKFLOW, input, id=f"{engine.queue}{name}", task_queue=engine.queue
+        )
+        with pytest.raises(WorkflowFailureError) as failure:
+            await handle.result()
+        assert "for the turns of sessions" in str(failure.value.cause)
