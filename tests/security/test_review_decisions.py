@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -361,5 +362,6 @@ async def test_S24_nobody_starts_a_turn_by_hand_under_an_id_that_belongs_to_a_se
             WORKFLOW, input, id=f"{engine.queue}{name}", task_queue=engine.queue
         )
         with pytest.raises(WorkflowFailureError) as failure:
-            await handle.result()
+            async with asyncio.timeout(20):
+                await handle.result()
         assert "for the turns of sessions" in str(failure.value.cause)
