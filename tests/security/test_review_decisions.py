@@ -283,7 +283,7 @@ async def test_S33_a_made_up_call_id_reads_no_output_of_another_session(engine: 
         turn = await engine.holdfast.start(TurnInput(batches=((request("much"),),)), turn_id=name)
         part = (await turn.result()).responses[0].parts[0]
         output = (getattr(part, "whole", "") or "").rpartition("/")[2][:32]
-        reader = await engine.start(TurnInput(batches=((request("read_output", name=output),),)))
+        reader = await engine.start(TurnInput(batches=((request("read_output", name=output, character_count=20),),)))
         response = (await reader.result()).responses[0]
         assert (response.status, response.error and response.error.type) == ("error", "no_such_output")
         call = await reader.call("b1c1")
