@@ -60,13 +60,17 @@ def answered(answer: Answer, question: Confirmation, digest: str, call_id: str, 
 
 
 def counts(grant: Grant, of: Standing, now: datetime) -> bool:
-    """Was this grant given in this turn or its session, by somebody whose word counts here, for what it says?"""
+    """Was this grant given in this turn or, unless it was for that one alone, in its session, by somebody whose word
+    counts here, for what it says?"""
     try:
-        elsewhere = family(ApprovalId.parse(grant.decision.approval_id).turn) != family(of.turn_id)
+        given_in = ApprovalId.parse(grant.decision.approval_id).turn
+        elsewhere = family(given_in) != family(of.turn_id)
         check_signed(grant.decision, of.approvers, now)
     except (BadInput, DecisionRefused):
         return False
-    return not elsewhere and (grant.scope == grant.decision.scope or not keyed(of.approvers))
+    if elsewhere or not (grant.scope == grant.decision.scope or not keyed(of.approvers)):
+        return False
+    return not grant.allows or grant.decision.lasting != "turn" or given_in == of.turn_id
 
 
 def wanted(grant: Grant, shown: Confirmation, of: Standing) -> bool:

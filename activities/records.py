@@ -62,7 +62,8 @@ class Records:
             digest = hashlib.sha256(data).hexdigest()
             file = self.file(kind, digest)
             if not file.exists() or file.stat().st_size != len(data):
-                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                for made in (file.parent.parent, file.parent):
+                    made.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_whole(file, data)
             kept.add(digest)
         return kept

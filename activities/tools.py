@@ -112,6 +112,8 @@ class ToolActivities:
         info = activity.info()
         if info.workflow_type != WORKFLOW or info.workflow_id is None:
             raise ApplicationError("only a turn may execute calls", type="not_a_turn", non_retryable=True)
+        if "/" in input.call_id:  # with its turn's it would be the name of a call of another turn
+            raise ApplicationError("a call's id has no slash", type="not_a_call", non_retryable=True)
         key = EffectKey(
             turn=info.workflow_id,
             call=input.call_id,

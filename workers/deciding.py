@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.approvals import ApprovalId
 from holdfast.client import Holdfast
-from holdfast.content import plain
+from holdfast.content import exact, plain
 from holdfast.errors import HoldfastError, NoWorker, Refused, TurnNotFound
 from holdfast.outcomes import Offer, Outcome
 from holdfast.requests import Acknowledged
@@ -97,7 +97,7 @@ async def with_option(holdfast: Holdfast, choice: Choice) -> Choice:
 def foretold(choice: Choice, wish: Wish) -> str:
     """What its standing answer will cover."""
     assert choice.offer, "it gives one"
-    return f"{plain(choice.approval)}: {will_cover(choice.offer, wish, datetime.now(UTC), turn=choice.approval)}"
+    return f"{exact(choice.approval)}: {will_cover(choice.offer, wish, datetime.now(UTC), turn=choice.approval)}"
 
 
 async def decide_all(
@@ -146,7 +146,7 @@ async def _answered_by(holdfast: Holdfast, approval: str, grants: set[str]) -> s
 
 def _covered(choice: Choice, grant: str) -> Told:
     body = {"approval_id": choice.approval, "counted": False, "code": "answered", "grant": grant}
-    return Told(body, f"{plain(choice.approval)}: answered by {plain(grant)} already.")
+    return Told(body, f"{exact(choice.approval)}: answered by {exact(grant)} already.")
 
 
 async def _counted(
@@ -163,7 +163,7 @@ async def _counted(
     }
     said = [sentence(choice.approval, answer, choice.outcome)]
     if grant:
-        said.append(f"The answer stands as {plain(grant)} (holdfast grants revoke {quoted(grant)}).")
+        said.append(f"The answer stands as {exact(grant)} (holdfast grants revoke {quoted(grant)}).")
     if keep_in is None:
         return Told(body, " ".join(said))
     try:
@@ -190,7 +190,7 @@ async def _kept(holdfast: Holdfast, approval: str, answer: Acknowledged | None, 
 
 def sentence(approval: str, answer: Acknowledged | None, outcome: str = "") -> str:
     """What became of a decision that was taken."""
-    named = plain(approval)
+    named = exact(approval)
     if answer is None:
         return (
             f"{named}: no worker answered, so it was left as a signal; a worker that comes back says whether it counts."

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.calls import Call
-from holdfast.content import first_line, named, plain, visible
+from holdfast.content import exact, first_line, named, visible
 from holdfast.cutting import LINE_LIMIT, cut_lines
 from holdfast.durations import told
 from holdfast.forms import fields_of, option_of, required_of
@@ -181,7 +181,7 @@ def whole_approval(turn_id: str, call: Call) -> ApprovalView:
     """All of what a person is shown of a call, where a view is cut."""
     shown = call.confirmation or Confirmation(kind="info", title=call.tool)
     arguments = call.bound.arguments if call.bound else {}
-    untold = {name: value for name, value in arguments.items() if name not in shown.told}
+    untold = shown.untold(arguments)
     whole = {name: getattr(shown, name) for name in _SHOWN}
     whole["arguments"] = json.dumps(arguments, ensure_ascii=False)
     whole["others"] = json.dumps(untold, ensure_ascii=False) if untold else ""
@@ -210,7 +210,7 @@ def approvals(shown: Iterable[ApprovalView]) -> Group:
 def label(approval: ApprovalView, since: datetime | None = None) -> Text:
     """The id of what waits, its tool, and since when."""
     waits = f", {ago(since)}" if since else ""
-    return Text(plain(approval.approval_id), "bold").append(f"   {named(approval.tool)}{waits}", "dim")
+    return Text(exact(approval.approval_id), "bold").append(f"   {named(approval.tool)}{waits}", "dim")
 
 
 def definitions(shown: Iterable[ApprovalView]) -> Group:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from holdfast.approvals import About
 from holdfast.calls import Call
-from holdfast.content import named, plain, plain_with_styles, shorten, visible
+from holdfast.content import encodable, exact, named, plain, plain_with_styles, shorten, visible
 from holdfast.cutting import count_changes, cut_diff
 from holdfast.events import Event
 from holdfast.work import LiveOutput
@@ -63,6 +63,11 @@ def line(text: str | None, limit: int = 200) -> str:
     return shorten(" ".join(visible(text or "").split()), limit)
 
 
+def name(text: str) -> Text:
+    """An id in a table."""
+    return Text(exact(text))
+
+
 def state(status: str) -> Text:
     """A state, in its colour."""
     return Text(status.replace("_", " "), STYLES.get(status, ""))
@@ -86,8 +91,25 @@ def diff(text: str, limit: int | None = None, changes: str | None = None) -> Tex
 
 
 def quoted(text: str) -> str:
-    """Text to be pasted into a shell."""
-    return shlex.quote(plain(text))
+    """Text to be pasted into a shell: it arrives there as it is, whatever is in it.
+
+    What would be taken for an option cannot be said everywhere: it is written so that nothing is found under it.
+    """
+    if text.startswith("-"):
+        return shlex.quote(f"⟨-⟩{exact(text[1:])}")
+    if exact(text) == text:
+        return shlex.quote(text)
+    return f"$'{''.join(map(_escaped, encodable(text)))}'"
+
+
+def _escaped(character: str) -> str:
+    """As bash and zsh read it between `$'` and `'`."""
+    if character in "\\'":
+        return f"\\{character}"
+    code = ord(character)
+    if exact(character) == character:
+        return character
+    return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
 
 
 def rows(
@@ -280,7 +302,7 @@ def _decided(whole: Call) -> str | None:
 
 
 def _json(value: Any) -> Text:
-    return Text(plain(json.dumps(value, ensure_ascii=False, indent=2)))
+    return Text(visible(json.dumps(value, ensure_ascii=False, indent=2)))
 
 
 def _place(row: Row, asked: bool) -> Text:

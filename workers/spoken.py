@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.content import Response, named, plain, shorten
+from holdfast.content import Response, exact, named, plain, shorten
 from holdfast.conversations import AssistantMessage, ConversationMessage, UserMessage
 from holdfast.modes import Mode
 from holdfast.sessions import SessionView
@@ -37,7 +37,7 @@ def of_user(text: str) -> RenderableType:
 
 def session(view: SessionView, approvals: Iterable[ApprovalView] = ()) -> Group:
     """How a session stands."""
-    head = Text("session ").append(plain(view.id), "bold").append(": ")
+    head = Text("session ").append(exact(view.id), "bold").append(": ")
     parts: list[RenderableType] = [head.append(plain(view.doing), state(view.status).style)]
     parts += [Text(f"  {words}", "dim") for words in _facts(view)]
     parts += [Text(f"  waits for its turn: {line(words, 300)}") for words in view.waiting]

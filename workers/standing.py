@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holdfast.calls import Call, Status
-from holdfast.content import Response, named, plain
+from holdfast.content import Response, exact, named, plain
 from holdfast.contexts import HOME, Context
 from holdfast.modes import Confirming, Mode
 from holdfast.schedules import Schedule
@@ -37,7 +37,7 @@ BLOCKING = "not interruptible: a new message is heard when what runs has finishe
 def turn(view: TurnView) -> Group:
     """How a turn stands."""
     head = Text("turn ")
-    head.append(plain(view.id), "bold")
+    head.append(exact(view.id), "bold")
     head.append(": ")
     head.append_text(state(view.result.status if view.result else view.state))
     parts: list[RenderableType] = [head]

@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.content import shorten
     from holdfast.deciding import as_bound
     from holdfast.errors import PayloadUnreadable, RequestRefused
+    from holdfast.families import MARK
     from holdfast.model import problems
     from holdfast.starting import startable
     from holdfast.state import TurnState
@@ -245,4 +246,6 @@ def _read_input(inputs: tuple[Any, ...]) -> TurnInput:
         check_input(input)
         if info.parent is None or input.carried:
             check_outside(input)
+        if info.parent is None and MARK in info.workflow_id:
+            raise RequestRefused("not_yours", f"a turn's id has no {MARK}: that is for the turns of sessions")
     return input

@@ -81,6 +81,11 @@ class Confirmation(Data):
     needs: Needs = Needs()
     deadline: Deadline | None = None
 
+    def untold(self, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """The arguments to be shown beside it. A command counts as told where it is the one that would run."""
+        told = {name for name in self.told if name != "command" or arguments.get(name) == self.command}
+        return {name: value for name, value in arguments.items() if name not in told}
+
 
 class Decision(Message):
     """What somebody said about one approval: the body of the `decide` signal and update.

@@ -24,7 +24,7 @@ from holdfast.content import shorten
 from holdfast.errors import BadInput, HoldfastError, PayloadUnreadable
 from holdfast.families import MARK
 from holdfast.identity import whoami
-from holdfast.looking import read_memo
+from holdfast.looking import own_of, read_memo
 from holdfast.model import problems
 from holdfast.outcomes import ALIASES, ALWAYS, Lasting, Outcome, Scope
 from holdfast.queries import ask
@@ -241,7 +241,7 @@ class Holdfast:
             view = await ask(self.client, turn_id, "view", result_type=TurnView, seconds=REST_SECONDS)
         except (RPCError, WorkflowQueryFailedError) as error:
             raise translated(error, turn_id) from error
-        return [item for item in view.approvals if item.approval_id not in known]
+        return [item for item in own_of(turn_id, view.approvals) if item.approval_id not in known]
 
 
 def _find_signer(client: Client) -> Signer | None:

@@ -232,22 +232,22 @@ _ESCAPES = re.compile(
     r"|\x9b[0-?]*[ -/]*[@-~]?"
 )
 _UNSEEN = (
-    r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff"
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
 )
-_DRAWN_AS_NOTHING = r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef"
+_DRAWN_AS_NOTHING = r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef"
 """Letters and marks that some scripts need: ordinary text has them, and words that somebody decides on have not."""
 _NO_EMOJI = r"|(?<![^\x00-\x7f\ufe00-\ufe0f])[\ufe0e\ufe0f]"
 """How a character is drawn, where there is none that could be drawn in two ways."""
 _CONTROLS = re.compile(f"[{_UNSEEN}]")
 _HIDDEN = re.compile(f"[{_UNSEEN}{_DRAWN_AS_NOTHING}]{_NO_EMOJI}")
-_NOT_PLAIN = re.compile(rf"[{_UNSEEN}{_DRAWN_AS_NOTHING}\xa0\u1680\u2000-\u200a\u202f\u205f\u2800]{_NO_EMOJI}")
+_NOT_PLAIN = re.compile(rf"[{_UNSEEN}{_DRAWN_AS_NOTHING}\xa0\u1680\u2000-\u200a\u202f\u205f]{_NO_EMOJI}")
 """Also what looks like a blank, and is a part of a word."""
 
 
 def has_unseen(text: str) -> bool:
     """Does it hold control or invisible characters?"""
-    return _CONTROLS.search(text) is not None
+    return _HIDDEN.search(text) is not None
 
 
 def visible(text: str) -> str:
@@ -256,6 +256,11 @@ def visible(text: str) -> str:
     For what a person decides on. A command that hides part of itself behind an escape code would run all of it.
     """
     return _NOT_PLAIN.sub(lambda found: _written(found[0]), text)
+
+
+def exact(text: str) -> str:
+    """A name in one line, so that no two look alike of which one hides something: an id, by which somebody decides."""
+    return visible(text).replace("\u3000", "⟨U+3000⟩").replace("\n", "␊").replace("\t", "␉")
 
 
 def _written(character: str) -> str:

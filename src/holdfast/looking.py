@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TypeVar, cast
@@ -13,8 +13,8 @@ from temporalio.client import (
     WorkflowExecutionStatus,
 )
 
-from holdfast.approvals import ApprovalId
-from holdfast.calls import Call
+from holdfast.approvals import ApprovalId, call_digest
+from holdfast.calls import Call, Status
 from holdfast.contact import Contact
 from holdfast.content import Response
 from holdfast.conversations import Conversation
@@ -26,7 +26,7 @@ from holdfast.outcomes import Outcome, Scope
 from holdfast.tails import ask_output, still_running
 from holdfast.translating import translated
 from holdfast.turns import BatchResult, TurnResult
-from holdfast.views import InboxSummary, TurnView, as_of, brief_result
+from holdfast.views import ApprovalView, InboxSummary, TurnView, as_of, brief_result
 from holdfast.watching import WatchItem, live_outputs
 from holdfast.work import LiveOutput, RunningCall
 from holdfast.workflows.attributes import MEMO_KEY, STATE
@@ -75,7 +75,8 @@ class Looking(Contact):
             ended = await self._ended_view(description.status)
             return await self._with_commands(ended) if live else ended
         view = await self._query("view", TurnView)
-        view = view.model_copy(update={"approvals": as_of(datetime.now(UTC), view.approvals)})
+        own = own_of(self.id, view.approvals)
+        view = view.model_copy(update={"approvals": as_of(datetime.now(UTC), own)})
         if live:
             view = await self._with_commands(view)
         if not live or view.batch is None:
@@ -135,6 +136,7 @@ class Looking(Contact):
         call = await self._of_run("call", kind, call_id)
         if call is None:
             raise BadInput(f"turn {self.id!r} has no call {call_id!r}")
+        check_digest(call)
         return call
 
     async def output(self, call_id: str) -> LiveOutput | None:
@@ -242,6 +244,41 @@ async def read_memo(found: WorkflowExecution) -> InboxSummary:
     if found.typed_search_attributes.get(STATE) != "awaiting_approval":  # the memo stays as it was when it last waited
         return InboxSummary()
     try:
-        return InboxSummary.model_validate(await found.memo_value(MEMO_KEY, {}))
+        kept = InboxSummary.model_validate(await found.memo_value(MEMO_KEY, {}))
     except Exception:
         return InboxSummary(total=1)
+    own = own_of(found.id, kept.approvals)
+    return kept.model_copy(update={"approvals": own, "total": kept.total - len(kept.approvals) + len(own)})
+
+
+def check_digest(call: Call) -> None:
+    """HoldfastError where what is shown of a waiting call is not what would be approved by its digest.
+
+    Whoever can write to the namespace can answer in a turn's place.
+    """
+    bound = call.bound
+    if call.status is not Status.AWAITING_APPROVAL or bound is None:
+        return
+    tool = bound.tool
+    digest = call_digest(
+        tool=tool.name,
+        server=tool.server,
+        definition=tool.definition,
+        arguments=bound.arguments,
+        context=bound.context,
+    )
+    if digest != bound.digest:
+        raise HoldfastError(
+            f"the arguments that are told of call {call.id!r} are not those that an approval would be for: "
+            "something else than a worker of yours answers for this turn"
+        )
+
+
+def own_of(turn_id: str, approvals: Iterable[ApprovalView]) -> tuple[ApprovalView, ...]:
+    """Of what a workflow says waits: its own. Nobody speaks for another turn, whose approval would look like this."""
+    start = f"{turn_id}/"
+    return tuple(
+        item
+        for item in approvals
+        if item.approval_id.startswith(start) and item.approval_id[len(start) :].count("/") == 1
+    )

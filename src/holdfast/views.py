@@ -225,7 +225,7 @@ def approval_view(
     shown = call.confirmation or Confirmation(kind="info", title=call.tool)
     given = call.bound.arguments if call.bound else {}
     arguments, cut = _json(given, min(detail, ARGUMENTS_LIMIT))
-    untold = {name: value for name, value in given.items() if name not in shown.told}
+    untold = shown.untold(given)
     others, others_cut = _json(untold, detail) if untold else ("", False)
     return ApprovalView(
         approval_id=str(ApprovalId(turn_id, call.id, call.revision)),

@@ -3,10 +3,10 @@
     python -m tests.bench.codebase            # as a table
     python -m tests.bench.codebase --json
 
-The way of a call is counted by a profile function in every thread: one turn with one approved shell command runs on a real
-server, with its worker and its client in this process. A file counts when one of its functions is entered between the
-start of the turn and its result; a return to a file that was left counts once for each time. Processes beside the worker
-(the supervisor of a command) are not counted.
+The way of a call is counted by a profile function in every thread: one turn with one approved shell command runs on a
+real server, with its worker and its client in this process. A file counts when one of its functions is entered between
+the start of the turn and its result; a return to a file that was left counts once for each time. Processes beside the
+worker (the supervisor of a command) are not counted.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Way:
 
 
 def _name_of(code: CodeType) -> str | None:
-    """The file of a function of the product, from the top of the repository; None for everybody else's and for imports."""
+    """The file of a function of the product, from the top of the repository; None for others and for imports."""
     path = Path(code.co_filename)
     if code.co_name == "<module>" or not path.is_relative_to(ROOT) or ".venv" in path.parts or "tests" in path.parts:
         return None
@@ -108,16 +108,16 @@ async def follow_call() -> dict[str, Any]:
     way = Way()
     way.start()
     with tempfile.TemporaryDirectory() as folder:
-        async with await start_server(Path(folder) / "temporal.db") as server:
-            async with new_engine(address_of(server), Path(folder)) as engine, engine.worker():
-                for number in range(2):  # the first one also loads what is loaded once
-                    way.clear()
-                    command = f"touch made-{number}"
-                    turn = await engine.start(TurnInput(batches=((request("shell", command=command),),)))
-                    await decide_all(engine.holdfast, turn)
-                    result = await turn.result()
-                    way_of_this = Counter(way.files)
-                    assert result.batches[0].responses[0].status == "success", result
+        server = await start_server(Path(folder) / "temporal.db")
+        async with server, new_engine(address_of(server), Path(folder)) as engine, engine.worker():
+            for number in range(2):  # the first one also loads what is loaded once
+                way.clear()
+                command = f"touch made-{number}"
+                turn = await engine.start(TurnInput(batches=((request("shell", command=command),),)))
+                await decide_all(engine.holdfast, turn)
+                result = await turn.result()
+                way_of_this = Counter(way.files)
+                assert result.batches[0].responses[0].status == "success", result
     way.stop()
     files = sorted(way_of_this)
     return {

@@ -234,8 +234,10 @@ def harmless(value: object) -> str:
 
 
 def note(text: str) -> None:
-    """A remark beside the answer."""
-    sys.stderr.write(text + "\n")
+    """A remark beside the answer. Names in it may be anybody's."""
+    from holdfast.content import plain
+
+    sys.stderr.write(plain(text) + "\n")
     sys.stderr.flush()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -246,7 +245,12 @@ def list_turns(
             emit({"turns": found})
             return
         lines = [
-            (item["id"], render.state(item["state"]), render.local(item["started"]), render.local(item["ended"]))
+            (
+                render.name(item["id"]),
+                render.state(item["state"]),
+                render.local(item["started"]),
+                render.local(item["ended"]),
+            )
             for item in found
         ]
         render.console().print(render.table(("turn", "state", "started", "ended"), lines) if lines else "No turns yet.")
@@ -276,8 +280,11 @@ def _read_input(calls: str | None, prompt: str | None, keep_open: bool, chosen: 
 
 
 def _started(turn_id: str, json: bool) -> None:
-    text = f"Started turn {turn_id}.\nFollow it: holdfast turn watch {shlex.quote(turn_id)}    Decide: holdfast inbox"
-    answer(json, text, turn=turn_id)
+    from holdfast.content import exact
+    from holdfast.workers import render
+
+    follow = f"Follow it: holdfast turn watch {render.quoted(turn_id)}    Decide: holdfast inbox"
+    answer(json, f"Started turn {exact(turn_id)}.\n{follow}", turn=turn_id)
 
 
 async def _view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
