@@ -136,7 +136,9 @@ class _Fetching(Invocation):
                 # One layer grows a thousandfold, a second one a millionfold: more than can be counted while it grows.
                 raise ToolFailure("connection_failed", f"{_shown(page.url)} is compressed more than once")
             if packed in UNASKED:
-                raise ToolFailure("connection_failed", f"{_shown(page.url)} is compressed in a way it was not asked for")
+                raise ToolFailure(
+                    "connection_failed", f"{_shown(page.url)} is compressed in a way it was not asked for"
+                )
             await self._read(answer, page)
         return None
 

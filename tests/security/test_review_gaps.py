@@ -1,4 +1,4 @@
-"""What earlier reviews had left out: references, limits that cannot be read, two persons' words, slow readers (S22, S42)."""
+"""What earlier reviews had left out: references, limits, two persons, handles, pipes, slow readers (S22, S42)."""
 
 from __future__ import annotations
 
@@ -339,7 +339,16 @@ async def test_S31_output_beyond_what_a_file_may_hold_is_no_error(tmp_path: Path
         run = SimpleNamespace(key="turn/b1c2")
         result: Any = await environment.run(tool.build(arguments, tmp_path).execute, run)
         assert ("secret"[start:] or "No new output.") in result.parts[0].text
-    for key in ("other/b1c1", "turn2/b1c1", "tur/b1c1", "/b1c1", "x/turn/b1c1", "turn /b1c1", "Turn/b1c1", "turn/x/b1c1"):
+    for key in (
+        "other/b1c1",
+        "turn2/b1c1",
+        "tur/b1c1",
+        "/b1c1",
+        "x/turn/b1c1",
+        "turn /b1c1",
+        "Turn/b1c1",
+        "turn/x/b1c1",
+    ):
         arguments = tool.Parameters(handle="a" * 32)
         with pytest.raises(ToolFailure, match="no background command"):
             await environment.run(tool.build(arguments, tmp_path).execute, SimpleNamespace(key=key))
