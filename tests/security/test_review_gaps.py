@@ -268,7 +268,8 @@ def pairs() -> Iterator[tuple[str, list[Decision], dict[str, JsonValue] | None]]
     for outcome in (Outcome.CANCEL, Outcome.RESPOND):
         yield f"one says {outcome.value}", [ana, said("bob", "b", outcome=outcome, content="x")], None
     yield "modify", [ana, said("bob", "b", outcome=Outcome.MODIFY, arguments=EDITED)], ARGUMENTS
-    for arguments in (EDITED, {"x": 1, "y": 2}, {}):
+    edits: list[dict[str, JsonValue]] = [EDITED, {"x": 1, "y": 2}, {}]
+    for arguments in edits:
         edited = said("bob", "b", arguments=arguments)
         yield f"one edits in one step to {arguments}", [ana, edited], ARGUMENTS
         yield f"the same, shown {arguments}", [ana, edited], arguments
