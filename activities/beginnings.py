@@ -16,8 +16,10 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.errors import PayloadUnreadable
 from holdfast.model import Data
 from holdfast.modes import Confirming
+from holdfast.unread import Unreadable
 
 KEPT = 1_000
 """Turns whose beginnings are remembered, those last asked for."""
@@ -41,7 +43,8 @@ class Beginnings:
     async def find(self, turn_id: str, run_id: str) -> Beginning | None:
         """What this run's turn was started with; None for a run that the server does not know, or that is no turn.
 
-        RPCError when the server does not answer.
+        RPCError when the server does not answer, PayloadUnreadable when what it was started with is kept where we
+        cannot read it: whoever knows nothing of a turn's limits does not take its input's word for them.
         """
         key = (turn_id, run_id)
         if key not in self._known:
@@ -59,6 +62,8 @@ class Beginnings:
         if first and first != run_id:  # it has continued as new: its later runs were started by the turn itself
             started = await self._started(turn_id, first) or started
         given = await self._client.data_converter.decode(started.input.payloads[:1])
+        if given and isinstance(given[0], Unreadable) and given[0].gone:
+            raise PayloadUnreadable(given[0].reason)
         try:
             return Beginning.model_validate(*given)
         except (TypeError, ValidationError):

@@ -36,6 +36,7 @@ from holdfast.activities.sharing import share_outputs
 from holdfast.approvals import Answer, Confirmation, Decision, canonical_digest
 from holdfast.calls import CallRequest, Pause
 from holdfast.content import CallError, Result, TextPart
+from holdfast.errors import HoldfastError
 from holdfast.signing import decision_digest
 from holdfast.tools import DecisionNotice, Effect
 from holdfast.turns import WORKFLOW
@@ -234,6 +235,8 @@ class ToolActivities:
                 found = await beating(self._beginnings.find(info.workflow_id, info.workflow_run_id))
             except RPCError as error:
                 raise unfinished(f"the server did not say how the turn was started: {error.message}") from error
+            except HoldfastError as error:
+                raise unfinished(f"nobody can tell now how the turn was started: {error}") from error
         return found or Beginning(tools=input.tools, confirm=input.confirm)
 
     def _is_answered(self, executed: _Execution, key: EffectKey) -> bool:

@@ -28,6 +28,8 @@ from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, Too
 
 REDIRECTS = 5
 HEADERS = {"User-Agent": "holdfast", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
+UNASKED = frozenset(["br", "zstd"])
+"""What is unpacked as well where a library for it happens to be installed, and grows a millionfold in one layer."""
 PORTS = {"http": 80, "https": 443}
 TARGET_LIMIT = 3_000
 """Characters of a url to ask for instead: as many as an error's words can carry."""
@@ -129,9 +131,14 @@ class _Fetching(Invocation):
             page.status, page.headers = answer.status_code, answer.headers
             if answer.has_redirect_location:
                 return answer.headers["location"]
-            if "," in answer.headers.get("content-encoding", ""):
+            packed = answer.headers.get("content-encoding", "").strip().lower()
+            if "," in packed:
                 # One layer grows a thousandfold, a second one a millionfold: more than can be counted while it grows.
                 raise ToolFailure("connection_failed", f"{_shown(page.url)} is compressed more than once")
+            if packed in UNASKED:
+                raise ToolFailure(
+                    "connection_failed", f"{_shown(page.url)} is compressed in a way it was not asked for"
+                )
             await self._read(answer, page)
         return None
 

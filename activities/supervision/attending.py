@@ -55,9 +55,15 @@ class Attendant:
 
     @activity.defn(name="holdfast.background")
     async def running(self, input: BackgroundCommands) -> list[str]:
-        """Which of these background commands of a turn still run here."""
-        found = await asyncio.to_thread(self._runs.owned)
-        return [name for name in input.handles if name in found and self._runs_for(found[name], input.turn)]
+        """Which of these background commands of a turn still run here.
+
+        However many are asked about, each that there is is looked at once, and not by who keeps our heart beating.
+        """
+        return await asyncio.to_thread(self._running, frozenset(input.handles), input.turn)
+
+    def _running(self, names: frozenset[str], turn: str) -> list[str]:
+        found = self._runs.owned().items()
+        return [name for name, command in found if name in names and self._runs_for(command, turn)]
 
     def _runs_for(self, command: Supervised, turn: str) -> bool:
         owner = command.run.owner

@@ -29,7 +29,7 @@ from holdfast.content import said
 from holdfast.encryption import LOCKED, EncryptingCodec
 from holdfast.errors import BadInput, KeyMissing, PayloadUnreadable
 from holdfast.keyring import Keyring, load_keyring
-from holdfast.payloads import MISSING, THRESHOLD, FileStorage, Nowhere
+from holdfast.payloads import MISSING, THRESHOLD, TOO_LARGE, FileStorage, Nowhere, too_large
 from holdfast.stores import drivers_of
 from holdfast.unread import Unreadable
 
@@ -115,8 +115,21 @@ class TolerantStorage(ExternalStorage):
     """External storage that a forged reference cannot stop.
 
     Temporal reads every reference before any of our code runs, whichever message it came in; an error there fails the
-    workflow task, and is retried for ever. So a reference nobody can follow becomes a payload nobody can read.
+    workflow task, and is retried for ever. So a reference nobody can follow becomes a payload nobody can read; and of
+    many in one message, which take a few bytes each and may all name the same large payload, no more is read than of
+    one.
     """
+
+    async def _retrieve_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        found, size = [], 0
+        for payload in payloads:
+            if self._decode_reference(payload) is None:
+                found.append(payload)
+                continue
+            retrieved = await self._retrieve_payload(payload) if size < TOO_LARGE else too_large()
+            size += retrieved.ByteSize()
+            found.append(retrieved)
+        return found
 
     def _decode_reference(self, payload: Payload) -> ExternalStorageReference | None:
         try:
