@@ -222,8 +222,9 @@ class _Looked:
         named = {remote for remote, _ in known if remote is not None} & set(operands)
         configured = [value for remote, value in known if not named or remote in named]
         old = _ask(options, folder, self.environment, "rev-parse", "--git-common-dir")
-        if old is None or any(_has_entries(folder / os.fsdecode(old.strip()) / one) for one in ("remotes", "branches")):
-            return True  # addresses in files of their own, as git had them once
+        # Addresses in files of their own, as git had them once. Without a repository there are none.
+        if old and any(_has_entries(folder / os.fsdecode(old.strip()) / one) for one in ("remotes", "branches")):
+            return True
         moves = [options[at + 1] for at, option in enumerate(options) if option == "-C"]
         started = Path(os.path.normpath(folder.joinpath(*moves)))
         return any(

@@ -52,10 +52,15 @@ async def ask(
             [answer] = await client.data_converter.decode(response.query_result.payloads, [result_type])
             return cast(T, answer)
         except RPCError as error:
-            again = error.status is RPCStatusCode.RESOURCE_EXHAUSTED
+            again = error.status is RPCStatusCode.RESOURCE_EXHAUSTED or _is_being_retried(error)
             if not again or time.monotonic() + pause > deadline:
                 if error.status is RPCStatusCode.INVALID_ARGUMENT:
                     raise WorkflowQueryFailedError(error.message) from error
                 raise
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(LONGEST_PAUSE, pause * 1.5)
+
+
+def _is_being_retried(error: RPCError) -> bool:
+    """Did the turn's last workflow task fail? The server offers it again by itself, and on a busy machine it may pass."""
+    return error.status is RPCStatusCode.FAILED_PRECONDITION and "Workflow Task in failed state" in error.message

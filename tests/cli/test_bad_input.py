@@ -103,7 +103,7 @@ def test_one_call_a_list_and_an_object_of_calls_are_all_read(tmp_path: Path) -> 
         (["inbox"], 3, "start one with `holdfast up`"),
         (["worker"], 3, "start one with `holdfast up`"),
         (["inbox", "--address", "127.0.0.1:1"], 3, "no Temporal server answers at '127.0.0.1:1': Connection refused"),
-        (["tools", "show", "shel"], 1, 'Did you mean "shell"?'),
+        (["tools", "show", "fetc"], 1, 'Did you mean "fetch"?'),
     ],
 )
 def test_a_command_that_cannot_do_its_work_says_why_in_a_sentence(

@@ -61,7 +61,7 @@ async def test_S22_with_keys_only_a_signed_decision_counts_and_access_to_the_nam
         old = sign(_decision(item, expires=datetime.now(UTC) - timedelta(seconds=1)), ANA)
         elsewhere = sign(_decision(item, approval_id="other/b1c1/1"), ANA)
         moved = elsewhere.model_copy(update={"approval_id": item.approval_id})
-        before = await engine.history(turn)
+        before = await engine.recorded(turn)
         for decision, code in (
             (plain, "unsigned"),
             (sign(plain, EVE), "unknown_key"),
@@ -74,7 +74,7 @@ async def test_S22_with_keys_only_a_signed_decision_counts_and_access_to_the_nam
             with pytest.raises(DecisionRefused) as refusal:
                 await engine.holdfast.turn(turn.id).decide(decision)
             assert refusal.value.code == code
-        assert await engine.history(turn) == before, "as updates they leave no trace"
+        assert await engine.recorded(turn) == before, "as updates they leave no trace"
         for decision in (plain, sign(plain, EVE), moved, old):
             await engine.client.get_workflow_handle(turn.id).signal("decide", decision)
         assert (await _item(turn)).approval_id == item.approval_id, "as signals they change nothing"

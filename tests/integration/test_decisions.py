@@ -100,7 +100,7 @@ async def test_S22_garbage_from_the_stock_command_changes_no_state_and_the_turn_
 async def test_S22_a_refused_decision_says_why_and_adds_nothing_to_the_history(engine: Engine) -> None:
     async with engine.worker(ASK):
         turn, view = await _asked(engine, calls=2)
-        before = await engine.history(turn)
+        before = await engine.recorded(turn)
         good = _decision(view)
         for code, decision in [
             ("other_digest", _decision(view, digest="0" * 64)),
@@ -116,7 +116,7 @@ async def test_S22_a_refused_decision_says_why_and_adds_nothing_to_the_history(e
             with pytest.raises(DecisionRefused) as refusal:
                 await turn.decide(decision)
             assert refusal.value.code == code
-        assert await engine.history(turn) == before
+        assert await engine.recorded(turn) == before
         await turn.decide(good)
         with pytest.raises(DecisionRefused) as refusal:
             await turn.decide(_decision(view))

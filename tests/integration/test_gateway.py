@@ -508,7 +508,7 @@ async def test_S22_garbage_is_refused_with_what_is_wrong_and_changes_nothing(
     async with engine.worker(ASK):
         turn, view = await _asked(engine)
         [item] = view.approvals
-        before = await engine.history(turn)
+        before = await engine.recorded(turn)
         async with endpoint.client() as client:
             for name, (body, code) in BODIES.items():
                 answer = await client.post(
@@ -518,7 +518,7 @@ async def test_S22_garbage_is_refused_with_what_is_wrong_and_changes_nothing(
                 )
                 assert _error(answer) == (400, code), (name, answer.text)
                 assert len(answer.json()["error"]["message"]) > 20, name
-        assert await engine.history(turn) == before
+        assert await engine.recorded(turn) == before
         assert (await endpoint.decide(item.approval_id, _yes(item))).status_code == 200
         await turn.result()
 
@@ -695,7 +695,7 @@ async def test_S22_a_decision_that_does_not_count_is_refused_with_its_code(engin
     async with engine.worker(ASK):
         turn, view = await _asked(engine, calls=2)
         item, other = view.approvals
-        before = await engine.history(turn)
+        before = await engine.recorded(turn)
         for approval, body, expected in (
             (item.approval_id, _yes(other), (409, "other_digest")),
             (f"{turn.id}/b1c1/0", _yes(item), (409, "old_revision")),
@@ -704,7 +704,7 @@ async def test_S22_a_decision_that_does_not_count_is_refused_with_its_code(engin
             ("no-such-turn/b1c1/1", _yes(item), (404, "turn_not_found")),
         ):
             assert _error(await endpoint.decide(approval, body)) == expected
-        assert await engine.history(turn) == before
+        assert await engine.recorded(turn) == before
         for one in (item, other):
             assert (await endpoint.decide(one.approval_id, _yes(one))).status_code == 200
         await turn.result()

@@ -176,11 +176,11 @@ async def test_S24_only_what_was_offered_can_be_granted(engine: Engine, details:
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((_shell("echo hi"),),)))
         [item] = (await until(lambda: waiting(turn))).approvals
-        before = await engine.history(turn)
+        before = await engine.recorded(turn)
         with pytest.raises(DecisionRefused) as refusal:
             await engine.holdfast.decide(item.approval_id, **details)
         assert refusal.value.code == code
-        assert await engine.history(turn) == before
+        assert await engine.recorded(turn) == before
         assert await turn.grants() == ()
         await turn.cancel()
 

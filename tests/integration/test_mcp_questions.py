@@ -209,11 +209,11 @@ async def test_S39_only_done_is_consent_to_an_address_and_only_yes_to_a_form_wit
         for params, word, said in ((address, "done", " DONE\n"), (form("Go on?", {}), "yes", "Yes")):
             turn = await started(engine, "ask", params)
             asked = await question(turn)
-            before = await engine.history(turn)
+            before = await engine.recorded(turn)
             for other in ("no", "1", "not yet", f"{word}?", "{}"):
                 with pytest.raises(DecisionRefused, match=f"the only answer to this is `{word}`.*`holdfast deny`"):
                     await answer(engine, asked, other)
-            assert await engine.history(turn) == before
+            assert await engine.recorded(turn) == before
             body = {"approval_id": asked.approval_id, "digest": asked.digest, "outcome": "respond", "content": "no"}
             await engine.client.get_workflow_handle(turn.id).signal("decide", body)
             assert (await question(turn)).approval_id == asked.approval_id
