@@ -62,5 +62,5 @@ async def ask(
 
 
 def _is_being_retried(error: RPCError) -> bool:
-    """Did the turn's last workflow task fail? The server offers it again by itself, and on a busy machine it may pass."""
+    """Did the turn's last workflow task fail? The server offers it again by itself; on a busy machine that may help."""
     return error.status is RPCStatusCode.FAILED_PRECONDITION and "Workflow Task in failed state" in error.message
