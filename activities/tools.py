@@ -35,13 +35,16 @@ from holdfast.activities.running import beating, begin_tool, run_tool
 from holdfast.activities.sharing import share_outputs
 from holdfast.approvals import Answer, Confirmation, Decision, canonical_digest
 from holdfast.calls import CallRequest, Pause
-from holdfast.content import CallError, Result, TextPart
+from holdfast.content import CallError, Result, TextPart, said
 from holdfast.errors import HoldfastError
 from holdfast.signing import decision_digest
 from holdfast.tools import DecisionNotice, Effect
 from holdfast.turns import WORKFLOW
 from holdfast.verdicts import Allow, Ask, Asks, CallOutcome, Failed, Finished, Lost, Reconsider, Stopped
 from holdfast.work import ExecuteInput, LiveOutput, ValidateInput, ValidateResult
+
+JUDGING_ATTEMPTS = 5
+"""After so many, what breaks in validation counts as broken for good; a worker that is lost never does."""
 
 
 class ToolActivities:
@@ -94,7 +97,12 @@ class ToolActivities:
             tools=input.tools,
             confirm=input.confirm,
         )
-        verdicts = await beating(judge_all(self._gate, input.calls, of))
+        try:
+            verdicts = await beating(judge_all(self._gate, input.calls, of))
+        except Exception as error:
+            if activity.info().attempt < JUDGING_ATTEMPTS:
+                raise
+            raise ApplicationError(said(error), type=type(error).__name__, non_retryable=True) from error
         if self._records:
             await self._records.keep(self._gate, list(verdicts.values()))
         return ValidateResult(

@@ -17,6 +17,8 @@ with workflow.unsafe.imports_passed_through():
 
 LOCAL_LIMIT = timedelta(seconds=4)
 """A local activity keeps the workflow task open, and nobody is heard meanwhile: it gets only this long."""
+REPEATS = 100
+"""Attempts at the regular kind. Workers may die again and again; what breaks by itself gives up far sooner."""
 
 
 _NO_VERDICT = Reject(error=CallError(type="validation_failed", message="Validation gave no verdict on this call"))
@@ -36,8 +38,12 @@ async def validate(input: ValidateInput, *, has_hooks: bool = False) -> Validate
             input,
             summary=f"Validate {len(input.calls)} calls",
             start_to_close_timeout=timedelta(minutes=5),
-            heartbeat_timeout=timedelta(seconds=30),
-            retry_policy=RetryPolicy(maximum_attempts=5),
+            heartbeat_timeout=timedelta(seconds=10),
+            retry_policy=RetryPolicy(
+                initial_interval=timedelta(milliseconds=200),
+                maximum_interval=timedelta(seconds=2),
+                maximum_attempts=REPEATS,
+            ),
         )
     except FailureError as error:
         broken = Reject(error=CallError(type="validation_failed", message=reason_of(error)))

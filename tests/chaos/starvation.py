@@ -50,9 +50,9 @@ class Starved:
 def busy_machine(starved: int, loops: int = LOOPS) -> Iterator[None]:
     """Busy loops beside a process at the lowest priority, until the end of the block."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
-    for task in os.listdir(f"/proc/{starved}/task"):
-        os.setpriority(os.PRIO_PROCESS, int(task), 19)
     try:
+        for task in os.listdir(f"/proc/{starved}/task"):
+            os.setpriority(os.PRIO_PROCESS, int(task), 19)
         yield
     finally:
         for process in processes:

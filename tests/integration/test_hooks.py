@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import PendingActivityState
 
 from holdfast import Response, TurnInput
 from holdfast.configuration import HookSettings
@@ -16,6 +17,7 @@ from holdfast.workflows import validation
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 
+STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 ALLOW = '[[rule]]\ndecision = "allow"\ncommand = ["echo **", "sleep **", "printf **", "false"]\n'
 
 
@@ -180,3 +182,25 @@ async def test_S35_a_slow_hook_is_asked_once_per_phase(engine: Engine, monkeypat
         await turn.result()
     assert asked.read_text().split() == ["validate", "execute", "validate", "execute"]
     assert (await engine.history(turn)).count("MARKER_RECORDED") == 1, "only the first batch tries the quick way"
+
+
+async def test_S31_workers_that_are_lost_while_they_validate_cost_no_call_its_verdict(engine: Engine) -> None:
+    asked, release = engine.workspace.parent / "asked", engine.workspace.parent / "release"
+    hook = ["python3", "-c", HELD, str(asked), str(release)]
+    _hooks(engine, {"name": "slow", "when": "before", "command": hook, "timeout_seconds": 30})
+    async with engine.worker():
+        turn = await engine.start(TurnInput(batches=((request("shell", command="echo hi"),),)))
+        for attempt in range(1, 7):
+
+            async def reached(attempt: int = attempt) -> str | None:
+                described = await engine.client.get_workflow_handle(turn.id).describe()
+                pending = described.raw_description.pending_activities
+                begun = (one for one in pending if one.attempt == attempt and one.state == STARTED)
+                return next((one.activity_id for one in begun), None)
+
+            activity_id = await until(reached, 60)
+            handle = engine.client.get_async_activity_handle(workflow_id=turn.id, run_id=None, activity_id=activity_id)
+            await handle.fail(TimeoutError("its worker was lost"))
+        release.touch()
+        result = await turn.result()
+    assert result.responses[0].text == "hi\n"
