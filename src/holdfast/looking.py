@@ -43,14 +43,14 @@ class Looking(Contact):
     async def result(self) -> TurnResult:
         """Wait for the end.
 
-        Of a turn that has continued as new the earlier runs are asked for their batches; when no worker is there to
-        tell them, those of the last one are all that there is.
+        The earlier runs of a turn that has continued as new are asked for their batches. When no worker answers, all
+        of them are named in `unread`, and the batches are those of the last run.
         """
         last = await self._ending()
         try:
             pages = [await self._query("batches", tuple[BatchResult, ...], run_id=run.run_id) for run in last.runs]
         except HoldfastError:
-            return last
+            return last.model_copy(update={"unread": last.runs})
         return last.model_copy(update={"batches": (*(batch for page in pages for batch in page), *last.batches)})
 
     async def _ending(self) -> TurnResult:

@@ -114,12 +114,14 @@ class TurnResult(Data):
     text: str | None = None
     """The assistant's answer, when a model gave one."""
     batches: tuple[BatchResult, ...] = ()
-    """Where it has continued as new, those of its last run; `Turn.result` asks the others for theirs."""
+    """The history has those of the last run; `Turn.result` adds those of the earlier ones."""
     usage: Usage = Usage()
     steps: int = 0
     calls: int = 0
     """Of all runs, and of the turns that were delegated."""
     runs: tuple[EarlierRun, ...] = ()
+    unread: tuple[EarlierRun, ...] = ()
+    """The earlier runs whose batches are missing here, because no worker answered for them: ask again."""
     left: Left | None = None
     """For the session whose turn it was, or the turn whose call it was."""
 

@@ -73,6 +73,9 @@ async def test_S42_a_turn_continues_between_batches_with_its_grants_and_approval
     assert len(answered) == 9, "what the grant of an earlier run covers is not asked again"
     assert view.counts == {"success": 40}
     assert view.grants == 1
+    alone = await turn.result()
+    assert alone.unread == result.runs, "without a worker it says what is missing"
+    assert result.unread == ()
 
 
 async def _asked(turn: Turn, call: str) -> str | None:

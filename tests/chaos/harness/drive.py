@@ -88,13 +88,15 @@ class Drive:
         turn = await self._started(planned)
         while True:
             try:
-                self.ended.append(EndedTurn(turn=planned, result=await turn.result()))
-                return
+                result = await turn.result()
+                if not result.unread:
+                    self.ended.append(EndedTurn(turn=planned, result=result))
+                    return
             except HoldfastError as error:
                 if "did not end by itself" in str(error):
                     self.ended.append(EndedTurn(turn=planned, problem=str(error)))
                     return
-            await asyncio.sleep(RETRY_SECONDS)  # the server is away
+            await asyncio.sleep(RETRY_SECONDS)  # the server or every worker is away
 
     async def _started(self, planned: PlannedTurn) -> Turn:
         """Started once, however often that takes: when it is there already, only the answer was lost."""
