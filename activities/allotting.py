@@ -7,32 +7,38 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from holdfast.activities.gate import Gate
-from holdfast.activities.ruling import Circumstances
+from holdfast.activities.ruling import CallContext
 from holdfast.verdicts import Allow, Ask, Verdict
-from holdfast.work import CallToJudge
+from holdfast.work import CallToValidate
 
 
-async def judge_all(gate: Gate, calls: Collection[CallToJudge], of: Circumstances) -> dict[str, Verdict]:
+async def judge_calls(gate: Gate, calls: Collection[CallToValidate], call_context: CallContext) -> dict[str, Verdict]:
     """One verdict per call; none for a call that is asked about as it was known to be.
 
     A grant that is good for two calls answers the first two that it covers, and no third.
     """
-    of = replace(of, grants=gate.admitted(of.grants, of.turn_id))
-    room = {grant.id: grant.decision.uses - grant.used for grant in of.grants if grant.decision.uses is not None}
+    call_context = replace(call_context, grants=gate.select_valid_grants(call_context.grants, call_context.turn_id))
+    room = {
+        grant.id: grant.decision.uses - grant.used for grant in call_context.grants if grant.decision.uses is not None
+    }
     verdicts: dict[str, Verdict] = {}
     left = list(calls)
     while left:
         judged = await asyncio.gather(
-            *(gate.judge(one.request, replace(of, call_id=one.id), one.change) for one in left)
+            *(gate.judge(one.request, replace(call_context, call_id=one.id), one.change) for one in left)
         )
         verdicts |= {call.id: judgement.verdict for call, judgement in zip(left, judged, strict=True)}
-        left = [call for call in left if not _granted(verdicts[call.id], room)]
-        of = replace(of, grants=tuple(grant for grant in of.grants if room.get(grant.id, 1) > 0))
+        left = [call for call in left if not _take_grant_use(verdicts[call.id], room)]
+        call_context = replace(
+            call_context, grants=tuple(grant for grant in call_context.grants if room.get(grant.id, 1) > 0)
+        )
     known = {call.id: call.known for call in calls}
-    return {call_id: verdict for call_id, verdict in verdicts.items() if not _as_known(verdict, known[call_id])}
+    return {
+        call_id: verdict for call_id, verdict in verdicts.items() if not _is_known_question(verdict, known[call_id])
+    }
 
 
-def _granted(verdict: Verdict, room: dict[str, int]) -> bool:
+def _take_grant_use(verdict: Verdict, room: dict[str, int]) -> bool:
     """Is there room for it in its grant? Then it takes it."""
     grant = verdict.grant if isinstance(verdict, Allow) else None
     if grant is None or grant not in room:
@@ -41,5 +47,5 @@ def _granted(verdict: Verdict, room: dict[str, int]) -> bool:
     return room[grant] >= 0
 
 
-def _as_known(verdict: Verdict, digest: str | None) -> bool:
+def _is_known_question(verdict: Verdict, digest: str | None) -> bool:
     return digest is not None and isinstance(verdict, Ask) and verdict.bound.digest == digest

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from holdfast.activities.policy.granting import covering
-from holdfast.activities.policy.matching import Facts
-from holdfast.activities.policy.rules import Answer, Rule
-from holdfast.activities.policy.saved import Saved
+from holdfast.activities.policy.granting import find_covering_grant
+from holdfast.activities.policy.matching import CallFacts
+from holdfast.activities.policy.rules import Rule, RuleEffect
+from holdfast.activities.policy.saved import GrantSource
 from holdfast.activities.policy.subjects import Subject
 from holdfast.actors import Actor
 from holdfast.grants import Grant
 
 
-class Answered(NamedTuple):
+class GrantAnswer(NamedTuple):
     """What a standing answer says, and who gave it."""
 
     allows: bool
@@ -29,31 +29,31 @@ class Answered(NamedTuple):
     """It is about this very call, whatever is in it."""
 
 
-def answer_to(
-    call: Subject | Facts, digest: str, grants: Iterable[Grant], saved: Saved | None, now: datetime
-) -> Answered | None:
+def find_grant_answer(
+    call: Subject | CallFacts, digest: str, grants: Iterable[Grant], saved: GrantSource | None, now: datetime
+) -> GrantAnswer | None:
     """The turn's own answer, else one that was kept. A refusal of either comes before an allowance of the other."""
-    own = covering(grants, call, digest, now)
-    kept = saved.covering(call, now) if saved else None
-    answers = [*([_own(own)] if own else []), *([_kept(kept)] if kept else [])]
+    own = find_covering_grant(grants, call, digest, now)
+    kept = saved.find_covering(call, now) if saved else None
+    answers = [*([_answer_from_grant(own)] if own else []), *([_answer_from_saved(kept)] if kept else [])]
     return min(answers, key=lambda answer: answer.allows, default=None)
 
 
-def _own(grant: Grant) -> Answered:
+def _answer_from_grant(grant: Grant) -> GrantAnswer:
     note = f": {grant.decision.note}" if grant.decision.note else ""
-    return Answered(
-        allows=grant.allows,
+    return GrantAnswer(
+        allows=grant.is_allowance,
         rule=f"grant {grant.id}: {grant.covers}",
-        actor=Actor(kind="person", name=grant.by),
-        message=f"Refused by {grant.by}, for every call of this kind ({grant.covers}){note}",
+        actor=Actor(kind="person", name=grant.given_by),
+        message=f"Refused by {grant.given_by}, for every call of this kind ({grant.covers}){note}",
         grant=grant.id,
         exact=grant.scope.digest is not None,
     )
 
 
-def _kept(rule: Rule) -> Answered:
-    return Answered(
-        allows=rule.decision is Answer.ALLOW,
+def _answer_from_saved(rule: Rule) -> GrantAnswer:
+    return GrantAnswer(
+        allows=rule.decision is RuleEffect.ALLOW,
         rule=f"kept: {rule.name}",
         actor=Actor(kind="policy", name=f"kept: {rule.name}"),
         message=f"Refused for good ({rule.name}: {rule.reason})",

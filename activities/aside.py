@@ -23,7 +23,7 @@ CLOSE_SECONDS = 1.0
 _INHERITED = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
-class Aside:
+class HelperProcess:
     """Asks the process; safe in threads and after a fork. It blocks: as long as the work takes, and no longer."""
 
     def __init__(self, module: str, *, cpu_seconds: float) -> None:
@@ -31,8 +31,8 @@ class Aside:
         self._module = module
         self._cpu_seconds = cpu_seconds
         self._lock = threading.Lock()
-        self._child: _Child | None = None
-        _ALL.append(self)
+        self._child: _ChildProcess | None = None
+        _HELPERS.append(self)
 
     @property
     def pid(self) -> int | None:
@@ -43,51 +43,51 @@ class Aside:
         """What it answers; None when it did not come to its end."""
         with self._lock:
             try:
-                child = self._living()
-                child.line.sendall(json.dumps(request).encode() + b"\n")
+                child = self._get_child()
+                child.connection.sendall(json.dumps(request).encode() + b"\n")
                 return json.loads(child.answers.readline())
             except (OSError, ValueError, RecursionError):
-                self._end()
+                self._end_child()
                 return None
 
     def close(self) -> None:
         """End the process; the next question starts another. One that is being asked is left to itself."""
         if self._lock.acquire(timeout=CLOSE_SECONDS):
             try:
-                self._end()
+                self._end_child()
             finally:
                 self._lock.release()
 
-    def _living(self) -> _Child:
-        if self._child and self._child.of != os.getpid():
+    def _get_child(self) -> _ChildProcess:
+        if self._child and self._child.owner_pid != os.getpid():
             self._child = None  # our parent's, since we were forked
         if self._child and self._child.process.poll() is not None:
-            self._end()
-        self._child = self._child or _Child(self._module, self._cpu_seconds)
+            self._end_child()
+        self._child = self._child or _ChildProcess(self._module, self._cpu_seconds)
         return self._child
 
-    def _end(self) -> None:
-        if self._child and self._child.of == os.getpid():
+    def _end_child(self) -> None:
+        if self._child and self._child.owner_pid == os.getpid():
             self._child.end()
         self._child = None
 
 
-_ALL: list[Aside] = []
+_HELPERS: list[HelperProcess] = []
 
 
-def close_all() -> None:
+def close_helpers() -> None:
     """End every process: for whoever leaves without the interpreter's own end."""
-    for one in _ALL:
+    for one in _HELPERS:
         one.close()
 
 
-atexit.register(close_all)
+atexit.register(close_helpers)
 
 
-class _Child:
+class _ChildProcess:
     def __init__(self, module: str, cpu_seconds: float) -> None:
-        self.of = os.getpid()
-        self.line, theirs = socket.socketpair()
+        self.owner_pid = os.getpid()
+        self.connection, theirs = socket.socketpair()
         script = Path(__file__).with_name("aside_main.py")
         with theirs:
             try:
@@ -101,13 +101,13 @@ class _Child:
                     start_new_session=True,
                 )
             except BaseException:
-                self.line.close()
+                self.connection.close()
                 raise
-        self.line.settimeout(WAIT_SECONDS)
-        self.answers = self.line.makefile("rb")
+        self.connection.settimeout(WAIT_SECONDS)
+        self.answers = self.connection.makefile("rb")
 
     def end(self) -> None:
         self.answers.close()
-        self.line.close()
+        self.connection.close()
         self.process.kill()
         self.process.wait()

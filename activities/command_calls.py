@@ -5,14 +5,14 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable
 
-from holdfast.activities.commands import Command, how_it_ended, run_command
+from holdfast.activities.commands import Command, describe_exit_code, run_command
 from holdfast.activities.live import Tail
 from holdfast.activities.outputs import OutputStore, Spool
 from holdfast.activities.supervision.calling import run_supervised
-from holdfast.activities.supervision.ended import Ended
+from holdfast.activities.supervision.ended import RunEnd
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
-from holdfast.content import Result, TextPart, plain
+from holdfast.content import Result, TextPart, strip_controls
 from holdfast.contexts import ContextChange
 from holdfast.tools import OutcomeUnknown, Run, ToolFailure
 
@@ -20,7 +20,7 @@ ERRORS_KEPT = 4_000
 """The end of what was said on standard error, in characters, where it is kept apart."""
 
 
-class Complaints:
+class ErrorOutput:
     """What a command says on standard error, where that is no part of its result."""
 
     def __init__(self, run: Run) -> None:
@@ -28,60 +28,62 @@ class Complaints:
         self._tail = Tail(ERRORS_KEPT)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def take(self, data: bytes) -> None:
+    def add_data(self, data: bytes) -> None:
         """Keep the end of it, and show it to whoever watches."""
         text = self._decoder.decode(data)
         self._tail.add(text)
         self._run.write(text)
 
-    def parts(self) -> tuple[TextPart, ...]:
+    def build_parts(self) -> tuple[TextPart, ...]:
         """For a failure."""
-        said = plain(self._tail.text).strip()
+        said = strip_controls(self._tail.text).strip()
         return (TextPart(text=f"On standard error:\n{said}"),) if said else ()
 
 
 async def call_command(command: Command, run: Run, outputs: OutputStore, *, errors_apart: bool = False) -> Result:
     """What the command prints; ToolFailure when it runs too long or exits with anything but 0. It ends with us."""
-    spool = outputs.spool()
-    complaints = Complaints(run) if errors_apart else None
-    apart = complaints.take if complaints else None
+    spool = outputs.open_spool()
+    complaints = ErrorOutput(run) if errors_apart else None
+    apart = complaints.add_data if complaints else None
     try:
-        code = await run_command(command, run.key, output=_taking(spool, run), errors=apart, started=run.started)
-        return _result(code, spool, complaints)
+        code = await run_command(
+            command, run.key, output=_build_sink(spool, run), errors=apart, on_start=run.report_process
+        )
+        return _build_result(code, spool, complaints)
     except TimeoutError:
-        raise ToolFailure("timeout", _too_long(command), _said(spool, complaints)) from None
+        raise ToolFailure("timeout", _describe_timeout(command), _build_output_parts(spool, complaints)) from None
     finally:
         spool.discard()
 
 
-async def call_supervised(
+async def call_supervised_command(
     command: Command, run: Run, outputs: OutputStore, runs: Runs, sandbox: Sandbox | None = None
 ) -> Result:
     """The same of a command that goes on without us; what an earlier attempt began is found again, not begun anew.
 
     OutcomeUnknown when its supervisor is gone, and nobody knows how far the command got.
     """
-    spool = outputs.spool()
+    spool = outputs.open_spool()
     try:
         ended = await run_supervised(
             runs,
             command,
             run.effect_key,
-            output=_taking(spool, run),
-            started=run.started,
+            output=_build_sink(spool, run),
+            on_start=run.report_process,
             sandbox=sandbox,
-            hand_over=lambda: run.handing_over,
+            hand_over=lambda: run.is_handing_over,
         )
-        return _ended(ended, command, spool)
+        return _build_supervised_result(ended, command, spool)
     finally:
         spool.discard()
 
 
-def _taking(spool: Spool, run: Run) -> Callable[[bytes], None]:
+def _build_sink(spool: Spool, run: Run) -> Callable[[bytes], None]:
     return lambda data: run.write(spool.write(data))
 
 
-def _ended(ended: Ended, command: Command, spool: Spool) -> Result:
+def _build_supervised_result(ended: RunEnd, command: Command, spool: Spool) -> Result:
     missing = ended.bytes - ended.kept
     if missing > 0:
         spool.write(
@@ -89,36 +91,38 @@ def _ended(ended: Ended, command: Command, spool: Spool) -> Result:
         )
     match ended.why:
         case "exited":
-            return _in_folder(_result(ended.code or 0, spool), ended.directory)
+            return _add_folder_change(_build_result(ended.code or 0, spool), ended.directory)
         case "lost":
             message = f"The command was begun, but {ended.error}. It may have taken effect, in whole or in part."
-            raise OutcomeUnknown(message, _said(spool))
+            raise OutcomeUnknown(message, _build_output_parts(spool))
         case "not_started":
             raise ToolFailure("command_not_started", f"The command could not start: {ended.error}")
         case "timed_out":
-            raise ToolFailure("timeout", _too_long(command), _said(spool))
+            raise ToolFailure("timeout", _describe_timeout(command), _build_output_parts(spool))
         case "abandoned":
-            raise ToolFailure("abandoned", "The command was stopped: no worker came back for it in time", _said(spool))
+            raise ToolFailure(
+                "abandoned", "The command was stopped: no worker came back for it in time", _build_output_parts(spool)
+            )
         case "stopped":
-            raise ToolFailure("command_stopped", "The command was stopped from outside", _said(spool))
+            raise ToolFailure("command_stopped", "The command was stopped from outside", _build_output_parts(spool))
 
 
-def _result(code: int, spool: Spool, complaints: Complaints | None = None) -> Result:
+def _build_result(code: int, spool: Spool, complaints: ErrorOutput | None = None) -> Result:
     if code != 0:
-        raise ToolFailure("command_failed", how_it_ended(code), _said(spool, complaints))
-    return Result(parts=_said(spool) or (TextPart(text="(no output)"),))
+        raise ToolFailure("command_failed", describe_exit_code(code), _build_output_parts(spool, complaints))
+    return Result(parts=_build_output_parts(spool) or (TextPart(text="(no output)"),))
 
 
-def _in_folder(result: Result, directory: str) -> Result:
+def _add_folder_change(result: Result, directory: str) -> Result:
     """Where its shell ended, the calls after it go on, if that can be: see `context_changes`."""
     return result.model_copy(update={"context": ContextChange(folder=directory)}) if directory else result
 
 
-def _too_long(command: Command) -> str:
+def _describe_timeout(command: Command) -> str:
     return f"The command was stopped: it ran longer than {command.seconds:g} seconds"
 
 
-def _said(spool: Spool, complaints: Complaints | None = None) -> tuple[TextPart, ...]:
-    part = spool.part()
-    printed = (part.model_copy(update={"text": plain(part.text)}),) if part.text else ()
-    return (*printed, *(complaints.parts() if complaints else ()))
+def _build_output_parts(spool: Spool, complaints: ErrorOutput | None = None) -> tuple[TextPart, ...]:
+    part = spool.build_part()
+    printed = (part.model_copy(update={"text": strip_controls(part.text)}),) if part.text else ()
+    return (*printed, *(complaints.build_parts() if complaints else ()))

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.activities.processes import MARKER, kill_tree, to_the_end
+from holdfast.activities.processes import MARKER, kill_tree, run_to_end
 from holdfast.model_keys import MODEL_KEYS, OUR_PREFIXES
 from holdfast.tools import ToolFailure
 
-_WITHHELD = set(MODEL_KEYS)
-"""Others that it does not: they are for asking models, and what the settings refer to (`withhold`)."""
-USUAL = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM")
+_WITHHELD_NAMES = set(MODEL_KEYS)
+"""Others that it does not: they are for asking models, and what the settings refer to (`withhold_variables`)."""
+USUAL_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM")
 """Variables a command gets that inherits none of the others."""
-CHUNK = 65_536
+CHUNK_SIZE = 65_536
 READ_SECONDS = 5.0
 """How long output is still read after the end, when something we cannot find holds it open."""
 
@@ -38,25 +38,25 @@ class Command:
     """Its shell tells where it ended (`supervision.following`). Only a supervisor hears that."""
 
 
-def withhold(*names: str) -> None:
+def withhold_variables(*names: str) -> None:
     """Let no command of this process inherit these variables."""
-    _WITHHELD.update(names)
+    _WITHHELD_NAMES.update(names)
 
 
 def is_withheld(name: str) -> bool:
     """Is this a variable that commands do not get?"""
-    return name.upper().startswith(OUR_PREFIXES) or name in _WITHHELD
+    return name.upper().startswith(OUR_PREFIXES) or name in _WITHHELD_NAMES
 
 
-def environment(added: Mapping[str, str], *, inherit: bool = True) -> dict[str, str]:
+def build_environment(added: Mapping[str, str], *, inherit: bool = True) -> dict[str, str]:
     """What a command finds in its environment: ours without what is only ours, and what was added."""
     names = [name for name in os.environ if not is_withheld(name)]
-    kept = {name: os.environ[name] for name in names if inherit or name in USUAL or name.startswith("LC_")}
+    kept = {name: os.environ[name] for name in names if inherit or name in USUAL_VARIABLES or name.startswith("LC_")}
     return {**kept, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", **added}
 
 
 async def run_command(
-    command: Command, key: str, *, output: Sink, errors: Sink | None = None, started: Callable[[int], None]
+    command: Command, key: str, *, output: Sink, errors: Sink | None = None, on_start: Callable[[int], None]
 ) -> int:
     """Its exit code, negative for a signal. TimeoutError when it ran too long; nothing of it is left in any case.
 
@@ -64,7 +64,7 @@ async def run_command(
     """
     pipes = [_Pipe(output)] + ([_Pipe(errors)] if errors else [])
     try:
-        process = await to_the_end(_begin(command, key, pipes))
+        process = await run_to_end(_start_process(command, key, pipes))
     except BaseException as error:
         for pipe in pipes:
             os.close(pipe.receiving)
@@ -74,7 +74,7 @@ async def run_command(
     finally:
         for pipe in pipes:
             os.close(pipe.sending)
-    started(process.pid)
+    on_start(process.pid)
     reading = [asyncio.create_task(pipe.read()) for pipe in pipes]
     try:
         if (task := asyncio.current_task()) and task.cancelling():
@@ -83,7 +83,7 @@ async def run_command(
             return await process.wait()
     finally:
         # However it ended; and a stop that comes now comes too late, for a command that has ended keeps its result.
-        await to_the_end(_end(process, key, reading))
+        await run_to_end(_end_process(process, key, reading))
 
 
 class _Pipe:
@@ -100,13 +100,13 @@ class _Pipe:
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self.receiving, "rb", buffering=0)
         )
         try:
-            while data := await reader.read(CHUNK):
+            while data := await reader.read(CHUNK_SIZE):
                 self._sink(data)
         finally:
             transport.close()
 
 
-async def _begin(command: Command, key: str, pipes: Sequence[_Pipe]) -> asyncio.subprocess.Process:
+async def _start_process(command: Command, key: str, pipes: Sequence[_Pipe]) -> asyncio.subprocess.Process:
     # Input comes from a file: a command that does not read it cannot make us wait.
     with tempfile.TemporaryFile() as input:
         input.write(command.input)
@@ -122,7 +122,7 @@ async def _begin(command: Command, key: str, pipes: Sequence[_Pipe]) -> asyncio.
         )
 
 
-async def _end(process: asyncio.subprocess.Process, key: str, reading: Sequence[asyncio.Task[None]]) -> None:
+async def _end_process(process: asyncio.subprocess.Process, key: str, reading: Sequence[asyncio.Task[None]]) -> None:
     """Nothing of the command is left, and everything it said is read."""
     await kill_tree(process.pid, key)
     await process.wait()
@@ -134,6 +134,6 @@ async def _end(process: asyncio.subprocess.Process, key: str, reading: Sequence[
             task.result()
 
 
-def how_it_ended(code: int) -> str:
+def describe_exit_code(code: int) -> str:
     """An exit code in words."""
     return f"The command was ended by signal {-code}" if code < 0 else f"The command exited with code {code}"

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 
 from temporalio.client import Client
 
-from holdfast.compaction import told
+from holdfast.compaction import build_model_messages
 from holdfast.conversations import Conversation, ConversationMessage, ConversationPage, ModelChoice
-from holdfast.queries import ask
+from holdfast.queries import query_turn
 
-KEPT = 100
+MAX_KNOWN = 100
 """Conversations that are kept, those last asked for."""
-SECONDS = 60.0
+FETCH_SECONDS = 60.0
 """How long one page may take: a session that is not in any worker's memory is replayed first."""
 
 
 @dataclass
-class _Known:
+class _KnownMessages:
     """What was fetched of a turn's or a session's messages."""
 
     epoch: int | None = None
@@ -31,39 +31,39 @@ class _Known:
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedConversation:
     """What a model is told, and how much of it the session said."""
 
     conversation: Conversation
     session: int
 
 
-class Conversations:
+class ConversationCache:
     """Those that this worker has fetched."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._known: OrderedDict[tuple[str, str | None], _Known] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str | None], _KnownMessages] = OrderedDict()
 
-    async def fetch(self, turn_id: str, run_id: str | None) -> Fetched:
+    async def fetch(self, turn_id: str, run_id: str | None) -> FetchedConversation:
         """What the model of a turn is told now."""
-        own, about = await self._fetch(turn_id, run_id, run_id)
+        own, about = await self._fetch_messages(turn_id, run_id, run_id)
         assert about, "only a turn with a model takes a step"
-        session = (await self._fetch(about.session, None, about.session_run))[0] if about.session else []
-        messages = tuple(told(session, own, about.compaction))
-        return Fetched(about.model_copy(update={"messages": messages}), len(session))
+        session = (await self._fetch_messages(about.session, None, about.session_run))[0] if about.session else []
+        messages = tuple(build_model_messages(session, own, about.compaction))
+        return FetchedConversation(about.model_copy(update={"messages": messages}), len(session))
 
-    async def _fetch(
+    async def _fetch_messages(
         self, workflow_id: str, run_id: str | None, known_by: str | None
     ) -> tuple[list[ConversationMessage], Conversation | None]:
         """What one run, or the last, says; `known_by` tells apart what had the same id at another time."""
         key = (workflow_id, known_by)
-        known = self._known.setdefault(key, _Known())
+        known = self._known.setdefault(key, _KnownMessages())
         self._known.move_to_end(key)
-        while len(self._known) > KEPT:
+        while len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
         while True:
-            page = await ask(
+            page = await query_turn(
                 self._client,
                 workflow_id,
                 "messages",
@@ -71,7 +71,7 @@ class Conversations:
                 known.epoch,
                 result_type=ConversationPage,
                 run_id=run_id,
-                seconds=SECONDS,
+                seconds=FETCH_SECONDS,
             )
             known.messages = [*known.messages[: page.start], *page.messages]
             known.epoch = page.epoch

@@ -15,33 +15,33 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import JsonValue
 
-from holdfast.activities.catalogue.registry import BUILT_IN, Entry, Registry
-from holdfast.activities.catalogue.schemas import InvalidArguments, checked
-from holdfast.activities.covering import answered, approved, stale_file
+from holdfast.activities.catalogue.registry import BUILT_IN, RegisteredTool, Registry
+from holdfast.activities.catalogue.schemas import InvalidArguments, check_arguments
+from holdfast.activities.covering import find_stale_file, is_approved, is_valid_answer
 from holdfast.activities.hooks.calls import BeforeTool
 from holdfast.activities.hooks.chain import Hooks
-from holdfast.activities.hooks.results import Before, Denial
+from holdfast.activities.hooks.results import BeforeOutcome, Denial
 from holdfast.activities.policy.deciding import Policy
 from holdfast.activities.policy.loading import load_policy
-from holdfast.activities.policy.protected import Protected
-from holdfast.activities.policy.saved import Saved
-from holdfast.activities.preparing import prepare
-from holdfast.activities.ruling import Circumstances, Rulings
-from holdfast.activities.running import contained
+from holdfast.activities.policy.protected import ProtectedFiles
+from holdfast.activities.policy.saved import GrantSource
+from holdfast.activities.preparing import prepare_call
+from holdfast.activities.ruling import CallContext, PolicyJudge
+from holdfast.activities.running import contain_exits
 from holdfast.actors import Actor
-from holdfast.approvals import Answer, Confirmation, Decision, canonical_digest, question_digest
+from holdfast.approvals import Confirmation, Decision, QuestionAnswer, digest_canonical, digest_question
 from holdfast.approvers import Approver
 from holdfast.calls import CallRequest
-from holdfast.content import CallError, said, shorten
+from holdfast.content import CallError, exception_text, shorten_text
 from holdfast.contexts import Context, names_tool
-from holdfast.decisions import Standing
+from holdfast.decisions import DecisionContext
 from holdfast.errors import BadInput
 from holdfast.grants import Grant
-from holdfast.modes import PERMITTED, Confirming, Mode
-from holdfast.outcomes import Outcome
+from holdfast.modes import DEFAULT_PERMITTED, Confirming, Mode
+from holdfast.outcomes import DecisionAction
 from holdfast.suggestions import did_you_mean
 from holdfast.tools import Declaration, Effect, Invocation, Retries
-from holdfast.verdicts import Ask, Bound, Deny, Reject, Verdict
+from holdfast.verdicts import Ask, BoundCall, Deny, Reject, Verdict
 from holdfast.work import ExecuteInput
 
 T = TypeVar("T")
@@ -68,32 +68,32 @@ class Gate:
         registry: Registry,
         workspace: Path,
         policy: Policy | None = None,
-        modes: Collection[Mode] = PERMITTED,
+        modes: Collection[Mode] = DEFAULT_PERMITTED,
         *,
         approvers: tuple[Approver, ...] = (),
-        saved: Saved | None = None,
-        protected: Protected | None = None,
+        saved: GrantSource | None = None,
+        protected: ProtectedFiles | None = None,
         hooks: Hooks | None = None,
-        host: str | None = None,
+        host_queue: str | None = None,
         keeps_once: bool = False,
         confirm: Confirming = Confirming.POLICY,
     ) -> None:
         """`keeps_once`: what must not run twice stays on this host, since no other knows what became of it."""
         self._registry = registry
         self._modes = modes
-        self._rulings = Rulings(policy or load_policy(()), workspace, approvers, saved, protected, confirm)
+        self._policy_judge = PolicyJudge(policy or load_policy(()), workspace, approvers, saved, protected, confirm)
         self.hooks = hooks or Hooks()
         self.approvers = approvers
-        self.host = host
+        self.host_queue = host_queue
         self._keeps_once = keeps_once
         self._confirm = confirm
         self.workspace = workspace
-        self.rules = self._rulings.policy.digest
+        self.rules_digest = self._policy_judge.policy.digest
         self.explain_missing_tool: Callable[[], str] = lambda: ""
         """What a call of an unknown tool is told besides: other workers may have it."""
 
     @property
-    def catalogue(self) -> str:
+    def catalogue_digest(self) -> str:
         """The digest of the tools that there are now."""
         return self._registry.digest
 
@@ -101,87 +101,101 @@ class Gate:
     def digest(self) -> str:
         """Changes whenever a tool, a rule or a hook does, and with what every call is asked about."""
         always = [self._confirm.value] if self._confirm is Confirming.ALWAYS else []
-        return canonical_digest([self.catalogue, self.rules, self.hooks.said, *always])
+        return digest_canonical([self.catalogue_digest, self.rules_digest, self.hooks.hook_descriptions, *always])
 
     @property
-    def said(self) -> dict[str, Any]:
+    def digest_texts(self) -> dict[str, Any]:
         """What its digests stand for: the rules, the hooks, and the tools that there are now."""
-        return {"policy": self._rulings.policy.said, "hooks": self.hooks.said, "catalogue": self._registry.said}
+        return {
+            "policy": self._policy_judge.policy.rule_texts,
+            "hooks": self.hooks.hook_descriptions,
+            "catalogue": self._registry.definition_digests,
+        }
 
-    def needs_time(self, names: Iterable[str]) -> Literal["hooks", "tools"] | None:
+    def find_slow_part(self, names: Iterable[str]) -> Literal["hooks", "tools"] | None:
         """What may take long in judging calls of these tools: hooks, or tools that do not promise a quick check."""
-        if not self.hooks.empty:
+        if not self.hooks.is_empty:
             return "hooks"
         entries = [self._registry.get(name) for name in names if not self._registry.is_unknown(name)]
         quick = all(entry and (entry.source == BUILT_IN or entry.tool.checks_quickly) for entry in entries)
         return None if quick else "tools"
 
-    def definitions(self, names: Collection[str]) -> list[dict[str, JsonValue]]:
+    def list_definitions(self, names: Collection[str]) -> list[dict[str, JsonValue]]:
         """What these tools say of themselves."""
         found = (self._registry.get(name) for name in names)
         return [entry.declaration.definition for entry in found if entry]
 
-    def permitted(self, mode: Mode) -> Mode:
+    def limit_mode(self, mode: Mode) -> Mode:
         """The mode that counts when a turn wishes for this one. Planning loosens nothing, and is anybody's."""
         return mode if mode in self._modes or mode is Mode.PLAN else Mode.DEFAULT
 
-    def admitted(self, grants: tuple[Grant, ...], turn_id: str) -> tuple[Grant, ...]:
+    def select_valid_grants(self, grants: tuple[Grant, ...], turn_id: str) -> tuple[Grant, ...]:
         """The grants that calls of this turn may be judged by."""
-        return self._rulings.admitted(grants, turn_id)
+        return self._policy_judge.select_valid_grants(grants, turn_id)
 
     async def judge(
-        self, request: CallRequest, of: Circumstances | None = None, change: Decision | None = None
+        self, request: CallRequest, call_context: CallContext | None = None, change: Decision | None = None
     ) -> Judgement:
         """The verdict on one call, as asked for or as a person changed it.
 
         A tool or a hook that hangs or breaks costs its own call, and no more.
         """
-        given = of or Circumstances()
+        given = call_context or CallContext()
         if not names_tool(given.tools, request.tool):
-            return Judgement(Reject(error=self.not_allowed(request.tool, given.tools or ())))
-        entry = await self._registry.found(request.tool)
+            return Judgement(Reject(error=self.build_not_allowed(request.tool, given.tools or ())))
+        entry = await self._registry.wait_for_tool(request.tool)
         if entry is None:
-            return Judgement(Reject(error=self._unknown(request.tool)))
-        if not given.context.offers(request.tool):
-            return Judgement(Reject(error=self._not_offered(request.tool, given.context)))
-        return await self._judge(entry, request.arguments, replace(given, mode=self.permitted(given.mode)), change)
+            return Judgement(Reject(error=self._build_unknown(request.tool)))
+        if not given.context.has_tool(request.tool):
+            return Judgement(Reject(error=self._build_not_offered(request.tool, given.context)))
+        return await self._judge_entry(
+            entry, request.arguments, replace(given, mode=self.limit_mode(given.mode)), change
+        )
 
-    async def _judge(self, entry: Entry, arguments: JsonValue, of: Circumstances, change: Decision | None) -> Judgement:
+    async def _judge_entry(
+        self, entry: RegisteredTool, arguments: JsonValue, call_context: CallContext, change: Decision | None
+    ) -> Judgement:
         """Hear the hooks, if there are any, then let the call be prepared and the rules speak."""
-        again = change is not None and change.outcome is Outcome.MODIFY
+        was_changed = change is not None and change.outcome is DecisionAction.MODIFY
         if change:
             try:
-                arguments = _changed(entry, arguments, change)
+                arguments = _apply_change(entry, arguments, change)
             except ValueError as error:
-                return _invalid(entry, error)
-        if self.hooks.empty:
-            return await self._in_time(entry, self._prepared(entry, arguments, of, again=again))
-        checked = await self._in_time(entry, _checked(entry, arguments))
+                return _reject_invalid(entry, error)
+        if self.hooks.is_empty:
+            return await self._run_in_time(
+                entry, self._prepare_and_rule(entry, arguments, call_context, was_changed=was_changed)
+            )
+        checked = await self._run_in_time(entry, _check_entry_arguments(entry, arguments))
         if isinstance(checked, Judgement):
             return checked
-        heard = await self.hooks.before(self._told(entry, checked, of))
-        if heard.deny:
-            return Judgement(_denied_by(heard, heard.deny))
-        return await self._in_time(entry, self._prepared(entry, checked, of, heard, again=again))
+        hook_answer = await self.hooks.ask_before(self._build_hook_input(entry, checked, call_context))
+        if hook_answer.deny:
+            return Judgement(_build_denial(hook_answer, hook_answer.deny))
+        return await self._run_in_time(
+            entry, self._prepare_and_rule(entry, checked, call_context, hook_answer, was_changed=was_changed)
+        )
 
-    def _told(self, entry: Entry, arguments: dict[str, JsonValue], of: Circumstances) -> BeforeTool:
+    def _build_hook_input(
+        self, entry: RegisteredTool, arguments: dict[str, JsonValue], call_context: CallContext
+    ) -> BeforeTool:
         declaration = entry.declaration
         return BeforeTool(
-            turn_id=of.turn_id,
-            call_id=of.call_id,
+            turn_id=call_context.turn_id,
+            call_id=call_context.call_id,
             tool=declaration.name,
             server=declaration.server,
             effect=declaration.effect,
             arguments=arguments,
-            mode=of.mode,
+            mode=call_context.mode,
             workspace=self.workspace,
-            phase=of.phase,
+            phase=call_context.phase,
         )
 
-    async def _in_time(self, entry: Entry, work: Coroutine[Any, Any, T]) -> T | Judgement:
+    async def _run_in_time(self, entry: RegisteredTool, work: Coroutine[Any, Any, T]) -> T | Judgement:
         """Other people's checks, which may hang or break: at the cost of their own call."""
         name = entry.declaration.name
-        judging = asyncio.create_task(contained(work))
+        judging = asyncio.create_task(contain_exits(work))
         try:
             await asyncio.wait({judging}, timeout=JUDGE_SECONDS)
         finally:
@@ -192,99 +206,113 @@ class Gate:
             return _reject("validation_failed", f"{name!r} cancelled its own preparation")
         error = judging.exception()
         if isinstance(error, ValueError):
-            return _invalid(entry, error)
+            return _reject_invalid(entry, error)
         if isinstance(error, BadInput):
-            return _reject("validation_failed", f"{name!r} cannot be called: {said(error)}")
+            return _reject("validation_failed", f"{name!r} cannot be called: {exception_text(error)}")
         if error is not None:
-            return _reject(type(error).__name__, f"{name!r} could not be prepared: {said(error)}")
+            return _reject(type(error).__name__, f"{name!r} could not be prepared: {exception_text(error)}")
         return judging.result()
 
-    def approved(self, input: ExecuteInput, verdict: Ask, turn_id: str) -> bool:
+    def is_approved(self, input: ExecuteInput, verdict: Ask, turn_id: str) -> bool:
         """Do the decisions that a call brings along cover it, as this worker would run it?"""
         entry = self._registry.get(verdict.bound.tool.name)
         if entry is None or entry.declaration.digest != verdict.bound.tool.definition:
             return False  # it went or changed this very moment
 
-        def changed(shown: dict[str, JsonValue], decision: Decision) -> dict[str, JsonValue]:
-            return entry.schema.check(_changed(entry, shown, decision))[0]
+        def apply_change(shown: dict[str, JsonValue], decision: Decision) -> dict[str, JsonValue]:
+            return entry.schema.check(_apply_change(entry, shown, decision))[0]
 
-        of = Standing(turn_id, self.approvers, input.requester)
-        return approved(input, verdict, of, datetime.now(UTC), changed)
+        context = DecisionContext(turn_id, self.approvers, input.requester)
+        return is_approved(input, verdict, context, datetime.now(UTC), apply_change)
 
-    def answered(
-        self, answer: Answer, question: Confirmation, state: JsonValue, bound: Bound, turn_id: str, call_id: str
+    def is_valid_answer(
+        self,
+        answer: QuestionAnswer,
+        question: Confirmation,
+        state: JsonValue,
+        bound: BoundCall,
+        turn_id: str,
+        call_id: str,
     ) -> bool:
         """Did a person give this answer to what this call, as this worker runs it, asks in the middle of its run?"""
-        of, digest = Standing(turn_id, self.approvers), question_digest(bound.digest, question, state)
-        return answered(answer, question, digest, call_id, of, datetime.now(UTC))
+        context, digest = DecisionContext(turn_id, self.approvers), digest_question(bound.digest, question, state)
+        return is_valid_answer(answer, question, digest, call_id, context, datetime.now(UTC))
 
-    async def _prepared(
-        self, entry: Entry, arguments: JsonValue, of: Circumstances, heard: Before | None = None, *, again: bool
+    async def _prepare_and_rule(
+        self,
+        entry: RegisteredTool,
+        arguments: JsonValue,
+        call_context: CallContext,
+        hook_answer: BeforeOutcome | None = None,
+        *,
+        was_changed: bool,
     ) -> Judgement:
-        rewritten = heard.arguments if heard else arguments
+        rewritten = hook_answer.arguments if hook_answer else arguments
         _check_size(entry, rewritten)
-        prepared = await prepare(entry, rewritten, self.workspace, of.context)
-        if self._stays(entry.declaration):
-            prepared = prepared._replace(bound=prepared.bound.model_copy(update={"host": self.host}))
-        if heard and heard.rewritten_by:
-            record = {"rewritten_by": heard.rewritten_by, "given": arguments}
+        prepared = await prepare_call(entry, rewritten, self.workspace, call_context.context)
+        if self._is_bound_to_host(entry.declaration):
+            prepared = prepared._replace(bound=prepared.bound.model_copy(update={"host": self.host_queue}))
+        if hook_answer and hook_answer.rewritten_by:
+            record = {"rewritten_by": hook_answer.rewritten_by, "given": arguments}
             prepared = prepared._replace(bound=prepared.bound.model_copy(update=record))
-        if stale := stale_file(prepared.bound, of.seen):
+        if stale := find_stale_file(prepared.bound, call_context.seen):
             message = f"{stale!r} has changed since it was read: read it again, then decide anew"
             return _reject("file_changed", message)
-        asks = heard.ask if heard else ()
-        verdict, prepared = await self._rulings.on(entry, prepared, of, asks, again=again)
+        asks = hook_answer.ask if hook_answer else ()
+        verdict, prepared = await self._policy_judge.judge_call(
+            entry, prepared, call_context, asks, was_changed=was_changed
+        )
         verdict.model_dump_json()  # what cannot be written down must fail here, not for the whole batch
         return Judgement(verdict, prepared.invocation, entry.tool.retries)
 
-    def _stays(self, tool: Declaration) -> bool:
+    def _is_bound_to_host(self, tool: Declaration) -> bool:
         """Do its calls live on this host?"""
         kept = self._keeps_once and tool.effect is Effect.ONCE and tool.traits.task_queue is None
         return kept or tool.traits.on_host
 
-    def not_allowed(self, name: str, tools: tuple[str, ...]) -> CallError:
+    def build_not_allowed(self, name: str, tools: tuple[str, ...]) -> CallError:
         """What a call is told whose turn was started with other tools."""
         known = [entry.declaration.name for entry in self._registry.entries]
-        there = _counted([tool for tool in known if names_tool(tools, tool)])
-        message = f"{shorten(name, 100)!r} is not among the tools that this turn was started with. {there}"
-        return CallError(type="tool_not_available", message=shorten(message, 2_000))
+        there = _describe_tools([tool for tool in known if names_tool(tools, tool)])
+        message = f"{shorten_text(name, 100)!r} is not among the tools that this turn was started with. {there}"
+        return CallError(type="tool_not_available", message=shorten_text(message, 2_000))
 
-    async def unknown_tools(self, tools: Collection[str]) -> tuple[str, ...]:
+    async def find_unknown_tools(self, tools: Collection[str]) -> tuple[str, ...]:
         """The entries of a list that name no tool, each with what may have been meant.
 
         None that may name a tool of a source which cannot be asked at present.
         """
         for name in tools:
-            await self._registry.found(name)  # one whose source is not there yet is waited for
+            await self._registry.wait_for_tool(name)  # one whose source is not there yet is waited for
         known = [entry.declaration.name for entry in self._registry.entries]
-        named = (name for name in tools if not self._registry.lacks_source_of(name))
+        named = (name for name in tools if not self._registry.is_source_missing(name))
         unknown = [name for name in named if not any(names_tool((name,), one) for one in known)]
-        return tuple(f"{shorten(name, 100)!r}. {did_you_mean(name, known)}".rstrip() for name in unknown)
+        return tuple(f"{shorten_text(name, 100)!r}. {did_you_mean(name, known)}".rstrip() for name in unknown)
 
-    def _not_offered(self, name: str, context: Context) -> CallError:
+    def _build_not_offered(self, name: str, context: Context) -> CallError:
         known = [tool for tool in context.tools or () if self._registry.get(tool)]
-        message = f"{shorten(name, 100)!r} cannot be used at this point of the turn. {_counted(known)}"
-        return CallError(type="tool_not_available", message=shorten(message, 2_000))
+        message = f"{shorten_text(name, 100)!r} cannot be used at this point of the turn. {_describe_tools(known)}"
+        return CallError(type="tool_not_available", message=shorten_text(message, 2_000))
 
-    def _unknown(self, name: str) -> CallError:
-        if known := self._registry.missing(name):
+    def _build_unknown(self, name: str) -> CallError:
+        if known := self._registry.explain_missing(name):
             return known
         hint = did_you_mean(name, [entry.declaration.name for entry in self._registry.entries])
         missing = ", ".join(dict.fromkeys(problem.source for problem in self._registry.problems))
-        left_out = f"Some tools are not available, from: {shorten(missing, 300)}." if missing else ""
-        parts = (f"No tool is called {shorten(name, 100)!r}.", hint, left_out, self.explain_missing_tool())
+        left_out = f"Some tools are not available, from: {shorten_text(missing, 300)}." if missing else ""
+        parts = (f"No tool is called {shorten_text(name, 100)!r}.", hint, left_out, self.explain_missing_tool())
         message = " ".join(filter(None, parts))
         return CallError(type="tool_not_registered", message=message)
 
 
-def _counted(known: list[str]) -> str:
+def _describe_tools(known: list[str]) -> str:
     """The tools that there are, as far as they fit."""
     there = f"There are {', '.join(map(repr, known[:10]))}" if known else "There is none"
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""
     return f"{there}{more}."
 
 
-def _changed(entry: Entry, arguments: JsonValue, change: Decision) -> JsonValue:
+def _apply_change(entry: RegisteredTool, arguments: JsonValue, change: Decision) -> JsonValue:
     """The arguments as a person wants them: given as such, or as the text that the tool lets them edit (S25)."""
     if change.arguments is not None:
         return change.arguments
@@ -293,32 +321,34 @@ def _changed(entry: Entry, arguments: JsonValue, change: Decision) -> JsonValue:
     return {**arguments, entry.tool.edits: change.content}
 
 
-def _denied_by(heard: Before, denial: Denial) -> Deny:
+def _build_denial(hook_answer: BeforeOutcome, denial: Denial) -> Deny:
     actor = Actor(kind="hook", name=denial.hook)
-    return Deny(rule=f"hook: {denial.hook}", message=denial.reason, actor=actor, stop_turn=heard.stop_turn)
+    return Deny(rule=f"hook: {denial.hook}", message=denial.reason, actor=actor, stop_turn=hook_answer.stop_turn)
 
 
-async def _checked(entry: Entry, arguments: JsonValue) -> dict[str, JsonValue]:
+async def _check_entry_arguments(entry: RegisteredTool, arguments: JsonValue) -> dict[str, JsonValue]:
     _check_size(entry, arguments)
-    return (await checked(entry.schema, arguments))[0]
+    return (await check_arguments(entry.schema, arguments))[0]
 
 
-def _check_size(entry: Entry, arguments: JsonValue) -> None:
+def _check_size(entry: RegisteredTool, arguments: JsonValue) -> None:
     size = len(CallRequest(tool=entry.declaration.name, arguments=arguments).model_dump_json().encode())
     if size > ARGUMENTS_LIMIT:
         limit = f"they take {size:,} bytes; the limit is {ARGUMENTS_LIMIT:,}"
         raise InvalidArguments(f"{limit}. Pass large content in smaller pieces or by file.")
 
 
-def _invalid(entry: Entry, error: ValueError) -> Judgement:
+def _reject_invalid(entry: RegisteredTool, error: ValueError) -> Judgement:
     name = entry.declaration.name
-    return _reject("invalid_tool_params", f"Invalid arguments for {name!r}: {said(error, _limit(error))}")
+    return _reject(
+        "invalid_tool_params", f"Invalid arguments for {name!r}: {exception_text(error, _find_message_limit(error))}"
+    )
 
 
 def _reject(kind: str, message: str) -> Judgement:
     return Judgement(Reject(error=CallError(type=kind, message=message)))
 
 
-def _limit(error: ValueError) -> int:
+def _find_message_limit(error: ValueError) -> int:
     """Our own words are as long as they need to be; a tool's are cut."""
     return 4_000 if isinstance(error, InvalidArguments) else 1_000

@@ -23,20 +23,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from holdfast.activities.policy.commands import Reading
-from holdfast.activities.shell.folders import reached_folders
+from holdfast.activities.policy.commands import CommandReading
+from holdfast.activities.shell.folders import find_reached_folders
 from holdfast.activities.shell.model import Program
-from holdfast.content import shorten, visible
+from holdfast.content import escape_controls, shorten_text
 
-SECONDS = 5.0
+GIT_SECONDS = 5.0
 """What git may take to tell its configuration."""
-REPOSITORIES = 20
+MAX_REPOSITORIES = 20
 """Of one command, submodules included."""
-BYTES = 64_000_000
+MAX_BYTES = 64_000_000
 """Of an answer of git's."""
-_ALWAYS = (("safe.bareRepository", "explicit"), ("core.fsmonitor", "false"))
-_UNASKED = (("core.hooksPath", "/dev/null"), ("core.pager", "cat"))
-_USERS_OWN = {
+_ALWAYS_SETTINGS = (("safe.bareRepository", "explicit"), ("core.fsmonitor", "false"))
+_UNASKED_SETTINGS = (("core.hooksPath", "/dev/null"), ("core.pager", "cat"))
+_USER_DEFAULTS = {
     "core.askPass": "",
     "core.editor": ":",
     "core.sshCommand": "ssh",
@@ -49,9 +49,9 @@ _USERS_OWN = {
 """Programs that the user may have chosen, each with what is used when they have not."""
 _NOT_PASSED_ON = frozenset(["GIT_CONFIG_PARAMETERS", "GIT_EXTERNAL_DIFF"])
 """Variables that git would go by instead: the first is read after our settings."""
-_HELPER = re.compile(r"credential\.(.*\.)?helper", re.DOTALL)
-_REPLACED = frozenset(name.lower() for name in (*dict((*_ALWAYS, *_UNASKED)), *_USERS_OWN))
-_HARMLESS = re.compile(
+_CREDENTIAL_HELPER = re.compile(r"credential\.(.*\.)?helper", re.DOTALL)
+_REPLACED_KEYS = frozenset(name.lower() for name in (*dict((*_ALWAYS_SETTINGS, *_UNASKED_SETTINGS)), *_USER_DEFAULTS))
+_HARMLESS_KEYS = re.compile(
     r"""
     advice\..+ | apply\..+ | author\.(name|email) | blame\..+ | branch\.(?!.*\.mergeoptions$).+ | color\..+ | column\..+
     | commit\.(cleanup|gpgsign|status|template|verbose) | committer\.(name|email) | feature\..+ | fetch\..+
@@ -84,7 +84,7 @@ _HARMLESS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 """Keys, in lower case, that make git run nothing. What is not here may."""
-_LARGE_FILES = frozenset(
+_LFS_SETTINGS = frozenset(
     [
         ("filter.lfs.clean", "git-lfs clean -- %f"),
         ("filter.lfs.smudge", "git-lfs smudge -- %f"),
@@ -95,21 +95,21 @@ _LARGE_FILES = frozenset(
 """What `git lfs install --local` writes: a program of the user's, by its name alone."""
 _TRANSPORT = re.compile(r"[A-Za-z0-9+.-]+::")
 """`ext::sh -c …` is an address."""
-_PUSHES = frozenset(["push", "send-pack", "subtree"])
+_PUSH_COMMANDS = frozenset(["push", "send-pack", "subtree"])
 """Subcommands that have another repository run its hooks, for which nothing that we tell git counts."""
-_ADDRESSES = re.compile(r"remote\.(?P<remote>.+)\.(url|pushurl)|branch\..+\.(remote|pushremote)|remote\.pushdefault")
-_SUFFIXES = ("/.git", "", ".git/.git", ".git")
+_ADDRESS_KEYS = re.compile(r"remote\.(?P<remote>.+)\.(url|pushurl)|branch\..+\.(remote|pushremote)|remote\.pushdefault")
+_REPOSITORY_SUFFIXES = ("/.git", "", ".git/.git", ".git")
 """What git tries behind the path of a repository."""
-_UNPACKING = frozenset(["tar", "gtar", "bsdtar", "unzip", "7z", "7za", "7zr", "7zz", "cpio", "pax"])
-_EXTRACTS = re.compile(r"-?[A-Za-z]*x[A-Za-z]*|--(e|extract.*|get?)")
-_WHERE = ("-C", "--git-dir", "--work-tree", "--namespace")
+_ARCHIVE_PROGRAMS = frozenset(["tar", "gtar", "bsdtar", "unzip", "7z", "7za", "7zr", "7zz", "cpio", "pax"])
+_EXTRACT_OPTION = re.compile(r"-?[A-Za-z]*x[A-Za-z]*|--(e|extract.*|get?)")
+_REPOSITORY_OPTIONS = ("-C", "--git-dir", "--work-tree", "--namespace")
 """git's own options that say which repository is meant; `--bare` is another."""
-_STAYING = frozenset(
+_STAYING_WRAPPERS = frozenset(
     ["bash -c", "builtin", "command", "dash -c", "exec", "find -exec", "ionice", "nice", "nohup", "setsid", "sh -c",
      "stdbuf", "time", "timeout", "xargs"]
 )  # fmt: skip
 """Wrappers that run a program in the folder they are in themselves."""
-_LOOKS_NO_FURTHER = frozenset(
+_SHALLOW_COMMANDS = frozenset(
     ["blame", "branch", "cat-file", "config", "for-each-ref", "log", "ls-tree", "merge-base", "name-rev", "remote",
      "rev-list", "rev-parse", "shortlog", "show", "tag"]
 )  # fmt: skip
@@ -118,56 +118,58 @@ _LOOKS_NO_FURTHER = frozenset(
 
 def guard_git(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of a command, with what every git that it runs is told."""
-    return _told(environment, _ALWAYS)
+    return _add_settings(environment, _ALWAYS_SETTINGS)
 
 
 def guard_git_unasked(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
     """The environment of a command that nobody was asked about: git runs no hook, and programs of the user alone."""
-    own = _own_settings(folder, environment)
-    chosen = {name: _last(own, name.lower(), usual) for name, usual in _USERS_OWN.items()}
+    own = _read_own_settings(folder, environment)
+    chosen = {name: _find_last(own, name.lower(), usual) for name, usual in _USER_DEFAULTS.items()}
     if "core.sshcommand" not in {key for key, _ in own}:
         chosen["core.sshCommand"] = environment.get("GIT_SSH") or chosen["core.sshCommand"]
-    helpers = [("credential.helper", ""), *((key, value) for key, value in own if _HELPER.fullmatch(key))]
-    told = _told(environment, [*_ALWAYS, *_UNASKED, *chosen.items(), *helpers])
+    helpers = [("credential.helper", ""), *((key, value) for key, value in own if _CREDENTIAL_HELPER.fullmatch(key))]
+    told = _add_settings(environment, [*_ALWAYS_SETTINGS, *_UNASKED_SETTINGS, *chosen.items(), *helpers])
     return {name: value for name, value in told.items() if name not in _NOT_PASSED_ON}
 
 
 def find_git_doubts(command: str, folder: Path, workspace: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Why git may run a program that nobody was asked about, where it cannot be told not to; empty when it does not."""
-    programs = Reading(command).programs
+    programs = CommandReading(command).programs
     gits = [program for program in programs if program.name and re.match(r"git(-|$)", program.name)]
     if not gits:
         return ()
-    folders = reached_folders(programs, folder)
-    if not folders.complete or any(not _stays(program) for program in gits):
+    folders = find_reached_folders(programs, folder)
+    if not folders.complete or any(not _is_staying(program) for program in gits):
         return ("it is not known in which folder git runs, and so not what is configured there",)
-    looked = _Looked(workspace.resolve(), guard_git(environment))
-    if unpacking := next((one.name for one in programs[: _last_git(programs)] if _unpacks(one)), None):
+    looked = _RepositoryCheck(workspace.resolve(), guard_git(environment))
+    if unpacking := next((one.name for one in programs[: _find_last_git(programs)] if _may_unpack(one)), None):
         looked.doubts.append(f"{unpacking} may change what is configured before git runs")
     for program in gits:
         for place in folders.known:
-            looked.at(program, place)
+            looked.check_repository(program, place)
     return tuple(dict.fromkeys(looked.doubts))
 
 
-def _last_git(programs: tuple[Program, ...]) -> int:
+def _find_last_git(programs: tuple[Program, ...]) -> int:
     """The place of the last git among programs."""
     return max(place for place, program in enumerate(programs) if program.name and re.match(r"git(-|$)", program.name))
 
 
-def _unpacks(program: Program) -> bool:
+def _may_unpack(program: Program) -> bool:
     """May it leave a repository's files behind whose names no word tells?"""
-    if program.name not in _UNPACKING:
+    if program.name not in _ARCHIVE_PROGRAMS:
         return False
-    return "tar" not in program.name or any(word is None or _EXTRACTS.fullmatch(word) for word in program.words[1:])
+    return "tar" not in program.name or any(
+        word is None or _EXTRACT_OPTION.fullmatch(word) for word in program.words[1:]
+    )
 
 
-def _stays(program: Program) -> bool:
-    return all(wrapper in _STAYING or wrapper.startswith("function ") for wrapper in program.wrappers)
+def _is_staying(program: Program) -> bool:
+    return all(wrapper in _STAYING_WRAPPERS or wrapper.startswith("function ") for wrapper in program.wrappers)
 
 
 @dataclass
-class _Looked:
+class _RepositoryCheck:
     """What was found in the repositories of one command."""
 
     workspace: Path
@@ -175,42 +177,45 @@ class _Looked:
     doubts: list[str] = field(default_factory=list)
     _seen: set[tuple[str, ...]] = field(default_factory=set)
 
-    def at(self, program: Program, folder: Path) -> None:
+    def check_repository(self, program: Program, folder: Path) -> None:
         """Look at the repository that this git would use in this folder, and at its submodules."""
-        options = _options(program)
+        options = _find_options(program)
         if options is None or not folder.is_dir():
             self.doubts.append("it is not known which repository git would use")
             return
-        deeper = not _LOOKS_NO_FURTHER.intersection(program.normal[1:2])
-        pushes = bool(_PUSHES.intersection(program.normal[1:2]))
-        self._look(options, folder, deeper=deeper, program=program if pushes else None)
+        deeper = not _SHALLOW_COMMANDS.intersection(program.normal[1:2])
+        pushes = bool(_PUSH_COMMANDS.intersection(program.normal[1:2]))
+        self._check_folder(options, folder, deeper=deeper, program=program if pushes else None)
 
-    def _look(self, options: tuple[str, ...], folder: Path, *, deeper: bool, program: Program | None = None) -> None:
+    def _check_folder(
+        self, options: tuple[str, ...], folder: Path, *, deeper: bool, program: Program | None = None
+    ) -> None:
         place = (str(folder), *options, str(deeper), *map(str, program.normal if program else ()))
         if place in self._seen:
             return
-        if len(self._seen) >= REPOSITORIES:
-            self.doubts.append(f"git would look into over {REPOSITORIES} repositories")
+        if len(self._seen) >= MAX_REPOSITORIES:
+            self.doubts.append(f"git would look into over {MAX_REPOSITORIES} repositories")
             return
         self._seen.add(place)
-        found = _ask(options, folder, self.environment, "config", "--list", "--show-scope", "--show-origin", "-z")
+        found = _run_git(options, folder, self.environment, "config", "--list", "--show-scope", "--show-origin", "-z")
         if found is None:
             self.doubts.append("git does not tell its configuration")
             return
-        settings = list(_settings(found))
-        if program is not None and self._pushes_here(program, options, folder, settings):
+        settings = list(_parse_settings(found))
+        if program is not None and self._may_push_here(program, options, folder, settings):
             self.doubts.append("git would push into a repository of the workspace, whose hooks run programs")
         for setting in settings:
             if setting.is_of_the_repository(folder, self.workspace) and self._may_run(setting, folder):
                 self.doubts.append(
-                    f"the repository's configuration ({_shown(setting.origin)}) has {_shown(setting.key)!r}, "
+                    f"the repository's configuration ({_format_text(setting.origin)}) has "
+                    f"{_format_text(setting.key)!r}, "
                     "by which git may run a program"
                 )
         if deeper:
-            for submodule in _submodules(options, folder, self.environment):
-                self._look((), submodule, deeper=True, program=program)
+            for submodule in _list_submodules(options, folder, self.environment):
+                self._check_folder((), submodule, deeper=True, program=program)
 
-    def _pushes_here(
+    def _may_push_here(
         self, program: Program, options: tuple[str, ...], folder: Path, settings: Iterable[_Setting]
     ) -> bool:
         """May the repository that is pushed to be one of the workspace?"""
@@ -218,12 +223,12 @@ class _Looked:
         if None in words:
             return True
         operands = [word.removeprefix("--repo=") for word in words if word]
-        known = [(found["remote"], one.value) for one in settings if (found := _ADDRESSES.fullmatch(one.key))]
+        known = [(found["remote"], one.value) for one in settings if (found := _ADDRESS_KEYS.fullmatch(one.key))]
         named = {remote for remote, _ in known if remote is not None} & set(operands)
         configured = [value for remote, value in known if not named or remote in named]
-        old = _ask(options, folder, self.environment, "rev-parse", "--git-common-dir")
+        old = _run_git(options, folder, self.environment, "rev-parse", "--git-common-dir")
         # Addresses in files of their own, as git had them once. Without a repository there are none.
-        if old and any(_has_entries(folder / os.fsdecode(old.strip()) / one) for one in ("remotes", "branches")):
+        if old and any(_has_files(folder / os.fsdecode(old.strip()) / one) for one in ("remotes", "branches")):
             return True
         moves = [options[at + 1] for at, option in enumerate(options) if option == "-C"]
         started = Path(os.path.normpath(folder.joinpath(*moves)))
@@ -239,7 +244,9 @@ class _Looked:
         if path in ("", "."):
             return False
         try:
-            places = [Path(os.path.realpath(base / os.path.expanduser(path + suffix))) for suffix in _SUFFIXES]
+            places = [
+                Path(os.path.realpath(base / os.path.expanduser(path + suffix))) for suffix in _REPOSITORY_SUFFIXES
+            ]
             return any(
                 place.is_relative_to(self.workspace) and (place.is_file() or (place / "HEAD").exists())
                 for place in places
@@ -249,13 +256,13 @@ class _Looked:
 
     def _may_run(self, setting: _Setting, folder: Path) -> bool:
         key, value = setting.key, setting.value
-        if key in _REPLACED or _HELPER.fullmatch(key) or (key, value) in _LARGE_FILES:
+        if key in _REPLACED_KEYS or _CREDENTIAL_HELPER.fullmatch(key) or (key, value) in _LFS_SETTINGS:
             return False
         if key == "core.worktree":  # of a submodule; another one would have git write elsewhere
             return not (folder / setting.file.parent / value).resolve().is_relative_to(self.workspace)
         if key.startswith("remote.") and key.endswith("url") and _TRANSPORT.match(value):
             return True
-        return _HARMLESS.fullmatch(key) is None
+        return _HARMLESS_KEYS.fullmatch(key) is None
 
 
 @dataclass(frozen=True)
@@ -277,35 +284,35 @@ class _Setting:
         return self.scope != "command"
 
 
-def _has_entries(folder: Path) -> bool:
+def _has_files(folder: Path) -> bool:
     try:
         return any(folder.iterdir())
     except OSError:
         return False
 
 
-def _settings(listed: bytes) -> Iterator[_Setting]:
+def _parse_settings(listed: bytes) -> Iterator[_Setting]:
     texts = listed.decode("utf-8", "surrogateescape").split("\0")
     for scope, origin, pair in zip(texts[::3], texts[1::3], texts[2::3], strict=False):
         key, _, value = pair.partition("\n")
         yield _Setting(scope, origin, key, value)
 
 
-def _own_settings(folder: Path, environment: Mapping[str, str]) -> list[tuple[str, str]]:
+def _read_own_settings(folder: Path, environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """What the user and the machine configure, in order; nothing where git does not tell."""
-    found = _ask((), folder, guard_git(environment), "config", "--list", "--show-scope", "--show-origin", "-z")
-    return [(one.key, one.value) for one in _settings(found or b"") if one.scope in ("system", "global")]
+    found = _run_git((), folder, guard_git(environment), "config", "--list", "--show-scope", "--show-origin", "-z")
+    return [(one.key, one.value) for one in _parse_settings(found or b"") if one.scope in ("system", "global")]
 
 
-def _last(settings: Iterable[tuple[str, str]], key: str, usual: str) -> str:
+def _find_last(settings: Iterable[tuple[str, str]], key: str, usual: str) -> str:
     values = [value for name, value in settings if name == key]
     return values[-1] if values else usual
 
 
-def _submodules(options: tuple[str, ...], folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+def _list_submodules(options: tuple[str, ...], folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
     """The repositories that are checked out inside of this one."""
-    top = _ask(options, folder, environment, "rev-parse", "--show-toplevel")
-    listed = _ask(options, folder, environment, "ls-files", "--stage", "--full-name", "-z", ":/") if top else None
+    top = _run_git(options, folder, environment, "rev-parse", "--show-toplevel")
+    listed = _run_git(options, folder, environment, "ls-files", "--stage", "--full-name", "-z", ":/") if top else None
     for line in (listed or b"").split(b"\0"):
         if line.startswith(b"160000 ") and top:
             place = Path(os.fsdecode(top.rstrip(b"\n")), os.fsdecode(line.partition(b"\t")[2]))
@@ -313,7 +320,7 @@ def _submodules(options: tuple[str, ...], folder: Path, environment: Mapping[str
                 yield place
 
 
-def _ask(options: tuple[str, ...], folder: Path, environment: Mapping[str, str], *words: str) -> bytes | None:
+def _run_git(options: tuple[str, ...], folder: Path, environment: Mapping[str, str], *words: str) -> bytes | None:
     """What git answers; None when it fails, or says too much."""
     try:
         done = subprocess.run(
@@ -322,14 +329,14 @@ def _ask(options: tuple[str, ...], folder: Path, environment: Mapping[str, str],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=SECONDS,
+            timeout=GIT_SECONDS,
         )
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 and len(done.stdout) <= BYTES else None
+    return done.stdout if done.returncode == 0 and len(done.stdout) <= MAX_BYTES else None
 
 
-def _options(program: Program) -> tuple[str, ...] | None:
+def _find_options(program: Program) -> tuple[str, ...] | None:
     """git's own options that say which repository is meant; None when they are not known."""
     own = program.words[1 : len(program.words) - len(program.normal) + 1]
     found: list[str] = []
@@ -337,19 +344,19 @@ def _options(program: Program) -> tuple[str, ...] | None:
     for word in words:
         if word is None:
             return None
-        if word in _WHERE:
+        if word in _REPOSITORY_OPTIONS:
             value = next(words, None)
             if value is None:
                 return None
             found += [word, value]
-        elif word == "--bare" or word.startswith(_WHERE):
+        elif word == "--bare" or word.startswith(_REPOSITORY_OPTIONS):
             found.append(word)
         elif word == "-c":
             next(words, None)
     return tuple(found)
 
 
-def _told(environment: Mapping[str, str], settings: Iterable[tuple[str, str]]) -> dict[str, str]:
+def _add_settings(environment: Mapping[str, str], settings: Iterable[tuple[str, str]]) -> dict[str, str]:
     """With settings behind those that the environment has already: git takes the last."""
     given = environment.get("GIT_CONFIG_COUNT", "")
     first = int(given) if given.isascii() and given.isdigit() and len(given) < 5 else 0
@@ -360,5 +367,5 @@ def _told(environment: Mapping[str, str], settings: Iterable[tuple[str, str]]) -
     return {**told, "GIT_CONFIG_COUNT": str(last)}
 
 
-def _shown(text: str) -> str:
-    return shorten(visible(text.encode("utf-8", "replace").decode()).replace("\n", "␊"), 100)
+def _format_text(text: str) -> str:
+    return shorten_text(escape_controls(text.encode("utf-8", "replace").decode()).replace("\n", "␊"), 100)

@@ -9,26 +9,26 @@ import os
 import re
 import socket
 
-from holdfast.activities.supervision.trees import born
+from holdfast.activities.supervision.trees import read_start_time
 
 _HOLDER = re.compile(r"(?P<host>.*) \(process (?P<pid>[0-9]{1,10})\.(?P<born>[0-9]{1,20})\)", re.DOTALL)
 
 
-def ourselves() -> str:
+def build_holder() -> str:
     """This process."""
     pid = os.getpid()
-    return f"{socket.gethostname()} (process {pid}.{born(pid) or 0})"
+    return f"{socket.gethostname()} (process {pid}.{read_start_time(pid) or 0})"
 
 
-def lives(holder: str) -> bool:
+def is_holder_alive(holder: str) -> bool:
     """Is it another process of this host that is still there? Of other hosts nobody here can tell."""
     found = _HOLDER.fullmatch(holder)
-    if found is None or found["host"] != socket.gethostname() or holder == ourselves():
+    if found is None or found["host"] != socket.gethostname() or holder == build_holder():
         return False
-    return born(int(found["pid"])) == int(found["born"])
+    return read_start_time(int(found["pid"])) == int(found["born"])
 
 
-def host_of(holder: str) -> str:
+def parse_holder_host(holder: str) -> str:
     """Its host, for people."""
     found = _HOLDER.fullmatch(holder)
     return found["host"] if found else holder

@@ -9,35 +9,35 @@ from temporalio import activity
 
 from holdfast.activities.hooks.calls import AfterTool
 from holdfast.activities.hooks.chain import Hooks
-from holdfast.activities.hooks.results import After
+from holdfast.activities.hooks.results import AfterOutcome
 from holdfast.activities.live import LiveRun
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.running import BEAT_SECONDS
-from holdfast.content import CallError, Result, TextPart, shorten
+from holdfast.content import CallError, Result, TextPart, shorten_text
 from holdfast.modes import Mode
-from holdfast.verdicts import Bound, CallOutcome, Failed, Finished, Stopped
+from holdfast.verdicts import BoundCall, ExecutionOutcome, Failed, Finished, Stopped
 
-Ran = Finished | Failed | Stopped
+EndedOutcome = Finished | Failed | Stopped
 
-WITHHELD = "withheld"
+WITHHELD_TYPE = "withheld"
 MESSAGE_LIMIT = 4_000
 
 
-async def hear_after(
-    hooks: Hooks, outcome: CallOutcome, run: LiveRun, bound: Bound, mode: Mode, outputs: OutputStore
-) -> CallOutcome:
+async def apply_after_hooks(
+    hooks: Hooks, outcome: ExecutionOutcome, run: LiveRun, bound: BoundCall, mode: Mode, outputs: OutputStore
+) -> ExecutionOutcome:
     """The outcome as hooks leave it. The call has run: a stop that comes now waits for them, and loses nothing."""
-    if hooks.empty or not isinstance(outcome, Finished | Failed | Stopped):
+    if hooks.is_empty or not isinstance(outcome, Finished | Failed | Stopped):
         return outcome
-    asking = asyncio.create_task(hooks.after(_told(outcome, run, bound, mode)))
+    asking = asyncio.create_task(hooks.ask_after(_build_hook_input(outcome, run, bound, mode)))
     while not asking.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait({asking}, timeout=BEAT_SECONDS)
-        activity.heartbeat(run.beat())
-    return _left(outcome, asking.result(), outputs)
+        activity.heartbeat(run.build_heartbeat())
+    return _apply_hook_answer(outcome, asking.result(), outputs)
 
 
-def _told(outcome: Ran, run: LiveRun, bound: Bound, mode: Mode) -> AfterTool:
+def _build_hook_input(outcome: EndedOutcome, run: LiveRun, bound: BoundCall, mode: Mode) -> AfterTool:
     parts = outcome.result.parts if isinstance(outcome, Finished) else outcome.parts
     lines = [outcome.error.message] if isinstance(outcome, Failed) else []
     kind = outcome.error.type if isinstance(outcome, Failed) else "cancelled"
@@ -56,19 +56,19 @@ def _told(outcome: Ran, run: LiveRun, bound: Bound, mode: Mode) -> AfterTool:
     )
 
 
-def _left(outcome: Ran, heard: After, outputs: OutputStore) -> CallOutcome:
+def _apply_hook_answer(outcome: EndedOutcome, hook_answer: AfterOutcome, outputs: OutputStore) -> ExecutionOutcome:
     """What was stopped stays stopped; of what it had put out the model reads what hooks leave."""
-    text = heard.result
+    text = hook_answer.result
     if isinstance(outcome, Stopped):
-        kept = outputs.bounded((TextPart(text=text),)) if text is not None else outcome.parts
-        return outcome.model_copy(update={"parts": () if heard.failed else kept})
-    if heard.failed:
-        return Failed(error=CallError(type=WITHHELD, message=heard.failed), stop_turn=heard.stop_turn)
-    left = outcome.model_copy(update={"stop_turn": heard.stop_turn})
+        kept = outputs.bound_parts((TextPart(text=text),)) if text is not None else outcome.parts
+        return outcome.model_copy(update={"parts": () if hook_answer.failed else kept})
+    if hook_answer.failed:
+        return Failed(error=CallError(type=WITHHELD_TYPE, message=hook_answer.failed), stop_turn=hook_answer.stop_turn)
+    left = outcome.model_copy(update={"stop_turn": hook_answer.stop_turn})
     if text is None:
         return left
     if isinstance(left, Failed):
-        error = CallError(type=left.error.type, message=shorten(text, MESSAGE_LIMIT))
+        error = CallError(type=left.error.type, message=shorten_text(text, MESSAGE_LIMIT))
         return left.model_copy(update={"error": error, "parts": ()})
-    result = Result.of(text).model_copy(update={"seen": left.result.seen, "context": left.result.context})
-    return left.model_copy(update={"result": outputs.bounded_result(result)})
+    result = Result.from_text(text).model_copy(update={"seen": left.result.seen, "context": left.result.context})
+    return left.model_copy(update={"result": outputs.bound_result(result)})

@@ -17,16 +17,16 @@ from pathlib import Path
 from pydantic import JsonValue
 from temporalio import activity
 
-from holdfast.approvals import Answer, Confirmation
-from holdfast.calls import Pause
-from holdfast.content import Part, TextPart, encodable, plain, plain_with_styles, said
+from holdfast.approvals import Confirmation, QuestionAnswer
+from holdfast.calls import PendingQuestion
+from holdfast.content import Part, TextPart, drop_surrogates, exception_text, strip_all_but_styles, strip_controls
 from holdfast.work import LiveOutput, RunningCall
 
-Asker = Callable[[Confirmation], Awaitable[Answer]]
+Asker = Callable[[Confirmation], Awaitable[QuestionAnswer]]
 
-FORSAKEN_SECONDS = 15.0
+ABANDONED_SECONDS = 15.0
 """How long a tool goes on whose attempt the server gave up on: until the next attempt comes, it has nobody."""
-TAIL_KEPT = 100_000
+TAIL_LIMIT = 100_000
 TAIL_SHOWN = 4_000
 TAIL_BYTES = 7_000
 """At most 8 KiB with what surrounds them."""
@@ -65,21 +65,21 @@ class LiveRun:
         call_id: str,
         *,
         workspace: Path,
-        host: str | None = None,
+        host_queue: str | None = None,
         effect_key: str = "",
-        pause: Pause | None = None,
+        pause: PendingQuestion | None = None,
         asker: Asker | None = None,
-        unasked: bool = False,
+        is_unasked: bool = False,
     ) -> None:
         """`asker` asks a person; without one nobody can be asked."""
         self._effect_key = effect_key
         self._pause = pause
         self._asker = asker
-        self.asking = False
+        self.is_asking = False
         """Does the tool wait for a person?"""
-        self.handing_over = False
-        self.unasked = unasked
-        self.beginning = asyncio.Lock()
+        self.is_handing_over = False
+        self.is_unasked = is_unasked
+        self.start_lock = asyncio.Lock()
         self.tool: asyncio.Task[object] | None = None
         self.deadline = 0.0
         self.attempts = 0
@@ -87,8 +87,8 @@ class LiveRun:
         self._turn_id = turn_id
         self._call_id = call_id
         self._workspace = workspace
-        self._host = host
-        self._tail = Tail(TAIL_KEPT)
+        self._host_queue = host_queue
+        self._tail = Tail(TAIL_LIMIT)
         self._pid: int | None = None
         self.attempt = 1
         """Of the tool, where its failures pass by themselves."""
@@ -120,19 +120,19 @@ class LiveRun:
         return self._pause.state if self._pause else None
 
     @property
-    def answer(self) -> Answer | None:
+    def answer(self) -> QuestionAnswer | None:
         """What a person answered to it."""
         return self._pause.answer if self._pause else None
 
-    async def ask(self, question: Confirmation) -> Answer:
+    async def ask(self, question: Confirmation) -> QuestionAnswer:
         """Ask a person. The clock stands still until they have answered."""
         if self._asker is None:
-            return Answer(action="cancel")
-        began, self.asking = time.monotonic(), True
+            return QuestionAnswer(action="cancel")
+        began, self.is_asking = time.monotonic(), True
         try:
             return await self._asker(question)
         finally:
-            self.asking = False
+            self.is_asking = False
             self.deadline += time.monotonic() - began
 
     @property
@@ -144,103 +144,103 @@ class LiveRun:
         """Add to the live output."""
         self._tail.add(text)
 
-    def started(self, pid: int) -> None:
+    def report_process(self, pid: int) -> None:
         """Remember which process runs."""
         self._pid = pid
 
     def note_failure(self, error: Exception) -> None:
         """The tool failed, and is tried again: viewers see the attempt and the reason."""
         self.attempt += 1
-        self._failure = encodable(plain(said(error, 300)))
+        self._failure = drop_surrogates(strip_controls(exception_text(error, 300)))
 
-    def live(self, most: int = TAIL_SHOWN) -> LiveOutput:
+    def build_live_output(self, most: int = TAIL_SHOWN) -> LiveOutput:
         """The end of the output, harmless for a terminal."""
-        end = encodable(_last(self._tail.text, most))
-        styled = plain_with_styles(end)
+        end = drop_surrogates(_take_last(self._tail.text, most))
+        styled = strip_all_but_styles(end)
         return LiveOutput(
             call_id=self._call_id,
-            tail=plain(end),
+            tail=strip_controls(end),
             styled=styled if "\x1b" in styled else None,
             total=self._tail.total,
             pid=self._pid,
-            host=self._host,
+            host=self._host_queue,
             attempt=self.attempt,
             failure=self._failure,
         )
 
-    def beat(self) -> LiveOutput:
+    def build_heartbeat(self) -> LiveOutput:
         """What a heartbeat carries."""
-        live = self.live()
+        live = self.build_live_output()
         if live.styled is None:
-            return live.model_copy(update={"tail": _fitting(live.tail, TAIL_BYTES)})
+            return live.model_copy(update={"tail": _fit_bytes(live.tail, TAIL_BYTES)})
         half = TAIL_BYTES // 2
-        return live.model_copy(update={"tail": _fitting(live.tail, half), "styled": _fitting(live.styled, half)})
+        return live.model_copy(update={"tail": _fit_bytes(live.tail, half), "styled": _fit_bytes(live.styled, half)})
 
-    def partial(self) -> tuple[Part, ...]:
+    def build_partial_parts(self) -> tuple[Part, ...]:
         """What was put out before the end came."""
         if not self._tail.total:
             return ()
-        text, missing = plain(self._tail.text), self._tail.total - TAIL_KEPT
+        text, missing = strip_controls(self._tail.text), self._tail.total - TAIL_LIMIT
         before = f"… [{missing:,} characters before this were not kept] …\n" if missing > 0 else ""
         return (TextPart(text=before + text),)
 
 
-def _fitting(text: str, most: int) -> str:
+def _fit_bytes(text: str, most: int) -> str:
     """The end of a text that takes at most so many bytes as JSON."""
     while (size := len(json.dumps(text, ensure_ascii=False).encode())) > most:
-        text = _last(text, len(text) * most // size)
+        text = _take_last(text, len(text) * most // size)
     return text
 
 
-def _last(text: str, most: int) -> str:
+def _take_last(text: str, most: int) -> str:
     """The last characters, without the rest of an escape code that begins before them."""
     start = max(0, len(text) - most)
-    cut = _BEGINNING.search(text, max(0, start - ESCAPE_LIMIT), start)
-    rest = _REST.match(text, start) if cut else None
+    cut = _ESCAPE_START.search(text, max(0, start - ESCAPE_LIMIT), start)
+    rest = _ESCAPE_REST.match(text, start) if cut else None
     return text[rest.end() if rest else start :]
 
 
 ESCAPE_LIMIT = 80
 """Characters of the longest escape code that is looked for."""
-_BEGINNING = re.compile(r"\x1b(?:\[[0-?]*)?$")
-_REST = re.compile(r"\[?[0-?]*[@-~]?")
+_ESCAPE_START = re.compile(r"\x1b(?:\[[0-?]*)?$")
+_ESCAPE_REST = re.compile(r"\[?[0-?]*[@-~]?")
 
 
-def told_to_stop() -> bool:
+def is_stop_requested() -> bool:
     """Is this attempt to stop since its turn says so, and not because it or its worker is at an end?"""
     details = activity.in_activity() and activity.cancellation_details()
     return bool(details and details.cancel_requested)
 
 
 class LiveRuns:
-    """The calls that run on this worker, which is asked at the task queue `host`."""
+    """The calls that run on this worker, which is asked at the task queue `host_queue`."""
 
-    def __init__(self, host: str) -> None:
-        self.host = host
+    def __init__(self, host_queue: str) -> None:
+        self.host_queue = host_queue
         self._runs: dict[str, LiveRun] = {}
 
     @contextmanager
-    def running(
+    def track_run(
         self,
         turn_id: str,
         call_id: str,
         *,
         workspace: Path,
         effect_key: str = "",
-        pause: Pause | None = None,
+        pause: PendingQuestion | None = None,
         asker: Asker | None = None,
-        unasked: bool = False,
+        is_unasked: bool = False,
     ) -> Iterator[LiveRun]:
         """A call, known here while it runs. What an earlier attempt left at work here is found again."""
         run = LiveRun(
             turn_id,
             call_id,
             workspace=workspace,
-            host=self.host,
+            host_queue=self.host_queue,
             effect_key=effect_key,
             pause=pause,
             asker=asker,
-            unasked=unasked,
+            is_unasked=is_unasked,
         )
         left = self._runs.get(run.key)
         if left and left.effect_key == run.effect_key:
@@ -254,31 +254,31 @@ class LiveRuns:
         finally:
             run.attempts -= 1
             if run.attempts == 0:
-                self._left(run, answered=answered)
+                self._release_run(run, answered=answered)
 
-    def _left(self, run: LiveRun, *, answered: bool) -> None:
+    def _release_run(self, run: LiveRun, *, answered: bool) -> None:
         """No attempt waits for it any more. A tool that nobody told to stop goes on for the next one."""
         if answered or run.tool is None:
-            self._forget(run)
-        elif told_to_stop():
+            self._forget_run(run)
+        elif is_stop_requested():
             run.tool.cancel()
-            self._forget(run)
+            self._forget_run(run)
         else:
-            asyncio.get_running_loop().call_later(FORSAKEN_SECONDS, self._drop, run)
+            asyncio.get_running_loop().call_later(ABANDONED_SECONDS, self._drop_abandoned, run)
 
-    def _drop(self, run: LiveRun) -> None:
+    def _drop_abandoned(self, run: LiveRun) -> None:
         """Nobody came back for it here. What goes on by itself still does: another worker may have found it."""
         if run.attempts == 0 and run.tool:
-            run.handing_over = True
+            run.is_handing_over = True
             run.tool.cancel()
-            self._forget(run)
+            self._forget_run(run)
 
-    def _forget(self, run: LiveRun) -> None:
+    def _forget_run(self, run: LiveRun) -> None:
         if self._runs.get(run.key) is run:
             del self._runs[run.key]
 
     @activity.defn(name="holdfast.output")
-    async def output(self, input: RunningCall) -> LiveOutput | None:
+    async def find_output(self, input: RunningCall) -> LiveOutput | None:
         """The last 100,000 characters of a call that runs here; None when it does not."""
         run = self._runs.get(f"{input.turn}/{input.call}")
-        return run.live(TAIL_KEPT) if run else None
+        return run.build_live_output(TAIL_LIMIT) if run else None

@@ -17,29 +17,37 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.conversations import Conversations
+from holdfast.activities.conversations import ConversationCache
 from holdfast.activities.live import LiveRun
-from holdfast.activities.running import beating
-from holdfast.activities.scripted import scripted, scripted_summary
+from holdfast.activities.running import run_with_heartbeats
+from holdfast.activities.scripted import build_scripted_summary, stream_scripted_reply
 from holdfast.activities.streaming import CallStream
 from holdfast.calls import CallRequest
-from holdfast.compaction import AIM, as_text, compacted, cut_for, size, told, without_results
-from holdfast.content import shorten
+from holdfast.compaction import (
+    TARGET_SHARE,
+    apply_cut,
+    build_model_messages,
+    estimate_tokens,
+    format_conversation,
+    plan_cut,
+    stub_results,
+)
+from holdfast.content import shorten_text
 from holdfast.contexts import names_tool
 from holdfast.conversations import Compaction, Conversation, ConversationMessage, ModelReply
-from holdfast.delegating import DEEPEST
+from holdfast.delegating import MAX_DEPTH
 from holdfast.tools import Declaration
-from holdfast.work import Compacted, CompactInput, ModelStepInput, model_call
+from holdfast.work import CompactInput, CompactResult, ModelStepInput, format_model_call_id
 
 if TYPE_CHECKING:
-    from holdfast.activities.models.media import Media
+    from holdfast.activities.models.media import MediaLoader
     from holdfast.activities.models.providers import Models
     from holdfast.shared_outputs import SharedOutputs
 
-SCRIPTED = "scripted"
-SHOWN = 200
+SCRIPTED_MODEL = "scripted"
+ARGUMENTS_SHOWN = 200
 """Characters of a call's arguments, in what is seen of a reply that is being written."""
-INSTRUCTIONS = (
+SUMMARY_INSTRUCTIONS = (
     "You are given a conversation of a user and an assistant. Summarise it for the assistant, who goes on with it and "
     "has nothing else: what the user wants, what was decided and why, what was done and with which result, what was "
     "learnt (names, paths, values, errors) and what is still to do. Leave out nothing that is needed to go on. Answer "
@@ -65,95 +73,101 @@ class ModelActivities:
         self._models = models
         self._tools = tools
         self._outputs = outputs
-        self._conversations = Conversations(client)
+        self._conversations = ConversationCache(client)
 
     @cached_property
-    def _media(self) -> Media:
-        from holdfast.activities.models.media import Media  # as the models
+    def _media(self) -> MediaLoader:
+        from holdfast.activities.models.media import MediaLoader  # as the models
 
-        return Media(self._outputs)
+        return MediaLoader(self._outputs)
 
     @activity.defn(name="holdfast.model")
-    async def step(self, input: ModelStepInput) -> ModelReply:
+    async def request_reply(self, input: ModelStepInput) -> ModelReply:
         """One reply. A second attempt asks again."""
-        turn_id, run_id = _turn()
+        turn_id, run_id = _find_turn()
         stream = CallStream(self._client, turn_id, run_id, input)
-        run = LiveRun(turn_id, model_call(input.step), workspace=Path())
-        return await beating(self._reply(turn_id, run_id, input, stream, run), run.beat)
+        run = LiveRun(turn_id, format_model_call_id(input.step), workspace=Path())
+        return await run_with_heartbeats(self._request_reply(turn_id, run_id, input, stream, run), run.build_heartbeat)
 
-    async def _reply(
+    async def _request_reply(
         self, turn_id: str, run_id: str | None, input: ModelStepInput, stream: CallStream, run: LiveRun
     ) -> ModelReply:
         conversation = (await self._conversations.fetch(turn_id, run_id)).conversation
-        name = conversation.model.names[input.model]
-        if name == SCRIPTED:
-            return await scripted(conversation, stream, max(input.attempt, activity.info().attempt), run.write)
-        from holdfast.activities.models.asking import reply_to  # loads packages of providers
+        name = conversation.model.model_names[input.model]
+        if name == SCRIPTED_MODEL:
+            return await stream_scripted_reply(
+                conversation, stream, max(input.attempt, activity.info().attempt), run.write
+            )
+        from holdfast.activities.models.asking import request_reply  # loads packages of providers
 
-        tools = [entry.declaration for entry in self._tools().entries if _offered(entry.declaration, conversation)]
+        tools = [entry.declaration for entry in self._tools().entries if _is_offered(entry.declaration, conversation)]
 
-        async def called(call: CallRequest) -> None:
-            run.write(f"\n→ {call.tool} {shorten(json.dumps(call.arguments, ensure_ascii=False), SHOWN)}\n")
+        async def send_call(call: CallRequest) -> None:
+            run.write(
+                f"\n→ {call.tool} {shorten_text(json.dumps(call.arguments, ensure_ascii=False), ARGUMENTS_SHOWN)}\n"
+            )
             await stream.send(call)
 
-        others = input.model + 1 < len(conversation.model.names)
-        return await reply_to(
+        others = input.model + 1 < len(conversation.model.model_names)
+        return await request_reply(
             self._models(),
             name,
             conversation,
             tools,
-            heard=run.write,
-            called=called,
+            on_text=run.write,
+            on_call=send_call,
             media=self._media,
             turn=turn_id,
             others=others,
         )
 
     @activity.defn(name="holdfast.compact")
-    async def compact(self, input: CompactInput) -> Compacted:
+    async def compact_conversation(self, input: CompactInput) -> CompactResult:
         """What to leave out of a conversation that its model can hardly read any more, and a summary of it."""
-        return await beating(self._compact(*_turn(), input))
+        return await run_with_heartbeats(self._compact_conversation(*_find_turn(), input))
 
-    async def _compact(self, turn_id: str, run_id: str | None, input: CompactInput) -> Compacted:
+    async def _compact_conversation(self, turn_id: str, run_id: str | None, input: CompactInput) -> CompactResult:
         fetched = await self._conversations.fetch(turn_id, run_id)
         conversation = fetched.conversation
-        before = size(conversation.messages)
-        aim = int(AIM * min(input.window or before, before) / 2 ** (input.times - 1))
-        cut = cut_for(conversation.messages, aim)
+        before = estimate_tokens(conversation.messages)
+        aim = int(TARGET_SHARE * min(input.window or before, before) / 2 ** (input.times - 1))
+        cut = plan_cut(conversation.messages, aim)
         reply = ModelReply()
         if cut.before:
-            past = without_results(conversation.messages[: cut.before])
-            reply = await self._summary(conversation, past, input)
-        left, after = compacted(0, conversation.messages, Compaction(), cut, reply.text)
-        return Compacted(
+            past = stub_results(conversation.messages[: cut.before])
+            reply = await self._request_summary(conversation, past, input)
+        left, after = apply_cut(0, conversation.messages, Compaction(), cut, reply.text)
+        return CompactResult(
             cut=cut,
             summary=reply.text if cut.before else None,
             session=fetched.session,
             tokens=before,
-            tokens_after=size(told((), left, after)),
+            tokens_after=estimate_tokens(build_model_messages((), left, after)),
             usage=reply.usage,
         )
 
-    async def _summary(
+    async def _request_summary(
         self, conversation: Conversation, past: Sequence[ConversationMessage], input: CompactInput
     ) -> ModelReply:
-        name = conversation.model.names[input.model]
-        if name == SCRIPTED:
-            return scripted_summary(past)
-        from holdfast.activities.models.asking import answer_to
+        name = conversation.model.model_names[input.model]
+        if name == SCRIPTED_MODEL:
+            return build_scripted_summary(past)
+        from holdfast.activities.models.asking import request_answer
 
-        most = (input.window or size(past)) // 2**input.times
-        return await answer_to(self._models(), name, as_text(past, most), INSTRUCTIONS, conversation.model.settings)
+        most = (input.window or estimate_tokens(past)) // 2**input.times
+        return await request_answer(
+            self._models(), name, format_conversation(past, most), SUMMARY_INSTRUCTIONS, conversation.model.settings
+        )
 
 
-def _offered(tool: Declaration, conversation: Conversation) -> bool:
+def _is_offered(tool: Declaration, conversation: Conversation) -> bool:
     """Is the model told of this tool?"""
-    too_deep = tool.traits.delegates and conversation.depth >= DEEPEST
+    too_deep = tool.traits.delegates and conversation.depth >= MAX_DEPTH
     there = conversation.tools is None or tool.name in conversation.tools
     return not too_deep and there and names_tool(conversation.allowed, tool.name)
 
 
-def _turn() -> tuple[str, str | None]:
+def _find_turn() -> tuple[str, str | None]:
     """The turn that asks, and its run."""
     info = activity.info()
     if info.workflow_id is None:

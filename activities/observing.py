@@ -22,57 +22,57 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from holdfast.phases import OTHER
-from holdfast.spans import Place, Span, read_place
+from holdfast.spans import Span, SpanPlace, parse_place
 
-HEADER = "holdfast-trace"
+TRACE_HEADER = "holdfast-trace"
 """Of what a turn starts: the place that this stands within, as a `traceparent`."""
 
-Tell = Callable[[Span], None]
+SendSpan = Callable[[Span], None]
 T = TypeVar("T")
 
 
 @dataclass
-class _Within:
+class _CurrentAttempt:
     """The attempt at work: where it stands, and how many spans there are within it."""
 
-    place: Place
-    tell: Tell
+    place: SpanPlace
+    tell: SendSpan
     about: Mapping[str, str | int]
     numbers: count[int] = field(default_factory=count)
 
 
-_ATTEMPT: ContextVar[_Within | None] = ContextVar("holdfast_attempt", default=None)
+_ATTEMPT: ContextVar[_CurrentAttempt | None] = ContextVar("holdfast_attempt", default=None)
 _CALL: ContextVar[Mapping[str, str | int] | None] = ContextVar("holdfast_call", default=None)
 
 
-def at_work() -> dict[str, str | int]:
+def list_log_fields() -> dict[str, str | int]:
     """Whose turn and call this process is at, right here: for its logs."""
     about, within = _CALL.get() or {}, _ATTEMPT.get()
-    found = {name: about[f"holdfast.{key}"] for name, key in _LOGGED.items() if f"holdfast.{key}" in about}
+    found = {name: about[f"holdfast.{key}"] for name, key in _LOG_FIELDS.items() if f"holdfast.{key}" in about}
     return {**found, "trace": within.place.trace} if within else found
 
 
-_LOGGED = {"turn": "turn.id", "call": "call.id", "tool": "tool", "step": "step", "attempt": "attempt"}
+_LOG_FIELDS = {"turn": "turn.id", "call": "call.id", "tool": "tool", "step": "step", "attempt": "attempt"}
 
 
-def read_header(headers: Mapping[str, Payload]) -> Place | None:
+def read_header(headers: Mapping[str, Payload]) -> SpanPlace | None:
     """The place that something was started within; None when nobody traced."""
     try:
-        found: Any = PayloadConverter.default.from_payload(headers[HEADER]) if HEADER in headers else None
+        found: Any = PayloadConverter.default.from_payload(headers[TRACE_HEADER]) if TRACE_HEADER in headers else None
     except Exception:  # anybody may send headers
         return None
-    return read_place(found)
+    return parse_place(found)
 
 
-def write_header(headers: Mapping[str, Payload], place: Place) -> dict[str, Payload]:
+def write_header(headers: Mapping[str, Payload], place: SpanPlace) -> dict[str, Payload]:
     """The headers with a place."""
-    return {**headers, HEADER: PayloadConverter.default.to_payload(str(place))}
+    return {**headers, TRACE_HEADER: PayloadConverter.default.to_payload(str(place))}
 
 
 class ObservedActivity(ActivityInboundInterceptor):
     """Tells of each attempt at an activity that a traced turn started."""
 
-    def __init__(self, next: ActivityInboundInterceptor, tell: Tell | None, worker: str) -> None:
+    def __init__(self, next: ActivityInboundInterceptor, tell: SendSpan | None, worker: str) -> None:
         super().__init__(next)
         self._tell = tell
         self._worker = worker
@@ -86,42 +86,46 @@ class ObservedActivity(ActivityInboundInterceptor):
             "holdfast.attempt": info.attempt,
             "holdfast.worker": self._worker,
         }
-        about |= _of_call(input.args)
-        with _set(_CALL, about):
-            return await self._observed(input, info, about)
+        about |= _describe_call(input.args)
+        with _set_variable(_CALL, about):
+            return await self._execute_observed(input, info, about)
 
-    async def _observed(self, input: ExecuteActivityInput, info: activity.Info, about: Mapping[str, str | int]) -> Any:
+    async def _execute_observed(
+        self, input: ExecuteActivityInput, info: activity.Info, about: Mapping[str, str | int]
+    ) -> Any:
         parent = read_header(input.headers)
         if self._tell is None or parent is None:
             return await super().execute_activity(input)
-        place = parent.inner("attempt", info.activity_id, info.workflow_run_id, info.attempt)
-        within = _Within(place, self._tell, about)
-        with _told("holdfast.attempt", within, parent) as result, _set(_ATTEMPT, within):
+        place = parent.derive_place("attempt", info.activity_id, info.workflow_run_id, info.attempt)
+        within = _CurrentAttempt(place, self._tell, about)
+        with _record_inner_span("holdfast.attempt", within, parent) as result, _set_variable(_ATTEMPT, within):
             outcome = await super().execute_activity(input)
             result["holdfast.outcome"] = str(getattr(outcome, "kind", "answered"))
             return outcome
 
 
 @contextmanager
-def spanning(name: str, **about: str | int) -> Iterator[dict[str, str | int]]:
+def record_span(name: str, **about: str | int) -> Iterator[dict[str, str | int]]:
     """Something that is asked of others within an attempt, told when it ends. What it is given is told of it too."""
     within = _ATTEMPT.get()
     if within is None:
         yield {}
         return
-    inner = _Within(within.place.inner(name, next(within.numbers)), within.tell, {**within.about, **about})
-    with _told(name, inner, within.place) as result:
+    inner = _CurrentAttempt(
+        within.place.derive_place(name, next(within.numbers)), within.tell, {**within.about, **about}
+    )
+    with _record_inner_span(name, inner, within.place) as result:
         yield result
 
 
-def error_type(error: BaseException) -> str:
+def format_error_type(error: BaseException) -> str:
     """What an error calls itself, if that is a name: a tool may call it anything."""
     kind = error.type if isinstance(error, ApplicationError) and error.type else type(error).__name__
     return kind if re.fullmatch("[A-Za-z_]{1,64}", kind) else OTHER
 
 
 @contextmanager
-def _set(variable: ContextVar[T | None], value: T) -> Iterator[None]:
+def _set_variable(variable: ContextVar[T | None], value: T) -> Iterator[None]:
     token = variable.set(value)
     try:
         yield
@@ -130,13 +134,13 @@ def _set(variable: ContextVar[T | None], value: T) -> Iterator[None]:
 
 
 @contextmanager
-def _told(name: str, within: _Within, parent: Place) -> Iterator[dict[str, str | int]]:
+def _record_inner_span(name: str, within: _CurrentAttempt, parent: SpanPlace) -> Iterator[dict[str, str | int]]:
     start, result, failed = datetime.now(UTC), dict[str, str | int](), False
     try:
         yield result
     except BaseException as error:
         result.setdefault("holdfast.outcome", "error")
-        result["error.type"], failed = error_type(error), True
+        result["error.type"], failed = format_error_type(error), True
         raise
     finally:
         failed = failed or result.get("holdfast.outcome") in ("failed", "lost")
@@ -144,7 +148,7 @@ def _told(name: str, within: _Within, parent: Place) -> Iterator[dict[str, str |
         within.tell(Span(name, within.place, start, datetime.now(UTC), parent, attributes, failed))
 
 
-def _of_call(args: Any) -> dict[str, str | int]:
+def _describe_call(args: Any) -> dict[str, str | int]:
     """Of the call that it executes, or the model's step that it takes: which it is, and nothing that it is given."""
     input = args[0] if args else None
     call, bound, step = (getattr(input, name, None) for name in ("call_id", "bound", "step"))

@@ -14,70 +14,70 @@ from typing import Any, Protocol, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from holdfast.activities.holders import host_of, lives, ourselves
-from holdfast.activities.ledger.entries import EffectKey, Entry, Spending
+from holdfast.activities.holders import build_holder, is_holder_alive, parse_holder_host
+from holdfast.activities.ledger.entries import EffectKey, LedgerEntry, Spending
 from holdfast.activities.ledger.protocol import Ledger, LedgerRefused, LedgerUnavailable
 from holdfast.activities.live import LiveRun
-from holdfast.activities.processes import to_the_end
-from holdfast.content import CallError, Result, said
+from holdfast.activities.processes import run_to_end
+from holdfast.content import CallError, Result, exception_text
 from holdfast.tools import Invocation
-from holdfast.verdicts import UNFINISHED, CallOutcome, Failed, Finished, Lost
-from holdfast.withheld import Words
+from holdfast.verdicts import UNFINISHED, ExecutionOutcome, Failed, Finished, Lost
+from holdfast.withheld import Redacted
 
 T = TypeVar("T")
 
-_OUTCOMES: TypeAdapter[CallOutcome] = TypeAdapter(CallOutcome)
+_OUTCOME_ADAPTER: TypeAdapter[ExecutionOutcome] = TypeAdapter(ExecutionOutcome)
 _LOGGER = logging.getLogger(__name__)
 
 
-class Attended(Protocol):
+class WaitWithHeartbeats(Protocol):
     """Waits for a ledger, which may take seconds, while the activity's heart goes on beating."""
 
     async def __call__(self, work: Coroutine[Any, Any, T], /) -> T:
         """What the work gives."""
 
 
-async def _unattended(work: Coroutine[Any, Any, T], /) -> T:
+async def _wait_plainly(work: Coroutine[Any, Any, T], /) -> T:
     return await work
 
 
-class Once:
+class EffectRunner:
     """The calls of one worker that must not run twice."""
 
-    def __init__(self, ledger: Ledger, attended: Attended | None = None) -> None:
+    def __init__(self, ledger: Ledger, wait: WaitWithHeartbeats | None = None) -> None:
         self._ledger = ledger
-        self._holder = ourselves()
-        self._attended = attended or _unattended
+        self._holder = build_holder()
+        self._wait = wait or _wait_plainly
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """Do workers on all hosts know the same?"""
-        return self._ledger.shared
+        return self._ledger.is_shared
 
-    async def find(self, key: EffectKey) -> Entry | None:
+    async def find(self, key: EffectKey) -> LedgerEntry | None:
         """What is known of it; nothing also when that cannot be told: before anything runs it is asked again."""
         try:
-            return await self._attended(self._ledger.find(key))
+            return await self._wait(self._ledger.find(key))
         except LedgerUnavailable:
             return None
 
-    async def spend(
-        self, spendings: Sequence[Spending], *, first: bool = True, attended: bool = True
-    ) -> Spending | CallOutcome | None:
+    async def record_spendings(
+        self, spendings: Sequence[Spending], *, first: bool = True, with_heartbeats: bool = True
+    ) -> Spending | ExecutionOutcome | None:
         """Record that these decisions let this execution run, before it does. None: it may.
 
         Otherwise the execution that one of them let run before, or why nothing runs: it cannot be recorded. Raises
-        where another attempt can tell more than this one. `attended`: False while the tool runs, whose activity sends
-        heartbeats by itself.
+        where another attempt can tell more than this one. `with_heartbeats`: False while the tool runs,
+        whose activity sends heartbeats by itself.
         """
         if not spendings:
             return None
-        work = self._ledger.spend(spendings)
+        work = self._ledger.record_spendings(spendings)
         try:
-            return await (self._attended(work) if attended else work)
+            return await (self._wait(work) if with_heartbeats else work)
         except LedgerUnavailable as error:
             if not first:
-                raise unfinished(f"whether its approval was used before cannot be read: {error}") from None
+                raise build_unfinished(f"whether its approval was used before cannot be read: {error}") from None
             message = f"The call was not run, since it cannot be recorded that its approval was used: {error}"
             return Failed(error=CallError(type="ledger_unavailable", message=message))
 
@@ -87,110 +87,114 @@ class Once:
         invocation: Invocation,
         run: LiveRun,
         begin: Callable[[], object],
-        work: Callable[[], Awaitable[CallOutcome]],
+        work: Callable[[], Awaitable[ExecutionOutcome]],
         *,
         tool: str,
         known_here: bool,
         first: bool = True,
         untouched: bool = False,
-    ) -> CallOutcome:
+    ) -> ExecutionOutcome:
         """`begin` the tool, or go on with it, or say that nobody knows; `work` is to wait for it.
 
         `known_here`: no entry means that it has not begun. `first`: nor has any attempt before this one. `untouched`:
         an entry means no more than that. Raises where another attempt can tell more than this one.
         """
 
-        async def enter() -> Entry | CallOutcome | None:
+        async def enter() -> LedgerEntry | ExecutionOutcome | None:
             """The entry of somebody who was first; an outcome when there is nothing to begin; else it is at work."""
             if run.tool:
                 return None
-            found = await self._entered(key, tool, known_here=known_here, first=first)
-            if isinstance(found, Entry):
-                found = outcome_of(found) or found
-            if isinstance(found, Entry) and not invocation.resumable and lives(found.host):
-                raise unfinished(f"another worker of {host_of(found.host)} is at it")
-            if found is None or (isinstance(found, Entry) and (invocation.resumable or untouched)):
+            found = await self._record_intent(key, tool, known_here=known_here, first=first)
+            if isinstance(found, LedgerEntry):
+                found = read_outcome(found) or found
+            if isinstance(found, LedgerEntry) and not invocation.is_resumable and is_holder_alive(found.host):
+                raise build_unfinished(f"another worker of {parse_holder_host(found.host)} is at it")
+            if found is None or (isinstance(found, LedgerEntry) and (invocation.is_resumable or untouched)):
                 begin()
                 return None
             return found
 
         # Not to be cancelled half-way: an intent without a tool would look like an effect without an end.
-        async with run.beginning:
-            found = await to_the_end(self._attended(enter()))
-        if isinstance(found, Entry):
-            outcome = await self._attended(self._gone_on(found, invocation, run)) or await work()
+        async with run.start_lock:
+            found = await run_to_end(self._wait(enter()))
+        if isinstance(found, LedgerEntry):
+            outcome = await self._wait(self._verify_effect(found, invocation, run)) or await work()
         elif found:
             return found
         else:
             outcome = await work()
-        await self.keep(key, outcome, invocation, run)
+        await self.record_outcome(key, outcome, invocation, run)
         return outcome
 
-    async def keep(self, key: EffectKey, outcome: CallOutcome, invocation: Invocation, run: LiveRun) -> None:
+    async def record_outcome(
+        self, key: EffectKey, outcome: ExecutionOutcome, invocation: Invocation, run: LiveRun
+    ) -> None:
         """Record what became of it, if that is known; then nothing is needed to find it again by."""
-        if not isinstance(outcome, Lost) and await self._kept(key, outcome):
-            await _forgotten(invocation, run)
+        if not isinstance(outcome, Lost) and await self._write_result(key, outcome):
+            await _clean_up(invocation, run)
 
-    async def _entered(self, key: EffectKey, tool: str, *, known_here: bool, first: bool) -> Entry | CallOutcome | None:
+    async def _record_intent(
+        self, key: EffectKey, tool: str, *, known_here: bool, first: bool
+    ) -> LedgerEntry | ExecutionOutcome | None:
         """None: it is ours to begin. An entry: somebody was first. Else why it does not begin."""
         try:
             entry = await self._ledger.find(key)
             if entry is None and not known_here:
                 return Lost(message="An earlier attempt ran on another host, which alone knows what became of it.")
-            return entry or await self._ledger.intend(key, host=self._holder, tool=tool)
+            return entry or await self._ledger.record_intent(key, host=self._holder, tool=tool)
         except (LedgerUnavailable, LedgerRefused) as error:
             if not first:
-                raise unfinished(f"what became of an earlier attempt cannot be read: {error}") from None
+                raise build_unfinished(f"what became of an earlier attempt cannot be read: {error}") from None
             message = f"The call was not run, since it cannot be recorded that it must not run twice: {error}"
             return Failed(error=CallError(type="ledger_unavailable", message=message))
 
-    async def _gone_on(self, entry: Entry, invocation: Invocation, run: LiveRun) -> CallOutcome | None:
+    async def _verify_effect(self, entry: LedgerEntry, invocation: Invocation, run: LiveRun) -> ExecutionOutcome | None:
         """Of a call that was begun and has no result: what its tool finds out; None when it has not run."""
         try:
             found = await invocation.verify(run)
         except Exception as error:
-            return unknown(entry, f" Finding out failed: {said(error)}")
+            return build_lost(entry, f" Finding out failed: {exception_text(error)}")
         if found is False:
             return None
         if found is None:
-            return unknown(entry)
-        return Finished(result=found if isinstance(found, Result) else Result.of("It was done before."))
+            return build_lost(entry)
+        return Finished(result=found if isinstance(found, Result) else Result.from_text("It was done before."))
 
-    async def _kept(self, key: EffectKey, outcome: CallOutcome) -> bool:
+    async def _write_result(self, key: EffectKey, outcome: ExecutionOutcome) -> bool:
         """It has run: whatever happens here, a stop included, loses nothing of what is known."""
         try:
-            await self._attended(self._ledger.finish(key, outcome.model_dump_json()))
+            await self._wait(self._ledger.record_result(key, outcome.model_dump_json()))
         except (LedgerUnavailable, LedgerRefused, asyncio.CancelledError) as error:
-            _LOGGER.warning("The result of %s is not in the ledger: %s", key, Words(error))
+            _LOGGER.warning("The result of %s is not in the ledger: %s", key, Redacted(error))
             return False
         return True
 
 
-def unfinished(why: str) -> ApplicationError:
+def build_unfinished(why: str) -> ApplicationError:
     """This attempt cannot tell what became of the call; a later one may."""
     return ApplicationError(why, type=UNFINISHED, category=ApplicationErrorCategory.BENIGN)
 
 
-async def _forgotten(invocation: Invocation, run: LiveRun) -> None:
+async def _clean_up(invocation: Invocation, run: LiveRun) -> None:
     """What it was found again by goes; what stays by accident is swept some day."""
     try:
-        await invocation.forget(run)
+        await invocation.clean_up(run)
     except (Exception, asyncio.CancelledError) as error:
-        _LOGGER.warning("What %s left is still there: %s", run.key, Words(error))
+        _LOGGER.warning("What %s left is still there: %s", run.key, Redacted(error))
 
 
-def outcome_of(entry: Entry | None) -> CallOutcome | None:
+def read_outcome(entry: LedgerEntry | None) -> ExecutionOutcome | None:
     """What became of it, if that is recorded."""
     if entry is None or entry.result is None:
         return None
     try:
-        return _OUTCOMES.validate_json(entry.result)
+        return _OUTCOME_ADAPTER.validate_json(entry.result)
     except ValidationError:
-        return unknown(entry, " What was recorded of its end cannot be read.")
+        return build_lost(entry, " What was recorded of its end cannot be read.")
 
 
-def unknown(entry: Entry, more: str = "") -> Lost:
+def build_lost(entry: LedgerEntry, more: str = "") -> Lost:
     """It was begun, and nobody knows more."""
-    where = host_of(entry.host)
+    where = parse_holder_host(entry.host)
     began = f"It was begun at {entry.started_at:%Y-%m-%d %H:%M:%S} UTC on {where}, and its end was not recorded."
     return Lost(message=f"{began} It may have taken effect, in whole or in part, or not at all.{more}")

@@ -24,10 +24,10 @@ from holdfast.content import (
     Part,
     Result,
     TextPart,
-    encodable,
-    joined,
-    shorten,
-    truncate,
+    drop_surrogates,
+    join_ends,
+    shorten_text,
+    truncate_output,
 )
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ BLOB_LIMIT = 50_000_000
 PARTS_LIMIT = 100
 SEEN_LIMIT = 100
 NOTE_LIMIT = 1_000
-PLAIN = "text/plain"
-DESCRIBED = 100
+PLAIN_TEXT = "text/plain"
+DESCRIPTION_LIMIT = 100
 """Characters of a name or a media type."""
-_KEPT = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{2,4}")
+_OUTPUT_NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{2,4}")
 _SUFFIXES = {
     "application/json": ".json",
     "application/pdf": ".pdf",
@@ -59,103 +59,113 @@ _SUFFIXES = {
 class OutputStore:
     """Content-addressed files below one folder."""
 
-    def __init__(self, folder: Path, limit: int = OUTPUT_LIMIT, most_bytes: int = SAVED_LIMIT) -> None:
+    def __init__(self, folder: Path, limit: int = OUTPUT_LIMIT, max_bytes: int = SAVED_LIMIT) -> None:
         self.folder = folder
         self.limit = limit
-        self.most_bytes = most_bytes
-        self.shared: SharedOutputs | None = None
+        self.max_bytes = max_bytes
+        self.shared_outputs: SharedOutputs | None = None
         """Where workers of every host read them; a worker has it, and whoever only lists tools does not."""
 
     def save(self, text: str) -> str:
         """Keep a text; where it is, or nothing when it could not be kept."""
-        return self._save(text.encode("utf-8", "replace"), ".txt")
+        return self._save_data(text.encode("utf-8", "replace"), ".txt")
 
-    def _save(self, data: bytes, suffix: str) -> str:
+    def _save_data(self, data: bytes, suffix: str) -> str:
         try:
-            spool = self.spool()
+            spool = self.open_spool()
         except OSError:
             return ""
         spool.write(data)
-        return spool.keep(suffix)
+        return spool.keep_file(suffix)
 
-    def kept(self, path: str) -> Path | None:
+    def find_saved(self, path: str) -> Path | None:
         """The file of a saved output, when `path` is one of ours: its name says what it holds, so nobody guesses it."""
         file = Path(path)
-        return file if file.parent == self.folder and _KEPT.fullmatch(file.name) else None
+        return file if file.parent == self.folder and _OUTPUT_NAME.fullmatch(file.name) else None
 
-    async def share(self, turn: str, parts: Iterable[Part]) -> None:
+    async def share_parts(self, turn: str, parts: Iterable[Part]) -> None:
         """Let the session of a turn read the saved outputs among these parts, on whichever host.
 
         StoreUnavailable or OSError when that cannot be done now. A second call does the same again.
         """
         for part in parts:
-            file = self.kept(part.whole) if self.shared and not isinstance(part, DataPart) and part.whole else None
-            if self.shared and file:
-                await self.shared.share(turn, file, part.media_type if isinstance(part, BlobPart) else PLAIN)
+            file = (
+                self.find_saved(part.whole)
+                if self.shared_outputs and not isinstance(part, DataPart) and part.whole
+                else None
+            )
+            if self.shared_outputs and file:
+                await self.shared_outputs.share_output(
+                    turn, file, part.media_type if isinstance(part, BlobPart) else PLAIN_TEXT
+                )
 
-    def spool(self) -> Spool:
+    def open_spool(self) -> Spool:
         """A growing output whose length nobody knows yet."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Spool(self.folder, self.limit, self.most_bytes)
+        return Spool(self.folder, self.limit, self.max_bytes)
 
-    def bounded(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    def bound_parts(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         """Parts whose text together respects the limit (S33); the whole is saved when it did not. Bytes are kept."""
-        kept = tuple(self._kept(part) if isinstance(part, BlobPart) else part for part in parts)
-        if len(kept) <= PARTS_LIMIT and sum(len(part.text) for part in kept) <= self.limit + _noted(kept):
+        kept = tuple(self._keep_blob(part) if isinstance(part, BlobPart) else part for part in parts)
+        if len(kept) <= PARTS_LIMIT and sum(len(part.text) for part in kept) <= self.limit + _count_note_room(kept):
             return kept
         blobs = tuple(part for part in kept if isinstance(part, BlobPart))[:PARTS_LIMIT]
         known = [part for part in kept if isinstance(part, TextPart) and part.whole]
         others = sum(len(part.text) for part in kept if part not in known)
         if len(known) == 1 and len(kept) <= PARTS_LIMIT and others <= self.limit // 2:
             room = self.limit - others
-            squeezed = _squeezed(known[0], room)
+            squeezed = _squeeze_text(known[0], room)
             return tuple(squeezed if part is known[0] else part for part in kept)
-        return (self._shortened("\n".join(part.text for part in kept)), *blobs)
+        return (self._shorten_text("\n".join(part.text for part in kept)), *blobs)
 
-    def bounded_result(self, result: object) -> Result:
+    def bound_result(self, result: object) -> Result:
         """A tool's result within the limits. What is no result at all becomes text: tools are other people's code."""
         if not isinstance(result, Result):
-            result = Result.of(_text(result))
-        display = self._shown(result.shown) if result.shown else result.display
-        display = truncate(display, self.limit) if display else None
+            result = Result.from_text(_to_text(result))
+        display = self._format_parts(result.shown) if result.shown else result.display
+        display = truncate_output(display, self.limit) if display else None
         known = list(result.seen.items())[:SEEN_LIMIT]
-        seen = {encodable(path): digest for path, digest in known if len(path) <= 4_096 and len(digest) <= 64}
-        parts = self.bounded(result.parts)
+        seen = {drop_surrogates(path): digest for path, digest in known if len(path) <= 4_096 and len(digest) <= 64}
+        parts = self.bound_parts(result.parts)
         return Result(parts=parts, display=display, seen=seen, context=result.context, command=result.command)
 
-    def _shown(self, parts: tuple[Part, ...]) -> str:
+    def _format_parts(self, parts: tuple[Part, ...]) -> str:
         """Parts as a person is shown them, with where bytes among them are kept."""
-        return "\n".join((self._kept(part) if isinstance(part, BlobPart) else part).text for part in parts)
+        return "\n".join((self._keep_blob(part) if isinstance(part, BlobPart) else part).text for part in parts)
 
-    def _shortened(self, text: str) -> TextPart:
+    def _shorten_text(self, text: str) -> TextPart:
         if len(text) <= self.limit:
             return TextPart(text=text)
         whole = self.save(text)
-        return TextPart(text=truncate(text, self.limit, whole=whole), whole=whole)
+        return TextPart(text=truncate_output(text, self.limit, whole=whole), whole=whole)
 
-    def _kept(self, blob: BlobPart) -> BlobPart:
+    def _keep_blob(self, blob: BlobPart) -> BlobPart:
         """A part whose bytes are in a file, if they can be, and whose description is short."""
-        whole = blob.whole if blob.whole is None or self.kept(blob.whole) else ""
+        whole = blob.whole if blob.whole is None or self.find_saved(blob.whole) else ""
         if blob.data is not None:
-            whole = "" if len(blob.data) > BLOB_LIMIT else self._save(blob.data, suffix(blob.media_type))
-        name = shorten(blob.name, DESCRIBED) if blob.name else blob.name
-        described = {"media_type": shorten(blob.media_type, DESCRIBED), "name": name, "digest": blob.digest[:64]}
+            whole = "" if len(blob.data) > BLOB_LIMIT else self._save_data(blob.data, find_suffix(blob.media_type))
+        name = shorten_text(blob.name, DESCRIPTION_LIMIT) if blob.name else blob.name
+        described = {
+            "media_type": shorten_text(blob.media_type, DESCRIPTION_LIMIT),
+            "name": name,
+            "digest": blob.digest[:64],
+        }
         return blob.model_copy(update={**described, "whole": whole, "data": None})
 
 
-def _squeezed(part: TextPart, room: int) -> TextPart:
+def _squeeze_text(part: TextPart, room: int) -> TextPart:
     """A text that was already cut, cut further to leave room for others; its whole stays where it is."""
     head = int(room * HEAD_SHARE)
-    text = joined(part.text[:head], part.text[len(part.text) - (room - head) :], None, whole=part.whole)
+    text = join_ends(part.text[:head], part.text[len(part.text) - (room - head) :], None, whole=part.whole)
     return TextPart(text=text, whole=part.whole)
 
 
-def _noted(parts: tuple[Part, ...]) -> int:
+def _count_note_room(parts: tuple[Part, ...]) -> int:
     """How much longer a text may be that was already cut, for the line that says so."""
     return NOTE_LIMIT if any(isinstance(part, TextPart) and part.whole is not None for part in parts) else 0
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     """Anything as text: by now it has been made, whatever its author did to its words."""
     try:
         return str(value)
@@ -163,7 +173,7 @@ def _text(value: object) -> str:
         return f"(a {type(value).__name__} that cannot be shown)"
 
 
-def suffix(media_type: str) -> str:
+def find_suffix(media_type: str) -> str:
     """How a file of this type usually ends; nothing of it comes from outside.
 
     Text of every kind is plain: a page that a stranger sent is not to open in a browser.
@@ -175,7 +185,7 @@ def suffix(media_type: str) -> str:
 class Spool:
     """An output on its way to a file: memory holds only its two ends, however long it gets."""
 
-    def __init__(self, folder: Path, limit: int, most_bytes: int) -> None:
+    def __init__(self, folder: Path, limit: int, max_bytes: int) -> None:
         descriptor, name = tempfile.mkstemp(prefix=".spool-", dir=folder)
         self._path = Path(name)
         self._file = cast(BinaryIO, os.fdopen(descriptor, "wb"))
@@ -188,52 +198,52 @@ class Spool:
         self._head_size = int(limit * HEAD_SHARE)
         self._tail_size = limit - self._head_size
         self._limit = limit
-        self._room = most_bytes
+        self._room = max_bytes
 
     def write(self, data: bytes) -> str:
         """Add bytes; the text they are."""
         if self._room < len(data):
-            self._break()
+            self._mark_broken()
         self._room -= len(data)
-        self._try(lambda: self._file.write(data))
+        self._try_step(lambda: self._file.write(data))
         self._hash.update(data)
-        return self._take(self._decoder.decode(data))
+        return self._add_text(self._decoder.decode(data))
 
-    def part(self) -> TextPart:
+    def build_part(self) -> TextPart:
         """The output if it is short, otherwise its two ends and where the whole is. Ends the spool."""
-        self._take(self._decoder.decode(b"", final=True))
+        self._add_text(self._decoder.decode(b"", final=True))
         if self._size <= self._limit:
             self.discard()
             return TextPart(text=self._head)
-        whole = self.keep()
+        whole = self.keep_file()
         tail = self._tail[-self._tail_size :]
-        text = joined(self._head[: self._head_size], tail, self._size - self._limit, whole=whole)
+        text = join_ends(self._head[: self._head_size], tail, self._size - self._limit, whole=whole)
         return TextPart(text=text, whole=whole)
 
-    def _take(self, text: str) -> str:
+    def _add_text(self, text: str) -> str:
         self._size += len(text)
         if len(self._head) < self._limit:
             self._head += text[: self._limit - len(self._head)]
         self._tail = (self._tail + text)[-self._tail_size :]
         return text
 
-    def keep(self, suffix: str = ".txt") -> str:
+    def keep_file(self, suffix: str = ".txt") -> str:
         """Give the file its name, and say where it is; nothing when there was no room. Ends the spool."""
         final = self._path.with_name(self._hash.hexdigest() + suffix)
-        self._try(self._file.close)
-        self._try(lambda: self._path.rename(final))
+        self._try_step(self._file.close)
+        self._try_step(lambda: self._path.rename(final))
         return "" if self._broken else str(final)
 
-    def _try(self, step: Callable[[], object]) -> None:
+    def _try_step(self, step: Callable[[], object]) -> None:
         """Use the file while that works: on a full disk the command and the ends of its output go on without."""
         if self._broken:
             return
         try:
             step()
         except OSError:
-            self._break()
+            self._mark_broken()
 
-    def _break(self) -> None:
+    def _mark_broken(self) -> None:
         self._broken = True
         self.discard()
 

@@ -12,63 +12,65 @@ from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateR
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.live import Asker
-from holdfast.approvals import Answer, Confirmation
+from holdfast.approvals import Confirmation, QuestionAnswer
 from holdfast.forms import CHECKS
-from holdfast.withheld import Words
+from holdfast.withheld import Redacted
 from holdfast.work import ExecuteInput, Question
 
 RETRY_SECONDS = 1.0
-GONE = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED)
+GONE_STATUSES = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED)
 """What asking again does not mend: the turn has ended, or takes no such question."""
 _LOGGER = logging.getLogger(__name__)
 
 
-Admit = Callable[[Answer, Confirmation], Awaitable[bool]]
+CheckAnswer = Callable[[QuestionAnswer, Confirmation], Awaitable[bool]]
 """Did a person say this to that question, and to none before it?"""
-AT_ONCE = 6
+CONCURRENT_QUESTIONS = 6
 """Questions of one turn and one worker that wait side by side. A turn takes ten updates at a time, decisions too."""
 
 
-class Questions:
+class QuestionSender:
     """What the tools of one worker ask."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._asking: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    def of(self, turn_id: str, input: ExecuteInput, admit: Admit) -> Asker | None:
-        """How the tool of this call asks; None where nobody is to be asked. `admit` checks what the turn says."""
+    def build_asker(self, turn_id: str, input: ExecuteInput, check_answer: CheckAnswer) -> Asker | None:
+        """How the tool of this call asks; None where nobody is to be asked. `check_answer` checks what it says."""
         if not input.interactive or not input.bound.tool.traits.asks:
             return None
 
-        async def ask(question: Confirmation) -> Answer:
+        async def ask(question: Confirmation) -> QuestionAnswer:
             checked = question.model_copy(update={"checks": CHECKS})
             body = Question(call=input.call_id, run=input.run, question=checked)
-            room = self._asking.setdefault(turn_id, asyncio.Semaphore(AT_ONCE))
+            room = self._semaphores.setdefault(turn_id, asyncio.Semaphore(CONCURRENT_QUESTIONS))
             async with room:
-                answer = await self._answer(turn_id, body)
-            if answer.action == "cancel" or await admit(answer, checked):
+                answer = await self._wait_for_answer(turn_id, body)
+            if answer.action == "cancel" or await check_answer(answer, checked):
                 return answer
             _LOGGER.warning("An answer to call %s in %s is not what a person said: ignored", input.call_id, turn_id)
-            return Answer(action="cancel")
+            return QuestionAnswer(action="cancel")
 
         return ask
 
-    async def _answer(self, turn_id: str, body: Question) -> Answer:
+    async def _wait_for_answer(self, turn_id: str, body: Question) -> QuestionAnswer:
         """However long it takes, and whatever happens to the server meanwhile. The id makes it one question."""
         turn = self._client.get_workflow_handle(turn_id)
         name = f"ask-{body.call}-{uuid4().hex}"
         while True:
             try:
-                answer: Answer = await turn.execute_update("ask", body, id=name, result_type=Answer)
+                answer: QuestionAnswer = await turn.execute_update("ask", body, id=name, result_type=QuestionAnswer)
                 return answer
             except WorkflowUpdateFailedError as error:
-                _LOGGER.warning("A question of call %s in %s was not asked: %s", body.call, turn_id, Words(error.cause))
-                return Answer(action="cancel")
+                _LOGGER.warning(
+                    "A question of call %s in %s was not asked: %s", body.call, turn_id, Redacted(error.cause)
+                )
+                return QuestionAnswer(action="cancel")
             except WorkflowUpdateRPCTimeoutOrCancelledError:
                 if (task := asyncio.current_task()) and task.cancelling():
                     raise asyncio.CancelledError from None
             except RPCError as error:
-                if error.status in GONE:
-                    return Answer(action="cancel")
+                if error.status in GONE_STATUSES:
+                    return QuestionAnswer(action="cancel")
                 await asyncio.sleep(RETRY_SECONDS)

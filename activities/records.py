@@ -15,52 +15,52 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.activities.gate import Gate
-from holdfast.approvals import canonical_bytes
+from holdfast.approvals import encode_canonical
 from holdfast.verdicts import Allow, Ask, Verdict
 from holdfast.whole_files import write_whole
 
-Kind = Literal["catalogue", "definition", "hooks", "policy"]
-KINDS: tuple[Kind, ...] = ("catalogue", "definition", "hooks", "policy")
+RecordKind = Literal["catalogue", "definition", "hooks", "policy"]
+RECORD_KINDS: tuple[RecordKind, ...] = ("catalogue", "definition", "hooks", "policy")
 
 _LOGGER = logging.getLogger(__name__)
 
 
-class Records:
+class RecordFolder:
     """A folder of texts by kind and digest."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._kept: set[str] = set()
+        self._written_digests: set[str] = set()
         """Digests of what this process has written, or found."""
 
-    def file(self, kind: Kind, digest: str) -> Path:
+    def locate_file(self, kind: RecordKind, digest: str) -> Path:
         """Where a text is, if it was kept."""
         return self._folder / kind / f"{digest}.json"
 
-    async def keep(self, gate: Gate, verdicts: Collection[Verdict]) -> None:
+    async def record_verdicts(self, gate: Gate, verdicts: Collection[Verdict]) -> None:
         """Keep what these verdicts were given by. The same again costs nothing."""
         tools = [each.bound.tool for each in verdicts if isinstance(each, Allow | Ask)]
-        digests = {tool.definition for tool in tools} | {gate.rules, gate.hooks.digest, gate.catalogue}
-        if digests <= self._kept:
+        digests = {tool.definition for tool in tools} | {gate.rules_digest, gate.hooks.digest, gate.catalogue_digest}
+        if digests <= self._written_digests:
             return
-        texts: list[tuple[Kind, Any]] = [
-            ("policy", gate.said["policy"]),
-            ("hooks", gate.said["hooks"]),
-            ("catalogue", gate.said["catalogue"]),
-            *(("definition", definition) for definition in gate.definitions({tool.name for tool in tools})),
+        texts: list[tuple[RecordKind, Any]] = [
+            ("policy", gate.digest_texts["policy"]),
+            ("hooks", gate.digest_texts["hooks"]),
+            ("catalogue", gate.digest_texts["catalogue"]),
+            *(("definition", definition) for definition in gate.list_definitions({tool.name for tool in tools})),
         ]
         try:
-            self._kept |= await asyncio.to_thread(self._write_all, texts)
+            self._written_digests |= await asyncio.to_thread(self._write_all, texts)
         except OSError as error:
             _LOGGER.warning("What verdicts were given by is not kept for audits: %s", error.strerror)
 
-    def _write_all(self, texts: list[tuple[Kind, Any]]) -> set[str]:
+    def _write_all(self, texts: list[tuple[RecordKind, Any]]) -> set[str]:
         """The digests of what is kept now."""
         kept = set()
         for kind, value in texts:
-            data = canonical_bytes(value)
+            data = encode_canonical(value)
             digest = hashlib.sha256(data).hexdigest()
-            file = self.file(kind, digest)
+            file = self.locate_file(kind, digest)
             if not file.exists() or file.stat().st_size != len(data):
                 for made in (file.parent.parent, file.parent):
                     made.mkdir(mode=0o700, parents=True, exist_ok=True)

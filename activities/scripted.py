@@ -10,12 +10,12 @@ from temporalio.exceptions import ApplicationError
 from holdfast.activities.streaming import CallStream
 from holdfast.conversations import Conversation, ConversationMessage, ModelReply, UserMessage
 
-PIECES = 10
+PIECE_COUNT = 10
 """In which a slow reply's text is written."""
 
 
-async def scripted(
-    conversation: Conversation, stream: CallStream, attempt: int, heard: Callable[[str], None]
+async def stream_scripted_reply(
+    conversation: Conversation, stream: CallStream, attempt: int, on_text: Callable[[str], None]
 ) -> ModelReply:
     """The reply that comes after those already given."""
     given = conversation.replies
@@ -34,21 +34,21 @@ async def scripted(
             break
         await asyncio.sleep(reply.seconds)
         await stream.send(call)
-    for piece in _pieces(reply.text):
-        heard(piece)
-        await asyncio.sleep(reply.seconds / PIECES)
+    for piece in _split_text(reply.text):
+        on_text(piece)
+        await asyncio.sleep(reply.seconds / PIECE_COUNT)
     await asyncio.sleep(0 if reply.text else reply.seconds)
     if breaks is not None:
         raise ApplicationError(f"the script breaks attempt {attempt} off after {breaks} calls", type="script_breaks")
     return ModelReply.model_validate(reply.model_dump(exclude={"seconds", "breaks"}))
 
 
-def scripted_summary(past: Sequence[ConversationMessage]) -> ModelReply:
+def build_scripted_summary(past: Sequence[ConversationMessage]) -> ModelReply:
     """What it says of a conversation that is too long: what the user said in it."""
     said = [message.text for message in past if isinstance(message, UserMessage)]
     return ModelReply(text="The user said:\n" + "\n".join(f"- {text}" for text in said))
 
 
-def _pieces(text: str) -> list[str]:
-    size = max(1, -(-len(text) // PIECES))
+def _split_text(text: str) -> list[str]:
+    size = max(1, -(-len(text) // PIECE_COUNT))
     return [text[start : start + size] for start in range(0, len(text), size)]

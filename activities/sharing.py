@@ -11,24 +11,24 @@ from temporalio import activity
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.running import BEAT_SECONDS
 from holdfast.content import DataPart, Part
-from holdfast.verdicts import CallOutcome, Failed, Finished, Lost, Stopped
-from holdfast.withheld import Words
+from holdfast.verdicts import ExecutionOutcome, Failed, Finished, Lost, Stopped
+from holdfast.withheld import Redacted
 
 SHARE_SECONDS = 60.0
 """How long a store may take. After that the call is answered all the same, and its outputs are on its host alone."""
 _LOGGER = logging.getLogger(__name__)
 
 
-async def share_outputs(outputs: OutputStore, turn: str, outcome: CallOutcome) -> None:
+async def share_outputs(outputs: OutputStore, turn: str, outcome: ExecutionOutcome) -> None:
     """Share the saved outputs of an outcome with the turn's session. It is what hooks left: nothing else is shared.
 
     The call has ended: a stop that comes now waits, and nothing that fails here costs the outcome. A second attempt
     shares the same again.
     """
-    parts = tuple(part for part in _parts(outcome) if not isinstance(part, DataPart) and part.whole)
-    if not parts or outputs.shared is None:
+    parts = tuple(part for part in _list_parts(outcome) if not isinstance(part, DataPart) and part.whole)
+    if not parts or outputs.shared_outputs is None:
         return
-    sharing = asyncio.create_task(_share(outputs, turn, parts))
+    sharing = asyncio.create_task(_share_parts(outputs, turn, parts))
     while not sharing.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait({sharing}, timeout=BEAT_SECONDS)
@@ -36,15 +36,15 @@ async def share_outputs(outputs: OutputStore, turn: str, outcome: CallOutcome) -
             activity.heartbeat()
 
 
-async def _share(outputs: OutputStore, turn: str, parts: tuple[Part, ...]) -> None:
+async def _share_parts(outputs: OutputStore, turn: str, parts: tuple[Part, ...]) -> None:
     try:
         async with asyncio.timeout(SHARE_SECONDS):
-            await outputs.share(turn, parts)
+            await outputs.share_parts(turn, parts)
     except Exception as error:
-        _LOGGER.warning("Outputs of a call can be read on its host alone: %s", Words(error))
+        _LOGGER.warning("Outputs of a call can be read on its host alone: %s", Redacted(error))
 
 
-def _parts(outcome: CallOutcome) -> tuple[Part, ...]:
+def _list_parts(outcome: ExecutionOutcome) -> tuple[Part, ...]:
     match outcome:
         case Finished():
             return outcome.result.parts

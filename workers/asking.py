@@ -16,28 +16,28 @@ from rich.text import Text
 
 from holdfast.approvals import ApprovalId
 from holdfast.client import Holdfast, Turn
-from holdfast.content import plain
+from holdfast.content import strip_controls
 from holdfast.errors import HoldfastError
 from holdfast.events import Event
 from holdfast.views import ApprovalView
 from holdfast.workers import questions, render
 from holdfast.workers.answer_keys import (
-    ANSWERS,
-    DONE,
-    KEYS,
-    UNKNOWN_ANSWERS,
-    UNKNOWN_KEYS,
-    by_signal,
-    heading,
-    waited_for,
+    DONE_ANSWER,
+    KEY_DECISIONS,
+    KEY_LABELS,
+    UNKNOWN_OUTCOME_DECISIONS,
+    UNKNOWN_OUTCOME_LABELS,
+    describe_delivery,
+    describe_waiting,
+    format_heading,
 )
-from holdfast.workers.answering import LATER, NO, STOP, Drafts, how_to_answer, typed_answer
-from holdfast.workers.answers import Wish, numbered, will_cover
-from holdfast.workers.asked import Asked
+from holdfast.workers.answering import LATER, NO, STOP, Drafts, describe_answering, read_answer
+from holdfast.workers.answers import GrantWish, describe_coverage, number_offers
+from holdfast.workers.asked import PendingApproval
 from holdfast.workers.board import Board, Row
 from holdfast.workers.changes import change_in_editor
-from holdfast.workers.keyboard import Keyboard, page, pager
-from holdfast.workers.news import meanwhile, news
+from holdfast.workers.keyboard import Keyboard, find_pager, show_in_pager
+from holdfast.workers.news import describe_interim_change, describe_news
 
 KEY_SECONDS = 0.15
 RETRY_SECONDS = 1.0
@@ -45,33 +45,33 @@ SETTLE_SECONDS = 0.5
 """After an answer from now on: what it covers need not be asked about."""
 
 
-class Stage(Protocol):
+class ApprovalScreen(Protocol):
     """Where it is asked."""
 
-    def say(self, item: RenderableType) -> None:
+    def print_above(self, item: RenderableType) -> None:
         """Print something above."""
 
-    def aside(self, keyboard: Keyboard) -> AbstractContextManager[None]:
+    def lend_terminal(self, keyboard: Keyboard) -> AbstractContextManager[None]:
         """The terminal is another program's, until the end of the block."""
 
 
-Besides = Mapping[str, Callable[[Keyboard], Awaitable[None]]]
+ExtraKeys = Mapping[str, Callable[[Keyboard], Awaitable[None]]]
 
 
 class Asker:
     """What one person is asked about one turn."""
 
     def __init__(
-        self, holdfast: Holdfast, turn: Turn, board: Board, stage: Stage, besides: Besides | None = None
+        self, holdfast: Holdfast, turn: Turn, board: Board, stage: ApprovalScreen, extra_keys: ExtraKeys | None = None
     ) -> None:
         """`besides`: keys that do something else, as far as they answer nothing."""
-        self._besides = besides or {}
+        self._extra_keys = extra_keys or {}
         self._holdfast = holdfast
         self._turn = turn
         self.boards = {turn.id: board}
         """That of the turn, and of those that its calls run."""
         self._stage = stage
-        self._asked: Asked | None = None
+        self._pending: PendingApproval | None = None
         self._offer: int | None = None
         """The standing answer that they are about to give."""
         self._skipped: set[str] = set()
@@ -89,39 +89,39 @@ class Asker:
         """Have they stopped the turn?"""
 
     @property
-    def call(self) -> str | None:
+    def asked_call_id(self) -> str | None:
         """The call that is asked about."""
-        return self._asked.call.id if self._asked else None
+        return self._pending.call.id if self._pending else None
 
     @property
-    def rest(self) -> str:
+    def waiting_summary(self) -> str:
         """What waits and is not asked about now: put off, or answered and waiting for others."""
-        rows = self._waiting
+        rows = self._waiting_rows
         waiting = [row.approval_id for row in rows]
         if not waiting or not set(waiting) <= self._skipped | self._mine:
             return ""
         if self._skipped.isdisjoint(waiting):
             return f"{len(waiting)} waiting for others: you have answered"
-        return f"{len(waiting)} waiting for {waited_for(rows)}"
+        return f"{len(waiting)} waiting for {describe_waiting(rows)}"
 
     @property
-    def _waiting(self) -> list[Row]:
+    def _waiting_rows(self) -> list[Row]:
         """The calls that wait for a person, those of delegated turns last."""
-        return [row for board in list(self.boards.values()) for row in board.waiting]
+        return [row for board in list(self.boards.values()) for row in board.waiting_rows]
 
     @property
     def prompt(self) -> str:
         """The keys that answer."""
-        if self._asked is None or self._asked.approval.kind == questions.QUESTION:
+        if self._pending is None or self._pending.approval.kind == questions.QUESTION_KIND:
             return ""
-        offers = self._asked.approval.offers
+        offers = self._pending.approval.offers
         if self._offer is not None:
             others = f"  [1-{min(len(offers), 9)}] another" if len(offers) > 1 else ""
             return f"from now on, as {self._offer + 1}?  [y] yes  [n] no{others}"
-        keys = UNKNOWN_KEYS if self._asked.approval.kind == questions.UNKNOWN else KEYS
+        keys = UNKNOWN_OUTCOME_LABELS if self._pending.approval.kind == questions.UNKNOWN_KIND else KEY_LABELS
         return "  ".join(f"[{key}] {word}" for key, word in keys.items() if key != "a" or offers)
 
-    def press(self, key: str) -> None:
+    def press_key(self, key: str) -> None:
         """Somebody pressed a key."""
         self._keys.put_nowait(key)
 
@@ -130,203 +130,213 @@ class Asker:
         while not self._keys.empty():
             self._keys.get_nowait()
 
-    def notice(self, event: Event, turn_id: str) -> None:
+    def notice_event(self, event: Event, turn_id: str) -> None:
         """Tell what others do in a turn; stop asking about what they have decided or changed."""
-        if event.at > self._began and (words := news(event, self._holdfast.me)):
-            self._say(words)
+        if event.at > self._began and (words := describe_news(event, self._holdfast.actor_name)):
+            self._print_words(words)
         if event.kind != "call":
             return
-        asked = self._asked.approval if self._asked else None
-        its = asked is not None and event.call == self.call and ApprovalId.parse(asked.approval_id).turn == turn_id
+        asked = self._pending.approval if self._pending else None
+        its = (
+            asked is not None
+            and event.call == self.asked_call_id
+            and ApprovalId.parse(asked.approval_id).turn == turn_id
+        )
         if asked and its and event.approval_id != asked.approval_id:
             own = asked.approval_id in self._mine or (event.approval_id and not self.free.is_set())
             if not own:
-                self._say(meanwhile(event, self._holdfast.me))
-            self._drop()
+                self._print_words(describe_interim_change(event, self._holdfast.actor_name))
+            self._stop_asking()
 
     async def run(self, keyboard: Keyboard) -> None:
         """Ask for as long as we are watched."""
         while True:
-            if self._asked is None:
-                await self._next_question()
-            if self._asked and self._asked.approval.kind == questions.QUESTION:
-                await self._respond(self._asked.approval, keyboard)
+            if self._pending is None:
+                await self._ask_next()
+            if self._pending and self._pending.approval.kind == questions.QUESTION_KIND:
+                await self._answer_question(self._pending.approval, keyboard)
                 continue
             try:
                 async with asyncio.timeout(KEY_SECONDS):
                     key = await self._keys.get()
             except TimeoutError:
                 continue
-            await self._take(key, keyboard)
+            await self._take_key(key, keyboard)
 
-    async def _take(self, key: str, keyboard: Keyboard) -> None:
-        asked = self._asked
-        if key in self._besides and not self._answers(key):
-            await self._do_besides(key, keyboard)
+    async def _take_key(self, key: str, keyboard: Keyboard) -> None:
+        asked = self._pending
+        if key in self._extra_keys and not self._is_answer_key(key):
+            await self._run_extra_key(key, keyboard)
         elif asked is None:
             self._skipped = set() if key == "a" else self._skipped
         elif self._offer is not None:
-            await self._always(asked.approval, self._offer, key)
+            await self._choose_grant(asked.approval, self._offer, key)
         elif key == "v":
-            await self._view(asked.approval, keyboard)
-        elif asked.approval.kind == questions.UNKNOWN:
-            await self._settle(asked.approval, key, keyboard)
+            await self._view_question(asked.approval, keyboard)
+        elif asked.approval.kind == questions.UNKNOWN_KIND:
+            await self._settle_unknown_outcome(asked.approval, key, keyboard)
         elif key == "e":
-            await self._edit(asked, keyboard)
+            await self._edit_call(asked, keyboard)
         elif key == "a":
             self._show_offers(asked.approval)
         elif key == "r":
-            await self._refuse(asked.approval, keyboard)
+            await self._refuse_call(asked.approval, keyboard)
         else:
-            await self._answer(asked.approval, key)
+            await self._answer_approval(asked.approval, key)
 
-    def _answers(self, key: str) -> bool:
+    def _is_answer_key(self, key: str) -> bool:
         """Does a key answer what is asked, or ask for it?"""
-        return key in {*KEYS, *UNKNOWN_KEYS} if self._asked else key == "a" and bool(self.rest)
+        return (
+            key in {*KEY_LABELS, *UNKNOWN_OUTCOME_LABELS}
+            if self._pending
+            else key == "a" and bool(self.waiting_summary)
+        )
 
-    async def _do_besides(self, key: str, keyboard: Keyboard) -> None:
+    async def _run_extra_key(self, key: str, keyboard: Keyboard) -> None:
         self.free.clear()
         try:
-            await self._besides[key](keyboard)
+            await self._extra_keys[key](keyboard)
         finally:
             self.free.set()
 
-    async def _next_question(self) -> None:
-        open_rows = [row for row in self._waiting if row.approval_id not in self._skipped | self._mine]
+    async def _ask_next(self) -> None:
+        open_rows = [row for row in self._waiting_rows if row.approval_id not in self._skipped | self._mine]
         if not open_rows or self.stopped:
             return
         row = open_rows[0]
         turn_id = ApprovalId.parse(row.approval_id or "").turn
         try:
-            call = await self._holdfast.turn(turn_id).call(row.call)
+            call = await self._holdfast.get_turn(turn_id).fetch_call(row.call)
         except HoldfastError:
             await asyncio.sleep(RETRY_SECONDS)
             return
-        approval = questions.whole_approval(turn_id, call)
+        approval = questions.build_whole_approval(turn_id, call)
         if row.status != "awaiting_approval" or row.approval_id != approval.approval_id:
             return
         place = f"call {row.place} of {row.of}" + ("" if turn_id == self._turn.id else ", of a delegated task")
-        head = heading(approval, place)
-        self._stage.say(questions.question(approval, heading=f"\n{head}", more="[v] shows all", fields="names"))
+        head = format_heading(approval, place)
+        self._stage.print_above(
+            questions.render_question(approval, heading=f"\n{head}", more="[v] shows all", fields="names")
+        )
         self.forget_keys()
-        self.which = f"{place}, {questions.subject(approval)}:"
-        self._asked = Asked(approval, call)
+        self.which = f"{place}, {questions.describe_subject(approval)}:"
+        self._pending = PendingApproval(approval, call)
 
-    async def _view(self, approval: ApprovalView, keyboard: Keyboard) -> None:
+    async def _view_question(self, approval: ApprovalView, keyboard: Keyboard) -> None:
         """All of the question in the viewer's pager; without one, all of it is printed."""
-        text = questions.whole(approval)
-        command = pager()
-        with self._stage.aside(keyboard):
-            shown = bool(command) and await page(command, text)
+        text = questions.format_whole(approval)
+        command = find_pager()
+        with self._stage.lend_terminal(keyboard):
+            shown = bool(command) and await show_in_pager(command, text)
         if not shown:
-            self._stage.say(Text(text))
+            self._stage.print_above(Text(text))
 
-    async def _edit(self, asked: Asked, keyboard: Keyboard) -> None:
+    async def _edit_call(self, pending: PendingApproval, keyboard: Keyboard) -> None:
         """Let them change the call in their editor; what they make of it is asked about again."""
         kept: list[str] = []
         self.free.clear()
         try:
-            with self._stage.aside(keyboard):
-                changed = await change_in_editor(self._holdfast, asked, "modify", kept.append)
-            self._say(f"Changed.{by_signal(changed.answer)}" if changed else "Nothing was changed.")
+            with self._stage.lend_terminal(keyboard):
+                changed = await change_in_editor(self._holdfast, pending, "modify", kept.append)
+            self._print_words(f"Changed.{describe_delivery(changed.answer)}" if changed else "Nothing was changed.")
             if changed:
-                self._mine.add(asked.approval.approval_id)
-                self._drop()
+                self._mine.add(pending.approval.approval_id)
+                self._stop_asking()
         except HoldfastError as error:
-            self._stage.say(Text(f"That did not count: {plain(str(error))}", "red"))
+            self._stage.print_above(Text(f"That did not count: {strip_controls(str(error))}", "red"))
         finally:
             for words in kept:
-                self._say(words)
+                self._print_words(words)
             self.free.set()
 
     def _show_offers(self, approval: ApprovalView) -> None:
         """Say what could be answered from now on, before any of it is."""
         if not approval.offers:
-            self._say("This one can only be answered for once.")
+            self._print_words("This one can only be answered for once.")
             return
-        self._stage.say(Text("\n".join(f"  {row}" for row in numbered(approval.offers)), "yellow"))
+        self._stage.print_above(Text("\n".join(f"  {row}" for row in number_offers(approval.offers)), "yellow"))
         self.forget_keys()
         self._offer = 0
 
-    async def _always(self, approval: ApprovalView, number: int, key: str) -> None:
+    async def _choose_grant(self, approval: ApprovalView, number: int, key: str) -> None:
         offers = approval.offers
         if key.isdecimal() and 0 < int(key) <= len(offers):
             self._offer = int(key) - 1
         elif key == "n":
             self._offer = None
-            self._say("Not from now on: what about this one?")
+            self._print_words("Not from now on: what about this one?")
         elif key == "y":
             offer = offers[number]
-            words = f"Approved; {will_cover(offer, Wish(), datetime.now(UTC), turn=self._turn.id)}."
-            await self._decide(approval, offer.outcome, words, scope=offer.scope)
+            words = f"Approved; {describe_coverage(offer, GrantWish(), datetime.now(UTC), turn=self._turn.id)}."
+            await self._send_decision(approval, offer.outcome, words, scope=offer.scope)
             await asyncio.sleep(SETTLE_SECONDS)
 
-    async def _respond(self, approval: ApprovalView, keyboard: Keyboard) -> None:
+    async def _answer_question(self, approval: ApprovalView, keyboard: Keyboard) -> None:
         """Let the person answer a question in a line of their own: single keys would be the start of an answer."""
-        self._say(f"({how_to_answer(approval)})")
-        with self._stage.aside(keyboard):
-            typing = asyncio.create_task(typed_answer(approval, keyboard, self._drafts))
-            while not typing.done() and self._asked and self._asked.approval is approval:
+        self._print_words(f"({describe_answering(approval)})")
+        with self._stage.lend_terminal(keyboard):
+            typing = asyncio.create_task(read_answer(approval, keyboard, self._drafts))
+            while not typing.done() and self._pending and self._pending.approval is approval:
                 await asyncio.wait({typing}, timeout=KEY_SECONDS)
             typing.cancel()
-        if not self._asked or self._asked.approval is not approval:
+        if not self._pending or self._pending.approval is not approval:
             return
         answer = typing.result()
         if answer == LATER:
-            await self._answer(approval, "s")
+            await self._answer_approval(approval, "s")
         elif answer in (NO, STOP):
-            await self._answer(approval, "n" if answer == NO else "N")
+            await self._answer_approval(approval, "n" if answer == NO else "N")
         else:
-            await self._decide(approval, "respond", "Answered.", content=answer)
+            await self._send_decision(approval, "respond", "Answered.", content=answer)
 
-    async def _refuse(self, approval: ApprovalView, keyboard: Keyboard) -> None:
+    async def _refuse_call(self, approval: ApprovalView, keyboard: Keyboard) -> None:
         """Refuse, with words for the model."""
-        self._say("(why not, for the model; an empty line goes back)")
-        with self._stage.aside(keyboard):
-            words = (await keyboard.line("why> ")).strip()
+        self._print_words("(why not, for the model; an empty line goes back)")
+        with self._stage.lend_terminal(keyboard):
+            words = (await keyboard.read_line("why> ")).strip()
         if words:
-            await self._decide(approval, "cancel", "Refused, and the model reads why.", note=words)
+            await self._send_decision(approval, "cancel", "Refused, and the model reads why.", note=words)
 
-    async def _settle(self, approval: ApprovalView, key: str, keyboard: Keyboard) -> None:
+    async def _settle_unknown_outcome(self, approval: ApprovalView, key: str, keyboard: Keyboard) -> None:
         """What is to become of a call that nobody knows whether it ran."""
         if key == "d":
-            self._say("(what it gave, for the model; an empty line says only that it was done)")
-            with self._stage.aside(keyboard):
-                words = (await keyboard.line("result> ")).strip()
-            await self._decide(approval, "respond", "Taken as done.", content=words or DONE)
-        elif key in UNKNOWN_ANSWERS:
-            outcome, self.stopped, words = UNKNOWN_ANSWERS[key]
-            await self._decide(approval, outcome, words, stop_turn=self.stopped)
+            self._print_words("(what it gave, for the model; an empty line says only that it was done)")
+            with self._stage.lend_terminal(keyboard):
+                words = (await keyboard.read_line("result> ")).strip()
+            await self._send_decision(approval, "respond", "Taken as done.", content=words or DONE_ANSWER)
+        elif key in UNKNOWN_OUTCOME_DECISIONS:
+            outcome, self.stopped, words = UNKNOWN_OUTCOME_DECISIONS[key]
+            await self._send_decision(approval, outcome, words, stop_turn=self.stopped)
         elif key == "s":
-            await self._answer(approval, key)
+            await self._answer_approval(approval, key)
 
-    async def _answer(self, approval: ApprovalView, key: str) -> None:
+    async def _answer_approval(self, approval: ApprovalView, key: str) -> None:
         if key == "s":
             self._skipped.add(approval.approval_id)
-            self._drop()
-            self._say(f"Skipped; later: {questions.how_to_say(approval)}")
-        if key in ANSWERS:
-            outcome, self.stopped, words = ANSWERS[key]
-            await self._decide(approval, outcome, words, stop_turn=self.stopped)
+            self._stop_asking()
+            self._print_words(f"Skipped; later: {questions.format_answer_command(approval)}")
+        if key in KEY_DECISIONS:
+            outcome, self.stopped, words = KEY_DECISIONS[key]
+            await self._send_decision(approval, outcome, words, stop_turn=self.stopped)
 
-    async def _decide(self, approval: ApprovalView, outcome: str, words: str, **details: Any) -> None:
+    async def _send_decision(self, approval: ApprovalView, outcome: str, words: str, **details: Any) -> None:
         name = approval.approval_id
         self._mine.add(name)
-        self._drop()
+        self._stop_asking()
         try:
             counted = await self._holdfast.decide(name, outcome, digest=approval.digest, **details)
         except HoldfastError as error:
             self.stopped = False
             self._mine.discard(name)
             self._skipped.add(name)
-            self._stage.say(Text(f"That did not count: {plain(str(error))}", "red"))
+            self._stage.print_above(Text(f"That did not count: {strip_controls(str(error))}", "red"))
             return
         others = " Somebody else's word is needed too." if counted and counted.status == "awaiting_approval" else ""
-        self._say(f"{words}{others}{by_signal(counted)}")
+        self._print_words(f"{words}{others}{describe_delivery(counted)}")
 
-    def _drop(self) -> None:
+    def _stop_asking(self) -> None:
         """Stop asking."""
-        self._asked = self._offer = None
+        self._pending = self._offer = None
 
-    def _say(self, words: str) -> None:
-        self._stage.say(Text(render.line(words, 2_000), "dim"))
+    def _print_words(self, words: str) -> None:
+        self._stage.print_above(Text(render.format_line(words, 2_000), "dim"))

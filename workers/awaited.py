@@ -12,34 +12,34 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from holdfast.activities.mcp.servers import Servers
+from holdfast.activities.mcp.servers import McpServers
 from holdfast.activities.mcp.status import ServerStatus
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 
 FIRST_SECONDS = 0.5
 """Whoever answers sooner is not talked of."""
 FRAME_SECONDS = 0.2
-CLEAR = "\r\x1b[K"
+CLEAR_LINE = "\r\x1b[K"
 
 
-async def looked(servers: Servers, *, quietly: bool = False) -> list[ServerStatus]:
+async def connect_with_progress(servers: McpServers, *, quietly: bool = False) -> list[ServerStatus]:
     """Connect to servers, hear what they have, and say meanwhile whom that waits for."""
-    if quietly or not _watched():
-        return await servers.look()
-    async with _telling(lambda: _words(servers)):
-        return await servers.look()
+    if quietly or not _is_watched():
+        return await servers.fetch_statuses()
+    async with _show_progress(lambda: _describe_untried(servers)):
+        return await servers.fetch_statuses()
 
 
-def _watched() -> bool:
+def _is_watched() -> bool:
     return sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _words(servers: Servers) -> str:
-    untried = [name for name in servers.names if (server := servers.get(name)) and not server.tried.is_set()]
-    return waiting_for(untried, shutil.get_terminal_size().columns - 1)
+def _describe_untried(servers: McpServers) -> str:
+    untried = [name for name in servers.names if (server := servers.get(name)) and not server.first_attempt.is_set()]
+    return format_waiting(untried, shutil.get_terminal_size().columns - 1)
 
 
-def waiting_for(names: Sequence[str], room: int) -> str:
+def format_waiting(names: Sequence[str], room: int) -> str:
     """What is waited for, in one line: as many names as there is room for."""
     if not names:
         return "ending the servers"
@@ -48,12 +48,12 @@ def waiting_for(names: Sequence[str], room: int) -> str:
         words = f"waiting for: {', '.join(names[:count])}{more}"
         if len(words) <= room:
             return words
-    return shorten(f"waiting for {len(names)} servers", room)
+    return shorten_text(f"waiting for {len(names)} servers", room)
 
 
 @asynccontextmanager
-async def _telling(words: Callable[[], str]) -> AsyncIterator[None]:
-    task = asyncio.create_task(_tell(words))
+async def _show_progress(words: Callable[[], str]) -> AsyncIterator[None]:
+    task = asyncio.create_task(_write_progress(words))
     try:
         yield
     finally:
@@ -61,19 +61,19 @@ async def _telling(words: Callable[[], str]) -> AsyncIterator[None]:
         await asyncio.wait({task})
 
 
-async def _tell(words: Callable[[], str]) -> None:
+async def _write_progress(words: Callable[[], str]) -> None:
     await asyncio.sleep(FIRST_SECONDS)
     said = ""
     try:
         while True:
             if (now := words()) != said:
-                _write(CLEAR + now)
+                _write_stderr(CLEAR_LINE + now)
                 said = now
             await asyncio.sleep(FRAME_SECONDS)
     finally:
-        _write(CLEAR)
+        _write_stderr(CLEAR_LINE)
 
 
-def _write(text: str) -> None:
+def _write_stderr(text: str) -> None:
     sys.stderr.write(text)
     sys.stderr.flush()

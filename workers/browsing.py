@@ -19,12 +19,12 @@ from urllib.parse import parse_qsl, urlsplit
 from holdfast.activities.mcp.logins import NotAuthorized
 from holdfast.errors import BadInput
 
-PATH = "/callback"
+CALLBACK_PATH = "/callback"
 HEAD_LIMIT = 65_536
 """Bytes of a request."""
 READ_SECONDS = 10.0
-_DONE = "Holdfast has the answer. You can close this page, and go back to the terminal."
-_STRANGE = "This is not the answer that Holdfast waits for."
+_DONE_TEXT = "Holdfast has the answer. You can close this page, and go back to the terminal."
+_UNKNOWN_TEXT = "This is not the answer that Holdfast waits for."
 _HEADERS = (
     "Content-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n"
     "Content-Security-Policy: default-src 'none'\r\nConnection: close\r\n"
@@ -48,17 +48,19 @@ class Browser:
         self._state = dict(parse_qsl(urlsplit(url).query)).get("state")
         self._tell(f"To log in, open this address in a browser:\n\n  {url}\n")
         if self._opens:
-            Thread(target=_open, args=(url,), daemon=True).start()  # some browsers only come back when they are closed
+            Thread(
+                target=_open_url, args=(url,), daemon=True
+            ).start()  # some browsers only come back when they are closed
         if self._pastes:
             self._tell("If that browser is on another machine, paste here the address that it ends at.")
         try:
             async with asyncio.timeout(self._seconds):
-                with _pasted(self._take if self._pastes else None):
+                with _read_pasted(self._take_address if self._pastes else None):
                     return await self._answered
         except TimeoutError:
             raise NotAuthorized(f"nobody came back from the browser within {self._seconds:g} seconds") from None
 
-    def _take(self, address: str) -> None:
+    def _take_address(self, address: str) -> None:
         """An address that was pasted."""
         fits = False
         with suppress(ValueError):
@@ -75,40 +77,40 @@ class Browser:
             self._answered.set_result(found)
         return True
 
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request of a browser."""
         try:
             async with asyncio.timeout(READ_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._page(head.partition(b"\r\n")[0].decode("latin-1").split(" ")))
+                writer.write(self._answer_request(head.partition(b"\r\n")[0].decode("latin-1").split(" ")))
                 await writer.drain()
         except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # whoever that was
         finally:
             writer.close()
 
-    def _page(self, words: list[str]) -> bytes:
+    def _answer_request(self, words: list[str]) -> bytes:
         target = urlsplit(words[1]) if len(words) == 3 else None
-        if target is None or words[0] != "GET" or target.path != PATH:
-            return _response("404 Not Found", "There is nothing here.")
+        if target is None or words[0] != "GET" or target.path != CALLBACK_PATH:
+            return _build_response("404 Not Found", "There is nothing here.")
         if self._take_query(target.query):
-            return _response("200 OK", _DONE)
+            return _build_response("200 OK", _DONE_TEXT)
         self._tell("A browser came with something that is no answer to this login. It was ignored.")
-        return _response("400 Bad Request", _STRANGE)
+        return _build_response("400 Bad Request", _UNKNOWN_TEXT)
 
 
 @asynccontextmanager
-async def browser(
+async def open_browser(
     port: int, tell: Callable[[str], None], *, opens: bool, pastes: bool, seconds: float
 ) -> AsyncIterator[Browser]:
     """Somebody who logs in, until the end of the block. BadInput when nobody could be heard at this port."""
     person = Browser(tell, opens=opens, pastes=pastes, seconds=seconds)
     try:
-        server = await asyncio.start_server(person.handle, "127.0.0.1", port, limit=HEAD_LIMIT)
+        server = await asyncio.start_server(person.handle_connection, "127.0.0.1", port, limit=HEAD_LIMIT)
     except OSError as error:
         raise BadInput(f"port {port} cannot be listened on, for the browser's answer: {error.strerror}") from None
     async with server:
-        person.redirect_uri = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{PATH}"
+        person.redirect_uri = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{CALLBACK_PATH}"
         yield person
 
 
@@ -119,17 +121,17 @@ def has_browser() -> bool:
     )
 
 
-def _open(url: str) -> None:
+def _open_url(url: str) -> None:
     with suppress(Exception):  # the address has been told
         webbrowser.open(url)
 
 
 @contextmanager
-def _pasted(take: Callable[[str], None] | None) -> Iterator[None]:
+def _read_pasted(take: Callable[[str], None] | None) -> Iterator[None]:
     """Lines of standard input go to `take` during the block; nobody waits for one."""
     loop = asyncio.get_running_loop()
 
-    def read() -> None:
+    def read_lines() -> None:
         data = b""
         with suppress(OSError):
             data = os.read(0, HEAD_LIMIT)
@@ -140,13 +142,13 @@ def _pasted(take: Callable[[str], None] | None) -> Iterator[None]:
 
     if take:
         with suppress(OSError, ValueError):
-            loop.add_reader(0, read)
+            loop.add_reader(0, read_lines)
     try:
         yield
     finally:
         loop.remove_reader(0)
 
 
-def _response(status: str, words: str) -> bytes:
+def _build_response(status: str, words: str) -> bytes:
     body = f"<!doctype html><title>Holdfast</title><p>{escape(words)}</p>\n".encode()
     return f"HTTP/1.1 {status}\r\n{_HEADERS}Content-Length: {len(body)}\r\n\r\n".encode() + body

@@ -14,24 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn
 
-from holdfast.approvals import canonical_digest
+from holdfast.approvals import digest_canonical
 from holdfast.calls import Call
 from holdfast.client import Holdfast, Turn
-from holdfast.content import plain, shorten
+from holdfast.content import shorten_text, strip_controls
 from holdfast.errors import BadInput, DecisionRefused, HoldfastError
 from holdfast.replacements import apply_replacement, find_replacement
-from holdfast.requests import Acknowledged
+from holdfast.requests import DecisionResult
 from holdfast.views import ApprovalView
-from holdfast.workers.asked import Asked
-from holdfast.workers.editor import draft, edit, editor
+from holdfast.workers.asked import PendingApproval
+from holdfast.workers.editor import get_editor_command, open_draft, run_editor
 from holdfast.workers.reading import STDIN, read_text
-from holdfast.workers.render import quoted
+from holdfast.workers.render import quote_shell
 
 CONTENT_LIMIT = 1_000_000
 """Characters of a changed text, as a decision takes them."""
 FILE_LIMIT = 8_000_000
 """Bytes of a file."""
-TOLD_SECONDS = 900.0
+EDITING_SECONDS = 900.0
 """How long others are told that somebody edits, should the end of it never be said."""
 RENEW_SECONDS = 600.0
 END_SECONDS = 3.0
@@ -39,7 +39,7 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,12}")
 
 
 @dataclass(frozen=True)
-class Editable:
+class EditableText:
     """What of a call is changed: the file that it changes, one text of its arguments, or all of them as JSON."""
 
     text: str
@@ -56,23 +56,23 @@ class Editable:
             return None
         return "--content " if self.arguments is None else "--arguments @"
 
-    def change(self, typed: str) -> dict[str, Any] | None:
+    def build_change(self, typed: str) -> dict[str, Any] | None:
         """What a decision says of it; None when it says the same. BadInput when it cannot be sent."""
         if self.arguments is None:
-            return {"content": _checked(typed)}
+            return {"content": _check_size(typed)}
         if self.current is not None:
-            return {"arguments": self.arguments | _replacement(self.current, _checked(typed))}
-        arguments = _object(typed, "what you typed")
-        return None if _same(arguments, self.arguments) else {"arguments": arguments}
+            return {"arguments": self.arguments | _build_replacement(self.current, _check_size(typed))}
+        arguments = _parse_object(typed, "what you typed")
+        return None if _is_same_json(arguments, self.arguments) else {"arguments": arguments}
 
 
-class Change(NamedTuple):
+class SentChange(NamedTuple):
     """A change that was sent, and its answer: None when it was left as a signal."""
 
-    answer: Acknowledged | None
+    answer: DecisionResult | None
 
 
-def editable(call: Call) -> Editable:
+def build_editable(call: Call) -> EditableText:
     """What a person would edit: the whole file, where the call replaces text in it; the text that the tool names; else
     the arguments."""
     arguments = call.bound.arguments if call.bound else {}
@@ -80,10 +80,10 @@ def editable(call: Call) -> Editable:
     text = arguments.get(shown.edits) if shown and shown.edits else None
     if shown and shown.current is not None and {"old_text", "new_text"} <= arguments.keys():
         whole = apply_replacement(shown.current, arguments)
-        return Editable(whole, suffix_of(arguments.get("path")), arguments, shown.current)
+        return EditableText(whole, find_suffix(arguments.get("path")), arguments, shown.current)
     if not isinstance(text, str):
-        return Editable(json.dumps(arguments, ensure_ascii=False, indent=2) + "\n", ".json", arguments)
-    return Editable(text, ".sh" if shown and shown.kind == "exec" else suffix_of(arguments.get("path")))
+        return EditableText(json.dumps(arguments, ensure_ascii=False, indent=2) + "\n", ".json", arguments)
+    return EditableText(text, ".sh" if shown and shown.kind == "exec" else find_suffix(arguments.get("path")))
 
 
 def read_change(content: str | None, arguments: str | None) -> dict[str, Any] | None:
@@ -91,41 +91,45 @@ def read_change(content: str | None, arguments: str | None) -> dict[str, Any] | 
     if content is not None and arguments is not None:
         raise BadInput("give --content or --arguments, not both")
     if content is not None:
-        return {"content": _checked(_file(content))}
-    return {"arguments": _object(_json_text(arguments), "the value of --arguments")} if arguments is not None else None
+        return {"content": _check_size(_read_file(content))}
+    return (
+        {"arguments": _parse_object(_read_json_text(arguments), "the value of --arguments")}
+        if arguments is not None
+        else None
+    )
 
 
-def is_new(change: dict[str, Any], asked: Asked) -> bool:
+def is_new(change: dict[str, Any], pending: PendingApproval) -> bool:
     """Would it change anything?"""
-    now, edits = asked.call.bound.arguments if asked.call.bound else {}, asked.approval.edits
+    now, edits = pending.call.bound.arguments if pending.call.bound else {}, pending.approval.edits
     if "arguments" in change:
-        return not _same(change["arguments"], now)
+        return not _is_same_json(change["arguments"], now)
     return edits is None or now.get(edits) != change["content"]
 
 
 async def change_in_editor(
-    holdfast: Holdfast, asked: Asked, outcome: str, tell: Callable[[str], None], **details: Any
-) -> Change | None:
+    holdfast: Holdfast, pending: PendingApproval, outcome: str, tell: Callable[[str], None], **details: Any
+) -> SentChange | None:
     """Let a person edit the call and send what they made of it; None when they changed nothing.
 
     When that goes wrong, `tell` says where what they typed is kept.
     """
-    approval, found, command = asked.approval, editable(asked.call), editor()
-    turn = holdfast.turn(approval.approval_id.rsplit("/", 2)[0])
-    with draft(f"{asked.call.id}{found.suffix}", found.text) as typed:
+    approval, found, command = pending.approval, build_editable(pending.call), get_editor_command()
+    turn = holdfast.get_turn(approval.approval_id.rsplit("/", 2)[0])
+    with open_draft(f"{pending.call.id}{found.suffix}", found.text) as typed:
         try:
-            async with being_edited(turn, approval.approval_id, details.get("by") or holdfast.me):
-                await edit(command, typed.file)
+            async with announce_editing(turn, approval.approval_id, details.get("by") or holdfast.actor_name):
+                await run_editor(command, typed.file)
             text = typed.read()
-            change = found.change(text) if text != typed.before else None
+            change = found.build_change(text) if text != typed.before else None
             if change is None:
                 return None
             return await send_change(holdfast, approval, outcome, change, **details)
         except (HoldfastError, asyncio.CancelledError):
-            if kept := typed.keep():
-                again = f"holdfast modify {quoted(approval.approval_id)}"
+            if kept := typed.keep_file():
+                again = f"holdfast modify {quote_shell(approval.approval_id)}"
                 if found.option:
-                    again = f"to send it once more: {again} {found.option}{quoted(str(kept))}"
+                    again = f"to send it once more: {again} {found.option}{quote_shell(str(kept))}"
                 else:
                     again = f"it is in {kept}; to edit once more: {again}"
                 tell(f"What you typed is kept; {again}")
@@ -134,11 +138,11 @@ async def change_in_editor(
 
 async def send_change(
     holdfast: Holdfast, approval: ApprovalView, outcome: str, change: dict[str, Any], **details: Any
-) -> Change:
+) -> SentChange:
     """Send a change of what was shown; DecisionRefused when it is not taken."""
     details = {"digest": approval.digest, **details, **change}
     try:
-        return Change(await holdfast.decide(approval.approval_id, outcome, **details))
+        return SentChange(await holdfast.decide(approval.approval_id, outcome, **details))
     except DecisionRefused as error:
         if error.code != "bad_change":
             raise
@@ -146,54 +150,54 @@ async def send_change(
 
 
 @asynccontextmanager
-async def being_edited(turn: Turn, approval_id: str, by: str) -> AsyncIterator[None]:
+async def announce_editing(turn: Turn, approval_id: str, by: str) -> AsyncIterator[None]:
     """Others see that somebody has it in an editor, until the end of the block."""
-    await turn.editing(approval_id, by=by, seconds=TOLD_SECONDS)
-    renewing = asyncio.create_task(_renew(turn, approval_id, by))
+    await turn.note_editing(approval_id, by=by, seconds=EDITING_SECONDS)
+    renewing = asyncio.create_task(_renew_announcement(turn, approval_id, by))
     try:
         yield
     finally:
         renewing.cancel()
         with suppress(HoldfastError, TimeoutError):  # it was decided meanwhile, or nobody is there to be told
             async with asyncio.timeout(END_SECONDS):
-                await turn.editing(approval_id, by=by, seconds=0)
+                await turn.note_editing(approval_id, by=by, seconds=0)
 
 
-async def _renew(turn: Turn, approval_id: str, by: str) -> None:
+async def _renew_announcement(turn: Turn, approval_id: str, by: str) -> None:
     while True:
         await asyncio.sleep(RENEW_SECONDS)
         with suppress(HoldfastError):
-            await turn.editing(approval_id, by=by, seconds=TOLD_SECONDS)
+            await turn.note_editing(approval_id, by=by, seconds=EDITING_SECONDS)
 
 
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def _is_same_json(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """As JSON has it, where 1 is not true."""
-    return canonical_digest(one) == canonical_digest(other)
+    return digest_canonical(one) == digest_canonical(other)
 
 
-def _replacement(current: str, wanted: str) -> dict[str, Any]:
-    if wanted == current:
+def _build_replacement(current: str, edited: str) -> dict[str, Any]:
+    if edited == current:
         raise BadInput("that is the file as it is now: to change nothing, deny the call")
-    return find_replacement(current, wanted)
+    return find_replacement(current, edited)
 
 
-def suffix_of(path: object) -> str:
+def find_suffix(path: object) -> str:
     """That of the file that is changed, as far as it is a plain one: a model chose it."""
     found = PurePosixPath(path).suffix if isinstance(path, str) else ""
     return found if _SUFFIX.fullmatch(found) else ".txt"
 
 
-def _checked(text: str) -> str:
+def _check_size(text: str) -> str:
     if len(text) > CONTENT_LIMIT:
         raise BadInput(f"the text has {len(text):,} characters; a change takes {CONTENT_LIMIT:,}")
     return text
 
 
-def _json_text(value: str) -> str:
-    return _file(value.removeprefix("@")) if value.startswith("@") else read_text(value)
+def _read_json_text(value: str) -> str:
+    return _read_file(value.removeprefix("@")) if value.startswith("@") else read_text(value)
 
 
-def _file(source: str) -> str:
+def _read_file(source: str) -> str:
     """The text of a file, as it is; `-` is standard input."""
     if source == STDIN:
         return read_text(source)
@@ -210,15 +214,15 @@ def _file(source: str) -> str:
         raise BadInput(f"{source!r} is not UTF-8 text: byte {error.start} cannot be read") from None
 
 
-def _object(text: str, name: str) -> dict[str, Any]:
-    def refuse(constant: str) -> NoReturn:
+def _parse_object(text: str, name: str) -> dict[str, Any]:
+    def refuse_constant(constant: str) -> NoReturn:
         raise ValueError(f"{constant} is not a JSON value")
 
     try:
-        value = json.loads(text, parse_constant=refuse)
+        value = json.loads(text, parse_constant=refuse_constant)
         json.dumps(value, ensure_ascii=False).encode()  # half a character is none
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{name} is not JSON: {shorten(plain(str(error)), 200)}") from None
+        raise BadInput(f"{name} is not JSON: {shorten_text(strip_controls(str(error)), 200)}") from None
     if not isinstance(value, dict):
         raise BadInput(f'{name} is no object of arguments, as {{"path": …}}')
     return value

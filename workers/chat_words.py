@@ -14,9 +14,9 @@ from holdfast.client import Session
 from holdfast.errors import BadInput
 from holdfast.modes import Mode
 from holdfast.workers import answers, spoken
-from holdfast.workers.render import line
+from holdfast.workers.render import format_line
 
-HELP = """\
+HELP_TEXT = """\
 /mode MODE   how much proceeds without asking: default, auto_edit, plan, yolo
 /grants      the answers that stand from now on
 /status      how the session stands
@@ -28,11 +28,11 @@ that the model reads after the calls at work, [q] queues one for a turn of its o
 leaves it to itself."""
 
 
-class Talk(Protocol):
+class ChatContext(Protocol):
     """The conversation that the words are about."""
 
     session: Session
-    begun: bool
+    has_begun: bool
     """Is the session there?"""
     mode: Mode
 
@@ -41,59 +41,63 @@ class Talk(Protocol):
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandAnswer:
     """What to show, and whether that was the last of it."""
 
     shown: RenderableType
     leaves: bool = False
 
 
-async def obeyed(text: str, talk: Talk) -> Answer:
+async def run_chat_command(text: str, talk: ChatContext) -> CommandAnswer:
     """Do what a line says that begins with a slash; BadInput when there is no such word."""
     word, _, rest = text.partition(" ")
-    act = _WORDS.get(word)
+    act = _COMMANDS.get(word)
     if act is None:
-        raise BadInput(f"{line(word, 40)} is no command: /help tells what is; // says it as a message")
+        raise BadInput(f"{format_line(word, 40)} is no command: /help tells what is; // says it as a message")
     return await act(talk, rest.strip())
 
 
-async def _help(talk: Talk, rest: str) -> Answer:
-    return Answer(Text(HELP, "dim"))
+async def _show_help(talk: ChatContext, rest: str) -> CommandAnswer:
+    return CommandAnswer(Text(HELP_TEXT, "dim"))
 
 
-async def _mode(talk: Talk, rest: str) -> Answer:
+async def _handle_mode(talk: ChatContext, rest: str) -> CommandAnswer:
     if not rest:
-        return Answer(Text(f"The mode is {talk.mode.value}.", "dim"))
+        return CommandAnswer(Text(f"The mode is {talk.mode.value}.", "dim"))
     if rest not in list(Mode):
-        raise BadInput(f"{line(rest, 40)!r} is no mode: say {', '.join(list(Mode)[:-1])} or {list(Mode)[-1]}")
+        raise BadInput(f"{format_line(rest, 40)!r} is no mode: say {', '.join(list(Mode)[:-1])} or {list(Mode)[-1]}")
     await talk.set_mode(Mode(rest))
-    return Answer(Text(f"The next turns go in mode {rest}, as far as the worker permits.", "dim"))
+    return CommandAnswer(Text(f"The next turns go in mode {rest}, as far as the worker permits.", "dim"))
 
 
-async def _grants(talk: Talk, rest: str) -> Answer:
-    found = await talk.session.grants() if talk.begun else ()
-    return Answer(answers.listed([(grant.id, grant) for grant in found], (), datetime.now(UTC)))
+async def _show_grants(talk: ChatContext, rest: str) -> CommandAnswer:
+    found = await talk.session.fetch_grants() if talk.has_begun else ()
+    return CommandAnswer(answers.render_grants([(grant.id, grant) for grant in found], (), datetime.now(UTC)))
 
 
-async def _status(talk: Talk, rest: str) -> Answer:
-    return Answer(spoken.session(await talk.session.view()) if talk.begun else Text("Nothing was said yet.", "dim"))
+async def _show_status(talk: ChatContext, rest: str) -> CommandAnswer:
+    return CommandAnswer(
+        spoken.render_session(await talk.session.fetch_view())
+        if talk.has_begun
+        else Text("Nothing was said yet.", "dim")
+    )
 
 
-async def _close(talk: Talk, rest: str) -> Answer:
-    if talk.begun:
+async def _close_session(talk: ChatContext, rest: str) -> CommandAnswer:
+    if talk.has_begun:
         await talk.session.close()
-    return Answer(Text(f"Session {talk.session.id} is closed.", "dim"), leaves=True)
+    return CommandAnswer(Text(f"Session {talk.session.id} is closed.", "dim"), leaves=True)
 
 
-async def _quit(talk: Talk, rest: str) -> Answer:
-    return Answer(Text(""), leaves=True)
+async def _quit_chat(talk: ChatContext, rest: str) -> CommandAnswer:
+    return CommandAnswer(Text(""), leaves=True)
 
 
-_WORDS: dict[str, Callable[[Talk, str], Awaitable[Answer]]] = {
-    "/help": _help,
-    "/mode": _mode,
-    "/grants": _grants,
-    "/status": _status,
-    "/close": _close,
-    "/quit": _quit,
+_COMMANDS: dict[str, Callable[[ChatContext, str], Awaitable[CommandAnswer]]] = {
+    "/help": _show_help,
+    "/mode": _handle_mode,
+    "/grants": _show_grants,
+    "/status": _show_status,
+    "/close": _close_session,
+    "/quit": _quit_chat,
 }

@@ -18,17 +18,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from holdfast.activities.supervision.trees import supervises
+from holdfast.activities.supervision.trees import is_supervisor
 
 PR_SET_CHILD_SUBREAPER = 36
 ORPHAN_SECONDS = 2.0
 SUPERVISOR_SECONDS = 10.0
 """What a supervisor may need to end a command that does not want to."""
-SEE_OFF_SECONDS = 1.0
+REAP_SECONDS = 1.0
 _TETHER = Path(__file__).with_name("tether.py")
 
 
-async def spawn(
+async def start_child(
     command: list[str],
     *,
     death: signal.Signals,
@@ -52,18 +52,18 @@ async def spawn(
     )
 
 
-async def stop(process: asyncio.subprocess.Process, seconds: float) -> None:
+async def stop_child(process: asyncio.subprocess.Process, seconds: float) -> None:
     """SIGTERM, and SIGKILL when that takes too long."""
-    _send(process, signal.SIGTERM)
+    _send_signal(process, signal.SIGTERM)
     try:
         async with asyncio.timeout(seconds):
             await process.wait()
     except TimeoutError:
-        _send(process, signal.SIGKILL)
+        _send_signal(process, signal.SIGKILL)
         await process.wait()
 
 
-def _send(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+def _send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     """A signal, unless it is over. Its own method would wait for one that just ended, and lose how, to asyncio's."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
@@ -76,19 +76,19 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-async def end_orphans(known: Collection[int], *, supervisors: bool = False) -> int:
+async def end_orphans(known: Collection[int], *, with_supervisors: bool = False) -> int:
     """End every process that came to us and is not one of the `known` children; how many there were.
 
     Those that supervise commands only when it is said, and then with their commands. SIGTERM first, SIGKILL to what
     is left after some seconds. Ending one may bring its children to us: they follow.
     """
     told: set[int] = set()
-    deadline = time.monotonic() + (SUPERVISOR_SECONDS if supervisors else ORPHAN_SECONDS)
+    deadline = time.monotonic() + (SUPERVISOR_SECONDS if with_supervisors else ORPHAN_SECONDS)
 
-    def to_end(pid: int) -> bool:
-        return pid not in known and not _reaped(pid) and (supervisors or not supervises(pid))
+    def must_end(pid: int) -> bool:
+        return pid not in known and not _reap_child(pid) and (with_supervisors or not is_supervisor(pid))
 
-    while orphans := list(filter(to_end, _children())):
+    while orphans := list(filter(must_end, _list_children())):
         late = time.monotonic() > deadline
         for pid in orphans:
             if late or pid not in told:
@@ -99,20 +99,20 @@ async def end_orphans(known: Collection[int], *, supervisors: bool = False) -> i
     return len(told)
 
 
-def supervisors() -> int:
+def count_supervisors() -> int:
     """How many commands go on without a worker, and would come to us when they end."""
-    return sum(map(supervises, _children()))
+    return sum(map(is_supervisor, _list_children()))
 
 
-async def see_off_supervisors() -> None:
+async def reap_supervisors() -> None:
     """Until cancelled: those that came to us, once they have ended, leave the table of processes."""
     ours: set[int] = set()
     while True:
-        ours = {pid for pid in _children() if supervises(pid) or (pid in ours and not _reaped(pid))}
-        await asyncio.sleep(SEE_OFF_SECONDS)
+        ours = {pid for pid in _list_children() if is_supervisor(pid) or (pid in ours and not _reap_child(pid))}
+        await asyncio.sleep(REAP_SECONDS)
 
 
-def _children() -> Iterator[int]:
+def _list_children() -> Iterator[int]:
     """Our direct children, dead ones that nobody has waited for included."""
     own = str(os.getpid()).encode()
     with suppress(OSError):
@@ -124,13 +124,13 @@ def _children() -> Iterator[int]:
                         yield int(entry.name)
 
 
-def _reaped(pid: int) -> bool:
+def _reap_child(pid: int) -> bool:
     with suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     return True
 
 
-def how_it_ended(code: int | None) -> str:
+def describe_exit(code: int | None) -> str:
     """A return code in words."""
     if code is None:
         return "still runs"

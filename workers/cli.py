@@ -18,16 +18,16 @@ def main() -> NoReturn:
     """Run the command line. Leaves without the interpreter's own shutdown, in which Temporal's core may abort."""
     try:
         _open_streams()
-        code = _run(sys.argv[1:])
-        code = _flush() or code
+        code = _run_arguments(sys.argv[1:])
+        code = _flush_output() or code
     except KeyboardInterrupt:
-        code = _complain("interrupted", INTERRUPTED)
+        code = _print_error("interrupted", INTERRUPTED)
     if aside := sys.modules.get("holdfast.activities.aside"):
         aside.close_all()
     os._exit(code)
 
 
-def _run(arguments: list[str]) -> int:
+def _run_arguments(arguments: list[str]) -> int:
     try:
         from holdfast.process_secrets import protect_process
 
@@ -36,13 +36,13 @@ def _run(arguments: list[str]) -> int:
 
         run_command(arguments)
     except SystemExit as leaving:
-        return _complain("interrupted", INTERRUPTED) if _was_interrupted(leaving) else _code(leaving.code)
+        return _print_error("interrupted", INTERRUPTED) if _was_interrupted(leaving) else _to_exit_code(leaving.code)
     except KeyboardInterrupt:
-        return _complain("interrupted", INTERRUPTED)
+        return _print_error("interrupted", INTERRUPTED)
     except BrokenPipeError:
         return FAILED
     except Exception as error:
-        return _complain(*_explained(error))
+        return _print_error(*_explain_error(error))
     return OK
 
 
@@ -59,12 +59,12 @@ def _open_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _flush() -> int:
+def _flush_output() -> int:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError as error:
-        return FAILED if error.errno == errno.EPIPE else _complain(*_explained(error))
+        return FAILED if error.errno == errno.EPIPE else _print_error(*_explain_error(error))
     except ValueError:
         return FAILED
     return OK
@@ -75,22 +75,22 @@ def _was_interrupted(leaving: SystemExit) -> bool:
     return leaving.__context__ is not None and isinstance(leaving.__context__.__cause__, KeyboardInterrupt)
 
 
-def _code(code: object) -> int:
+def _to_exit_code(code: object) -> int:
     if code is None:
         return OK
     return code if isinstance(code, int) else FAILED
 
 
-def _explained(error: Exception) -> tuple[str, int]:
+def _explain_error(error: Exception) -> tuple[str, int]:
     """An exception as a sentence and an exit code."""
-    from holdfast.content import plain
+    from holdfast.content import strip_controls
     from holdfast.errors import BadInput, HoldfastError, NoWorker, ServerUnavailable, StoreUnavailable
 
     if os.environ.get("HOLDFAST_TRACEBACK"):
         import traceback
 
         traceback.print_exception(error)
-    text = plain(str(error))
+    text = strip_controls(str(error))
     if isinstance(error, BadInput):
         return text, USAGE
     if isinstance(error, ServerUnavailable | NoWorker | StoreUnavailable):
@@ -102,7 +102,7 @@ def _explained(error: Exception) -> tuple[str, int]:
     return f"something went wrong inside: {type(error).__name__}: {text} (HOLDFAST_TRACEBACK=1 shows where)", FAILED
 
 
-def _complain(text: str, code: int) -> int:
+def _print_error(text: str, code: int) -> int:
     try:
         sys.stderr.write(f"holdfast: {text}\n")
         sys.stderr.flush()

@@ -14,11 +14,11 @@ from temporalio.client import Client, Plugin
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError
 
-from holdfast.conversion import converter_of
+from holdfast.conversion import build_converter
 from holdfast.errors import BadInput, ServerUnavailable
 from holdfast.settings import Settings
 from holdfast.workers.address import read_server_file
-from holdfast.workers.unreachable import why
+from holdfast.workers.unreachable import explain_failure
 
 CONNECT_SECONDS = 5.0
 
@@ -31,8 +31,8 @@ async def connect(
     Without a plugin it only speaks with turns: what a worker needs is not even imported. `embedded` takes the data
     folder's server whatever the environment says.
     """
-    config = {} if embedded else _environment()
-    ours: dict[str, Any] = {} if plugin else {"data_converter": converter_of(settings)}
+    config = {} if embedded else _load_environment()
+    ours: dict[str, Any] = {} if plugin else {"data_converter": build_converter(settings)}
     if address or config.get("target_host"):
         target = address or str(config.pop("target_host"))
         config.pop("target_host", None)
@@ -55,15 +55,17 @@ async def connect_to(
             raise BadInput(f"Temporal's configuration names a certificate or a key, not both: {pair}") from None
         raise BadInput(f"{address!r} is not an address (host:port): {error}") from error
     except (RuntimeError, RPCError) as error:
-        raise ServerUnavailable(f"no Temporal server answers at {address!r}: {why(str(error), config)}") from None
+        raise ServerUnavailable(
+            f"no Temporal server answers at {address!r}: {explain_failure(str(error), config)}"
+        ) from None
 
 
-def environment_address() -> str | None:
+def find_environment_address() -> str | None:
     """The address Temporal's own configuration gives, if any."""
-    return _environment().get("target_host")
+    return _load_environment().get("target_host")
 
 
-def _environment() -> dict[str, Any]:
+def _load_environment() -> dict[str, Any]:
     """Temporal's own configuration. A variable of its that is empty counts as unset.
 
     The SDK takes an empty TEMPORAL_API_KEY for a key, and turns TLS on for it. Compose files and secrets of Kubernetes

@@ -13,31 +13,36 @@ from typing import Any
 
 from holdfast.approvals import ApprovalId
 from holdfast.client import Holdfast
-from holdfast.content import exact, plain
+from holdfast.content import exact, strip_controls
 from holdfast.errors import HoldfastError, NoWorker, Refused, TurnNotFound
-from holdfast.outcomes import Offer, Outcome
-from holdfast.requests import Acknowledged
-from holdfast.workers.answers import Wish, will_cover
-from holdfast.workers.asked import asked
+from holdfast.outcomes import DecisionAction, Offer
+from holdfast.requests import DecisionResult
+from holdfast.workers.answers import GrantWish, describe_coverage
+from holdfast.workers.asked import fetch_pending_approval
 from holdfast.workers.changes import is_new
 from holdfast.workers.commands.codes import FAILED, UNREACHABLE
-from holdfast.workers.keeping_grants import Keeper
-from holdfast.workers.questions import chosen
-from holdfast.workers.render import quoted
+from holdfast.workers.keeping_grants import GrantStore
+from holdfast.workers.questions import resolve_option
+from holdfast.workers.render import quote_shell
 
-_EACH = (Refused, TurnNotFound, NoWorker)
+_REPORTED_ERRORS = (Refused, TurnNotFound, NoWorker)
 """What is wrong with one approval, and not with all of them."""
-_ANSWERED = {
+_ANSWERED_WORDS = {
     ("respond", "scheduled"): "answered; the tool goes on with it",
     ("respond", "success"): "answered; the model reads it as the result of the call",
     ("cancel", "scheduled"): "declined; the tool is told so, and goes on",
 }
 """What became of a question, by what was said and the state of its call."""
-_BECAME = {"success": "succeeded", "error": "counts as failed", "validating": "is checked again", "executing": "runs"}
+_STATUS_WORDS = {
+    "success": "succeeded",
+    "error": "counts as failed",
+    "validating": "is checked again",
+    "executing": "runs",
+}
 
 
 @dataclass(frozen=True)
-class Choice:
+class DecisionChoice:
     """What is to be said of one approval."""
 
     approval: str
@@ -49,7 +54,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Told:
+class DecisionReport:
     """What became of it: for programs, for a person, and for the exit code."""
 
     body: dict[str, Any]
@@ -58,85 +63,87 @@ class Told:
     """Told as a complaint when it is not 0 and nothing counted."""
 
 
-async def with_offer(holdfast: Holdfast, choice: Choice, wish: Wish) -> Choice | Told:
+async def with_offer(holdfast: Holdfast, choice: DecisionChoice, wish: GrantWish) -> DecisionChoice | DecisionReport:
     """The choice with the standing answer that is wanted, as the question offers it now."""
     try:
-        found = await asked(holdfast, choice.approval)
-        offer = wish.offer_of(found.approval)
-    except _EACH as error:
-        return refused(choice.approval, error)
+        found = await fetch_pending_approval(holdfast, choice.approval)
+        offer = wish.get_offer(found.approval)
+    except _REPORTED_ERRORS as error:
+        return report_refusal(choice.approval, error)
     standing = {"scope": offer.scope, "uses": wish.uses, "lasting": wish.lasting, "remember": wish.refuses}
-    return Choice(
+    return DecisionChoice(
         choice.approval,
-        Outcome.CANCEL if wish.refuses else offer.outcome,
+        DecisionAction.CANCEL if wish.refuses else offer.outcome,
         digest=choice.digest or found.approval.digest,
         details={**choice.details, **standing},
         offer=offer,
     )
 
 
-async def with_change(holdfast: Holdfast, choice: Choice, change: dict[str, Any]) -> Choice | Told:
+async def with_change(
+    holdfast: Holdfast, choice: DecisionChoice, change: dict[str, Any]
+) -> DecisionChoice | DecisionReport:
     """The choice with other content or arguments; with the same ones it is an approval as any other."""
     try:
-        found = await asked(holdfast, choice.approval)
-    except _EACH as error:
-        return refused(choice.approval, error)
+        found = await fetch_pending_approval(holdfast, choice.approval)
+    except _REPORTED_ERRORS as error:
+        return report_refusal(choice.approval, error)
     new = change if is_new(change, found) else {}
     return replace(choice, digest=found.approval.digest, details={**choice.details, **new})
 
 
-async def with_option(holdfast: Holdfast, choice: Choice) -> Choice:
+async def with_option(holdfast: Holdfast, choice: DecisionChoice) -> DecisionChoice:
     """An option's number stands for the option, where the question is known."""
-    waiting = await holdfast.inbox()
+    waiting = await holdfast.list_approvals()
     found = next((item for item in waiting if item.approval_id == choice.approval), None)
     if found is None or not found.options:
         return choice
-    return replace(choice, details={**choice.details, "content": chosen(found, choice.details["content"])})
+    return replace(choice, details={**choice.details, "content": resolve_option(found, choice.details["content"])})
 
 
-def foretold(choice: Choice, wish: Wish) -> str:
+def describe_choice(choice: DecisionChoice, wish: GrantWish) -> str:
     """What its standing answer will cover."""
     assert choice.offer, "it gives one"
-    return f"{exact(choice.approval)}: {will_cover(choice.offer, wish, datetime.now(UTC), turn=choice.approval)}"
+    return f"{exact(choice.approval)}: {describe_coverage(choice.offer, wish, datetime.now(UTC), turn=choice.approval)}"
 
 
 async def decide_all(
-    holdfast: Holdfast, choices: list[Choice | Told], keep_in: Keeper | None = None
-) -> AsyncIterator[Told]:
+    holdfast: Holdfast, choices: list[DecisionChoice | DecisionReport], keep_in: GrantStore | None = None
+) -> AsyncIterator[DecisionReport]:
     """Send them; keep the standing answers that count for good, where a keeper is given."""
     grants: set[str] = set()
     for choice in choices:
-        if isinstance(choice, Told):
+        if isinstance(choice, DecisionReport):
             yield choice
             continue
         try:
             answer = await holdfast.decide(choice.approval, choice.outcome, digest=choice.digest, **choice.details)
-        except _EACH as error:
-            by = await _answered_by(holdfast, choice.approval, grants) if grants else None
-            yield _covered(choice, by) if by else refused(choice.approval, error)
+        except _REPORTED_ERRORS as error:
+            by = await _find_covering_grant(holdfast, choice.approval, grants) if grants else None
+            yield _report_covered(choice, by) if by else report_refusal(choice.approval, error)
             continue
         grant = grant_id(choice.approval, answer)
         grants |= {grant} if grant else set()
-        yield await _counted(holdfast, choice, answer, grant, keep_in)
+        yield await _report_counted(holdfast, choice, answer, grant, keep_in)
 
 
-def refused(approval: str, error: HoldfastError) -> Told:
+def report_refusal(approval: str, error: HoldfastError) -> DecisionReport:
     """What did not count."""
     code = getattr(error, "code", type(error).__name__)
     body = {"approval_id": approval, "counted": False, "error": str(error), "code": code}
-    return Told(body, plain(str(error)), UNREACHABLE if isinstance(error, NoWorker) else FAILED)
+    return DecisionReport(body, strip_controls(str(error)), UNREACHABLE if isinstance(error, NoWorker) else FAILED)
 
 
-def grant_id(approval: str, answer: Acknowledged | None) -> str | None:
+def grant_id(approval: str, answer: DecisionResult | None) -> str | None:
     """How the standing answer that a decision left is addressed, across all turns."""
     return f"{ApprovalId.parse(approval).turn}/{answer.grant}" if answer and answer.grant else None
 
 
-async def _answered_by(holdfast: Holdfast, approval: str, grants: set[str]) -> str | None:
+async def _find_covering_grant(holdfast: Holdfast, approval: str, grants: set[str]) -> str | None:
     """Which of these grants has answered a call before it could be decided on."""
     address = ApprovalId.parse(approval)
     try:
-        rule = (await holdfast.turn(address.turn).call(address.call)).rule or ""
+        rule = (await holdfast.get_turn(address.turn).fetch_call(address.call)).rule or ""
     except HoldfastError:
         return None
     return next(
@@ -144,14 +151,18 @@ async def _answered_by(holdfast: Holdfast, approval: str, grants: set[str]) -> s
     )
 
 
-def _covered(choice: Choice, grant: str) -> Told:
+def _report_covered(choice: DecisionChoice, grant: str) -> DecisionReport:
     body = {"approval_id": choice.approval, "counted": False, "code": "answered", "grant": grant}
-    return Told(body, f"{exact(choice.approval)}: answered by {exact(grant)} already.")
+    return DecisionReport(body, f"{exact(choice.approval)}: answered by {exact(grant)} already.")
 
 
-async def _counted(
-    holdfast: Holdfast, choice: Choice, answer: Acknowledged | None, grant: str | None, keep_in: Keeper | None
-) -> Told:
+async def _report_counted(
+    holdfast: Holdfast,
+    choice: DecisionChoice,
+    answer: DecisionResult | None,
+    grant: str | None,
+    keep_in: GrantStore | None,
+) -> DecisionReport:
     body: dict[str, Any] = {
         "approval_id": choice.approval,
         "counted": True if answer else None,
@@ -161,34 +172,34 @@ async def _counted(
         "grant": grant,
         "covers": choice.offer.covers if choice.offer else None,
     }
-    said = [sentence(choice.approval, answer, choice.outcome)]
+    said = [describe_decision(choice.approval, answer, choice.outcome)]
     if grant:
-        said.append(f"The answer stands as {exact(grant)} (holdfast grants revoke {quoted(grant)}).")
+        said.append(f"The answer stands as {exact(grant)} (holdfast grants revoke {quote_shell(grant)}).")
     if keep_in is None:
-        return Told(body, " ".join(said))
+        return DecisionReport(body, " ".join(said))
     try:
-        name = await _kept(holdfast, choice.approval, answer, keep_in)
+        name = await _save_grant(holdfast, choice.approval, answer, keep_in)
     except HoldfastError as error:
-        reason = plain(str(error))
-        return Told(
+        reason = strip_controls(str(error))
+        return DecisionReport(
             {**body, "saved": None, "not_saved": reason}, " ".join([*said, f"It was not saved: {reason}"]), FAILED
         )
-    said.append(keep_in.saved(plain(name)))
-    return Told({**body, "saved": keep_in.body(name)}, " ".join(said))
+    said.append(keep_in.describe_place(strip_controls(name)))
+    return DecisionReport({**body, "saved": keep_in.place_as_json(name)}, " ".join(said))
 
 
-async def _kept(holdfast: Holdfast, approval: str, answer: Acknowledged | None, keeper: Keeper) -> str:
+async def _save_grant(holdfast: Holdfast, approval: str, answer: DecisionResult | None, keeper: GrantStore) -> str:
     """The name under which the answer that a decision left is kept."""
     if answer is None or answer.grant is None:
         raise NoWorker("it is not known yet whether it counts")
-    grants = await holdfast.turn(ApprovalId.parse(approval).turn).grants()
+    grants = await holdfast.get_turn(ApprovalId.parse(approval).turn).fetch_grants()
     grant = next((grant for grant in grants if grant.id == answer.grant), None)
     if grant is None:
         raise HoldfastError("it was revoked meanwhile")
     return await keeper.save(grant)
 
 
-def sentence(approval: str, answer: Acknowledged | None, outcome: str = "") -> str:
+def describe_decision(approval: str, answer: DecisionResult | None, outcome: str = "") -> str:
     """What became of a decision that was taken."""
     named = exact(approval)
     if answer is None:
@@ -197,7 +208,7 @@ def sentence(approval: str, answer: Acknowledged | None, outcome: str = "") -> s
         )
     if answer.status == "awaiting_approval":
         return f"{named}: decided; the call waits for somebody else's word too."
-    if words := _ANSWERED.get((outcome, answer.status)):
+    if words := _ANSWERED_WORDS.get((outcome, answer.status)):
         return f"{named}: {words}."
-    became = _BECAME.get(answer.status, f"is {answer.status.replace('_', ' ')}")
+    became = _STATUS_WORDS.get(answer.status, f"is {answer.status.replace('_', ' ')}")
     return f"{named}: decided; the call {became}."

@@ -8,14 +8,14 @@ from holdfast.client import Holdfast, Turn
 from holdfast.delegating import DELEGATE
 from holdfast.errors import NoWorker, TurnNotFound
 from holdfast.events import Event
-from holdfast.families import turn_of_call
+from holdfast.families import format_call_turn_id
 from holdfast.workers.asking import Asker
 from holdfast.workers.board import Board
 
 RETRY_SECONDS = 0.5
 
 
-class Delegated:
+class DelegatedWatchers:
     """The watchers of delegated turns."""
 
     def __init__(self, holdfast: Holdfast, asker: Asker) -> None:
@@ -23,19 +23,19 @@ class Delegated:
         self._asker = asker
         self._watchers: dict[str, asyncio.Task[None]] = {}
 
-    def notice(self, turn_id: str, event: Event) -> None:
+    def notice_event(self, turn_id: str, event: Event) -> None:
         """Watch the turn of a call that has just begun one."""
         if event.kind == "call" and event.tool == DELEGATE and event.after == "executing" and event.call:
-            child = turn_of_call(turn_id, event.call)
+            child = format_call_turn_id(turn_id, event.call)
             if child not in self._watchers:
-                self._watchers[child] = asyncio.create_task(self._watch(self._holdfast.turn(child)))
+                self._watchers[child] = asyncio.create_task(self._watch_turn(self._holdfast.get_turn(child)))
 
-    async def _watch(self, turn: Turn) -> None:
+    async def _watch_turn(self, turn: Turn) -> None:
         board = self._asker.boards[turn.id] = Board()
         try:
             while True:
                 try:
-                    return await self._to_the_end(turn, board)
+                    return await self._follow_turn(turn, board)
                 except TurnNotFound:  # it is about to begin
                     await asyncio.sleep(RETRY_SECONDS)
                 except NoWorker:  # it has ended, and nobody tells how it came to that
@@ -43,12 +43,12 @@ class Delegated:
         finally:
             del self._asker.boards[turn.id]
 
-    async def _to_the_end(self, turn: Turn, board: Board) -> None:
+    async def _follow_turn(self, turn: Turn, board: Board) -> None:
         async for item in turn.watch():
-            board.take(item)
+            board.apply_item(item)
             if isinstance(item, Event):
-                self._asker.notice(item, turn.id)
-                self.notice(turn.id, item)
+                self._asker.notice_event(item, turn.id)
+                self.notice_event(turn.id, item)
 
     async def close(self) -> None:
         """Watch no more."""

@@ -23,7 +23,7 @@ from rich.text import Text
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from holdfast.activities.supervision.trees import descendants, supervises
+from holdfast.activities.supervision.trees import is_supervisor, list_descendants
 from holdfast.client import Holdfast, Turn
 from holdfast.conversations import ModelChoice
 from holdfast.errors import HoldfastError
@@ -36,11 +36,11 @@ from holdfast.work import LiveOutput
 from holdfast.workers import questions, render
 from holdfast.workers.board import Board, Row
 from holdfast.workers.children import adopt_orphans, end_orphans
-from holdfast.workers.commands.options import interactive
+from holdfast.workers.commands.options import is_interactive
 from holdfast.workers.connecting import connect_to
-from holdfast.workers.demo_script import FILES, PROMPT, PUBLISH, SCRIPT, SURVEY, Promise, promises
-from holdfast.workers.following import interruption, unless
-from holdfast.workers.keyboard import keys
+from holdfast.workers.demo_script import FILES, PROMPT, PUBLISH_CALL, SCRIPT, SURVEY_CALL, Promise, list_promises
+from holdfast.workers.following import catch_interrupt, run_unless_left
+from holdfast.workers.keyboard import open_keyboard
 from holdfast.workers.server import EmbeddedServer
 from holdfast.workers.up import WorkerProcess
 
@@ -49,22 +49,22 @@ STEP_SECONDS = 60.0
 TURN_ID = "demo"
 HEADINGS = {
     "b2 active": "The second step: a slow check, a read, and publishing",
-    f"{SURVEY} executing": "Kill the worker while a call runs that may be repeated",
-    f"{PUBLISH} executing": "Kill the worker while a command runs that must not be repeated",
+    f"{SURVEY_CALL} executing": "Kill the worker while a call runs that may be repeated",
+    f"{PUBLISH_CALL} executing": "Kill the worker while a command runs that must not be repeated",
     "b3 active": "The turn finishes",
 }
 """The chapters that begin with an event, so that no line of the one before comes after."""
 
 
-async def run_demo(*, aside: bool = False) -> Demo:
+async def run_demo(*, to_stderr: bool = False) -> Demo:
     """Run it, telling the story on standard output, or `aside` on standard error."""
     with (
-        interruption() as left,
+        catch_interrupt() as left,
         tempfile.TemporaryDirectory(prefix="holdfast-demo-", ignore_cleanup_errors=True) as folder,
     ):
-        demo = Demo(Path(folder), aside=aside)
+        demo = Demo(Path(folder), to_stderr=to_stderr)
         try:
-            await unless(left, demo.run())
+            await run_unless_left(left, demo.run())
         finally:
             await demo.clean_up()
         return demo
@@ -73,7 +73,7 @@ async def run_demo(*, aside: bool = False) -> Demo:
 class Demo:
     """One run of the story."""
 
-    def __init__(self, folder: Path, *, aside: bool) -> None:
+    def __init__(self, folder: Path, *, to_stderr: bool) -> None:
         self.promises: list[Promise] = []
         self._settings = Settings(data=folder / "data", workspace=folder / "workspace", task_queue="holdfast-demo")
         self._log = folder / "worker.log"
@@ -87,12 +87,12 @@ class Demo:
         self._seen: dict[str, str] = {}
         self._marks: list[tuple[datetime, Text]] = []
         self._headings = dict(HEADINGS)
-        self._console = render.console(aside=aside)
-        self._asks = interactive() and not aside
+        self._console = render.build_console(to_stderr=to_stderr)
+        self._asks = is_interactive() and not to_stderr
         self._began = time.monotonic()
 
     @property
-    def kept(self) -> bool:
+    def is_kept(self) -> bool:
         """Was every promise kept? Not if the story never came to its end."""
         return bool(self.promises) and all(promise.kept for promise in self.promises)
 
@@ -102,10 +102,10 @@ class Demo:
         self._settings.workspace.mkdir(parents=True)
         for name, content in FILES.items():
             (self._settings.workspace / name).write_text(content)
-        self._say("An assistant's tool calls can be lost, doubled or left hanging when a process dies.")
-        self._say("Holdfast makes each turn a durable workflow. Watch one survive three killed workers.")
+        self._print_text("An assistant's tool calls can be lost, doubled or left hanging when a process dies.")
+        self._print_text("Holdfast makes each turn a durable workflow. Watch one survive three killed workers.")
 
-        self._chapter("A server, a worker, a turn")
+        self._print_chapter("A server, a worker, a turn")
         where = await self._server.start()
         ensure_owner_key(self._settings)
         await self._start_worker()
@@ -113,29 +113,31 @@ class Demo:
             await connect_to(where.address, HoldfastPlugin(self._settings)), task_queue=self._settings.task_queue
         )
         turn = await holdfast.start(TurnInput(prompt=PROMPT, model=ModelChoice(script=SCRIPT)), turn_id=TURN_ID)
-        self._say(f'The user asks: "{PROMPT}" The model (scripted here) answers with four calls.')
-        self._watching = asyncio.create_task(self._watch(turn))
-        await self._until(lambda: len(self._board.waiting) == 2)
-        self._say("Two only read and are ready. Two need a person: nothing runs before all four are ready.")
+        self._print_text(f'The user asks: "{PROMPT}" The model (scripted here) answers with four calls.')
+        self._watching = asyncio.create_task(self._watch_turn(turn))
+        await self._wait_until(lambda: len(self._board.waiting_rows) == 2)
+        self._print_text("Two only read and are ready. Two need a person: nothing runs before all four are ready.")
 
-        self._chapter("Kill the worker while approvals wait")
+        self._print_chapter("Kill the worker while approvals wait")
         await self._kill_worker()
-        waiting = await holdfast.inbox()
-        self._say(f"No worker lives, and the inbox still lists {len(waiting)} approvals: they are with the server.")
+        waiting = await holdfast.list_approvals()
+        self._print_text(
+            f"No worker lives, and the inbox still lists {len(waiting)} approvals: they are with the server."
+        )
         await self._start_worker()
-        await self._decide(holdfast, turn)
+        await self._decide_all(holdfast, turn)
 
-        await self._until(lambda: [row.call for row in self._board.waiting] == [PUBLISH])
-        await self._decide(holdfast, turn)
+        await self._wait_until(lambda: [row.call for row in self._board.waiting_rows] == [PUBLISH_CALL])
+        await self._decide_all(holdfast, turn)
 
-        await self._until(lambda: self._runs(SURVEY))
+        await self._wait_until(lambda: self._is_running(SURVEY_CALL))
         await self._kill_worker()
-        self._say("The survey only reads. When its worker stays silent, the next one repeats it.")
+        self._print_text("The survey only reads. When its worker stays silent, the next one repeats it.")
         await self._start_worker()
-        if PUBLISH not in self._refused:
-            await self._until(lambda: self._runs(PUBLISH))
+        if PUBLISH_CALL not in self._refused:
+            await self._wait_until(lambda: self._is_running(PUBLISH_CALL))
             await self._kill_worker()
-            self._say(
+            self._print_text(
                 "Running the command again could publish twice. But it runs under a small supervisor, which did not "
                 "die with the worker: it goes on, and the next worker finds it again."
             )
@@ -144,12 +146,12 @@ class Demo:
         async with asyncio.timeout(STEP_SECONDS):
             result = await turn.result()
             await self._watching
-        self._say(f"The model reads every answer and says: {render.line(result.text, 300)}")
-        self._timeline()
-        attempts = await _attempts(holdfast.client, turn.id)
+        self._print_text(f"The model reads every answer and says: {render.format_line(result.text, 300)}")
+        self._print_timeline()
+        attempts = await _count_attempts(holdfast.client, turn.id)
         self._answers = len(result.responses)
-        left = sum(map(supervises, descendants(os.getpid())))
-        self._close(list(promises(result, self._settings.workspace, self._refused, attempts, left)))
+        left = sum(map(is_supervisor, list_descendants(os.getpid())))
+        self._print_promises(list(list_promises(result, self._settings.workspace, self._refused, attempts, left)))
 
     async def clean_up(self) -> None:
         """Leave no process behind."""
@@ -158,14 +160,14 @@ class Demo:
             await asyncio.gather(self._watching, return_exceptions=True)
         if self._worker:
             await self._worker.stop()
-        await end_orphans(known={self._server.pid}, supervisors=True)
+        await end_orphans(known={self._server.pid}, with_supervisors=True)
         await self._server.stop()
 
     async def _start_worker(self) -> None:
-        options = ("--tools", "holdfast.workers.demo_script:tools")
+        options = ("--tools", "holdfast.workers.demo_script:build_tools")
         self._worker = WorkerProcess(self._settings, options=options, log=self._log)
         await self._worker.start()
-        self._act(
+        self._print_action(
             f"worker {self._killed + 1} started (process {self._worker.process.pid})", "green", mark=bool(self._killed)
         )
 
@@ -175,16 +177,16 @@ class Demo:
         await self._worker.process.wait()
         await end_orphans(known={self._server.pid})
         self._killed += 1
-        self._act(f"worker {self._killed} killed with SIGKILL", "bold red", mark=True)
+        self._print_action(f"worker {self._killed} killed with SIGKILL", "bold red", mark=True)
 
-    async def _watch(self, turn: Turn) -> None:
+    async def _watch_turn(self, turn: Turn) -> None:
         async for item in turn.watch():
-            self._board.take(item)
+            self._board.apply_item(item)
             if isinstance(item, Event):
                 if heading := self._headings.pop(f"{item.call or item.batch} {item.after}", None):
-                    self._chapter(heading)
-                if item.kind == "call" and _telling(item):
-                    text = render.event(item, since=self._board.events[0].at, indent="    ")
+                    self._print_chapter(heading)
+                if item.kind == "call" and _is_shown(item):
+                    text = render.render_event(item, since=self._board.events[0].at, indent="    ")
                     render.print_line(self._console, text)
             else:
                 self._show_output(item)
@@ -194,13 +196,13 @@ class Demo:
         newest = next(iter(reversed(output.tail.strip().splitlines())), "")
         if newest and self._seen.get(output.call_id) != newest:
             self._seen[output.call_id] = newest
-            self._console.print(Text(f"                  {output.call_id} │ {render.line(newest, 80)}", "dim"))
+            self._console.print(Text(f"                  {output.call_id} │ {render.format_line(newest, 80)}", "dim"))
 
-    def _runs(self, call: str) -> bool:
+    def _is_running(self, call: str) -> bool:
         row = self._board.rows.get(call)
         return row is not None and row.status == "executing" and bool(row.tail)
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
         try:
             async with asyncio.timeout(STEP_SECONDS):
                 while not condition():
@@ -212,41 +214,41 @@ class Demo:
             log = self._log.read_text("utf-8", "replace")[-2_000:] if self._log.exists() else ""
             raise HoldfastError(f"the demo waited {STEP_SECONDS:g} seconds in vain; its worker said:\n{log}") from None
 
-    async def _decide(self, holdfast: Holdfast, turn: Turn) -> None:
-        for row in self._board.waiting:
-            approval = questions.whole_approval(turn.id, await turn.call(row.call))
-            self._console.print(questions.question(approval, heading=f"\n  Approve {row.tool}? {row.title}"))
-            yes = await self._asked(row) if self._asks else True
+    async def _decide_all(self, holdfast: Holdfast, turn: Turn) -> None:
+        for row in self._board.waiting_rows:
+            approval = questions.build_whole_approval(turn.id, await turn.fetch_call(row.call))
+            self._console.print(questions.render_question(approval, heading=f"\n  Approve {row.tool}? {row.title}"))
+            yes = await self._ask_person(row) if self._asks else True
             outcome = "proceed_once" if yes else "cancel"
             by = None if self._asks else "demo"
             await holdfast.decide(approval.approval_id, outcome, digest=approval.digest, by=by)
-            self._act("approved" if yes else "refused", "yellow")
+            self._print_action("approved" if yes else "refused", "yellow")
             if not yes:
                 self._refused.add(row.call)
-            await self._until(partial(_decided, row))
+            await self._wait_until(partial(_is_decided, row))
 
-    async def _asked(self, row: Row) -> bool:
+    async def _ask_person(self, row: Row) -> bool:
         """What the person at the terminal says."""
         pressed: asyncio.Queue[str] = asyncio.Queue()
         self._console.print(Text(f"  [y] yes   [n] no   (call {row.place} of {row.of})", "bold yellow"))
-        with keys(pressed.put_nowait):
+        with open_keyboard(pressed.put_nowait):
             while (key := await pressed.get()) not in "yn":
                 pass
         return key == "y"
 
-    def _timeline(self) -> None:
-        self._chapter("The timeline of the turn")
+    def _print_timeline(self) -> None:
+        self._print_chapter("The timeline of the turn")
         began = self._board.events[0].at
-        events = [event for event in self._board.events if _telling(event)]
-        told = [(event.at, render.event(event, since=began, indent="  ")) for event in events]
+        events = [event for event in self._board.events if _is_shown(event)]
+        told = [(event.at, render.render_event(event, since=began, indent="  ")) for event in events]
         for at, text in self._marks:
             clock = f"  {(at - began).total_seconds():7.2f} s  "
             told.append((at, Text(clock).append_text(text)))
         for _, item in sorted(told, key=lambda item: item[0]):
             render.print_line(self._console, item)
 
-    def _close(self, found: list[Promise]) -> None:
-        self._chapter("What was promised")
+    def _print_promises(self, found: list[Promise]) -> None:
+        self._print_chapter("What was promised")
         for promise in found:
             mark = Text("  kept    " if promise.kept else "  BROKEN  ", "green" if promise.kept else "bold red")
             self._console.print(mark.append(promise.text, ""), soft_wrap=False)
@@ -254,27 +256,27 @@ class Demo:
         self.promises = found
         self._console.print()
         counts = f"{len(self._board.rows)} calls, {self._answers} answers, {self._killed} workers killed"
-        self._say(f"{counts}, {seconds:.0f} seconds.")
-        command = _command()
-        self._say(f"Your turn: `{command} up`, then `{command} turn start --help` in another terminal.")
+        self._print_text(f"{counts}, {seconds:.0f} seconds.")
+        command = _find_command()
+        self._print_text(f"Your turn: `{command} up`, then `{command} turn start --help` in another terminal.")
 
-    def _chapter(self, title: str) -> None:
+    def _print_chapter(self, title: str) -> None:
         self._console.print()
         if self._console.is_terminal:
             self._console.print(Rule(Text(title, "bold"), align="left", style="dim"))
         else:
             self._console.print(f"== {title}")
 
-    def _say(self, text: str) -> None:
+    def _print_text(self, text: str) -> None:
         self._console.print(text, soft_wrap=False)
 
-    def _act(self, text: str, style: str, *, mark: bool = False) -> None:
+    def _print_action(self, text: str, style: str, *, mark: bool = False) -> None:
         self._console.print(Text(f"  >> {text}", style))
         if mark:
             self._marks.append((datetime.now(UTC), Text(f">> {text}", style)))
 
 
-def _command() -> str:
+def _find_command() -> str:
     """How this command is called here: by its name, or by its path where the shell does not find it."""
     if shutil.which("holdfast"):
         return "holdfast"
@@ -282,15 +284,15 @@ def _command() -> str:
     return shlex.quote(str(script)) if script.exists() else f"{shlex.quote(sys.executable)} -m holdfast.workers.cli"
 
 
-def _decided(row: Row) -> bool:
+def _is_decided(row: Row) -> bool:
     return row.status != "awaiting_approval"
 
 
-def _telling(event: Event) -> bool:
+def _is_shown(event: Event) -> bool:
     return event.kind != "result" and event.after not in ("validating", "queued")
 
 
-async def _attempts(client: Client, turn_id: str) -> dict[str, int]:
+async def _count_attempts(client: Client, turn_id: str) -> dict[str, int]:
     """How often each call was begun, as the history tells."""
     scheduled: dict[int, str] = {}
     found: dict[str, int] = {}

@@ -28,10 +28,10 @@ FILES = {
         "echo finished >> publish.log\n"
     ),
 }
-SURVEY, PUBLISH = "b2c1", "b2c3"
+SURVEY_CALL, PUBLISH_CALL = "b2c1", "b2c3"
 """The call that is repeated, and the call that is found again."""
 
-_LOG = 'echo "released $(cat VERSION)" >> release.log && cat release.log'
+_LOG_COMMAND = 'echo "released $(cat VERSION)" >> release.log && cat release.log'
 SCRIPT = (
     ScriptedReply(
         text="I look around, set the version and log the release.",
@@ -39,7 +39,7 @@ SCRIPT = (
             CallRequest(tool="list_directory", arguments={"path": "."}),
             CallRequest(tool="read_file", arguments={"path": "VERSION"}),
             CallRequest(tool="write_file", arguments={"path": "VERSION", "content": "1.1.0\n"}),
-            CallRequest(tool="shell", arguments={"command": _LOG}),
+            CallRequest(tool="shell", arguments={"command": _LOG_COMMAND}),
         ),
     ),
     ScriptedReply(
@@ -74,27 +74,27 @@ class Survey(Tool):
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to the workspace."""
-        return _Surveying(workspace)
+        return _SurveyInvocation(workspace)
 
 
-class _Surveying(Invocation):
+class _SurveyInvocation(Invocation):
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
 
     def describe(self) -> str:
         return "Check every file of the workspace"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return True
 
     async def execute(self, run: Run) -> Result:
         for percent in range(10, 101, 10):
             run.write(f"checked {percent} %\n")
             await asyncio.sleep(0.5)
-        return Result.of("All files are in order.")
+        return Result.from_text("All files are in order.")
 
 
-def tools() -> list[Tool]:
+def build_tools() -> list[Tool]:
     """What the demo's workers have besides the built-in tools."""
     return [Survey()]
 
@@ -107,8 +107,8 @@ class Promise:
     kept: bool
 
 
-def promises(
-    result: TurnResult, workspace: Path, refused: set[str], attempts: dict[str, int], left: int
+def list_promises(
+    result: TurnResult, workspace: Path, refused: set[str], attempts: dict[str, int], running_commands: int
 ) -> Iterator[Promise]:
     """What Holdfast promised, and whether it was kept. `refused` are the calls the viewer said no to.
 
@@ -119,32 +119,32 @@ def promises(
     by_id = {response.call_id: response for response in result.responses}
     yield Promise(f"the turn ended with the model's answer: {result.status}", result.status == "completed")
     yield Promise(f"{len(asked)} calls, {len(answered)} answers: each once, in order", answered == asked)
-    lines = _lines(workspace / "release.log")
+    lines = _read_lines(workspace / "release.log")
     once = 0 if "b1c4" in refused else 1
-    yield Promise(f"the log command ran {_times(once)}: lines in release.log: {len(lines)}", len(lines) == once)
+    yield Promise(f"the log command ran {_format_times(once)}: lines in release.log: {len(lines)}", len(lines) == once)
     version = "1.0.0" if "b1c3" in refused else "1.1.0"
-    yield Promise(f"VERSION says {version}", _lines(workspace / "VERSION") == [version])
-    repeated = attempts.get(SURVEY, 0)
-    ended = by_id[SURVEY].status if SURVEY in by_id else "missing"
+    yield Promise(f"VERSION says {version}", _read_lines(workspace / "VERSION") == [version])
+    repeated = attempts.get(SURVEY_CALL, 0)
+    ended = by_id[SURVEY_CALL].status if SURVEY_CALL in by_id else "missing"
     yield Promise(
         f"the survey only reads: it was repeated by itself (attempt {repeated}) and ended in {ended}",
         repeated > 1 and ended == "success",
     )
-    if PUBLISH not in refused:
-        published = by_id.get(PUBLISH)
+    if PUBLISH_CALL not in refused:
+        published = by_id.get(PUBLISH_CALL)
         parts = published.text.count("uploading part") if published else 0
-        log = _lines(workspace / "publish.log")
+        log = _read_lines(workspace / "publish.log")
         yield Promise(
-            f"publishing outlived its worker: begun {_times(log.count('started'))}, taken up again (attempt "
-            f"{attempts.get(PUBLISH, 0)}), {parts} of 15 parts in its answer",
-            log == ["started", "finished"] and parts == 15 and attempts.get(PUBLISH, 0) > 1,
+            f"publishing outlived its worker: begun {_format_times(log.count('started'))}, taken up again (attempt "
+            f"{attempts.get(PUBLISH_CALL, 0)}), {parts} of 15 parts in its answer",
+            log == ["started", "finished"] and parts == 15 and attempts.get(PUBLISH_CALL, 0) > 1,
         )
-    yield Promise(f"of the commands, {left or 'none'} is left running", left == 0)
+    yield Promise(f"of the commands, {running_commands or 'none'} is left running", running_commands == 0)
 
 
-def _times(count: int) -> str:
+def _format_times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     return path.read_text("utf-8").splitlines() if path.exists() else []

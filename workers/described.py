@@ -7,17 +7,17 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from holdfast.activities.commands import environment
+from holdfast.activities.commands import build_environment
 from holdfast.activities.git_configuration import find_git_doubts
-from holdfast.activities.mcp.known import KnownTool, known_tool
-from holdfast.activities.policy.outside import told_apart
-from holdfast.activities.policy.protecting import protected_by
-from holdfast.activities.policy.subjects import BUILT_IN, FOLDER, Kind, Subject, subject_of
+from holdfast.activities.mcp.known import KnownTool, find_known_tool
+from holdfast.activities.policy.outside import complete_subject
+from holdfast.activities.policy.protecting import build_protected
+from holdfast.activities.policy.subjects import BUILT_IN, FOLDER_ARGUMENT, CallKind, Subject, build_call_subject
 from holdfast.settings import Settings
 from holdfast.tools import Effect
 
 
-def described(
+def build_subject(
     tool: str,
     arguments: Mapping[str, JsonValue],
     settings: Settings,
@@ -28,24 +28,28 @@ def described(
 ) -> tuple[Subject, str | None]:
     """What rules look at, and what is to be said of how it was found out."""
     given: dict[str, Any] = {"tainted": tainted}
-    found = None if tool in BUILT_IN and server is None else known_tool(tool, settings.mcp, settings.mcp_known, server)
+    found = (
+        None
+        if tool in BUILT_IN and server is None
+        else find_known_tool(tool, settings.mcp, settings.mcp_tools_folder, server)
+    )
     if found:
-        kind = None if found.effect is Effect.READ else Kind.MCP
+        kind = None if found.effect is Effect.READ else CallKind.MCP
         given |= {"server": found.server, "own_name": found.own_name, "effect": found.effect, "kind": kind}
         given["destructive"] = found.destructive
         sends = sends or found.open_world
     elif server:
         given["server"] = server
-    subject = subject_of(found.name if found else tool, arguments, workspace=settings.workspace, **given)
+    subject = build_call_subject(found.name if found else tool, arguments, workspace=settings.workspace, **given)
     if subject.command is not None:
-        folder, shell = settings.workspace / str(subject.arguments[FOLDER]), settings.tools.shell
-        within = environment(shell.environment, inherit=shell.inherit_environment)
+        folder, shell = settings.workspace / str(subject.arguments[FOLDER_ARGUMENT]), settings.tools.shell
+        within = build_environment(shell.environment, inherit=shell.inherit_environment)
         doubts = find_git_doubts(subject.command, folder, settings.workspace, within)
         subject = subject.model_copy(update={"doubts": doubts})
-    return told_apart(subject, sends or None, protected_by(settings)), _remark(found, server)
+    return complete_subject(subject, sends or None, build_protected(settings)), _describe_source(found, server)
 
 
-def _remark(found: KnownTool | None, server: str | None) -> str | None:
+def _describe_source(found: KnownTool | None, server: str | None) -> str | None:
     if found:
         how = "as it was when it was last connected here" if found.met else "which was never connected here"
         return f"{found.own_name!r} of the MCP server {found.server!r}, {how}: its effect is {found.effect.value}."

@@ -15,17 +15,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.content import encodable
+from holdfast.content import drop_surrogates
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.workers.children import how_it_ended
+from holdfast.workers.children import describe_exit
 
-LIMIT = 8_000_000
+SIZE_LIMIT = 8_000_000
 """Bytes that are read of what an editor left."""
 VARIABLES = ("VISUAL", "EDITOR")
-USUAL = ("editor", "vi", "nano")
+USUAL_EDITORS = ("editor", "vi", "nano")
 
 
-def editor() -> list[str]:
+def get_editor_command() -> list[str]:
     """The command of the editor: VISUAL, EDITOR, else one that is usual. BadInput without any."""
     for name in VARIABLES:
         if given := os.environ.get(name, "").strip():
@@ -33,71 +33,71 @@ def editor() -> list[str]:
                 return shlex.split(given)
             except ValueError as error:
                 raise BadInput(f"{name} is no command: {str(error).lower()}") from None
-    found = next(filter(None, map(shutil.which, USUAL)), None)
+    found = next(filter(None, map(shutil.which, USUAL_EDITORS)), None)
     if found is None:
         raise BadInput("there is no editor here: set EDITOR, or give the change with --content or --arguments")
     return [found]
 
 
-class Draft:
+class EditorDraft:
     """A text on its way through an editor."""
 
     def __init__(self, folder: Path, name: str, text: str) -> None:
         self.file = folder / name
-        self.kept = False
-        text = encodable(text)
+        self.is_kept = False
+        text = drop_surrogates(text)
         # Editors end the last line; what did not end so before does not after.
         self._ended = bool(text) and not text.endswith("\n")
-        self._write(f"{text}\n" if self._ended else text)
+        self._write_text(f"{text}\n" if self._ended else text)
         self.before = self.read()
 
     def read(self) -> str:
         """The text as it is now; HoldfastError when that cannot be sent."""
         try:
             with self.file.open("rb") as opened:
-                data = opened.read(LIMIT + 1)
+                data = opened.read(SIZE_LIMIT + 1)
         except OSError as error:
             raise HoldfastError(f"the editor left nothing to be read ({error.strerror}): nothing was sent") from None
-        if len(data) > LIMIT:
-            raise HoldfastError(f"the text is over {LIMIT // 1_000_000} MB: nothing was sent")
+        if len(data) > SIZE_LIMIT:
+            raise HoldfastError(f"the text is over {SIZE_LIMIT // 1_000_000} MB: nothing was sent")
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
             raise HoldfastError(f"the text is not UTF-8 (byte {error.start}): nothing was sent") from None
         return text.removesuffix("\n") if self._ended else text
 
-    def keep(self) -> Path | None:
+    def keep_file(self) -> Path | None:
         """Leave the file where it is, as it would be sent, if anything was changed; its path."""
         with suppress(HoldfastError):
             text = self.read()
             if text == self.before:
                 return None
-            self._write(text)
-        self.kept = self.file.exists()
-        return self.file if self.kept else None
+            self._write_text(text)
+        self.is_kept = self.file.exists()
+        return self.file if self.is_kept else None
 
-    def _write(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb") as opened:
             opened.write(text.encode())
 
 
 @contextmanager
-def draft(name: str, text: str) -> Iterator[Draft]:
+def open_draft(name: str, text: str) -> Iterator[EditorDraft]:
     """A text in a file of its own, until the end of the block."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="holdfast-"))
-        made = Draft(folder, name, text)
+        made = EditorDraft(folder, name, text)
     except OSError as error:
         raise HoldfastError(f"the text cannot be put into a file: {error.strerror or error}") from None
     try:
         yield made
     finally:
-        if not made.kept:
+        if not made.is_kept:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-async def edit(command: list[str], file: Path) -> None:
+async def run_editor(command: list[str], file: Path) -> None:
     """Wait until the editor is done; BadInput when it cannot be started, HoldfastError when it fails."""
     try:
         process = await asyncio.create_subprocess_exec(*command, str(file))
@@ -112,4 +112,4 @@ async def edit(command: list[str], file: Path) -> None:
         await process.wait()
         raise
     if code:
-        raise HoldfastError(f"the editor {command[0]!r} {how_it_ended(code)}: nothing was sent")
+        raise HoldfastError(f"the editor {command[0]!r} {describe_exit(code)}: nothing was sent")

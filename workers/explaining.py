@@ -13,21 +13,21 @@ from datetime import UTC, datetime
 from importlib.metadata import entry_points
 from typing import Literal
 
-from holdfast.activities.answering import answer_to
-from holdfast.activities.builtin import builtin_tools
+from holdfast.activities.answering import find_grant_answer
+from holdfast.activities.builtin import build_builtin_tools
 from holdfast.activities.catalogue.registry import BUILT_IN, Registry
 from holdfast.activities.gate import Gate
-from holdfast.activities.hooks.loading import GROUP
+from holdfast.activities.hooks.loading import ENTRY_POINT_GROUP
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.policy.deciding import Explanation, Policy
+from holdfast.activities.policy.deciding import Policy, RulingExplanation
 from holdfast.activities.policy.globs import Glob
-from holdfast.activities.policy.granting import answerable, offers
-from holdfast.activities.policy.protecting import protected_by
-from holdfast.activities.policy.saved import Saved, SavedGrants
-from holdfast.activities.policy.shared import open_saved
+from holdfast.activities.policy.granting import build_offers, may_use_grants
+from holdfast.activities.policy.protecting import build_protected
+from holdfast.activities.policy.saved import GrantSource, SavedGrants
+from holdfast.activities.policy.shared import open_saved_grants
 from holdfast.activities.policy.subjects import Subject
-from holdfast.activities.preparing import prepare, subject_in
-from holdfast.activities.ruling import Circumstances
+from holdfast.activities.preparing import build_rule_subject, prepare_call
+from holdfast.activities.ruling import CallContext
 from holdfast.calls import CallRequest
 from holdfast.configuration import When
 from holdfast.contexts import Context
@@ -37,16 +37,16 @@ from holdfast.outcomes import Needs, Offer
 from holdfast.owner_key import find_approvers
 from holdfast.settings import Settings
 from holdfast.verdicts import Ask, Reject, Verdict
-from holdfast.workers.described import described
+from holdfast.workers.described import build_subject
 
-Decision = Literal["allow", "ask", "deny", "reject"]
+ForeseenDecision = Literal["allow", "ask", "deny", "reject"]
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class ForeseenVerdict:
     """What would become of a call."""
 
-    decision: Decision | None
+    decision: ForeseenDecision | None
     """None: no rule speaks, and what its tool wishes is not known here."""
     by: str = ""
     """The rule, or what else decides."""
@@ -56,11 +56,11 @@ class Foreseen:
 
 
 @dataclass(frozen=True)
-class Explained:
+class CallExplanation:
     """A call as it would be judged."""
 
-    foreseen: Foreseen
-    rules: Explanation
+    foreseen: ForeseenVerdict
+    rules: RulingExplanation
     subject: Subject
     mode: Mode
     """The one that counts: a mode that the settings do not permit is `default`."""
@@ -79,55 +79,57 @@ async def explain_call(
     server: str | None = None,
     tainted: bool = False,
     sends: bool = False,
-) -> Explained:
+) -> CallExplanation:
     """Judge a call as a worker with these settings and rules would."""
     left_out = None
     try:
-        saved = open_saved(settings)
+        saved = open_saved_grants(settings)
     except BadInput as error:  # a worker does not start like this, and rules can be looked at all the same
-        saved, left_out = SavedGrants(settings.granted), f"Answers in the shared ledger are left out: {error}."
+        saved, left_out = SavedGrants(settings.grants_file), f"Answers in the shared ledger are left out: {error}."
     try:
-        found = await _explained(settings, policy, request, mode, saved, server, tainted=tainted, sends=sends)
+        found = await _explain_with_grants(settings, policy, request, mode, saved, server, tainted=tainted, sends=sends)
     finally:
-        await saved.rest()
+        await saved.disconnect()
     remarks = " ".join(filter(None, (found.remark, left_out)))
     return replace(found, remark=remarks or None)
 
 
-async def _explained(
+async def _explain_with_grants(
     settings: Settings,
     policy: Policy,
     request: CallRequest,
     mode: Mode,
-    saved: Saved,
+    saved: GrantSource,
     server: str | None,
     *,
     tainted: bool,
     sends: bool,
-) -> Explained:
+) -> CallExplanation:
     arguments = request.arguments if isinstance(request.arguments, dict) else {}
-    gate, registry = _gate(settings, policy, saved)
-    mode = gate.permitted(mode)
-    subject, remark = described(request.tool, arguments, settings, server, tainted=tainted, sends=sends)
+    gate, registry = _build_gate(settings, policy, saved)
+    mode = gate.limit_mode(mode)
+    subject, remark = build_subject(request.tool, arguments, settings, server, tainted=tainted, sends=sends)
     entry = None if server is not None or sends else registry.get(request.tool)
     if entry is None:
-        found = policy.explain(subject, mode)
-        await saved.look()
-        foreseen = _by_rules(found, subject, saved)
+        found = policy.explain_ruling(subject, mode)
+        await saved.refresh()
+        foreseen = _foresee_by_rules(found, subject, saved)
     else:
-        verdict = (await gate.judge(request, Circumstances(mode=mode, tainted=tainted))).verdict
+        verdict = (await gate.judge(request, CallContext(mode=mode, tainted=tainted))).verdict
         if not isinstance(verdict, Reject):
-            prepared = await prepare(entry, request.arguments, settings.workspace, Context())
-            protected = protected_by(settings)
-            subject = subject_in(settings.workspace, prepared, tainted=tainted, protected=protected)
-        found = policy.explain(subject, mode)
-        foreseen = _by_gate(verdict, found)
-    return Explained(foreseen, found, subject, mode, tuple(_hooks(settings, subject.tool)), remark)
+            prepared = await prepare_call(entry, request.arguments, settings.workspace, Context())
+            protected = build_protected(settings)
+            subject = build_rule_subject(settings.workspace, prepared, tainted=tainted, protected=protected)
+        found = policy.explain_ruling(subject, mode)
+        foreseen = _foresee_by_gate(verdict, found)
+    return CallExplanation(foreseen, found, subject, mode, tuple(_list_hooks(settings, subject.tool)), remark)
 
 
-def _gate(settings: Settings, policy: Policy, saved: Saved) -> tuple[Gate, Registry]:
-    outputs = OutputStore(settings.outputs, settings.limits.output_characters, settings.limits.saved_output_bytes)
-    registry = Registry(builtin_tools(outputs, settings.tools), source=BUILT_IN)
+def _build_gate(settings: Settings, policy: Policy, saved: GrantSource) -> tuple[Gate, Registry]:
+    outputs = OutputStore(
+        settings.outputs_folder, settings.limits.output_characters, settings.limits.saved_output_bytes
+    )
+    registry = Registry(build_builtin_tools(outputs, settings.tools), source=BUILT_IN)
     for name in settings.tools.disable:
         registry.remove(name)
     approvers = find_approvers(settings)
@@ -135,44 +137,44 @@ def _gate(settings: Settings, policy: Policy, saved: Saved) -> tuple[Gate, Regis
         registry,
         settings.workspace,
         policy,
-        settings.permitted,
+        settings.permitted_modes,
         approvers=approvers,
         saved=saved,
-        protected=protected_by(settings),
+        protected=build_protected(settings),
         confirm=settings.confirm,
     )
     return gate, registry
 
 
-def _by_gate(verdict: Verdict, found: Explanation) -> Foreseen:
+def _foresee_by_gate(verdict: Verdict, found: RulingExplanation) -> ForeseenVerdict:
     if isinstance(verdict, Reject):
-        return Foreseen("reject", verdict.error.type, verdict.error.message)
+        return ForeseenVerdict("reject", verdict.error.type, verdict.error.message)
     if isinstance(verdict, Ask):
         shown = verdict.confirmation
-        return Foreseen("ask", verdict.rule, shown.reason or "", shown.offers)
-    return Foreseen(verdict.kind, verdict.rule, verdict.message if verdict.kind == "deny" else "")
+        return ForeseenVerdict("ask", verdict.rule, shown.reason or "", shown.offers)
+    return ForeseenVerdict(verdict.kind, verdict.rule, verdict.message if verdict.kind == "deny" else "")
 
 
-def _by_rules(found: Explanation, subject: Subject, saved: Saved) -> Foreseen:
+def _foresee_by_rules(found: RulingExplanation, subject: Subject, saved: GrantSource) -> ForeseenVerdict:
     """As the gate does with what it knows of any tool: a refusal always counts, an answer where it may speak."""
     ruling = found.ruling
-    decision: Decision | None = ruling.decision.value if ruling else None
-    answer = answer_to(subject, "", (), saved, datetime.now(UTC))
+    decision: ForeseenDecision | None = ruling.decision.value if ruling else None
+    answer = find_grant_answer(subject, "", (), saved, datetime.now(UTC))
     if answer and decision != "deny" and not answer.allows:
-        return Foreseen("deny", answer.rule, answer.message)
-    if answer and decision != "allow" and answerable(ruling) and (ruling is None or ruling.needs == Needs()):
-        return Foreseen("allow", answer.rule)
+        return ForeseenVerdict("deny", answer.rule, answer.message)
+    if answer and decision != "allow" and may_use_grants(ruling) and (ruling is None or ruling.needs == Needs()):
+        return ForeseenVerdict("allow", answer.rule)
     if ruling is None:
-        return Foreseen(None)
+        return ForeseenVerdict(None)
     words = (ruling.message or ruling.reason) if decision == "deny" else ruling.reason
-    offered = offers(subject, "", ruling) if decision == "ask" else ()
-    return Foreseen(decision, f"{ruling.tier.value}: {ruling.rule}", words or "", offered)
+    offered = build_offers(subject, "", ruling) if decision == "ask" else ()
+    return ForeseenVerdict(decision, f"{ruling.tier.value}: {ruling.rule}", words or "", offered)
 
 
-def _hooks(settings: Settings, tool: str) -> list[str]:
+def _list_hooks(settings: Settings, tool: str) -> list[str]:
     ours = [
         hook.name
         for hook in settings.hooks
         if hook.when is When.BEFORE and any(Glob(pattern).matches(tool) for pattern in hook.tools)
     ]
-    return [*ours, *(one.name for one in entry_points(group=GROUP) if settings.hook_entry_points)]
+    return [*ours, *(one.name for one in entry_points(group=ENTRY_POINT_GROUP) if settings.hook_entry_points)]

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from holdfast.fields import Field, choices_of, default_of, kind_of, misfit, typed
-from holdfast.forms import Form, fields_of, required_of
-from holdfast.wording import called, description_of, shown, title_of, wanted
-from holdfast.workers.render import line
+from holdfast.fields import Field, explain_misfit, find_default, find_kind, list_choices, parse_typed
+from holdfast.forms import Form, list_fields, list_required
+from holdfast.wording import describe_wanted, find_description, find_title, format_choice_title, format_value
+from holdfast.workers.render import format_line
 
 LEAVE_OUT = "/none"
 CHOICES_SHOWN = 100
 
 
 @dataclass(frozen=True)
-class Filling:
+class FormDraft:
     """How far it is."""
 
     form: Form
@@ -41,22 +41,22 @@ class Filling:
     def content(self) -> str:
         """The answer, as it is sent: with a null where a default is not wanted."""
         fields = self._fields
-        said = {name: value for name, value in self.given.items() if value is not None or _stands(fields[name])}
+        said = {name: value for name, value in self.given.items() if value is not None or _has_default(fields[name])}
         return json.dumps(said, ensure_ascii=False)
 
-    def take(self, text: str) -> Filling:
+    def take_text(self, text: str) -> FormDraft:
         """With what was typed for the field that is asked; ValueError says why it cannot be that."""
-        name = self._asked
-        value = self._meant(name, text)
+        name = self._asked_field
+        value = self._parse_value(name, text)
         return replace(self, given={**self.given, name: value}, again=None)
 
-    def back(self) -> Filling:
+    def step_back(self) -> FormDraft:
         """One field back."""
         names = list(self._fields)
         place = names.index(self.name) if self.name is not None else len(names)
         return replace(self, again=names[max(0, place - 1)]) if names else self
 
-    def change(self, which: str) -> Filling:
+    def change_field(self, which: str) -> FormDraft:
         """To a field, by its name or number; ValueError when there is none."""
         names = list(self._fields)
         number = int(which) if which.isascii() and which.isdigit() and len(which) < 6 else 0
@@ -65,52 +65,52 @@ class Filling:
             raise ValueError(f"no field is called {which!r}: an empty line sends the answer")
         return replace(self, again=found)
 
-    def question(self) -> Iterator[str]:
+    def format_question(self) -> Iterator[str]:
         """The field that is asked, line by line: which, what about, what may stand there, what an empty line does."""
-        name = self._asked
+        name = self._asked_field
         asked, names = self._fields[name], list(self._fields)
-        needed = ", required" if name in required_of(self.form) else ""
-        yield f"({names.index(name) + 1} of {len(names)}) {line(name, 100)}{needed}"
-        about = [title_of(name, asked), description_of(asked)]
-        yield from (f"  {line(words, 1_000)}" for words in about if words)
-        yield from _listed(asked)
-        yield f"  {line('; '.join((_wanted(asked), *self._empty(name))), 500)}"
+        needed = ", required" if name in list_required(self.form) else ""
+        yield f"({names.index(name) + 1} of {len(names)}) {format_line(name, 100)}{needed}"
+        about = [find_title(name, asked), find_description(asked)]
+        yield from (f"  {format_line(words, 1_000)}" for words in about if words)
+        yield from _list_choices(asked)
+        yield f"  {format_line('; '.join((_describe_kind(asked), *self._describe_empty(name))), 500)}"
 
-    def review(self) -> Iterator[str]:
+    def format_review(self) -> Iterator[str]:
         """All that was said, line by line."""
         for number, (name, asked) in enumerate(self._fields.items(), start=1):
             value = self.given.get(name)
-            words = "left out" if value is None else shown(asked, value, asked=True)
-            yield f"  {number}. {line(name, 100)}: {line(words, 500)}"
+            words = "left out" if value is None else format_value(asked, value, asked=True)
+            yield f"  {number}. {format_line(name, 100)}: {format_line(words, 500)}"
 
     @property
     def _fields(self) -> dict[str, Field]:
-        return fields_of(self.form)
+        return list_fields(self.form)
 
     @property
-    def _asked(self) -> str:
+    def _asked_field(self) -> str:
         assert self.name is not None, "a field is asked"
         return self.name
 
-    def _meant(self, name: str, text: str) -> JsonValue:
-        asked, needed = self._fields[name], name in required_of(self.form)
-        if text.strip() == LEAVE_OUT or (not text.strip() and self._unsaid(name) is None):
+    def _parse_value(self, name: str, text: str) -> JsonValue:
+        asked, needed = self._fields[name], name in list_required(self.form)
+        if text.strip() == LEAVE_OUT or (not text.strip() and self._find_fallback(name) is None):
             if needed:
                 raise ValueError("is required")
             return None
-        value = typed(asked, text) if text.strip() else self._unsaid(name)
-        if complaint := misfit(asked, value):
-            raise ValueError(f"must be {_wanted(asked)}" if _is_listed(asked) else complaint)
+        value = parse_typed(asked, text) if text.strip() else self._find_fallback(name)
+        if complaint := explain_misfit(asked, value):
+            raise ValueError(f"must be {_describe_kind(asked)}" if _is_listed(asked) else complaint)
         return value
 
-    def _unsaid(self, name: str) -> JsonValue:
+    def _find_fallback(self, name: str) -> JsonValue:
         """What an empty line stands for: what was said before, or the default; None for nothing."""
-        return self.given[name] if name in self.given else default_of(self._fields[name])
+        return self.given[name] if name in self.given else find_default(self._fields[name])
 
-    def _empty(self, name: str) -> Iterator[str]:
-        asked, value, needed = self._fields[name], self._unsaid(name), name in required_of(self.form)
+    def _describe_empty(self, name: str) -> Iterator[str]:
+        asked, value, needed = self._fields[name], self._find_fallback(name), name in list_required(self.form)
         if value is not None:
-            words = line(shown(asked, value, asked=True), 200)
+            words = format_line(format_value(asked, value, asked=True), 200)
             yield f"an empty line {'keeps' if name in self.given else 'takes'} {words}"
             if not needed:
                 yield f"{LEAVE_OUT} leaves it out"
@@ -118,26 +118,28 @@ class Filling:
             yield "an empty line leaves it out"
 
 
-def _stands(asked: Field) -> bool:
+def _has_default(asked: Field) -> bool:
     """Would something stand there if nothing were said?"""
-    return default_of(asked) is not None
+    return find_default(asked) is not None
 
 
 def _is_listed(asked: Field) -> bool:
     """Does what stands above the prompt say all that may be typed?"""
-    return kind_of(asked) == "boolean" or (kind_of(asked) == "string" and bool(choices_of(asked)))
+    return find_kind(asked) == "boolean" or (find_kind(asked) == "string" and bool(list_choices(asked)))
 
 
-def _listed(asked: Field) -> Iterator[str]:
+def _list_choices(asked: Field) -> Iterator[str]:
     """Its choices, numbered."""
-    choices = choices_of(asked)
+    choices = list_choices(asked)
     for number, choice in enumerate(choices[:CHOICES_SHOWN], start=1):
-        yield f"  {number}. {line(called(choice), 200)}"
+        yield f"  {number}. {format_line(format_choice_title(choice), 200)}"
     if len(choices) > CHOICES_SHOWN:
         yield f"  … and {len(choices) - CHOICES_SHOWN:,} more"
 
 
-def _wanted(asked: Field) -> str:
-    several = kind_of(asked) == "array"
+def _describe_kind(asked: Field) -> str:
+    several = find_kind(asked) == "array"
     how = ", by numbers or words with commas between them" if several else ", by number or in words"
-    return wanted(asked, asked=True) + (how if choices_of(asked) else ", with commas between them" if several else "")
+    return describe_wanted(asked, asked=True) + (
+        how if list_choices(asked) else ", with commas between them" if several else ""
+    )

@@ -26,7 +26,7 @@ ASK_SECONDS = 2.0
 """How long it may take to answer."""
 ARRIVE_SECONDS = 5.0
 HEAD_LIMIT = 8_192
-CONNECTIONS = 32
+MAX_CONNECTIONS = 32
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
@@ -41,15 +41,15 @@ class ServerProbe:
         self._answered = float("-inf")
         self._question: asyncio.Task[bool] | None = None
 
-    async def answers(self) -> bool:
+    async def is_answering(self) -> bool:
         """Has it answered within the last seconds, or does it now?"""
         if time.monotonic() - self._answered < FRESH_SECONDS:
             return True
         if self._question is None or self._question.done():
-            self._question = asyncio.create_task(self._ask())
+            self._question = asyncio.create_task(self._ask_server())
         return await asyncio.shield(self._question)  # whoever gives up waiting leaves it to the others
 
-    async def _ask(self) -> bool:
+    async def _ask_server(self) -> bool:
         with suppress(RPCError):
             limit = timedelta(seconds=ASK_SECONDS)
             await self._client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=limit)
@@ -66,30 +66,30 @@ class Health:
         self._polling: Callable[[], bool] = lambda: False
         self._ending = False
 
-    def polls(self, client: Client, polling: Callable[[], bool]) -> None:
+    def set_polling(self, client: Client, polling: Callable[[], bool]) -> None:
         """It polls this server, as long as `polling` says so."""
         self._server, self._polling = ServerProbe(client), polling
 
-    def ends(self) -> None:
+    def set_ending(self) -> None:
         """It takes up nothing more."""
         self._ending = True
 
-    async def state(self) -> str:
+    async def describe_state(self) -> str:
         """`ok`, or why it is not ready."""
         if self._ending:
             return "ending"
         if self._server is None or not self._polling():
             return "starting" if self._server is None else "not polling"
-        return "ok" if await self._server.answers() else NO_ANSWER
+        return "ok" if await self._server.is_answering() else NO_ANSWER
 
 
 @asynccontextmanager
-async def serving(health: Health, address: str) -> AsyncIterator[str]:
+async def serve_health(health: Health, address: str) -> AsyncIterator[str]:
     """Answer probes at host:port until the end of the block; where that is, as a URL."""
     host, _, port = address.rpartition(":")
-    probes = _Probes(health)
+    probes = _ProbeServer(health)
     try:
-        server = await asyncio.start_server(probes.answer, host.strip("[]"), int(port), limit=HEAD_LIMIT)
+        server = await asyncio.start_server(probes.answer_probe, host.strip("[]"), int(port), limit=HEAD_LIMIT)
     except OSError as error:
         why = error.strerror or str(error)
         raise HoldfastError(f"probes cannot be answered at {address!r}: {why.lower()}; choose another") from None
@@ -99,18 +99,18 @@ async def serving(health: Health, address: str) -> AsyncIterator[str]:
         server.close()
 
 
-class _Probes:
+class _ProbeServer:
     def __init__(self, health: Health) -> None:
         self._health = health
         self._open = 0
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer_probe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request of one connection."""
         self._open += 1
         try:
-            if self._open <= CONNECTIONS:
+            if self._open <= MAX_CONNECTIONS:
                 async with asyncio.timeout(ARRIVE_SECONDS + ASK_SECONDS):
-                    writer.write(await self._response(await _head(reader)))
+                    writer.write(await self._build_response(await _read_head(reader)))
                     await writer.drain()
         except (OSError, TimeoutError):
             pass  # whoever asked is gone, or never came to the point
@@ -118,7 +118,7 @@ class _Probes:
             self._open -= 1
             writer.close()
 
-    async def _response(self, head: bytes) -> bytes:
+    async def _build_response(self, head: bytes) -> bytes:
         method, _, rest = head.partition(b" ")
         path = rest.split(b" ")[0].partition(b"?")[0]
         if not rest:
@@ -128,19 +128,19 @@ class _Probes:
         elif method not in (b"GET", b"HEAD"):
             status, state = 405, "only GET and HEAD"
         else:
-            state = "ok" if path == b"/live" else await self._health.state()
+            state = "ok" if path == b"/live" else await self._health.describe_state()
             status = 200 if state == "ok" else 503
-        return _answer(status, state, body=method != b"HEAD")
+        return _format_answer(status, state, body=method != b"HEAD")
 
 
-async def _head(reader: asyncio.StreamReader) -> bytes:
+async def _read_head(reader: asyncio.StreamReader) -> bytes:
     """The first line of a request whose head is complete; empty when it is not, or too long."""
     with suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return (await reader.readuntil(b"\r\n\r\n")).splitlines()[0]
     return b""
 
 
-def _answer(status: int, state: str, *, body: bool) -> bytes:
+def _format_answer(status: int, state: str, *, body: bool) -> bytes:
     content = json.dumps({"status": state}).encode() + b"\n"
     lines = (
         f"HTTP/1.1 {status} {_REASONS[status]}",

@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.activities.policy.rules import Rule
-from holdfast.activities.policy.saved import SavedGrants, find_saved, remove, save
-from holdfast.activities.policy.shared import CHANGE_SECONDS, SharedGrants, open_shared
-from holdfast.content import plain
+from holdfast.activities.policy.saved import SavedGrants, find_saved, remove_grant, save_grant
+from holdfast.activities.policy.shared import CHANGE_SECONDS, SharedGrants, open_shared_grants
+from holdfast.content import strip_controls
 from holdfast.errors import BadInput
 from holdfast.grants import Grant
 from holdfast.settings import Settings
-from holdfast.workers.answers import saved_covers
+from holdfast.workers.answers import describe_saved_grant
 
-UNREADABLE = "what it said cannot be read"
+UNREADABLE_TEXT = "what it said cannot be read"
 
 
 @dataclass(frozen=True)
-class Listed:
+class SavedGrantList:
     """The answers that are kept."""
 
     own: tuple[Rule, ...] = ()
@@ -37,7 +37,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Keeper:
+class GrantStore:
     """Who may write here keeps answers for good; no message to a turn does."""
 
     file: Path
@@ -47,15 +47,16 @@ class Keeper:
         """Keep an answer; its name."""
         if self.shared:
             return await self.shared.save(grant)
-        return await asyncio.to_thread(save, self.file, grant)
+        return await asyncio.to_thread(save_grant, self.file, grant)
 
-    def saved(self, name: str) -> str:
+    def describe_place(self, name: str) -> str:
         """Where an answer was kept, and for whom it counts."""
         if self.shared:
-            return f"Saved for good as {name} in the ledger {plain(self.shared.place)}, for every host that shares it."
-        return f"Saved for good as {name} in {plain(str(self.file))}, for this host only."
+            place = strip_controls(self.shared.place)
+            return f"Saved for good as {name} in the ledger {place}, for every host that shares it."
+        return f"Saved for good as {name} in {strip_controls(str(self.file))}, for this host only."
 
-    def body(self, name: str) -> dict[str, Any]:
+    def place_as_json(self, name: str) -> dict[str, Any]:
         """The same for programs."""
         if self.shared:
             return {"id": name, "ledger": self.shared.place, "shared": True}
@@ -64,26 +65,26 @@ class Keeper:
     async def remove(self, name: str) -> str:
         """Take an answer out, wherever it is kept; what it covered. BadInput when there is none of this name."""
         own = find_saved(self.file, name) is not None or self.shared is None
-        covered = [saved_covers(await asyncio.to_thread(remove, self.file, name))] if own else []
+        covered = [describe_saved_grant(await asyncio.to_thread(remove_grant, self.file, name))] if own else []
         if self.shared:
             try:
                 rule = await self.shared.remove(name)
-                covered.append(saved_covers(rule) if rule else UNREADABLE)
+                covered.append(describe_saved_grant(rule) if rule else UNREADABLE_TEXT)
             except BadInput:
                 if not covered:
                     raise
         return covered[0]
 
-    async def listed(self) -> Listed:
+    async def list_grants(self) -> SavedGrantList:
         """All that is kept."""
         own = SavedGrants(self.file)
         rules, problems = own.rules, [own.problem]
         if self.shared is None:
-            return Listed(rules, problems=tuple(filter(None, problems)))
-        await self.shared.look()
-        return Listed(rules, self.shared.rules, tuple(filter(None, [*problems, self.shared.problem])))
+            return SavedGrantList(rules, problems=tuple(filter(None, problems)))
+        await self.shared.refresh()
+        return SavedGrantList(rules, self.shared.rules, tuple(filter(None, [*problems, self.shared.problem])))
 
-    async def share(self) -> list[str]:
+    async def share_grants(self) -> list[str]:
         """Move the answers of this host's file into the shared ledger; their names. BadInput where there is none."""
         if self.shared is None:
             raise BadInput("the settings name no ledger that hosts share (`ledger`): there is nowhere to share answers")
@@ -91,21 +92,21 @@ class Keeper:
         rules = own.rules
         if own.problem:
             raise BadInput(own.problem)
-        await self.shared.seal_anew()
+        await self.shared.reseal_all()
         names = []
         for rule in rules:
             await self.shared.add(rule)
-            await asyncio.to_thread(remove, self.file, rule.name or "")
+            await asyncio.to_thread(remove_grant, self.file, rule.name or "")
             names.append(rule.name or "")
         return names
 
 
 @asynccontextmanager
-async def kept(settings: Settings) -> AsyncIterator[Keeper]:
+async def open_grant_store(settings: Settings) -> AsyncIterator[GrantStore]:
     """Until the end of the block. BadInput when the settings cannot be followed."""
-    shared = open_shared(settings, seconds=CHANGE_SECONDS)
+    shared = open_shared_grants(settings, seconds=CHANGE_SECONDS)
     try:
-        yield Keeper(settings.granted, shared)
+        yield GrantStore(settings.grants_file, shared)
     finally:
         if shared:
-            await shared.rest()
+            await shared.disconnect()

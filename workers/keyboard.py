@@ -21,26 +21,26 @@ class Keyboard:
         self._before = termios.tcgetattr(self._descriptor)
         self._loop = asyncio.get_running_loop()
 
-    def take(self) -> None:
+    def take_terminal(self) -> None:
         """Begin to listen; what was typed before is dropped."""
         tty.setcbreak(self._descriptor)
-        self._loop.add_reader(self._descriptor, self._read)
+        self._loop.add_reader(self._descriptor, self._read_keys)
 
-    def release(self) -> None:
+    def release_terminal(self) -> None:
         """Leave the terminal as it was."""
         self._loop.remove_reader(self._descriptor)
         termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
 
     @contextmanager
-    def released(self) -> Iterator[None]:
+    def lend_terminal(self) -> Iterator[None]:
         """The terminal is another program's, until the end of the block."""
-        self.release()
+        self.release_terminal()
         try:
             yield
         finally:
-            self.take()
+            self.take_terminal()
 
-    async def line(self, prompt: str) -> str:
+    async def read_line(self, prompt: str) -> str:
         """One line, edited as the terminal does it, while the keyboard is released.
 
         It ends with its line break, or without one where the input ended (Ctrl-D).
@@ -49,11 +49,11 @@ class Keyboard:
         sys.stdout.flush()
         typed: asyncio.Future[bytes] = self._loop.create_future()
 
-        def take() -> None:
+        def take_data() -> None:
             if not typed.done():
                 typed.set_result(os.read(self._descriptor, 100_000))
 
-        self._loop.add_reader(self._descriptor, take)
+        self._loop.add_reader(self._descriptor, take_data)
         try:
             text = (await typed).decode("utf-8", "replace")
             if not text.endswith("\n"):  # what comes next begins on a line of its own
@@ -62,7 +62,7 @@ class Keyboard:
         finally:
             self._loop.remove_reader(self._descriptor)
 
-    def _read(self) -> None:
+    def _read_keys(self) -> None:
         data = os.read(self._descriptor, 1024).decode("utf-8", "ignore")
         if not data:
             self._loop.remove_reader(self._descriptor)
@@ -71,22 +71,22 @@ class Keyboard:
 
 
 @contextmanager
-def keys(press: Callable[[str], None]) -> Iterator[Keyboard]:
+def open_keyboard(press: Callable[[str], None]) -> Iterator[Keyboard]:
     """Single keys from the terminal, until the end of the block."""
     keyboard = Keyboard(press)
-    keyboard.take()
+    keyboard.take_terminal()
     try:
         yield keyboard
     finally:
-        keyboard.release()
+        keyboard.release_terminal()
 
 
-def pager() -> str:
+def find_pager() -> str:
     """The command that shows long text: PAGER, else `less`; empty without either."""
     return os.environ.get("PAGER", "less -R" if shutil.which("less") else "").strip()
 
 
-async def page(command: str, text: str) -> bool:
+async def show_in_pager(command: str, text: str) -> bool:
     """Show text in a pager; False when it could not be started."""
     process = await asyncio.create_subprocess_shell(command, stdin=asyncio.subprocess.PIPE)
     try:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.activities.mcp.approved import Approved
-from holdfast.activities.mcp.definitions import wanted
-from holdfast.activities.mcp.names import tool_name
-from holdfast.activities.mcp.servers_file import configured
+from holdfast.activities.mcp.approved import PinnedDefinitions
+from holdfast.activities.mcp.definitions import is_wanted
+from holdfast.activities.mcp.names import build_tool_name
+from holdfast.activities.mcp.servers_file import load_configured
 from holdfast.activities.policy.subjects import BUILT_IN
 from holdfast.settings import Settings
 
 
-def known_tools(settings: Settings) -> list[str]:
+def list_known_tools(settings: Settings) -> list[str]:
     """Their names, sorted."""
-    return sorted({*BUILT_IN, *_of_servers(settings)} - set(settings.tools.disable))
+    return sorted({*BUILT_IN, *_list_server_tools(settings)} - set(settings.tools.disable))
 
 
-def _of_servers(settings: Settings) -> Iterator[str]:
-    for name, server in configured(settings.mcp)[0].items():
-        definitions = Approved(settings.mcp_known, name).definitions
-        yield from (tool_name(name, one.name) for one in definitions if wanted(one, server))
+def _list_server_tools(settings: Settings) -> Iterator[str]:
+    for name, server in load_configured(settings.mcp)[0].items():
+        definitions = PinnedDefinitions(settings.mcp_tools_folder, name).definitions
+        yield from (build_tool_name(name, one.name) for one in definitions if is_wanted(one, server))

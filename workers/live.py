@@ -16,26 +16,26 @@ from rich.live import Live
 from rich.text import Text
 
 from holdfast.client import Holdfast, Turn
-from holdfast.content import plain
+from holdfast.content import strip_controls
 from holdfast.errors import HoldfastError
 from holdfast.events import Event
 from holdfast.workers import render
-from holdfast.workers.answer_keys import rows_of_keys
-from holdfast.workers.asking import Asker, Besides
+from holdfast.workers.answer_keys import format_keys
+from holdfast.workers.asking import Asker, ExtraKeys
 from holdfast.workers.board import Board, Row
-from holdfast.workers.delegated import Delegated
-from holdfast.workers.following import QUIET_SECONDS, interruption, unless
-from holdfast.workers.keyboard import Keyboard, keys
+from holdfast.workers.delegated import DelegatedWatchers
+from holdfast.workers.following import QUIET_SECONDS, catch_interrupt, run_unless_left
+from holdfast.workers.keyboard import Keyboard, open_keyboard
 
 FRAME_SECONDS = 0.15
 
 
 async def follow_live(holdfast: Holdfast, turn: Turn) -> bool:
     """Show the turn until it ends; False when the viewer left before."""
-    console = render.console()
+    console = render.build_console()
     screen = Screen(holdfast, turn, console)
-    with interruption() as left, keys(screen.asker.press) as keyboard:
-        return await unless(left, screen.run(keyboard))
+    with catch_interrupt() as left, open_keyboard(screen.asker.press_key) as keyboard:
+        return await run_unless_left(left, screen.run(keyboard))
 
 
 class Screen:
@@ -44,7 +44,7 @@ class Screen:
     hint = "Ctrl-C leaves; the turn goes on"
     """What can be done while nothing is asked."""
 
-    def __init__(self, holdfast: Holdfast, turn: Turn, console: Console, besides: Besides | None = None) -> None:
+    def __init__(self, holdfast: Holdfast, turn: Turn, console: Console, extra_keys: ExtraKeys | None = None) -> None:
         """`besides`: what keys do that answer nothing."""
         self._turn = turn
         self._console = console
@@ -55,9 +55,9 @@ class Screen:
         self._heard_at = self._now()
         self._deserted = False
         """Does no worker answer, in the middle of the turn?"""
-        self.asker = Asker(holdfast, turn, self._board, self, besides)
-        self._delegated = Delegated(holdfast, self.asker)
-        self._live = self._new_live()
+        self.asker = Asker(holdfast, turn, self._board, self, extra_keys)
+        self._delegated = DelegatedWatchers(holdfast, self.asker)
+        self._live = self._build_live()
 
     async def run(self, keyboard: Keyboard) -> None:
         """Watch, draw and ask until the turn ends."""
@@ -68,11 +68,11 @@ class Screen:
             async for item in self._turn.watch():
                 self._heard_at, self._deserted = self._now(), False
                 if isinstance(item, Event):
-                    await self.tell(item)
-                self._board.take(item)
+                    await self.print_event(item)
+                self._board.apply_item(item)
                 if isinstance(item, Event):
-                    self.asker.notice(item, self._turn.id)
-                    self._delegated.notice(self._turn.id, item)
+                    self.asker.notice_event(item, self._turn.id)
+                    self._delegated.notice_event(self._turn.id, item)
                 for helper in helpers:
                     if helper.done():
                         helper.result()
@@ -84,7 +84,7 @@ class Screen:
             await asyncio.gather(*helpers, return_exceptions=True)
             self._live.stop()
 
-    async def tell(self, event: Event) -> None:
+    async def print_event(self, event: Event) -> None:
         """Say above the board what it will no longer show; here nothing is."""
 
     @property
@@ -98,7 +98,7 @@ class Screen:
             await asyncio.sleep(QUIET_SECONDS)
             if self._board.events and self._now() - self._heard_at >= QUIET_SECONDS:
                 try:
-                    await self._turn.view(live=False)
+                    await self._turn.fetch_view(live=False)
                     self._deserted = False
                 except HoldfastError:
                     self._deserted = True
@@ -107,9 +107,13 @@ class Screen:
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    def _new_live(self) -> Live:
+    def _build_live(self) -> Live:
         return Live(
-            console=self._console, get_renderable=self._draw, auto_refresh=False, transient=True, redirect_stderr=False
+            console=self._console,
+            get_renderable=self._draw_board,
+            auto_refresh=False,
+            transient=True,
+            redirect_stderr=False,
         )
 
     async def _redraw(self) -> None:
@@ -118,73 +122,75 @@ class Screen:
                 self._live.refresh()
             await asyncio.sleep(FRAME_SECONDS)
 
-    def _draw(self) -> RenderableType:
+    def _draw_board(self) -> RenderableType:
         board, batch = self._board, self.batch
-        parts: list[RenderableType] = self._written()
+        parts: list[RenderableType] = self._render_reply()
         if batch:
-            self._held_back = board.held_back(batch)
-            every = board.of_batch(batch)
-            shown = self._fitting(every)
+            self._held_back = board.find_held_back(batch)
+            every = board.list_batch_rows(batch)
+            shown = self._fit_rows(every)
             if len(shown) < len(every):
-                counts = (f"{count} {name.replace('_', ' ')}" for name, count in board.counts().items())
+                counts = (f"{count} {name.replace('_', ' ')}" for name, count in board.count_by_status().items())
                 parts.append(Text("  ".join(counts), "dim"))
-            parts.append(self._rows(shown))
-        if self.asker.call:
+            parts.append(self._render_rows(shown))
+        if self.asker.asked_call_id:
             parts.append(Text(self.asker.which, "bold", no_wrap=True, overflow="ellipsis"))
-        parts.append(self._footer())
+        parts.append(self._render_footer())
         return Group(*parts)
 
-    def _written(self) -> list[RenderableType]:
+    def _render_reply(self) -> list[RenderableType]:
         """The last lines of what the model writes."""
-        text = Text(plain(self._board.heard).rstrip())
+        text = Text(strip_controls(self._board.model_text).rstrip())
         lines = text.wrap(self._console, self._console.width)[-max(3, self._console.height // 3) :] if text else ()
         return list(lines)
 
-    def _fitting(self, rows: list[Row]) -> list[Row]:
+    def _fit_rows(self, rows: list[Row]) -> list[Row]:
         """The calls that there is room for: all of them, or the first of those that have not ended."""
         room = max(3, self._console.height - 9)
-        if len(rows) > room or self._height(rows) > room:
-            rows = [row for row in rows if not row.terminal][:room]
-            while len(rows) > 1 and self._height(rows) > room:
+        if len(rows) > room or self._measure_rows(rows) > room:
+            rows = [row for row in rows if not row.is_terminal][:room]
+            while len(rows) > 1 and self._measure_rows(rows) > room:
                 rows = rows[:-1]
         return rows
 
-    def _height(self, rows: list[Row]) -> int:
-        return len(self._console.render_lines(self._rows(rows), pad=False))
+    def _measure_rows(self, rows: list[Row]) -> int:
+        return len(self._console.render_lines(self._render_rows(rows), pad=False))
 
-    def _rows(self, rows: list[Row]) -> RenderableType:
-        return render.rows(rows, datetime.now(UTC), asked=self.asker.call, held_back=self._held_back)
+    def _render_rows(self, rows: list[Row]) -> RenderableType:
+        return render.render_rows(
+            rows, datetime.now(UTC), asked_call_id=self.asker.asked_call_id, held_back=self._held_back
+        )
 
-    def _footer(self) -> Text:
-        if self.asker.call:
+    def _render_footer(self) -> Text:
+        if self.asker.asked_call_id:
             nobody = "no worker answers: what you say is kept for the next one\n" if self._deserted else ""
-            return Text(nobody + rows_of_keys(self.asker.prompt, self._console.width), "bold yellow")
+            return Text(nobody + format_keys(self.asker.prompt, self._console.width), "bold yellow")
         if self._deserted:
             return Text("no worker answers: waiting for one", "yellow")
         if self.asker.stopped:
             return Text("the turn stops …", "dim")
-        if rest := self.asker.rest:
+        if rest := self.asker.waiting_summary:
             return Text(rest, "yellow")
-        return Text("  ".join(filter(None, (self._doing(), self.hint))), "dim")
+        return Text("  ".join(filter(None, (self._describe_activity(), self.hint))), "dim")
 
-    def _doing(self) -> str:
+    def _describe_activity(self) -> str:
         """What the turn does, where no row shows it."""
         board = self._board
         if not board.events:
             quiet = self._now() - self._heard_at > QUIET_SECONDS
             hint = ": does a worker run? Start one with `holdfast worker` or `holdfast up`" if quiet else ""
             return f"waiting for a worker{hint}"
-        if board.thinking:
+        if board.is_thinking:
             return "the model still writes …" if board.active in board.growing else "the model thinks …"
         return ""
 
     @contextmanager
-    def aside(self, keyboard: Keyboard) -> Iterator[None]:
+    def lend_terminal(self, keyboard: Keyboard) -> Iterator[None]:
         """The board makes room: the terminal is another's, until the end of the block."""
         self._live.stop()
         self._away = True
         try:
-            with keyboard.released():
+            with keyboard.lend_terminal():
                 yield
         finally:
             self._away = False
@@ -192,10 +198,10 @@ class Screen:
                 self._console.print(item)
             self._unsaid.clear()
             self.asker.forget_keys()
-            self._live = self._new_live()  # a used one would erase what stands above it
+            self._live = self._build_live()  # a used one would erase what stands above it
             self._live.start()
 
-    def say(self, item: RenderableType) -> None:
+    def print_above(self, item: RenderableType) -> None:
         """Print above the board, once the terminal is ours again."""
         if self._away:
             self._unsaid.append(item)

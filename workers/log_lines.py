@@ -8,10 +8,10 @@ import os
 import socket
 from typing import Any
 
-from holdfast.workers.log_records import Written, written
+from holdfast.workers.log_records import WrittenRecord, build_record
 
 
-class OneLine(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """A record as one line for people; with `verbose`, where an exception comes from on the lines below it."""
 
     def __init__(self, *, verbose: bool = False) -> None:
@@ -20,7 +20,7 @@ class OneLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        found = written(record)
+        found = build_record(record)
         about = ", ".join(f"{name} {value}" for name, value in found.about.items() if name != "trace")
         error = ": ".join(filter(None, (found.error, found.said)))
         logger = f" {found.logger}" if self._verbose else ""
@@ -29,7 +29,7 @@ class OneLine(logging.Formatter):
         return "\n".join((line, *(f"    {frame}" for frame in found.frames))) if self._verbose else line
 
 
-class JsonLine(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """A record as one JSON object."""
 
     def __init__(self, *, verbose: bool = False) -> None:
@@ -39,10 +39,10 @@ class JsonLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        found = written(record)
-        return json.dumps(self._fields(found), ensure_ascii=True)
+        found = build_record(record)
+        return json.dumps(self._build_fields(found), ensure_ascii=True)
 
-    def _fields(self, found: Written) -> dict[str, Any]:
+    def _build_fields(self, found: WrittenRecord) -> dict[str, Any]:
         fields = {
             "time": found.time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": found.level.lower(),

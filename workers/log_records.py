@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 from temporalio import activity, workflow
 
 import holdfast
-from holdfast.activities.observing import at_work, error_type
-from holdfast.content import plain, shorten
-from holdfast.withheld import WITHHELD, content_allowed
+from holdfast.activities.observing import format_error_type, list_log_fields
+from holdfast.content import shorten_text, strip_controls
+from holdfast.withheld import WITHHELD, is_content_allowed
 
 LINE_LIMIT = 1_000
 FRAMES = 30
-_CORE = "(sdk-core)"
+_CORE_MARK = "(sdk-core)"
 """Where Temporal's core says that its lines come from."""
-_OURS = os.path.dirname(holdfast.__file__) + os.sep
-_THEIRS = tuple(
+_OUR_FOLDER = os.path.dirname(holdfast.__file__) + os.sep
+_THEIR_FOLDERS = tuple(
     os.path.dirname(found.origin) + os.sep
     for found in map(find_spec, ("temporalio", "asyncio", "uvicorn"))
     if found and found.origin
@@ -42,7 +42,7 @@ _CALL = re.compile(r"b\d+c\d+")
 _ID_LIMIT = 300
 
 
-class Written(NamedTuple):
+class WrittenRecord(NamedTuple):
     """A record as it is written."""
 
     time: datetime
@@ -58,24 +58,24 @@ class Written(NamedTuple):
     frames: tuple[str, ...] = ()
 
 
-def written(record: logging.LogRecord) -> Written:
+def build_record(record: logging.LogRecord) -> WrittenRecord:
     """What of a record is written now, in the place where it was logged."""
     error = record.exc_info[1] if record.exc_info else None
-    return Written(
+    return WrittenRecord(
         time=datetime.fromtimestamp(record.created, UTC),
         level=record.levelname,
         logger=record.name,
-        message=_line(_message(record)),
-        about=about(record),
-        error=error_type(error) if error else "",
-        said=_line(_gist(str(error))) if error and content_allowed() else "",
-        frames=_frames(error) if error else (),
+        message=_format_line(_format_message(record)),
+        about=find_log_context(record),
+        error=format_error_type(error) if error else "",
+        said=_format_line(_strip_details(str(error))) if error and is_content_allowed() else "",
+        frames=_format_frames(error) if error else (),
     )
 
 
-def about(record: logging.LogRecord) -> dict[str, str | int]:
+def find_log_context(record: logging.LogRecord) -> dict[str, str | int]:
     """Whose turn and call it is about: by what Temporal adds to it, or by what is at work here."""
-    found = {name: _id(value) if isinstance(value, str) else value for name, value in at_work().items()}
+    found = {name: _shorten_id(value) if isinstance(value, str) else value for name, value in list_log_fields().items()}
     details: Any = getattr(record, "temporal_activity", None) or getattr(record, "temporal_workflow", None)
     if not details and activity.in_activity():
         info = activity.info()
@@ -83,44 +83,44 @@ def about(record: logging.LogRecord) -> dict[str, str | int]:
     elif not details and workflow.in_workflow():
         details = {"workflow_id": workflow.info().workflow_id}
     fields = getattr(getattr(record, "temporal_log", None), "fields", None)
-    return _of(details or (fields if isinstance(fields, dict) else {})) | found
+    return _read_details(details or (fields if isinstance(fields, dict) else {})) | found
 
 
-def _of(details: Any) -> dict[str, str | int]:
+def _read_details(details: Any) -> dict[str, str | int]:
     turn, call, attempt = details.get("workflow_id"), details.get("activity_id"), details.get("attempt")
-    found: dict[str, str | int] = {"turn": _id(turn)} if isinstance(turn, str) and turn else {}
+    found: dict[str, str | int] = {"turn": _shorten_id(turn)} if isinstance(turn, str) and turn else {}
     if isinstance(call, str) and (named := _CALL.match(call)):
         found["call"] = named[0]
     return {**found, "attempt": attempt} if isinstance(attempt, int) and call else found
 
 
-def _message(record: logging.LogRecord) -> str:
-    message = _gist(record.getMessage())
-    if content_allowed() or record.pathname.startswith(_OURS):
+def _format_message(record: logging.LogRecord) -> str:
+    message = _strip_details(record.getMessage())
+    if is_content_allowed() or record.pathname.startswith(_OUR_FOLDER):
         return message
     if record.name == "py.warnings":
         found = _WARNING.match(message)
         return found[1] if found else WITHHELD
-    if record.pathname == _CORE or record.pathname.startswith(_THEIRS):
+    if record.pathname == _CORE_MARK or record.pathname.startswith(_THEIR_FOLDERS):
         return _QUOTED.sub(f" {WITHHELD}", message)
-    return f"{_id(record.name)} has logged something {WITHHELD}"
+    return f"{_shorten_id(record.name)} has logged something {WITHHELD}"
 
 
-def _gist(text: str) -> str:
+def _strip_details(text: str) -> str:
     """The first line, without the fields that Temporal adds and without links: pydantic writes pages."""
     first = next(iter(text.strip().splitlines()), "")
     return _LINK.sub("", _FIELDS.sub("", first)).rstrip()
 
 
-def _id(text: str) -> str:
-    return _line(text)[:_ID_LIMIT]
+def _shorten_id(text: str) -> str:
+    return _format_line(text)[:_ID_LIMIT]
 
 
-def _line(text: str) -> str:
-    return shorten(" ".join(plain(text).split()), LINE_LIMIT)
+def _format_line(text: str) -> str:
+    return shorten_text(" ".join(strip_controls(text).split()), LINE_LIMIT)
 
 
-def _frames(error: BaseException) -> tuple[str, ...]:
+def _format_frames(error: BaseException) -> tuple[str, ...]:
     """Where it was raised, the innermost last."""
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
     return tuple(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)

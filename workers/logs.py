@@ -23,49 +23,54 @@ from temporalio.runtime import (
 
 from holdfast.errors import BadInput
 from holdfast.telemetry import TelemetrySettings
-from holdfast.withheld import Words, allow_content
+from holdfast.withheld import Redacted, allow_content
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def configure(telemetry: TelemetrySettings | None = None, *, verbose: bool = False, serves: bool = False) -> None:
+def configure_logging(
+    telemetry: TelemetrySettings | None = None, *, verbose: bool = False, serves: bool = False
+) -> None:
     """Log warnings to standard error; with `verbose` more. `serves`: answer Prometheus, where the settings say so.
 
     BadInput when that cannot be.
     """
-    from holdfast.workers.log_lines import JsonLine, OneLine  # only where there is a log: all commands come by here
+    from holdfast.workers.log_lines import (  # only where there is a log: all commands come by here
+        JsonFormatter,
+        LineFormatter,
+    )
 
     given = telemetry or TelemetrySettings()
     allow_content(given.content)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter((JsonLine if given.logs == "json" else OneLine)(verbose=verbose))
+    handler.setFormatter((JsonFormatter if given.logs == "json" else LineFormatter)(verbose=verbose))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], force=True)
-    _let_nothing_past()
-    _use(_runtime("INFO" if verbose else "WARN", given.metrics if serves else None))
+    _install_hooks()
+    _install_runtime(_build_runtime("INFO" if verbose else "WARN", given.metrics if serves else None))
 
 
-def mention(telemetry: TelemetrySettings, text: str, note: Callable[[str], None], known: str = "") -> None:
+def print_or_log(telemetry: TelemetrySettings, text: str, note: Callable[[str], None], known: str = "") -> None:
     """Tell something that whoever started this process should know; in the log, where machines read that.
 
     `known` is what a log is told where the text holds words of others, and those are not allowed in it.
     """
     if telemetry.logs == "json":
-        _LOGGER.warning("%s", Words(text, known) if known else text)
+        _LOGGER.warning("%s", Redacted(text, known) if known else text)
     else:
         note(text)
 
 
-def silence() -> None:
+def silence_logging() -> None:
     """For commands that answer a person: what went wrong is in their answer, not in a log."""
     logging.basicConfig(level=logging.CRITICAL, handlers=[logging.NullHandler()], force=True)
-    _use(_runtime("ERROR"))
+    _install_runtime(_build_runtime("ERROR"))
 
 
-def _use(runtime: Runtime) -> None:
+def _install_runtime(runtime: Runtime) -> None:
     Runtime.set_default(runtime, error_if_already_set=False)
 
 
-def _runtime(level: str, metrics: str | None = None) -> Runtime:
+def _build_runtime(level: str, metrics: str | None = None) -> Runtime:
     """Temporal's core writes to standard output by itself; forwarded, its lines look like ours.
 
     Their fields hold whole failures, and are left out.
@@ -74,14 +79,14 @@ def _runtime(level: str, metrics: str | None = None) -> Runtime:
         logger=logging.getLogger("temporalio.core"), append_target_to_name=False, append_log_fields_to_message=False
     )
     logs = LoggingConfig(TelemetryFilter(core_level=level, other_level="ERROR"), forwarding=forwarding)
-    served = _prometheus(metrics) if metrics else None
+    served = _build_prometheus(metrics) if metrics else None
     try:
         return Runtime(telemetry=TelemetryConfig(logging=logs, metrics=served, attach_service_name=False))
     except ValueError as error:
         raise BadInput(f"no metrics can be had at {metrics} (telemetry.metrics): {error}") from None
 
 
-def _prometheus(address: str) -> PrometheusConfig:
+def _build_prometheus(address: str) -> PrometheusConfig:
     from holdfast.measuring import BUCKETS
 
     return PrometheusConfig(
@@ -92,21 +97,21 @@ def _prometheus(address: str) -> PrometheusConfig:
     )
 
 
-def _let_nothing_past() -> None:
+def _install_hooks() -> None:
     """Python tells of warnings, and of what is raised in threads, with all its words and on standard error itself."""
     logging.captureWarnings(True)
 
-    def in_thread(found: threading.ExceptHookArgs) -> None:
+    def log_thread_error(found: threading.ExceptHookArgs) -> None:
         if found.exc_type is not SystemExit and found.exc_value is not None:
-            _tell("A thread ended with an exception", found.exc_value)
+            _log_error("A thread ended with an exception", found.exc_value)
 
-    def unraisable(found: Any) -> None:
-        _tell("An exception was raised where nobody could hear it", found.exc_value)
+    def log_unraisable(found: Any) -> None:
+        _log_error("An exception was raised where nobody could hear it", found.exc_value)
 
-    threading.excepthook = in_thread
-    sys.unraisablehook = unraisable
+    threading.excepthook = log_thread_error
+    sys.unraisablehook = log_unraisable
 
 
-def _tell(what: str, error: BaseException | None) -> None:
+def _log_error(what: str, error: BaseException | None) -> None:
     known = (type(error), error, error.__traceback__) if error else None
     _LOGGER.warning(what, exc_info=known)

@@ -9,20 +9,20 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from holdfast.activities.mcp.authorizing import Authorizing
+from holdfast.activities.mcp.authorizing import LoginAuthorizer
 from holdfast.activities.mcp.definitions import Definition
-from holdfast.activities.mcp.names import tool_name
-from holdfast.activities.mcp.servers import Servers
-from holdfast.activities.mcp.servers_file import configured
-from holdfast.activities.mcp.shared_logins import open_logins
-from holdfast.activities.mcp.status import State
+from holdfast.activities.mcp.names import build_tool_name
+from holdfast.activities.mcp.servers import McpServers
+from holdfast.activities.mcp.servers_file import load_configured
+from holdfast.activities.mcp.shared_logins import open_login_store
+from holdfast.activities.mcp.status import ServerState
 from holdfast.configuration import McpSettings
 from holdfast.errors import BadInput
 from holdfast.model import Data
 from holdfast.settings import Settings
 from holdfast.suggestions import did_you_mean
-from holdfast.workers.awaited import looked
-from holdfast.workers.mcp_servers import server_called
+from holdfast.workers.awaited import connect_with_progress
+from holdfast.workers.mcp_servers import get_server
 
 
 class ChangedTool(Data):
@@ -37,54 +37,56 @@ class ChangedTool(Data):
     diff: str
     now: Definition
 
-    def described(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, object]:
         """As JSON."""
         return self.model_dump(mode="json", exclude={"now"})
 
 
-class Compared(Data):
+class ComparedTools(Data):
     """What was found, and which servers could not be looked at."""
 
     tools: tuple[ChangedTool, ...] = ()
     unseen: dict[str, str] = Field(default_factory=dict)
 
 
-class Comparison:
+class ToolComparison:
     """The servers of the settings, or one of them, beside what is known of their tools."""
 
     def __init__(self, settings: Settings, only: str | None = None) -> None:
-        found = {only: server_called(settings, only)} if only else configured(settings.mcp)[0]
-        self._authorizing = Authorizing(open_logins(settings))
-        self._servers = Servers(McpSettings(servers=found), settings.mcp_known, authorize=self._authorizing)
+        found = {only: get_server(settings, only)} if only else load_configured(settings.mcp)[0]
+        self._authorizing = LoginAuthorizer(open_login_store(settings))
+        self._servers = McpServers(McpSettings(servers=found), settings.mcp_tools_folder, authorize=self._authorizing)
 
-    async def look(self, *, quietly: bool = False) -> Compared:
+    async def compare_tools(self, *, quietly: bool = False) -> ComparedTools:
         """Connect, and compare."""
         try:
-            statuses = await looked(self._servers, quietly=quietly)
+            statuses = await connect_with_progress(self._servers, quietly=quietly)
         finally:
-            await self._authorizing.rest()
-        unseen = {one.name: one.problem or "it does not answer" for one in statuses if one.state is not State.CONNECTED}
+            await self._authorizing.disconnect()
+        unseen = {
+            one.name: one.problem or "it does not answer" for one in statuses if one.state is not ServerState.CONNECTED
+        }
         tools = tuple(
             ChangedTool(
                 server=server,
                 tool=now.name,
-                name=tool_name(server, now.name),
+                name=build_tool_name(server, now.name),
                 change=change.sentence,
                 diff=change.diff,
                 now=now,
             )
-            for server, now, change in self._servers.changes()
+            for server, now, change in self._servers.list_changes()
             if server not in unseen
         )
-        return Compared(tools=tools, unseen=unseen)
+        return ComparedTools(tools=tools, unseen=unseen)
 
-    def accept(self, tools: Sequence[ChangedTool]) -> None:
+    def accept_tools(self, tools: Sequence[ChangedTool]) -> None:
         """Let these through as they are now."""
         for one in tools:
-            self._servers.accept(one.server, one.now)
+            self._servers.accept_tool(one.server, one.now)
 
 
-def chosen(found: Compared, names: Sequence[str]) -> list[ChangedTool]:
+def choose_tools(found: ComparedTools, names: Sequence[str]) -> list[ChangedTool]:
     """The changed tools that are called so, by either name; all of them when none is named. BadInput for another."""
     if not names:
         return list(found.tools)

@@ -12,26 +12,26 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from holdfast.activities.catalogue.registry import Entry, Registry
-from holdfast.activities.mcp.authorizing import Authorizing
-from holdfast.activities.mcp.logins import Login, Logins, NotAuthorized
-from holdfast.activities.mcp.places import place_of
+from holdfast.activities.catalogue.registry import RegisteredTool, Registry
+from holdfast.activities.mcp.authorizing import LoginAuthorizer
+from holdfast.activities.mcp.logins import Login, LoginStore, NotAuthorized
+from holdfast.activities.mcp.places import format_place
 from holdfast.activities.mcp.reading import ReadingTool
-from holdfast.activities.mcp.resolving import Resolved, resolve
+from holdfast.activities.mcp.resolving import ResolvedServer, resolve_server
 from holdfast.activities.mcp.secrets import Secret, Secrets
-from holdfast.activities.mcp.servers import Servers
-from holdfast.activities.mcp.servers_file import Refusal, configured, disabled
-from holdfast.activities.mcp.shared_logins import open_logins
+from holdfast.activities.mcp.servers import McpServers
+from holdfast.activities.mcp.servers_file import ServerRefusal, load_configured, load_disabled
+from holdfast.activities.mcp.shared_logins import open_login_store
 from holdfast.activities.mcp.status import ServerStatus
 from holdfast.activities.mcp.tool import McpTool
 from holdfast.configuration import McpOauthSettings, McpServerSettings, McpSettings
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.model import Data
 from holdfast.settings import Settings
 from holdfast.suggestions import did_you_mean
-from holdfast.workers.awaited import looked
-from holdfast.workers.browsing import browser
+from holdfast.workers.awaited import connect_with_progress
+from holdfast.workers.browsing import open_browser
 
 WORDS_LIMIT = 500
 """Characters of what somebody else says went wrong."""
@@ -60,7 +60,7 @@ class SeenTool(Data):
     """Is it not what was let through before? Then somebody is asked, whatever a rule says."""
 
 
-class Seen(Data):
+class SeenServer(Data):
     """A server that was looked at."""
 
     status: ServerStatus
@@ -68,12 +68,12 @@ class Seen(Data):
     tools: tuple[SeenTool, ...] = ()
 
     @property
-    def effects(self) -> str:
+    def effect_summary(self) -> str:
         """How many tools do what when repeated."""
         found = Counter(tool.effect for tool in self.tools)
         return ", ".join(f"{count} {effect}" for effect, count in sorted(found.items()))
 
-    def described(self) -> dict[str, JsonValue]:
+    def as_json(self) -> dict[str, JsonValue]:
         """The same as JSON."""
         told: dict[str, Any] = self.status.model_dump(mode="json")
         tools = [tool.model_dump(mode="json") for tool in self.tools]
@@ -81,57 +81,59 @@ class Seen(Data):
 
 
 @dataclass(frozen=True)
-class Looked:
+class ServerOverview:
     """All servers that were looked at, and what is none."""
 
-    servers: tuple[Seen, ...]
-    refused: tuple[Refusal, ...]
+    servers: tuple[SeenServer, ...]
+    refused: tuple[ServerRefusal, ...]
 
 
-def names(settings: Settings) -> list[str]:
+def list_server_names(settings: Settings) -> list[str]:
     """Of all servers of the settings."""
-    return sorted(configured(settings.mcp)[0])
+    return sorted(load_configured(settings.mcp)[0])
 
 
-def server_called(settings: Settings, name: str) -> McpServerSettings:
+def get_server(settings: Settings, name: str) -> McpServerSettings:
     """The settings of one server; BadInput when there is none of this name, or it cannot be used."""
-    found, refused = configured(settings.mcp)
+    found, refused = load_configured(settings.mcp)
     if name in found:
         return found[name]
     for refusal in refused:
         if refusal.source.partition(" of ")[0] == f"MCP server {name}":
             raise BadInput(f"{refusal.source} is not used: {refusal.reason}")
     for file in settings.mcp.files:
-        if name in disabled(file):
+        if name in load_disabled(file):
             raise BadInput(f"the MCP server {name!r} is switched off in {file} (`disabled`)")
     hint = did_you_mean(name, found) or "`holdfast mcp list` names them."
-    raise BadInput(f"no MCP server is called {shorten(name, 80)!r}. {hint}")
+    raise BadInput(f"no MCP server is called {shorten_text(name, 80)!r}. {hint}")
 
 
-async def look(settings: Settings, only: str | None = None, *, quietly: bool = False) -> Looked:
+async def look_at_servers(settings: Settings, only: str | None = None, *, quietly: bool = False) -> ServerOverview:
     """Connect to the servers, or to one of them, and hear what they have."""
-    found, refused = configured(settings.mcp)
-    wanted = McpSettings(servers={only: server_called(settings, only)} if only else found)
-    async with logins_of(settings) as logins:
-        servers = Servers(wanted, settings.mcp_known, authorize=Authorizing(logins))
+    found, refused = load_configured(settings.mcp)
+    wanted = McpSettings(servers={only: get_server(settings, only)} if only else found)
+    async with use_logins(settings) as logins:
+        servers = McpServers(wanted, settings.mcp_tools_folder, authorize=LoginAuthorizer(logins))
         registry = Registry()
-        servers.fill(registry)
-        statuses = await looked(servers, quietly=quietly)
-        seen = tuple([await _seen(status, registry, logins, wanted.servers[status.name]) for status in statuses])
-    return Looked(seen, () if only else tuple(refused))
+        servers.fill_registry(registry)
+        statuses = await connect_with_progress(servers, quietly=quietly)
+        seen = tuple([await _build_seen(status, registry, logins, wanted.servers[status.name]) for status in statuses])
+    return ServerOverview(seen, () if only else tuple(refused))
 
 
-async def _seen(status: ServerStatus, registry: Registry, logins: Logins, server: McpServerSettings) -> Seen:
+async def _build_seen(
+    status: ServerStatus, registry: Registry, logins: LoginStore, server: McpServerSettings
+) -> SeenServer:
     tools = [entry for entry in registry.entries if entry.declaration.server == status.name]
-    login = await login_status(logins, status.name) if server.url else None
-    where = status.model_copy(update={"place": place_of(server, os.environ) or status.place})
-    return Seen(status=where, login=login, tools=tuple(map(_seen_tool, tools)))
+    login = await find_login_status(logins, status.name) if server.url else None
+    where = status.model_copy(update={"place": format_place(server, os.environ) or status.place})
+    return SeenServer(status=where, login=login, tools=tuple(map(_build_seen_tool, tools)))
 
 
-def _seen_tool(entry: Entry) -> SeenTool:
+def _build_seen_tool(entry: RegisteredTool) -> SeenTool:
     tool, declared = entry.tool, entry.declaration
     assert isinstance(tool, McpTool | ReadingTool), "servers bring no others"
-    changed = tool.build({}, Path()).changed() is not None
+    changed = tool.build({}, Path()).describe_tool_change() is not None
     return SeenTool(
         name=declared.name,
         own_name=tool.definition.name if isinstance(tool, McpTool) else tool.kind,
@@ -142,25 +144,25 @@ def _seen_tool(entry: Entry) -> SeenTool:
 
 
 @asynccontextmanager
-async def logins_of(settings: Settings) -> AsyncIterator[Logins]:
+async def use_logins(settings: Settings) -> AsyncIterator[LoginStore]:
     """Where logins are kept, until the end of the block."""
-    logins = open_logins(settings)
+    logins = open_login_store(settings)
     try:
         yield logins
     finally:
-        await logins.rest()
+        await logins.disconnect()
 
 
-async def login_status(logins: Logins, name: str) -> LoginStatus | None:
+async def find_login_status(logins: LoginStore, name: str) -> LoginStatus | None:
     """What is known of a login, if there is one."""
     try:
         login = await logins.read(name)
     except HoldfastError as error:
         return LoginStatus(problem=str(error))
-    return _status_of(login) if login else None
+    return _build_login_status(login) if login else None
 
 
-def _status_of(login: Login) -> LoginStatus:
+def _build_login_status(login: Login) -> LoginStatus:
     return LoginStatus(
         scope=login.scope,
         expires=login.expires.isoformat(timespec="seconds") if login.expires else None,
@@ -173,68 +175,78 @@ async def log_in(
     settings: Settings, name: str, tell: Callable[[str], None], *, opens: bool, pastes: bool, seconds: float
 ) -> LoginStatus:
     """Log in to a server, and keep that. NotAuthorized with the reason when nothing came of it."""
-    server = server_called(settings, name)
-    resolved, oauth = _reached(name, server), server.oauth or McpOauthSettings()
-    from holdfast.activities.mcp.oauth import Asked, logged_in, with_credentials  # it brings the mcp package along
+    server = get_server(settings, name)
+    resolved, oauth = _resolve_server(name, server), server.oauth or McpOauthSettings()
+    from holdfast.activities.mcp.oauth import (  # it brings the mcp package along
+        LoginRequest,
+        fetch_with_credentials,
+        run_login,
+    )
 
-    async with logins_of(settings) as logins:
+    async with use_logins(settings) as logins:
         before = None
         with suppress(NotAuthorized):
             before = await logins.read(name)
-        asked = Asked(resolved, oauth, before if before and before.url == resolved.url else None)
+        asked = LoginRequest(resolved, oauth, before if before and before.url == resolved.url else None)
         try:
             if oauth.grant == "client_credentials":
-                login = await with_credentials(asked)
+                login = await fetch_with_credentials(asked)
             else:
-                async with browser(oauth.redirect_port, tell, opens=opens, pastes=pastes, seconds=seconds) as person:
-                    login = await logged_in(asked, person)
+                async with open_browser(
+                    oauth.redirect_port, tell, opens=opens, pastes=pastes, seconds=seconds
+                ) as person:
+                    login = await run_login(asked, person)
         except NotAuthorized as error:
-            words = shorten(resolved.secrets.hide(str(error)), WORDS_LIMIT)
+            words = shorten_text(resolved.secrets.hide(str(error)), WORDS_LIMIT)
             raise NotAuthorized(f"not logged in to {name!r}: {words}") from None
-        async with logins.changing(name) as change:
+        async with logins.open_change(name) as change:
             await change.write(login)
-    return _status_of(login)
+    return _build_login_status(login)
 
 
-def _reached(name: str, server: McpServerSettings) -> Resolved:
+def _resolve_server(name: str, server: McpServerSettings) -> ResolvedServer:
     """How a server is reached that one can log in to; BadInput when it is none."""
     if server.url is None:
         raise BadInput(f"the MCP server {name!r} is started by a command: there is nothing to log in to")
     if any(header.lower() == "authorization" for header in server.headers):
         raise BadInput(f"the MCP server {name!r} has an Authorization header in the settings, so no login is used")
     try:
-        return resolve(server, os.environ)
+        return resolve_server(server, os.environ)
     except BadInput as error:
         raise BadInput(f"the MCP server {name!r} cannot be used: {error}") from None
 
 
 async def log_out(settings: Settings, name: str) -> str | None:
     """Forget a login, here and at the authorization server. None when there was none, else what became of it there."""
-    async with logins_of(settings) as logins:
-        if name not in await logins.names():
-            if name not in names(settings):
-                server_called(settings, name)
+    async with use_logins(settings) as logins:
+        if name not in await logins.list_names():
+            if name not in list_server_names(settings):
+                get_server(settings, name)
             return None
         login = None
         with suppress(NotAuthorized):
             login = await logins.read(name)
         if not await logins.remove(name):
             return None
-    return await _told_there(login, _secret(settings, name)) if login else "what was kept could not be read"
+    return (
+        await _revoke_remotely(login, _find_client_secret(settings, name))
+        if login
+        else "what was kept could not be read"
+    )
 
 
-async def _told_there(login: Login, client_secret: str | None) -> str:
-    from holdfast.activities.mcp.revoking import revoke
+async def _revoke_remotely(login: Login, client_secret: str | None) -> str:
+    from holdfast.activities.mcp.revoking import revoke_login
 
     try:
-        await revoke(login, client_secret)
+        await revoke_login(login, client_secret)
     except NotAuthorized as error:
         known = Secrets([*login.secrets, *([Secret("client secret", client_secret)] if client_secret else [])])
-        return f"its tokens were not revoked: {shorten(known.hide(str(error)), WORDS_LIMIT)}"
+        return f"its tokens were not revoked: {shorten_text(known.hide(str(error)), WORDS_LIMIT)}"
     return "its tokens were revoked"
 
 
-def _secret(settings: Settings, name: str) -> str | None:
+def _find_client_secret(settings: Settings, name: str) -> str | None:
     with suppress(HoldfastError):
-        return resolve(server_called(settings, name), os.environ).client_secret
+        return resolve_server(get_server(settings, name), os.environ).client_secret
     return None

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.client import Holdfast, Session, Turn
-from holdfast.content import plain
+from holdfast.content import strip_controls
 from holdfast.errors import HoldfastError, NoWorker, RequestRefused, TurnNotFound
 from holdfast.events import Event
 from holdfast.turns import TurnResult
 from holdfast.workers import render
 from holdfast.workers.commands.codes import FAILED, INTERRUPTED, OK
-from holdfast.workers.commands.options import emit, note, say
-from holdfast.workers.following import Lines, interruption, mention_silence, unless
-from holdfast.workers.keyboard import keys
+from holdfast.workers.commands.options import print_json, print_note, print_text
+from holdfast.workers.following import LinePrinter, catch_interrupt, mention_silence, run_unless_left
+from holdfast.workers.keyboard import open_keyboard
 from holdfast.workers.live import Screen
-from holdfast.workers.questions import how_to_decide
-from holdfast.workers.spoken import not_completed
+from holdfast.workers.questions import format_decide_command
+from holdfast.workers.spoken import describe_ending
 
 POLL_SECONDS = 0.2
 STOP_SECONDS = 30.0
@@ -29,7 +29,7 @@ WITHDRAWN = "The message was withdrawn before it had its turn"
 
 
 @dataclass
-class Once:
+class SingleTurnRun:
     """One turn, and who looks on."""
 
     holdfast: Holdfast
@@ -38,9 +38,9 @@ class Once:
     """Whose turn it is: it may have to wait for those before it,"""
     message: str | None = None
     """and until then is only a message, with this id."""
-    told: bool = False
+    is_verbose: bool = False
     """Are lines of progress wanted, on standard error?"""
-    live: bool = False
+    is_live: bool = False
     """Is a person at the terminal who is asked?"""
     seconds: float | None = None
     """How long it may take."""
@@ -48,86 +48,86 @@ class Once:
     async def run(self, json: bool) -> int:
         """Follow it to its end and tell how it ended; the exit code."""
         result: TurnResult | None = None
-        with interruption() as left:
+        with catch_interrupt() as left:
             try:
-                code = OK if await unless(left, self._in_time()) else INTERRUPTED
+                code = OK if await run_unless_left(left, self._follow_in_time()) else INTERRUPTED
             except TimeoutError:
-                note(f"holdfast: turn {plain(self.turn.id)} took longer than {self.seconds:g} seconds")
+                print_note(f"holdfast: turn {strip_controls(self.turn.id)} took longer than {self.seconds:g} seconds")
                 code = FAILED
             if code == OK:
                 result = await self.turn.result()
-                await self._taken()
+                await self._wait_for_session()
                 code = OK if result.status == "completed" else FAILED
             else:
                 left.clear()
-                result = await self._stop(left)
-        self._tell(result, json)
+                result = await self._stop_turn(left)
+        self._print_result(result, json)
         return code
 
-    async def _in_time(self) -> None:
+    async def _follow_in_time(self) -> None:
         async with asyncio.timeout(self.seconds):
-            await self._follow()
+            await self._follow_turn()
 
-    async def _follow(self) -> None:
+    async def _follow_turn(self) -> None:
         while True:
             try:
-                return await (self._ask() if self.live else self._watch())
+                return await (self._follow_asking() if self.is_live else self._follow_watching())
             except TurnNotFound:
                 if self.session is None:
                     raise
-                await self.session.begun(self.turn.id)
+                await self.session.wait_for_turn(self.turn.id)
             except NoWorker:
                 return None  # it has ended, and nobody tells how it came to that
 
-    async def _ask(self) -> None:
-        screen = Screen(self.holdfast, self.turn, render.console())
+    async def _follow_asking(self) -> None:
+        screen = Screen(self.holdfast, self.turn, render.build_console())
         screen.hint = "Ctrl-C cancels the turn"
-        with keys(screen.asker.press) as keyboard:
+        with open_keyboard(screen.asker.press_key) as keyboard:
             await screen.run(keyboard)
 
-    async def _watch(self) -> None:
-        lines = Lines(render.console(aside=True)) if self.told else None
+    async def _follow_watching(self) -> None:
+        lines = LinePrinter(render.build_console(to_stderr=True)) if self.is_verbose else None
         asked: set[str] = set()
         silence = asyncio.create_task(mention_silence(self.turn))
         try:
             async for item in self.turn.watch():
                 silence.cancel()
                 if lines:
-                    lines.show(item)
+                    lines.print_item(item)
                 if not isinstance(item, Event) or not item.approval_id:
                     continue
                 if not lines and item.approval_id not in asked:
                     asked.add(item.approval_id)
-                    note(f"waits: {how_to_decide(item.approval_id, item.asks)}")
+                    print_note(f"waits: {format_decide_command(item.approval_id, item.asks)}")
         finally:
             silence.cancel()
 
-    async def _taken(self) -> None:
+    async def _wait_for_session(self) -> None:
         """Wait until the session has what its turn left: whoever asks it next is to find that."""
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(TAKEN_SECONDS):
-                while self.session and (await self.session.view()).turn == self.turn.id:  # noqa: ASYNC110
+                while self.session and (await self.session.fetch_view()).turn == self.turn.id:  # noqa: ASYNC110
                     await asyncio.sleep(POLL_SECONDS)
 
-    async def _stop(self, left: asyncio.Event) -> TurnResult | None:
+    async def _stop_turn(self, left: asyncio.Event) -> TurnResult | None:
         """Stop the turn; how it ended, if that is known soon. Ctrl-C waits no longer."""
         found: list[TurnResult] = []
 
-        async def work() -> None:
+        async def stop_and_read() -> None:
             with suppress(HoldfastError, TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
-                    if await self._withdrawn():
+                    if await self._was_withdrawn():
                         found.append(TurnResult(status="cancelled", reason=WITHDRAWN))
                     else:
                         await self.turn.cancel()
                         found.append(await self.turn.result())
 
-        await unless(left, work())
+        await run_unless_left(left, stop_and_read())
         if not found:
-            note(f"holdfast: turn {plain(self.turn.id)} has not stopped yet: see `holdfast turn show`")
+            print_note(f"holdfast: turn {strip_controls(self.turn.id)} has not stopped yet: see `holdfast turn show`")
         return found[0] if found else None
 
-    async def _withdrawn(self) -> bool:
+    async def _was_withdrawn(self) -> bool:
         """Was it taken back before it had its turn?"""
         if self.session is None or self.message is None:
             return False
@@ -137,15 +137,15 @@ class Once:
             return False
         return True
 
-    def _tell(self, result: TurnResult | None, json: bool) -> None:
+    def _print_result(self, result: TurnResult | None, json: bool) -> None:
         if json:
-            emit(self._body(result))
+            print_json(self._result_as_json(result))
         elif result and result.text:
-            say(plain(result.text))
+            print_text(strip_controls(result.text))
         if result and result.status != "completed":
-            note(f"holdfast: {not_completed(result)}")
+            print_note(f"holdfast: {describe_ending(result)}")
 
-    def _body(self, result: TurnResult | None) -> dict[str, Any]:
+    def _result_as_json(self, result: TurnResult | None) -> dict[str, Any]:
         return {
             "session": self.session.id if self.session else None,
             "turn": self.turn.id,

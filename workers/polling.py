@@ -11,10 +11,10 @@ from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 
-ALIVE = timedelta(seconds=75)
+ALIVE_PERIOD = timedelta(seconds=75)
 """Since its last poll. A poll waits for a minute; the server tells of a poller for five after its last."""
 RPC_LIMIT = timedelta(seconds=5)
-Kind = Literal["workflow", "activity"]
+QueueKind = Literal["workflow", "activity"]
 _KINDS = {
     "workflow": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     "activity": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
@@ -43,12 +43,12 @@ class Queue:
     oldest: timedelta
     """How long the oldest of it does."""
 
-    def alive(self, now: datetime) -> tuple[Poller, ...]:
+    def list_alive(self, now: datetime) -> tuple[Poller, ...]:
         """Those that still poll, as far as can be known. A clock that is behind the server's makes nobody old."""
-        return tuple(poller for poller in self.pollers if now - poller.seen < ALIVE)
+        return tuple(poller for poller in self.pollers if now - poller.seen < ALIVE_PERIOD)
 
 
-async def look_at(client: Client, name: str, kind: Kind = "workflow") -> Queue:
+async def fetch_queue(client: Client, name: str, kind: QueueKind = "workflow") -> Queue:
     """A task queue; RPCError when the server does not say."""
     found = await client.workflow_service.describe_task_queue(
         DescribeTaskQueueRequest(
@@ -62,19 +62,19 @@ async def look_at(client: Client, name: str, kind: Kind = "workflow") -> Queue:
     stats = found.stats
     return Queue(
         name=name,
-        pollers=tuple(map(_poller, found.pollers)),
+        pollers=tuple(map(_build_poller, found.pollers)),
         backlog=stats.approximate_backlog_count,
         oldest=timedelta(seconds=stats.approximate_backlog_age.ToNanoseconds() / 1e9),
     )
 
 
-def on_queue(name: str, *, running: bool = True) -> str:
+def build_queue_query(name: str, *, running: bool = True) -> str:
     """The query for what began on a task queue, and is open."""
     quoted = name.replace("\\", "\\\\").replace('"', '\\"')
     return f'TaskQueue = "{quoted}"' + (' AND ExecutionStatus = "Running"' if running else "")
 
 
-def _poller(found: PollerInfo) -> Poller:
+def _build_poller(found: PollerInfo) -> Poller:
     options = found.deployment_options
     return Poller(
         identity=found.identity,

@@ -13,252 +13,264 @@ from rich.text import Text
 
 from holdfast.approvals import ApprovalId, Confirmation
 from holdfast.calls import Call
-from holdfast.content import exact, first_line, named, visible
+from holdfast.content import escape_controls, exact, first_line, format_tool_name
 from holdfast.cutting import LINE_LIMIT, cut_lines
-from holdfast.durations import told
-from holdfast.forms import fields_of, option_of, required_of
+from holdfast.durations import format_duration
+from holdfast.forms import find_option, list_fields, list_required
 from holdfast.outcomes import Needs
-from holdfast.views import ApprovalView, approval_view
-from holdfast.wording import described
+from holdfast.views import ApprovalView, build_approval_view
+from holdfast.wording import describe_fields
 from holdfast.work import QUESTION_LIMIT
-from holdfast.workers.answers import numbered
-from holdfast.workers.render import ago, definition, diff, line, prose, quoted
+from holdfast.workers.answers import number_offers
+from holdfast.workers.render import build_prose, describe_definition, format_age, format_line, quote_shell, render_diff
 
-QUESTION = "question"
-UNKNOWN = "outcome_unknown"
+QUESTION_KIND = "question"
+UNKNOWN_KIND = "outcome_unknown"
 OTHERS_LIMIT = 1_000
 QUESTION_LINES = 60
 """Lines of a command or a diff in a question: what is asked must not scroll away."""
-ON_DEADLINE = {"deny": "denied", "allow": "let run"}
-_SHOWN = (
+DEADLINE_WORDS = {"deny": "denied", "allow": "let run"}
+_SHOWN_FIELDS = (
     "kind", "title", "command", "description", "programs", "doubts", "reason", "diff", "path", "server", "about",
     "urls", "question", "options", "other", "form", "offers", "edits", "needs",
 )  # fmt: skip
 """What a view repeats of a confirmation, where that is not too long."""
-Shown = Literal["some", "all", "names"]
+FieldDetail = Literal["some", "all", "names"]
 """How much of a form: its fields, all of them however many, or their names, where they are asked one by one below."""
 FIELDS_SHOWN = 50
 FIELD_LIMIT = 2_000
 """Characters of a field in a list of them."""
 
 
-def how_to_decide(approval_id: str, kind: str | None, answer: str = "ANSWER") -> str:
+def format_decide_command(approval_id: str, kind: str | None, answer: str = "ANSWER") -> str:
     """The command that says yes, or that answers."""
-    if kind == QUESTION:
-        return f"holdfast respond {quoted(approval_id)} --content {answer}"
-    return f"holdfast approve {quoted(approval_id)}"
+    if kind == QUESTION_KIND:
+        return f"holdfast respond {quote_shell(approval_id)} --content {answer}"
+    return f"holdfast approve {quote_shell(approval_id)}"
 
 
-def how_to_say(approval: ApprovalView) -> str:
+def format_answer_command(approval: ApprovalView) -> str:
     """As `how_to_decide`, where more is known of what is asked."""
-    answer = quoted(approval.options[0]) if _one_answer(approval) else "JSON" if approval.fields > 1 else "ANSWER"
-    return how_to_decide(approval.approval_id, approval.kind, answer)
+    answer = (
+        quote_shell(approval.options[0]) if _has_one_answer(approval) else "JSON" if approval.fields > 1 else "ANSWER"
+    )
+    return format_decide_command(approval.approval_id, approval.kind, answer)
 
 
-def chosen(approval: ApprovalView, typed: str) -> str:
+def resolve_option(approval: ApprovalView, typed: str) -> str:
     """What somebody means who typed this: an option's number or words stand for the option."""
     words = typed.strip()
-    if words.isdecimal() and 0 < int(words) <= len(approval.options) and not _one_answer(approval):
+    if words.isdecimal() and 0 < int(words) <= len(approval.options) and not _has_one_answer(approval):
         return approval.options[int(words) - 1]
-    return option_of(approval.options, words) or words
+    return find_option(approval.options, words) or words
 
 
-def only_answers(approval: ApprovalView) -> str:
+def describe_only_answers(approval: ApprovalView) -> str:
     """What a question takes that takes nothing but its options."""
-    return f"the only answer is `{line(approval.options[0])}`" if _one_answer(approval) else "one of these"
+    return f"the only answer is `{format_line(approval.options[0])}`" if _has_one_answer(approval) else "one of these"
 
 
-def who_asks(approval: ApprovalView, the: str = "the") -> str:
+def describe_asker(approval: ApprovalView, the: str = "the") -> str:
     """Who asks a question."""
-    return f"{the} MCP server {line(approval.server, 100)!r}" if approval.server else named(approval.tool)
+    return (
+        f"{the} MCP server {format_line(approval.server, 100)!r}"
+        if approval.server
+        else format_tool_name(approval.tool)
+    )
 
 
-def question(
-    approval: ApprovalView, *, heading: str | None = None, more: str | None = None, fields: Shown = "some"
+def render_question(
+    approval: ApprovalView, *, heading: str | None = None, more: str | None = None, fields: FieldDetail = "some"
 ) -> Group:
     """What a person is asked to decide on, bounded; `more` says where all of it is, when it is cut."""
-    head = heading or line(approval.title)
+    head = heading or format_line(approval.title)
     parts: list[RenderableType] = [Text(head, "bold")]
-    if approval.kind == QUESTION:
-        return Group(*_asked(approval, heading, more, fields), *_circumstances(approval))
-    if approval.kind == UNKNOWN:
-        parts += [prose(f"  {row}") for row in cut_lines((approval.question or "").split("\n"), QUESTION_LINES)]
+    if approval.kind == QUESTION_KIND:
+        return Group(*_render_asked(approval, heading, more, fields), *_render_circumstances(approval))
+    if approval.kind == UNKNOWN_KIND:
+        parts += [build_prose(f"  {row}") for row in cut_lines((approval.question or "").split("\n"), QUESTION_LINES)]
         parts.append(Text("  approve runs it again, respond takes it as done, deny takes it as failed", "bold"))
     if approval.command is not None:
-        rows = cut_lines(visible(approval.command).split("\n"), QUESTION_LINES)
+        rows = cut_lines(escape_controls(approval.command).split("\n"), QUESTION_LINES)
         parts.append(Text("\n".join(f"  $ {row}" for row in rows), "yellow"))
     elif approval.diff is not None:
-        parts.append(diff(approval.diff, QUESTION_LINES, approval.changes if approval.cut else None))
+        parts.append(render_diff(approval.diff, QUESTION_LINES, approval.changes if approval.cut else None))
     if approval.description:
-        parts.append(Text(f"  the model says: {line(approval.description, 500)}", "dim italic"))
+        parts.append(Text(f"  the model says: {format_line(approval.description, 500)}", "dim italic"))
     if approval.others and approval.others not in head:
-        parts.append(Text(f"  with {line(approval.others, OTHERS_LIMIT)}", "yellow"))
+        parts.append(Text(f"  with {format_line(approval.others, OTHERS_LIMIT)}", "yellow"))
     if len(approval.programs) > 1:
-        parts.append(Text(f"  runs: {line(', '.join(approval.programs), 500)}", "dim"))
+        parts.append(Text(f"  runs: {format_line(', '.join(approval.programs), 500)}", "dim"))
     if approval.doubts:
-        parts.append(Text(f"  not known before it runs: {line('; '.join(approval.doubts), 500)}", "magenta"))
+        parts.append(Text(f"  not known before it runs: {format_line('; '.join(approval.doubts), 500)}", "magenta"))
     if approval.reason:
-        parts.append(Text(f"  asked because: {line(approval.reason, 500)}", "dim"))
+        parts.append(Text(f"  asked because: {format_line(approval.reason, 500)}", "dim"))
     if approval.server:
-        parts.append(Text(f"  server {line(approval.server, 100)}"))
+        parts.append(Text(f"  server {format_line(approval.server, 100)}"))
     if approval.about and (words := first_line(approval.about.description)):
-        parts.append(prose(f"  described as: {words}"))
+        parts.append(build_prose(f"  described as: {words}"))
     if approval.urls:
-        parts.append(Text(f"  {line(' '.join(approval.urls), 500)}"))
-    parts += _circumstances(approval)
+        parts.append(Text(f"  {format_line(' '.join(approval.urls), 500)}"))
+    parts += _render_circumstances(approval)
     long = len(approval.others) > OTHERS_LIMIT
-    if approval.cut or long or any(_too_long(text) for text in (approval.command, approval.diff)):
-        parts.append(Text(f"  cut: {more or see_all(approval)}", "bold"))
+    if approval.cut or long or any(_is_too_long(text) for text in (approval.command, approval.diff)):
+        parts.append(Text(f"  cut: {more or describe_full_view(approval)}", "bold"))
     return Group(*parts)
 
 
-def _asked(approval: ApprovalView, heading: str | None, more: str | None, fields: Shown) -> Iterator[RenderableType]:
+def _render_asked(
+    approval: ApprovalView, heading: str | None, more: str | None, fields: FieldDetail
+) -> Iterator[RenderableType]:
     """A question to the person: who asks, all of its words, and the answers to choose from."""
-    yield Text(heading or f"{who_asks(approval, 'The')} asks:", "bold")
-    yield from (prose(f"  {row}") for row in (approval.question or approval.title).split("\n"))
-    if not _one_answer(approval):
-        yield from (Text(f"  {number}. {line(option)}") for number, option in enumerate(approval.options, start=1))
+    yield Text(heading or f"{describe_asker(approval, 'The')} asks:", "bold")
+    yield from (build_prose(f"  {row}") for row in (approval.question or approval.title).split("\n"))
+    if not _has_one_answer(approval):
+        yield from (
+            Text(f"  {number}. {format_line(option)}") for number, option in enumerate(approval.options, start=1)
+        )
     if approval.options and not approval.other:
-        yield Text(f"  {only_answers(approval)}", "dim")
-    yield from _fields(approval, more, fields)
+        yield Text(f"  {describe_only_answers(approval)}", "dim")
+    yield from _render_fields(approval, more, fields)
     if approval.cut and (approval.form is not None or not approval.fields):
-        yield Text(f"  cut: {more or see_all(approval)}", "bold")
+        yield Text(f"  cut: {more or describe_full_view(approval)}", "bold")
 
 
-def _fields(approval: ApprovalView, more: str | None, shown: Shown) -> Iterator[Text]:
+def _render_fields(approval: ApprovalView, more: str | None, shown: FieldDetail) -> Iterator[Text]:
     """The fields of a form; of one that is too long for its place, how many there are and where they are shown."""
     if approval.form is None:
         if approval.fields:
             turn = ApprovalId.parse(approval.approval_id).turn
-            yield Text(f"  {_counted(approval.fields)}: {more or f'holdfast turn show {quoted(turn)}'}")
+            yield Text(f"  {_format_field_count(approval.fields)}: {more or f'holdfast turn show {quote_shell(turn)}'}")
         return
     if shown == "names":
-        needed = required_of(approval.form)
-        names = (f"{name}*" if name in needed else name for name in fields_of(approval.form))
+        needed = list_required(approval.form)
+        names = (f"{name}*" if name in needed else name for name in list_fields(approval.form))
         marked = " (* required)" if needed else ""
-        yield Text(f"  {_counted(approval.fields)}{marked}: {line(', '.join(names), 500)}")
+        yield Text(f"  {_format_field_count(approval.fields)}{marked}: {format_line(', '.join(names), 500)}")
         return
     most, limit = (approval.fields, QUESTION_LIMIT) if shown == "all" else (FIELDS_SHOWN, FIELD_LIMIT)
-    yield from (Text(f"  {line(row, limit)}") for row in islice(described(approval.form), most))
+    yield from (Text(f"  {format_line(row, limit)}") for row in islice(describe_fields(approval.form), most))
     if approval.fields > most:
-        yield Text(f"  … and {approval.fields - most:,} more: {see_all(approval)}")
+        yield Text(f"  … and {approval.fields - most:,} more: {describe_full_view(approval)}")
 
 
-def _one_answer(approval: ApprovalView) -> bool:
+def _has_one_answer(approval: ApprovalView) -> bool:
     return len(approval.options) == 1 and not approval.other
 
 
-def _counted(fields: int) -> str:
+def _format_field_count(fields: int) -> str:
     return f"{fields:,} field{'' if fields == 1 else 's'}"
 
 
-def _too_long(text: str | None) -> bool:
+def _is_too_long(text: str | None) -> bool:
     lines = (text or "").removesuffix("\n").split("\n")
     return len(lines) > QUESTION_LINES or max(map(len, lines)) > LINE_LIMIT
 
 
-def see_all(approval: ApprovalView) -> str:
+def describe_full_view(approval: ApprovalView) -> str:
     """Where all of it is shown."""
     address = ApprovalId.parse(approval.approval_id)
-    return f"see all with `holdfast turn show {quoted(address.turn)} --call {address.call}`"
+    return f"see all with `holdfast turn show {quote_shell(address.turn)} --call {address.call}`"
 
 
-def whole(approval: ApprovalView) -> str:
+def format_whole(approval: ApprovalView) -> str:
     """All of what a person is asked to decide on, as text; of an approval that is not cut."""
     arguments = json.dumps(json.loads(approval.others), indent=2, ensure_ascii=False) if approval.others else ""
     details = [approval.title, approval.question, approval.command, approval.diff, arguments]
-    parts = [*details, "\n".join(definition(approval.server, approval.about)), *approval.urls]
-    return visible("\n\n".join(part for part in parts if part)) + "\n"
+    parts = [*details, "\n".join(describe_definition(approval.server, approval.about)), *approval.urls]
+    return escape_controls("\n\n".join(part for part in parts if part)) + "\n"
 
 
-def subject(approval: ApprovalView) -> str:
+def describe_subject(approval: ApprovalView) -> str:
     """What a call is about, in a few words: a file, a command, what a server is given, or its title."""
     arguments = approval.others if approval.kind == "mcp" else ""
-    return line(f"{approval.tool} {approval.path or approval.command or arguments or approval.title}")
+    return format_line(f"{approval.tool} {approval.path or approval.command or arguments or approval.title}")
 
 
-def whole_approval(turn_id: str, call: Call) -> ApprovalView:
+def build_whole_approval(turn_id: str, call: Call) -> ApprovalView:
     """All of what a person is shown of a call, where a view is cut."""
     shown = call.confirmation or Confirmation(kind="info", title=call.tool)
     arguments = call.bound.arguments if call.bound else {}
     untold = shown.untold(arguments)
-    whole = {name: getattr(shown, name) for name in _SHOWN}
+    whole = {name: getattr(shown, name) for name in _SHOWN_FIELDS}
     whole["arguments"] = json.dumps(arguments, ensure_ascii=False)
     whole["others"] = json.dumps(untold, ensure_ascii=False) if untold else ""
-    return approval_view(turn_id, call).model_copy(update={**whole, "cut": False})
+    return build_approval_view(turn_id, call).model_copy(update={**whole, "cut": False})
 
 
-def inbox(shown: list[ApprovalView], *, total: int, turns: int) -> Group:
+def render_inbox(shown: list[ApprovalView], *, total: int, turns: int) -> Group:
     """What waits, the most urgent first, and how much there is."""
     if not shown:
         return Group(Text("Nothing waits for a decision."))
     some = "" if len(shown) == total else f", the first {len(shown)} shown"
     counts = f"{total} {'waits' if total == 1 else 'wait'} in {turns} turn{'' if turns == 1 else 's'}{some}"
     first = shown[0]
-    hint = f"Decide: {how_to_say(first)}   or: holdfast deny {quoted(first.approval_id)}"
-    return Group(approvals(shown), Text(hint, "dim"), Text(counts, "dim"))
+    hint = f"Decide: {format_answer_command(first)}   or: holdfast deny {quote_shell(first.approval_id)}"
+    return Group(render_approvals(shown), Text(hint, "dim"), Text(counts, "dim"))
 
 
-def approvals(shown: Iterable[ApprovalView]) -> Group:
+def render_approvals(shown: Iterable[ApprovalView]) -> Group:
     """Things that wait, each with its id."""
     blocks: list[RenderableType] = []
     for item in shown:
-        blocks += [label(item, item.since), question(item), *standing_answers(item), Text("")]
+        blocks += [render_label(item, item.since), render_question(item), *render_offers(item), Text("")]
     return Group(*blocks)
 
 
-def label(approval: ApprovalView, since: datetime | None = None) -> Text:
+def render_label(approval: ApprovalView, since: datetime | None = None) -> Text:
     """The id of what waits, its tool, and since when."""
-    waits = f", {ago(since)}" if since else ""
-    return Text(exact(approval.approval_id), "bold").append(f"   {named(approval.tool)}{waits}", "dim")
+    waits = f", {format_age(since)}" if since else ""
+    return Text(exact(approval.approval_id), "bold").append(f"   {format_tool_name(approval.tool)}{waits}", "dim")
 
 
-def definitions(shown: Iterable[ApprovalView]) -> Group:
+def render_definitions(shown: Iterable[ApprovalView]) -> Group:
     """What is known of the servers' tools that calls are of, each with its name."""
     blocks: list[RenderableType] = []
     for item in shown:
-        words = [prose(f"  {row}") for row in definition(item.server, item.about)]
-        blocks += [Text(named(item.tool), "bold"), *words, Text("")]
+        words = [build_prose(f"  {row}") for row in describe_definition(item.server, item.about)]
+        blocks += [Text(format_tool_name(item.tool), "bold"), *words, Text("")]
     return Group(*blocks)
 
 
-def standing_answers(approval: ApprovalView) -> Iterator[Text]:
+def render_offers(approval: ApprovalView) -> Iterator[Text]:
     """The answers that may be given for more than this call, numbered."""
     if approval.offers:
-        yield Text(f"  to allow more than this once: holdfast approve {quoted(approval.approval_id)} --scope N", "dim")
-    for row in numbered(approval.offers):
+        yield Text(
+            f"  to allow more than this once: holdfast approve {quote_shell(approval.approval_id)} --scope N", "dim"
+        )
+    for row in number_offers(approval.offers):
         yield Text(f"    {row}", "dim")
 
 
-def _circumstances(approval: ApprovalView) -> Iterator[Text]:
+def _render_circumstances(approval: ApprovalView) -> Iterator[Text]:
     """Who had a hand in it, whose word it needs, and until when."""
     if approval.changed_by:
-        yield Text(f"  arguments changed by {line(' and '.join(approval.changed_by), 300)}", "magenta")
-    if approval.problem and approval.kind != UNKNOWN:
-        yield Text(f"  the last change was not taken: {line(approval.problem, 500)}", "magenta")
+        yield Text(f"  arguments changed by {format_line(' and '.join(approval.changed_by), 300)}", "magenta")
+    if approval.problem and approval.kind != UNKNOWN_KIND:
+        yield Text(f"  the last change was not taken: {format_line(approval.problem, 500)}", "magenta")
     if approval.editing:
-        yield Text(f"  {line(approval.editing, 100)} is editing it", "magenta")
+        yield Text(f"  {format_line(approval.editing, 100)} is editing it", "magenta")
     if approval.needs != Needs():
-        yield Text(f"  {'; '.join(_wanted(approval))}", "yellow")
+        yield Text(f"  {'; '.join(_describe_needs(approval))}", "yellow")
     if approval.deadline:
-        yield Text(f"  deadline {_left(approval)}", "bold yellow" if approval.urgent else "yellow")
+        yield Text(f"  deadline {_describe_deadline(approval)}", "bold yellow" if approval.urgent else "yellow")
 
 
-def _wanted(approval: ApprovalView) -> Iterator[str]:
+def _describe_needs(approval: ApprovalView) -> Iterator[str]:
     needs = approval.needs
     if needs.approvals > 1:
-        names = f" ({line(', '.join(approval.approved_by), 300)})" if approval.approved_by else ""
+        names = f" ({format_line(', '.join(approval.approved_by), 300)})" if approval.approved_by else ""
         yield f"{len(approval.approved_by)} of {needs.approvals} approvals{names}"
     if needs.role:
-        yield f"from somebody with the role {line(needs.role, 100)}"
+        yield f"from somebody with the role {format_line(needs.role, 100)}"
     if needs.not_requester:
         yield "not from whoever started the turn"
 
 
-def _left(approval: ApprovalView) -> str:
+def _describe_deadline(approval: ApprovalView) -> str:
     """How long an answer is waited for, to what matters, and what then."""
     assert approval.deadline, "there is a deadline"
     seconds = int((approval.deadline - datetime.now(UTC)).total_seconds())
     unit = next((unit for least, unit in ((86_400, 3_600), (120, 60)) if seconds >= least), 1)
-    when = f"in {told(seconds - seconds % unit)}" if seconds > 0 else "now"
-    return f"{when}, then {ON_DEADLINE.get(approval.on_deadline or '', 'denied')}"
+    when = f"in {format_duration(seconds - seconds % unit)}" if seconds > 0 else "now"
+    return f"{when}, then {DEADLINE_WORDS.get(approval.on_deadline or '', 'denied')}"

@@ -26,23 +26,23 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.content import shorten
-from holdfast.conversion import TolerantConverter, unreadable
-from holdfast.encryption import key_of
+from holdfast.content import shorten_text
+from holdfast.conversion import TolerantConverter, explain_unreadable
+from holdfast.encryption import find_key_id
 from holdfast.errors import BadInput, KeyMissing, PayloadUnreadable
-from holdfast.translating import translated
+from holdfast.translating import translate_error
 
-OUTPUT = re.compile(rb"[0-9a-f]{64}\.[a-z0-9]{2,4}(?![0-9a-z])")
-_NAMES = ("sha256", "key", "object_name")
+OUTPUT_NAME = re.compile(rb"[0-9a-f]{64}\.[a-z0-9]{2,4}(?![0-9a-z])")
+_CLAIM_NAMES = ("sha256", "key", "object_name")
 """Where the drivers' claims have the name of what they mean."""
-_OURS = "ActivityType != 'holdfast.output'"
+_ACTIVITY_QUERY = "ActivityType != 'holdfast.output'"
 """Activities without a workflow that may have stored anything: those by which workers are asked never do."""
 
 Progress = Callable[[int], None]
 
 
 @dataclass
-class Reached:
+class NamespaceUsage:
     """What was found, and what stood in the way of finding everything."""
 
     stored: set[tuple[str, str]] = field(default_factory=set)
@@ -59,11 +59,11 @@ class Reached:
     """Those of them that are for want of a key: nobody knows which outputs are needed."""
 
 
-class _Locked(PayloadUnreadable):
+class _KeyMissing(PayloadUnreadable):
     """For want of a key."""
 
 
-class Reaching:
+class NamespaceReader:
     """Reads a namespace."""
 
     def __init__(self, client: Client, *, progress: Progress = lambda runs: None) -> None:
@@ -74,49 +74,49 @@ class Reaching:
         self._converter = converter
         self._progress = progress
         self._seen: set[str] = set()
-        self.found = Reached()
+        self.found = NamespaceUsage()
 
-    async def read(self) -> Reached:
+    async def read(self) -> NamespaceUsage:
         """Everything. HoldfastError when the server does not answer to the end."""
         try:
-            await self._runs()
-            await self._schedules()
-            await self._activities()
-            await self._runs()
+            await self._read_runs()
+            await self._read_schedules()
+            await self._read_activities()
+            await self._read_runs()
         except RPCError as error:
-            raise translated(error, self._client.namespace, "namespace") from error
+            raise translate_error(error, self._client.namespace, "namespace") from error
         return self.found
 
-    async def _runs(self) -> None:
+    async def _read_runs(self) -> None:
         """Those that were not looked at yet."""
         async for run in self._client.list_workflows(page_size=200):
             if run.run_id not in self._seen:
                 self._seen.add(run.run_id)
-                await self._run(run)
+                await self._read_run(run)
                 self.found.runs += 1
                 self._progress(self.found.runs)
 
-    async def _run(self, run: WorkflowExecution) -> None:
+    async def _read_run(self, run: WorkflowExecution) -> None:
         where = f"workflow {run.id!r}, run {run.run_id}"
         going = run.status is WorkflowExecutionStatus.RUNNING
         handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
-        await self._take(where, going, run.raw_info)
+        await self._read_message(where, going, run.raw_info)
         try:
             if going:
-                await self._take(where, going, await self._described(run))
+                await self._read_message(where, going, await self._fetch_description(run))
             async for event in handle.fetch_history_events(page_size=500):
-                await self._take(where, going, event)
+                await self._read_message(where, going, event)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:  # it may be past its retention since it was listed
                 raise
 
-    async def _described(self, run: WorkflowExecution) -> Message:
+    async def _fetch_description(self, run: WorkflowExecution) -> Message:
         execution = Execution(workflow_id=run.id, run_id=run.run_id)
         return await self._client.workflow_service.describe_workflow_execution(
             DescribeWorkflowExecutionRequest(namespace=self._client.namespace, execution=execution), retry=True
         )
 
-    async def _schedules(self) -> None:
+    async def _read_schedules(self) -> None:
         async for listed in await self._client.list_schedules(page_size=200):
             try:
                 found = await self._client.workflow_service.describe_schedule(
@@ -126,10 +126,10 @@ class Reaching:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     continue
                 raise
-            await self._take(f"schedule {listed.id!r}", True, found)
+            await self._read_message(f"schedule {listed.id!r}", True, found)
 
-    async def _activities(self) -> None:
-        async for listed in self._standing():
+    async def _read_activities(self) -> None:
+        async for listed in self._list_standalone():
             asked = DescribeActivityExecutionRequest(
                 namespace=self._client.namespace,
                 activity_id=listed.activity_id,
@@ -143,49 +143,49 @@ class Reaching:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     continue
                 raise
-            await self._take(f"activity {listed.activity_id!r}", False, found)
+            await self._read_message(f"activity {listed.activity_id!r}", False, found)
 
-    async def _standing(self) -> AsyncIterator[Any]:
+    async def _list_standalone(self) -> AsyncIterator[Any]:
         """Activities without a workflow, where the server has such."""
         try:
-            async for listed in self._client.list_activities(_OURS, page_size=200):
+            async for listed in self._client.list_activities(_ACTIVITY_QUERY, page_size=200):
                 yield listed
         except RPCError as error:
             if error.status is not RPCStatusCode.UNIMPLEMENTED:
                 raise
 
-    async def _take(self, where: str, going: bool, message: Message) -> None:
-        for payload in payloads_in(message):
+    async def _read_message(self, where: str, going: bool, message: Message) -> None:
+        for payload in list_payloads(message):
             try:
-                await self._payload(payload, going)
+                await self._read_payload(payload, going)
             except PayloadUnreadable as error:
-                troubles = self.found.locked if isinstance(error, _Locked) else self.found.troubles
-                troubles.append(f"{where}: {shorten(str(error), 300)}")
+                troubles = self.found.locked if isinstance(error, _KeyMissing) else self.found.troubles
+                troubles.append(f"{where}: {shorten_text(str(error), 300)}")
 
-    async def _payload(self, payload: Payload, going: bool) -> None:
-        reference = await self._converter.reference(payload)
+    async def _read_payload(self, payload: Payload, going: bool) -> None:
+        reference = await self._converter.find_reference(payload)
         if reference:
-            names = [reference.claim_data[name] for name in _NAMES if name in reference.claim_data]
+            names = [reference.claim_data[name] for name in _CLAIM_NAMES if name in reference.claim_data]
             self.found.stored.update((reference.driver_name, name) for name in names)
-        stored = await self._converter.retrieved(payload)
-        if not unreadable(stored):
-            self.found.keys[key_of(stored)] += 1
-            self.found.open_keys[key_of(stored)] += going
+        stored = await self._converter.fetch_payload(payload)
+        if not explain_unreadable(stored):
+            self.found.keys[find_key_id(stored)] += 1
+            self.found.open_keys[find_key_id(stored)] += going
         try:
-            opened = await self._converter.decrypted(stored)
+            opened = await self._converter.decrypt_payload(stored)
         except KeyMissing as error:
-            raise _Locked(str(error)) from None
-        if why := unreadable(opened):
-            encrypted = key_of(stored) is not None
-            raise _Locked(why) if encrypted else PayloadUnreadable(why)
-        self.found.outputs.update(name.decode() for name in OUTPUT.findall(opened.data))
+            raise _KeyMissing(str(error)) from None
+        if why := explain_unreadable(opened):
+            encrypted = find_key_id(stored) is not None
+            raise _KeyMissing(why) if encrypted else PayloadUnreadable(why)
+        self.found.outputs.update(name.decode() for name in OUTPUT_NAME.findall(opened.data))
 
 
-async def read_all(clients: Iterable[Client], *, progress: Progress = lambda runs: None) -> Reached:
+async def read_namespaces(clients: Iterable[Client], *, progress: Progress = lambda runs: None) -> NamespaceUsage:
     """What several namespaces need together."""
-    whole = Reached()
+    whole = NamespaceUsage()
     for client in clients:
-        found = await Reaching(client, progress=progress).read()
+        found = await NamespaceReader(client, progress=progress).read()
         whole.stored |= found.stored
         whole.outputs |= found.outputs
         whole.keys += found.keys
@@ -196,7 +196,7 @@ async def read_all(clients: Iterable[Client], *, progress: Progress = lambda run
     return whole
 
 
-def payloads_in(message: Message) -> Iterator[Payload]:
+def list_payloads(message: Message) -> Iterator[Payload]:
     """Every payload in a message of Temporal's that a codec has seen, however deep.
 
     None has seen search attributes and headers, and what Temporal's core notes for itself beside a local activity.
@@ -204,10 +204,10 @@ def payloads_in(message: Message) -> Iterator[Payload]:
     if isinstance(message, Payload):
         yield message
     elif not isinstance(message, SearchAttributes | Header):
-        yield from (payload for inner in _inside(message) for payload in payloads_in(inner))
+        yield from (payload for inner in _list_inner(message) for payload in list_payloads(inner))
 
 
-def _inside(message: Message) -> Iterator[Message]:
+def _list_inner(message: Message) -> Iterator[Message]:
     if isinstance(message, MarkerRecordedEventAttributes):
         core = message.marker_name.startswith("core_")
         yield from (one for name, one in message.details.items() if not core or name == "result")

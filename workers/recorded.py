@@ -17,27 +17,37 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from holdfast.activities.policy.comparing import Recorded
-from holdfast.activities.policy.outside import sends, takes_in, told_apart
-from holdfast.activities.policy.subjects import Subject, subject_of
-from holdfast.activities.preparing import as_ruled
+from holdfast.activities.policy.comparing import RecordedCall
+from holdfast.activities.policy.outside import complete_subject, may_send, may_take_in
+from holdfast.activities.policy.subjects import Subject, build_call_subject
+from holdfast.activities.preparing import build_rule_arguments
 from holdfast.approvals import Confirmation
 from holdfast.calls import CallRequest
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 from holdfast.conversations import ModelReply
 from holdfast.errors import BadInput
-from holdfast.modes import PERMITTED, Mode
-from holdfast.requests import AddCalls, ModeChange, SubmitBatch, Submitted
+from holdfast.modes import DEFAULT_PERMITTED, Mode
+from holdfast.requests import AddCalls, ModeChange, SubmitBatch, SubmitResult
 from holdfast.tools import ToolRef
 from holdfast.turns import TurnInput
-from holdfast.verdicts import Allow, Ask, Bound, CallOutcome, Deny, Failed, Finished, Reconsider, Verdict
+from holdfast.verdicts import (
+    Allow,
+    Ask,
+    BoundCall,
+    Deny,
+    ExecutionOutcome,
+    Failed,
+    Finished,
+    NeedsApprovalAgain,
+    Verdict,
+)
 from holdfast.work import ValidateResult
 
 FILE_LIMIT = 256 * 1024 * 1024
 """Bytes of an exported history."""
 BATCHES = 100_000
 """Of one turn."""
-_VALIDATE, _EXECUTE, _MODEL = "holdfast.validate", "holdfast.execute", "holdfast.model"
+_VALIDATE_ACTIVITY, _EXECUTE_ACTIVITY, _MODEL_ACTIVITY = "holdfast.validate", "holdfast.execute", "holdfast.model"
 
 T = TypeVar("T")
 
@@ -47,7 +57,7 @@ class RecordedTurn:
     """What was found in one history."""
 
     id: str
-    calls: tuple[Recorded, ...]
+    calls: tuple[RecordedCall, ...]
     unreadable: int = 0
     """What could not be read: payloads kept elsewhere, and denied calls of which nobody can tell what they were."""
 
@@ -70,17 +80,17 @@ def read_history(file: Path) -> WorkflowHistory:
         raise BadInput(f"{name} is not the history of a turn as JSON ({type(error).__name__})") from None
 
 
-async def recorded_turn(
-    history: WorkflowHistory, converter: DataConverter, workspace: Path, modes: Collection[Mode] = PERMITTED
+async def read_recorded_turn(
+    history: WorkflowHistory, converter: DataConverter, workspace: Path, modes: Collection[Mode] = DEFAULT_PERMITTED
 ) -> RecordedTurn:
     """Every call that validation judged, once for each set of arguments and mode, as far as that is permitted."""
-    reading = _Reading(converter, modes)
+    reading = _HistoryReader(converter, modes)
     for event in history.events:
-        await reading.take(event)
-    return reading.turn(history.workflow_id, workspace)
+        await reading.take_event(event)
+    return reading.build_turn(history.workflow_id, workspace)
 
 
-class _Judged(NamedTuple):
+class _JudgedCall(NamedTuple):
     """A verdict, and how its turn stood."""
 
     call: str
@@ -89,7 +99,7 @@ class _Judged(NamedTuple):
     tainted: bool
 
 
-class _Reading:
+class _HistoryReader:
     """What is known after some events."""
 
     def __init__(self, converter: DataConverter, modes: Collection[Mode]) -> None:
@@ -105,44 +115,44 @@ class _Reading:
         """Of models and callers, in the order in which their first calls came."""
         self._streams: dict[tuple[str, int], list[CallRequest]] = {}
         """Those of them that came call by call, by name and attempt."""
-        self._judged: list[_Judged] = []
+        self._judged: list[_JudgedCall] = []
 
-    async def take(self, event: HistoryEvent) -> None:
+    async def take_event(self, event: HistoryEvent) -> None:
         """One event further."""
         kind = (event.WhichOneof("attributes") or "").removesuffix("_event_attributes")
         about: Any = getattr(event, f"{kind}_event_attributes", None)
         if kind == "workflow_execution_started":
-            await self._begin(about.input.payloads)
+            await self._read_start(about.input.payloads)
         elif kind == "marker_recorded":
-            await self._local(about.details)
+            await self._read_local_activity(about.details)
         elif kind == "activity_task_scheduled":
             self._scheduled[event.event_id] = (about.activity_type.name, about.activity_id)
         elif kind == "activity_task_completed":
             name, activity_id = self._scheduled.pop(about.scheduled_event_id, ("", ""))
-            await self._completed(name, activity_id, about.result.payloads)
+            await self._read_completed(name, activity_id, about.result.payloads)
         elif kind == "workflow_execution_update_accepted":
             asked = about.accepted_request.input
-            await self._told(asked.name, asked.args.payloads, event.event_id)
+            await self._read_message(asked.name, asked.args.payloads, event.event_id)
         elif kind == "workflow_execution_update_completed":
-            await self._queued(about.accepted_event_id, about.outcome.success.payloads)
+            await self._add_queued(about.accepted_event_id, about.outcome.success.payloads)
         elif kind == "workflow_execution_signaled":
-            await self._told(about.signal_name, about.input.payloads, event.event_id)
+            await self._read_message(about.signal_name, about.input.payloads, event.event_id)
 
-    def turn(self, turn_id: str, workspace: Path) -> RecordedTurn:
+    def build_turn(self, turn_id: str, workspace: Path) -> RecordedTurn:
         """All calls, each as it was judged."""
-        requests, tools = self._requests(), self._tools()
-        found: dict[str, Recorded] = {}
+        requests, tools = self._index_requests(), self._index_tools()
+        found: dict[str, RecordedCall] = {}
         for one in self._judged:
-            about = _Call.of(one.verdict, requests.get(one.call), tools)
+            about = _RecordedCall.from_verdict(one.verdict, requests.get(one.call), tools)
             if about is None:
                 self._unreadable += isinstance(one.verdict, Deny)
                 continue
-            subject = about.subject(workspace, tainted=one.tainted)
-            recorded = Recorded(turn_id, one.call, about.title, subject, one.mode)
+            subject = about.build_subject(workspace, tainted=one.tainted)
+            recorded = RecordedCall(turn_id, one.call, about.title, subject, one.mode)
             found.setdefault(f"{one.call} {one.mode} {subject.model_dump_json()}", recorded)
         return RecordedTurn(turn_id, tuple(found.values()), self._unreadable)
 
-    def _requests(self) -> dict[str, CallRequest]:
+    def _index_requests(self) -> dict[str, CallRequest]:
         """By call id. Replies got the numbers that no other batch has, one for each attempt that called."""
         numbers = (number for number in range(1, BATCHES) if f"b{number}" not in self._batches)
         replies = {f"b{number}": calls for number, calls in zip(numbers, self._replies, strict=False)}
@@ -153,46 +163,48 @@ class _Reading:
             for place, request in enumerate(calls, start=1)
         }
 
-    def _tools(self) -> dict[str, ToolRef]:
+    def _index_tools(self) -> dict[str, ToolRef]:
         """What the turn knew of tools: a denied call says nothing of its own."""
         bound = (one.verdict.bound for one in self._judged if isinstance(one.verdict, Allow | Ask))
         return {each.tool.name: each.tool for each in bound}
 
-    async def _begin(self, payloads: Iterable[Payload]) -> None:
-        if input := await self._read(payloads, TurnInput):
+    async def _read_start(self, payloads: Iterable[Payload]) -> None:
+        if input := await self._decode_payloads(payloads, TurnInput):
             self._mode = input.mode
             self._batches |= {f"b{number}": calls for number, calls in enumerate(input.batches, start=1)}
 
-    async def _local(self, details: Mapping[str, Any]) -> None:
+    async def _read_local_activity(self, details: Mapping[str, Any]) -> None:
         """A local activity is a marker, which holds its name beside its result."""
         try:
             name = json.loads(details["data"].payloads[0].data)["activity_type"]
         except (KeyError, IndexError, ValueError, TypeError):
             return
-        if name == _VALIDATE and "result" in details:
-            await self._completed(name, "", details["result"].payloads)
+        if name == _VALIDATE_ACTIVITY and "result" in details:
+            await self._read_completed(name, "", details["result"].payloads)
 
-    async def _completed(self, name: str, activity_id: str, payloads: Iterable[Payload]) -> None:
-        if name == _VALIDATE and (result := await self._read(payloads, ValidateResult)):
+    async def _read_completed(self, name: str, activity_id: str, payloads: Iterable[Payload]) -> None:
+        if name == _VALIDATE_ACTIVITY and (result := await self._decode_payloads(payloads, ValidateResult)):
             for call, verdict in result.verdicts.items():
-                self._judge(call, verdict)
-        elif name == _MODEL and (reply := await self._read(payloads, ModelReply)) and reply.calls:
-            self._reply(activity_id, reply.calls)
-        elif name == _EXECUTE and (outcome := await self._read(payloads, cast(type[CallOutcome], CallOutcome))):
-            if isinstance(outcome, Reconsider):
-                self._judge(activity_id, outcome.verdict)
-            self._tainted |= isinstance(outcome, Finished | Failed) and self._took_in(activity_id)
+                self._add_verdict(call, verdict)
+        elif name == _MODEL_ACTIVITY and (reply := await self._decode_payloads(payloads, ModelReply)) and reply.calls:
+            self._add_reply(activity_id, reply.calls)
+        elif name == _EXECUTE_ACTIVITY and (
+            outcome := await self._decode_payloads(payloads, cast(type[ExecutionOutcome], ExecutionOutcome))
+        ):
+            if isinstance(outcome, NeedsApprovalAgain):
+                self._add_verdict(activity_id, outcome.verdict)
+            self._tainted |= isinstance(outcome, Finished | Failed) and self._has_taken_in(activity_id)
 
-    async def _told(self, name: str, payloads: Iterable[Payload], event_id: int) -> None:
-        if name == "set_mode" and (change := await self._read(payloads, ModeChange)):
+    async def _read_message(self, name: str, payloads: Iterable[Payload], event_id: int) -> None:
+        if name == "set_mode" and (change := await self._decode_payloads(payloads, ModeChange)):
             self._mode = change.mode
-        elif name == "submit" and (batch := await self._read(payloads, SubmitBatch)):
+        elif name == "submit" and (batch := await self._decode_payloads(payloads, SubmitBatch)):
             self._submitted[event_id] = batch
-        elif name == "add_calls" and (body := await self._read(payloads, AddCalls)) and body.calls:
-            calls = self._stream(body.stream, body.attempt)
+        elif name == "add_calls" and (body := await self._decode_payloads(payloads, AddCalls)) and body.calls:
+            calls = self._get_stream(body.stream, body.attempt)
             calls += body.calls[len(calls) - body.at :] if body.at <= len(calls) else ()  # or it was refused
 
-    def _reply(self, activity_id: str, calls: tuple[CallRequest, ...]) -> None:
+    def _add_reply(self, activity_id: str, calls: tuple[CallRequest, ...]) -> None:
         """A whole reply; some or all of it may have come before, call by call."""
         step, _, attempt = activity_id.removeprefix("model-").partition("-")
         came = self._streams.get((f"step-{step}", int(attempt) if attempt.isdecimal() else 1))
@@ -201,27 +213,27 @@ class _Reading:
         else:
             came += calls[len(came) :]
 
-    def _stream(self, name: str, attempt: int) -> list[CallRequest]:
+    def _get_stream(self, name: str, attempt: int) -> list[CallRequest]:
         if (name, attempt) not in self._streams:
             self._streams[name, attempt] = []
             self._replies.append(self._streams[name, attempt])
         return self._streams[name, attempt]
 
-    async def _queued(self, accepted: int, payloads: Iterable[Payload]) -> None:
+    async def _add_queued(self, accepted: int, payloads: Iterable[Payload]) -> None:
         batch = self._submitted.pop(accepted, None)
-        if batch and (answer := await self._read(payloads, Submitted)):
+        if batch and (answer := await self._decode_payloads(payloads, SubmitResult)):
             self._batches[answer.batch] = batch.calls
 
-    def _judge(self, call: str, verdict: Verdict) -> None:
+    def _add_verdict(self, call: str, verdict: Verdict) -> None:
         mode = self._mode if self._mode in self._modes else Mode.DEFAULT
-        self._judged.append(_Judged(call, verdict, mode, self._tainted))
+        self._judged.append(_JudgedCall(call, verdict, mode, self._tainted))
 
-    def _took_in(self, call: str) -> bool:
+    def _has_taken_in(self, call: str) -> bool:
         verdicts = [one.verdict for one in self._judged if one.call == call]
-        about = _Call.of(verdicts[-1], None, {}) if verdicts else None
-        return about is not None and about.takes_in()
+        about = _RecordedCall.from_verdict(verdicts[-1], None, {}) if verdicts else None
+        return about is not None and about.has_taken_in()
 
-    async def _read(self, payloads: Iterable[Payload], kind: type[T]) -> T | None:
+    async def _decode_payloads(self, payloads: Iterable[Payload], kind: type[T]) -> T | None:
         try:
             [value] = await self._converter.decode(list(payloads), [kind])
         except Exception:  # a file that is missing, another storage, another time
@@ -231,29 +243,31 @@ class _Reading:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _RecordedCall:
     """What a history tells of one call."""
 
     name: str
     title: str
     arguments: Mapping[str, Any]
     tool: ToolRef | None = None
-    bound: Bound | None = None
+    bound: BoundCall | None = None
     asked: Confirmation | None = None
 
     @classmethod
-    def of(cls, verdict: Verdict, request: CallRequest | None, tools: Mapping[str, ToolRef]) -> _Call | None:
+    def from_verdict(
+        cls, verdict: Verdict, request: CallRequest | None, tools: Mapping[str, ToolRef]
+    ) -> _RecordedCall | None:
         """None for a call that could not run, or that only its rule is known of."""
         if isinstance(verdict, Allow | Ask):
             bound = verdict.bound
             asked = verdict.confirmation if isinstance(verdict, Ask) else None
-            return cls(bound.tool.name, bound.title, as_ruled(bound), bound.tool, bound, asked)
+            return cls(bound.tool.name, bound.title, build_rule_arguments(bound), bound.tool, bound, asked)
         if not isinstance(verdict, Deny) or request is None or not isinstance(request.arguments, dict):
             return None
-        title = shorten(f"{request.tool} {json.dumps(request.arguments)}", 500)
+        title = shorten_text(f"{request.tool} {json.dumps(request.arguments)}", 500)
         return cls(request.tool, title, request.arguments, tools.get(request.tool))
 
-    def subject(self, workspace: Path, *, tainted: bool) -> Subject:
+    def build_subject(self, workspace: Path, *, tainted: bool) -> Subject:
         """As the gate saw it, but for links of files, which may be others by now."""
         known: dict[str, Any] = {"tainted": tainted}
         if self.tool:
@@ -267,13 +281,13 @@ class _Call:
             known["urls"] = self.asked.urls
         if self.bound and self.bound.basis:
             known["paths"] = tuple(self.bound.basis)
-        subject = subject_of(self.name, self.arguments, workspace=workspace, **known)
-        return told_apart(subject, sends(subject, open_world=self._open))
+        subject = build_call_subject(self.name, self.arguments, workspace=workspace, **known)
+        return complete_subject(subject, may_send(subject, open_world=self._is_open_world))
 
-    def takes_in(self) -> bool:
+    def has_taken_in(self) -> bool:
         """Did it bring something in from outside?"""
-        return takes_in(self.subject(Path("/"), tainted=False), open_world=self._open)
+        return may_take_in(self.build_subject(Path("/"), tainted=False), open_world=self._is_open_world)
 
     @property
-    def _open(self) -> bool:
+    def _is_open_world(self) -> bool:
         return self.tool is not None and self.tool.traits.open_world

@@ -17,18 +17,26 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from holdfast.approvals import About
+from holdfast.approvals import ToolNotes
 from holdfast.calls import Call
-from holdfast.content import encodable, exact, named, plain, plain_with_styles, shorten, visible
+from holdfast.content import (
+    drop_surrogates,
+    escape_controls,
+    exact,
+    format_tool_name,
+    shorten_text,
+    strip_all_but_styles,
+    strip_controls,
+)
 from holdfast.cutting import count_changes, cut_diff
 from holdfast.events import Event
 from holdfast.work import LiveOutput
 from holdfast.workers.board import Row
-from holdfast.workers.columns import WIDE, Columns, Line, Prose
+from holdfast.workers.columns import UNBOUNDED_WIDTH, Columns, Line, Prose
 
 WORDS_LIMIT = 1_000
 """Characters of what is said of a call in a line, where no terminal ends it sooner."""
-STYLES = {
+STATUS_STYLES = {
     "validating": "dim",
     "awaiting_approval": "bold yellow",
     "scheduled": "cyan",
@@ -47,10 +55,10 @@ STYLES = {
 }
 
 
-def console(*, aside: bool = False) -> Console:
+def build_console(*, to_stderr: bool = False) -> Console:
     """Standard output, or standard error for what is said beside the answer."""
-    width = None if (sys.stderr if aside else sys.stdout).isatty() else WIDE
-    return Console(highlight=False, markup=False, emoji=False, width=width, soft_wrap=True, stderr=aside)
+    width = None if (sys.stderr if to_stderr else sys.stdout).isatty() else UNBOUNDED_WIDTH
+    return Console(highlight=False, markup=False, emoji=False, width=width, soft_wrap=True, stderr=to_stderr)
 
 
 def print_line(target: Console, item: RenderableType) -> None:
@@ -58,9 +66,9 @@ def print_line(target: Console, item: RenderableType) -> None:
     target.print(item, no_wrap=True, overflow="ellipsis", soft_wrap=False)
 
 
-def line(text: str | None, limit: int = 200) -> str:
+def format_line(text: str | None, limit: int = 200) -> str:
     """One harmless line of a text."""
-    return shorten(" ".join(visible(text or "").split()), limit)
+    return shorten_text(" ".join(escape_controls(text or "").split()), limit)
 
 
 def name(text: str) -> Text:
@@ -68,18 +76,18 @@ def name(text: str) -> Text:
     return Text(exact(text))
 
 
-def state(status: str) -> Text:
+def render_state(status: str) -> Text:
     """A state, in its colour."""
-    return Text(status.replace("_", " "), STYLES.get(status, ""))
+    return Text(status.replace("_", " "), STATUS_STYLES.get(status, ""))
 
 
-def diff(text: str, limit: int | None = None, changes: str | None = None) -> Text:
+def render_diff(text: str, limit: int | None = None, changes: str | None = None) -> Text:
     """A diff, coloured by line; one over the limit begins with its counts and shows both ends of every change.
 
     `changes` are the counts of the whole, where the text is cut already.
     """
     styles = {"+": "green", "-": "red", "@": "cyan", "…": "dim"}
-    lines = visible(text).removesuffix("\n").split("\n")
+    lines = escape_controls(text).removesuffix("\n").split("\n")
     shown = Text()
     if changes or (limit and len(lines) > limit):
         shown.append(f"{changes or count_changes(lines)}\n", "bold")
@@ -90,7 +98,7 @@ def diff(text: str, limit: int | None = None, changes: str | None = None) -> Tex
     return shown
 
 
-def quoted(text: str) -> str:
+def quote_shell(text: str) -> str:
     """Text to be pasted into a shell: it arrives there as it is, whatever is in it.
 
     What would be taken for an option cannot be said everywhere: it is written so that nothing is found under it.
@@ -99,7 +107,7 @@ def quoted(text: str) -> str:
         return shlex.quote(f"⟨-⟩{exact(text[1:])}")
     if exact(text) == text:
         return shlex.quote(text)
-    return f"$'{''.join(map(_escaped, encodable(text)))}'"
+    return f"$'{''.join(map(_escaped, drop_surrogates(text)))}'"
 
 
 def _escaped(character: str) -> str:
@@ -112,11 +120,11 @@ def _escaped(character: str) -> str:
     return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
 
 
-def rows(
+def render_rows(
     shown: Iterable[Row],
     now: datetime | None = None,
     *,
-    asked: str | None = None,
+    asked_call_id: str | None = None,
     held_back: Mapping[str, str] | None = None,
 ) -> Columns:
     """Calls with their states, and the end of the output of those that run.
@@ -124,44 +132,44 @@ def rows(
     `asked` is marked. Those whose answer is `held_back` say until when.
     """
     waits = held_back or {}
-    lines = [_line(row, now, row.call == asked, waits.get(row.call)) for row in shown]
+    lines = [_build_line(row, now, row.call == asked_call_id, waits.get(row.call)) for row in shown]
     return Columns(lines, cuts=True, right=frozenset({2}))
 
 
-def _line(row: Row, now: datetime | None, asked: bool, held_back: str | None) -> Line:
-    status = Text("stopping", "magenta") if row.stopping else state(row.status)
-    tails = [] if row.terminal else [one for one in styled(row.tail).split("\n") if one.plain.strip()]
-    said = [*([Text(line(row.decided, 400), "dim")] if row.decided else []), *(one[:400] for one in tails[-3:])]
+def _build_line(row: Row, now: datetime | None, is_asked: bool, held_back: str | None) -> Line:
+    status = Text("stopping", "magenta") if row.stopping else render_state(row.status)
+    tails = [] if row.is_terminal else [one for one in render_styled(row.tail).split("\n") if one.plain.strip()]
+    said = [*([Text(format_line(row.decided, 400), "dim")] if row.decided else []), *(one[:400] for one in tails[-3:])]
     waits = (f"delivered {held_back}: ", "dim") if held_back else ""
     return Line(
         (
-            _place(row, asked),
+            _render_place(row, is_asked),
             status,
-            Text(took(row.started, row.ended, now)),
-            Text(named(row.tool)),
-            Text.assemble(waits, line(row.error or row.title, WORDS_LIMIT)),
+            Text(format_run_time(row.started, row.ended, now)),
+            Text(format_tool_name(row.tool)),
+            Text.assemble(waits, format_line(row.error or row.title, WORDS_LIMIT)),
         ),
         tuple(Text("│ ", "dim").append_text(words) for words in said),
     )
 
 
-def output(live: LiveOutput) -> Text:
+def render_output(live: LiveOutput) -> Text:
     """What a tool put out, in its colours where it has some."""
-    return styled(live.styled or live.tail)
+    return render_styled(live.styled or live.tail)
 
 
-def styled(text: str) -> Text:
+def render_styled(text: str) -> Text:
     """A text with the styles that it says itself, and nothing else of its escape codes."""
-    return Text.from_ansi(plain_with_styles(text), end="")
+    return Text.from_ansi(strip_all_but_styles(text), end="")
 
 
-def event(
+def render_event(
     item: Event,
     *,
     since: datetime | None = None,
     indent: str = "",
     growing: bool = False,
-    said: str | None = None,
+    remark: str | None = None,
     dim: bool = False,
 ) -> RenderableType:
     """One event as a line; with `since`, its time is relative.
@@ -169,94 +177,94 @@ def event(
     Of a call: whether its batch is `growing`, and what is `said` of it, where that is not what the event itself says.
     """
     clock = f"{(item.at - since).total_seconds():7.2f} s" if since else item.at.astimezone().strftime("%H:%M:%S")
-    by = Text(f"  (by {who(item.actor, item.by)})" if item.by else "", "dim")
+    by = Text(f"  (by {format_actor(item.actor, item.by)})" if item.by else "", "dim")
     if item.kind in ("call", "result"):
         after = "delivered" if item.kind == "result" else item.after
         cells = (
             Text(indent + clock),
-            Text(f"{line(item.call, 20):6} {item.place}/{item.of}{'+' if growing else ''}"),
-            Text(f"{after.replace('_', ' '):<17}", STYLES.get(after, "") if not dim else ""),
-            Text(named(item.tool or "")),
-            Text(line(said or item.error or item.note or item.title, WORDS_LIMIT)).append_text(by),
+            Text(f"{format_line(item.call, 20):6} {item.place}/{item.of}{'+' if growing else ''}"),
+            Text(f"{after.replace('_', ' '):<17}", STATUS_STYLES.get(after, "") if not dim else ""),
+            Text(format_tool_name(item.tool or "")),
+            Text(format_line(remark or item.error or item.note or item.title, WORDS_LIMIT)).append_text(by),
         )
         for cell in cells if dim else ():
             cell.stylize("dim")
         return Columns([Line(cells)], cuts=True)
     text = Text(f"{indent}{clock}  ")
-    subject = {"batch": f"batch {line(item.batch, 20)}", "model": "model", "turn": "turn"}[item.kind]
-    calls = f" {count(item.of or 0)}" if item.after == "discarding" else ""
-    text.append(f"{subject} {item.after}{calls}", STYLES.get(item.after, "bold"))
+    subject = {"batch": f"batch {format_line(item.batch, 20)}", "model": "model", "turn": "turn"}[item.kind]
+    calls = f" {format_call_count(item.of or 0)}" if item.after == "discarding" else ""
+    text.append(f"{subject} {item.after}{calls}", STATUS_STYLES.get(item.after, "bold"))
     if item.note:
-        text.append(f": {line(item.note)}")
+        text.append(f": {format_line(item.note)}")
     return text.append_text(by)
 
 
-def count(calls: int) -> str:
+def format_call_count(calls: int) -> str:
     """So many calls."""
     return "1 call" if calls == 1 else f"{calls:,} calls"
 
 
-def call(whole: Call) -> Group:
+def render_call(whole: Call) -> Group:
     """All there is to know of one call."""
     head = Text(f"call {whole.id} ", "bold")
-    head.append(named(whole.tool))
+    head.append(format_tool_name(whole.tool))
     head.append(" ")
-    head.append_text(state(whole.status.value))
+    head.append_text(render_state(whole.status.value))
     parts: list[RenderableType] = [head]
     facts = {
         "rule": whole.rule,
-        "decided": _decided(whole),
+        "decided": _describe_decision(whole),
         "approved": ", ".join(one.by or "somebody" for one in whole.approvals) if len(whole.approvals) > 1 else None,
         "note": whole.decision.note if whole.decision else None,
         "changed": f"by {' and '.join(whole.changed_by)}" if whole.changed_by else None,
         "editing": whole.editing.by if whole.editing else None,
         "problem": whole.problem,
         "took": f"{whole.duration.total_seconds():.2f} s" if whole.duration else None,
-        "ran": f"{whole.execution.total_seconds():.2f} s" if whole.execution else None,
+        "ran": f"{whole.execution_time.total_seconds():.2f} s" if whole.execution_time else None,
         "error": f"{whole.error.type}: {whole.error.message}" if whole.error else None,
     }
-    parts += [Text(f"  {name:8} {line(value, 2_000)}") for name, value in facts.items() if value]
+    parts += [Text(f"  {name:8} {format_line(value, 2_000)}") for name, value in facts.items() if value]
     arguments = whole.bound.arguments if whole.bound else whole.request.arguments
     if whole.original is not None:
-        parts += [Text("arguments as they were asked for", "dim"), _json(whole.original)]
-    parts += [Text("arguments", "dim"), _json(arguments)]
+        parts += [Text("arguments as they were asked for", "dim"), _render_json(whole.original)]
+    parts += [Text("arguments", "dim"), _render_json(arguments)]
     shown = whole.confirmation
-    if shown and (known := definition(shown.server, shown.about)):
-        parts += [Text("tool", "dim"), *(prose(f"  {words}") for words in known)]
+    if shown and (known := describe_definition(shown.server, shown.about)):
+        parts += [Text("tool", "dim"), *(build_prose(f"  {words}") for words in known)]
     if shown and shown.diff:
-        parts += [Text("diff", "dim"), diff(shown.diff)]
+        parts += [Text("diff", "dim"), render_diff(shown.diff)]
     if whole.response:
         output = "\n".join(part.text for part in whole.response.parts)
-        parts += [Text("output", "dim"), Text(plain(output))]
+        parts += [Text("output", "dim"), Text(strip_controls(output))]
         display = whole.response.display
         if display and not (shown and display == shown.diff):
-            parts += [Text("shown to people", "dim"), Text(plain(display))]
+            parts += [Text("shown to people", "dim"), Text(strip_controls(display))]
     return Group(*parts)
 
 
-def definition(server: str | None, about: About | None) -> list[str]:
+def describe_definition(server: str | None, about: ToolNotes | None) -> list[str]:
     """What is known of a server's tool, line by line: all that the server says of it, and what follows from that."""
-    found = [f"server {line(server, 100)}"] if server else []
+    found = [f"server {format_line(server, 100)}"] if server else []
     if about is None:
         return found
     if about.effect:
-        found.append(f"effect {line(about.effect, 50)}: {line(about.because)}")
+        found.append(f"effect {format_line(about.effect, 50)}: {format_line(about.because)}")
     if about.hints:
-        found.append(f"the server's hints: {line(', '.join(about.hints), 500)}")
-    said = visible(about.description).strip().split("\n")
+        found.append(f"the server's hints: {format_line(', '.join(about.hints), 500)}")
+    said = escape_controls(about.description).strip().split("\n")
     return [*found, "described as:", *(f"  {words}".rstrip() for words in said)] if about.description else found
 
 
-def table(header: tuple[str, ...], lines: Iterable[tuple[Any, ...]]) -> Columns:
+def build_table(header: tuple[str, ...], lines: Iterable[tuple[Any, ...]]) -> Columns:
     """Columns. The last one gives way where the terminal is narrow."""
-    return Columns([Line(tuple(map(_cell, row))) for row in lines], header)
+    return Columns([Line(tuple(map(_build_cell, row))) for row in lines], header)
 
 
-def _cell(value: Any) -> Text:
-    return value if isinstance(value, Text) else Text(" ".join(plain(str(value)).split()))
+def _build_cell(value: Any) -> Text:
+    return value if isinstance(value, Text) else Text(" ".join(strip_controls(str(value)).split()))
 
 
-def ago(then: datetime | None) -> str:
+def format_age(then: datetime | None) -> str:
     """How long ago, roughly."""
     if then is None:
         return "some time ago"
@@ -268,7 +276,7 @@ def ago(then: datetime | None) -> str:
     return f"{seconds} s ago"
 
 
-def local(moment: str | None, *, zone: bool = False) -> str:
+def format_local_time(moment: str | None, *, zone: bool = False) -> str:
     """A moment as the clock here shows it; with the zone, as `2031-01-01 12:00:00 +01:00`."""
     if not moment:
         return ""
@@ -276,12 +284,12 @@ def local(moment: str | None, *, zone: bool = False) -> str:
     return here.strftime("%Y-%m-%d %H:%M:%S") + (f" {here.isoformat()[-6:]}" if zone else "")
 
 
-def prose(text: str) -> Prose:
+def build_prose(text: str) -> Prose:
     """Text that is broken between words on a terminal, and not at all elsewhere."""
-    return Prose(plain(text))
+    return Prose(strip_controls(text))
 
 
-def took(started: datetime | None, ended: datetime | None, now: datetime | None = None) -> str:
+def format_run_time(started: datetime | None, ended: datetime | None, now: datetime | None = None) -> str:
     """How long a call has run."""
     end = ended or now
     if started is None or end is None:
@@ -289,23 +297,23 @@ def took(started: datetime | None, ended: datetime | None, now: datetime | None 
     return f"{max(0.0, (end - started).total_seconds()):.1f} s"
 
 
-def who(kind: str | None, name: str) -> str:
+def format_actor(kind: str | None, name: str) -> str:
     """Who decided: a person by name, all others by what they are."""
-    return line(name if kind in (None, "person") else f"{kind}: {name}", 120)
+    return format_line(name if kind in (None, "person") else f"{kind}: {name}", 120)
 
 
-def _decided(whole: Call) -> str | None:
-    by = who(whole.actor.kind, whole.actor.name) if whole.actor else None
+def _describe_decision(whole: Call) -> str | None:
+    by = format_actor(whole.actor.kind, whole.actor.name) if whole.actor else None
     if whole.decision:
         return f"{whole.decision.outcome} by {by or whole.decision.by}"
     return f"by {by}" if by else None
 
 
-def _json(value: Any) -> Text:
-    return Text(visible(json.dumps(value, ensure_ascii=False, indent=2)))
+def _render_json(value: Any) -> Text:
+    return Text(escape_controls(json.dumps(value, ensure_ascii=False, indent=2)))
 
 
-def _place(row: Row, asked: bool) -> Text:
-    mark = "▸" if asked else " "
-    which = f"{mark} {line(row.call, 20)} {row.place}/{row.of}{'+' if row.growing else ''}"
-    return Text(which, "bold yellow" if asked else "dim")
+def _render_place(row: Row, is_asked: bool) -> Text:
+    mark = "▸" if is_asked else " "
+    which = f"{mark} {format_line(row.call, 20)} {row.place}/{row.of}{'+' if row.growing else ''}"
+    return Text(which, "bold yellow" if is_asked else "dim")

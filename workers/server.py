@@ -28,7 +28,7 @@ from holdfast.process_secrets import open_environment
 from holdfast.search_attributes import ATTRIBUTES, ensure_search_attributes
 from holdfast.settings import Settings
 from holdfast.workers.address import ServerAddress, write_server_file
-from holdfast.workers.children import how_it_ended, spawn, stop
+from holdfast.workers.children import describe_exit, start_child, stop_child
 from holdfast.workers.connecting import connect_to
 
 HOST = "127.0.0.1"
@@ -37,7 +37,7 @@ START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 LOG_LIMIT = 5_000_000
 """Bytes of server log kept over a restart."""
-FAST = (
+FAST_OPTIONS = (
     # Without it every hop that the server schedules waits up to 50 ms.
     ("--dynamic-config-value", "history.transferProcessorMaxPollRPS=2000"),
     # A query held back for the next workflow task may split that task in two: see holdfast/queries.py.
@@ -47,7 +47,7 @@ FAST = (
     ("--dynamic-config-value", 'history.workflowTaskRetryMaxInterval="5s"'),
     ("--sqlite-pragma", "journal_mode=wal"),
 )
-NO_HTTP = (
+NO_HTTP_OPTIONS = (
     ("--headless",),
     # The HTTP API cannot be switched off. It answers 403 to every Host that is not in this list, and no request can
     # have a space in its Host header.
@@ -87,16 +87,16 @@ class EmbeddedServer:
 
     async def start(self) -> ServerAddress:
         """Lock the data folder, start the server, wait until it answers, say where it is."""
-        prepare(self._settings.data)
-        self._lock = self._lock or _locked(self._settings.data)
+        prepare_folder(self._settings.data)
+        self._lock = self._lock or _lock_folder(self._settings.data)
         self._port = _choose_port(self._wanted_port)
         return await self.restart()
 
     async def restart(self) -> ServerAddress:
         """Start the process on the port that `start` chose."""
-        with _appending(self.log) as log:
-            self._process = await spawn(
-                _command(self._settings.database, self._port),
+        with _open_log(self.log) as log:
+            self._process = await start_child(
+                _build_command(self._settings.database_file, self._port),
                 death=signal.SIGKILL,
                 env=open_environment(),  # neither Temporal's client settings, which it would read too, nor a secret
                 stdout=log,
@@ -105,7 +105,7 @@ class EmbeddedServer:
             )
         found = ServerAddress(f"{HOST}:{self._port}", self._process.pid)
         try:
-            await self._answers(found.address)
+            await self._wait_until_ready(found.address)
         except BaseException:
             await self._stop_process()
             raise
@@ -123,28 +123,28 @@ class EmbeddedServer:
 
     async def _stop_process(self) -> None:
         if self._process:
-            await stop(self._process, STOP_SECONDS)
+            await stop_child(self._process, STOP_SECONDS)
 
-    async def _answers(self, address: str) -> None:
+    async def _wait_until_ready(self, address: str) -> None:
         """Return once the server takes requests and knows our search attributes."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             if self.process.returncode is not None:
-                raise ServerUnavailable(self._complaint(how_it_ended(self.process.returncode)))
+                raise ServerUnavailable(self._describe_failure(describe_exit(self.process.returncode)))
             if time.monotonic() > deadline:
-                raise ServerUnavailable(self._complaint(f"did not answer within {START_SECONDS:g} seconds"))
+                raise ServerUnavailable(self._describe_failure(f"did not answer within {START_SECONDS:g} seconds"))
             with suppress(ServerUnavailable):
-                if _listens(address):
+                if _is_listening(address):
                     client = await connect_to(address, seconds=5)
                     await ensure_search_attributes(client)
                     return
             await asyncio.sleep(0.05)
 
-    def _complaint(self, what: str) -> str:
-        return f"the embedded Temporal server {what}; the end of {self.log} reads:\n{_tail(self.log)}"
+    def _describe_failure(self, what: str) -> str:
+        return f"the embedded Temporal server {what}; the end of {self.log} reads:\n{_read_tail(self.log)}"
 
 
-def prepare(data: Path) -> None:
+def prepare_folder(data: Path) -> None:
     """Make the data folder, readable by its owner only.
 
     One that is there must be ours, and nobody else's to write: whoever may replace files in it signs with its key.
@@ -165,9 +165,9 @@ def prepare(data: Path) -> None:
         raise HoldfastError(f"the data folder {str(data)!r} cannot be written")
 
 
-def _locked(data: Path) -> IO[str]:
+def _lock_folder(data: Path) -> IO[str]:
     """The data folder's lock, which holds the pid of its owner."""
-    file = open(data / "lock", "a+", encoding="utf-8", opener=_private)  # noqa: SIM115 - open is held
+    file = open(data / "lock", "a+", encoding="utf-8", opener=_open_private)  # noqa: SIM115 - open is held
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -183,17 +183,17 @@ def _locked(data: Path) -> IO[str]:
     return file
 
 
-def _command(database: Path, port: int) -> list[str]:
-    command = [binary(), "server", "start-dev", "--db-filename", str(database), "--ip", HOST]
+def _build_command(database: Path, port: int) -> list[str]:
+    command = [find_binary(), "server", "start-dev", "--db-filename", str(database), "--ip", HOST]
     command += ["--port", str(port), "--log-level", "error"]
     for name, kind in ATTRIBUTES.items():
         command += ["--search-attribute", f"{name}={kind}"]
-    for option in (*FAST, *NO_HTTP):
+    for option in (*FAST_OPTIONS, *NO_HTTP_OPTIONS):
         command += option
     return command
 
 
-def binary() -> str:
+def find_binary() -> str:
     """The `temporal` command: beside our Python, then on the path."""
     beside = Path(sys.executable).with_name("temporal")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("temporal")
@@ -202,16 +202,16 @@ def binary() -> str:
     return found
 
 
-def _choose_port(wanted: int | None) -> int:
+def _choose_port(wanted_port: int | None) -> int:
     """The port that was asked for, 0 for any; else the usual one, or any when that is taken."""
-    if wanted is not None:
-        if wanted and not _free(wanted):
-            raise HoldfastError(f"port {wanted} is in use: choose another with --port")
-        return wanted or _any_port()
-    return PORT if _free(PORT) else _any_port()
+    if wanted_port is not None:
+        if wanted_port and not _is_free(wanted_port):
+            raise HoldfastError(f"port {wanted_port} is in use: choose another with --port")
+        return wanted_port or _find_free_port()
+    return PORT if _is_free(PORT) else _find_free_port()
 
 
-def _free(port: int) -> bool:
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -221,30 +221,30 @@ def _free(port: int) -> bool:
     return True
 
 
-def _any_port() -> int:
+def _find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
-def _listens(address: str) -> bool:
+def _is_listening(address: str) -> bool:
     host, _, port = address.rpartition(":")
     with suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
         return True
     return False
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _appending(log: Path) -> IO[bytes]:
+def _open_log(log: Path) -> IO[bytes]:
     if log.exists() and log.stat().st_size > LOG_LIMIT:
         log.unlink()
-    return open(log, "ab", opener=_private)
+    return open(log, "ab", opener=_open_private)
 
 
-def _tail(path: Path, lines: int = 10) -> str:
+def _read_tail(path: Path, lines: int = 10) -> str:
     with suppress(OSError):
         text = path.read_text("utf-8", "replace")
         return "\n".join(text.splitlines()[-lines:]) or "(nothing)"

@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.errors import HoldfastError
 from holdfast.process_secrets import hand_over_environment
 from holdfast.settings import Settings
-from holdfast.workers.children import how_it_ended, spawn, stop
+from holdfast.workers.children import describe_exit, start_child, stop_child
 
 
 class Service:
@@ -48,7 +48,7 @@ class Service:
         """Its process id; 0 before it was started."""
         return self._process.pid if self._process else 0
 
-    def arguments(self) -> list[str]:
+    def build_arguments(self) -> list[str]:
         """The command and its options."""
         return [self.name, "--embedded"]
 
@@ -56,7 +56,14 @@ class Service:
         """Start it; the line with which it says that it is ready."""
         settings = self._settings
         # -P: a file in the current folder, which may be the workspace, is no module of ours.
-        command = [sys.executable, "-P", "-m", "holdfast.workers.cli", *_same_file(settings), *self.arguments()]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "holdfast.workers.cli",
+            *_build_config_options(settings),
+            *self.build_arguments(),
+        ]
         env = {
             **os.environ,
             "HOLDFAST_DATA": str(settings.data),
@@ -67,7 +74,7 @@ class Service:
         with ExitStack() as files:
             log = files.enter_context(self._log.open("ab")) if self._log else None
             shown, rest = hand_over_environment(env)
-            self._process = await spawn(
+            self._process = await start_child(
                 command,
                 death=signal.SIGTERM,
                 env=shown,
@@ -78,23 +85,23 @@ class Service:
         line = ""
         try:
             async with asyncio.timeout(self._ready_seconds):
-                line = await self._ready_line()
+                line = await self._read_ready_line()
         except TimeoutError:
             pass
         finally:
             if not line.startswith(self._ready):
                 await self.stop()
         if not line:
-            raise HoldfastError(f"the {self.name} was not ready: it {how_it_ended(self._process.returncode)}")
+            raise HoldfastError(f"the {self.name} was not ready: it {describe_exit(self._process.returncode)}")
         self._echo = asyncio.create_task(self._discard_output())
         return line
 
     async def stop(self) -> None:
         """End it: what it is doing gets its grace."""
         if self._process:
-            await stop(self._process, self._stop_seconds)
+            await stop_child(self._process, self._stop_seconds)
 
-    async def _ready_line(self) -> str:
+    async def _read_ready_line(self) -> str:
         """The line that says it is ready; empty when it ends before. Modules it imports may print anything."""
         assert self.process.stdout
         while data := await self.process.stdout.readline():
@@ -110,7 +117,7 @@ class Service:
             pass
 
 
-def _same_file(settings: Settings) -> list[str]:
+def _build_config_options(settings: Settings) -> list[str]:
     """What we read, a child reads, and nothing else: a call of its own may have changed the file since."""
     if settings.file is None:
         return ["--no-config"]

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holdfast.calls import Call, Status
-from holdfast.content import Response, exact, named, plain
+from holdfast.content import Response, exact, format_tool_name, strip_controls
 from holdfast.contexts import HOME, Context
 from holdfast.modes import Confirming, Mode
 from holdfast.schedules import Schedule
@@ -18,10 +18,26 @@ from holdfast.views import CallView, TurnView
 from holdfast.workers import render
 from holdfast.workers.board import Row
 from holdfast.workers.columns import Columns, Line
-from holdfast.workers.questions import QUESTION, label, question, see_all, standing_answers, whole_approval
-from holdfast.workers.render import WORDS_LIMIT, count, line, prose, quoted, rows, state, who
+from holdfast.workers.questions import (
+    QUESTION_KIND,
+    build_whole_approval,
+    describe_full_view,
+    render_label,
+    render_offers,
+    render_question,
+)
+from holdfast.workers.render import (
+    WORDS_LIMIT,
+    build_prose,
+    format_actor,
+    format_call_count,
+    format_line,
+    quote_shell,
+    render_rows,
+    render_state,
+)
 
-_SAID = {
+_OUTCOME_WORDS = {
     "proceed_once": "approved",
     "proceed_always": "approved from now on",
     "proceed_always_tool": "approved with its tool from now on",
@@ -34,31 +50,40 @@ INTERRUPTIBLE = "interruptible: a new message stops what runs"
 BLOCKING = "not interruptible: a new message is heard when what runs has finished"
 
 
-def turn(view: TurnView) -> Group:
+def render_turn(view: TurnView) -> Group:
     """How a turn stands."""
     head = Text("turn ")
     head.append(exact(view.id), "bold")
     head.append(": ")
-    head.append_text(state(view.result.status if view.result else view.state))
+    head.append_text(render_state(view.result.status if view.result else view.state))
     parts: list[RenderableType] = [head]
     if view.prompt:
-        parts.append(Text(f"  {line(view.prompt)}", "dim"))
-    parts += _circumstances(view)
-    parts += _commands(view)
+        parts.append(Text(f"  {format_line(view.prompt)}", "dim"))
+    parts += _render_circumstances(view)
+    parts += _render_commands(view)
     if view.result:
         calls = view.batch.calls if view.batch else ()
-        parts += result(view.result, {call.id: decided(call) for call in calls})
+        parts += render_result(view.result, {call.id: describe_decision(call) for call in calls})
         return Group(*parts)
     if view.batch:
-        parts += [Text(f"batch {view.batch.id}", "dim"), rows(map(_row, view.batch.calls)), *_awaits_calls(view)]
+        parts += [
+            Text(f"batch {view.batch.id}", "dim"),
+            render_rows(map(_build_row, view.batch.calls)),
+            *_render_open_batch(view),
+        ]
     if view.queued:
         parts.append(Text(f"queued: {', '.join(view.queued)}", "dim"))
     for item in view.approvals:
-        parts += [Text(""), label(item), question(item, more=see_all(item)), *standing_answers(item)]
+        parts += [
+            Text(""),
+            render_label(item),
+            render_question(item, more=describe_full_view(item)),
+            *render_offers(item),
+        ]
     return Group(*parts)
 
 
-def _awaits_calls(view: TurnView) -> Iterator[RenderableType]:
+def _render_open_batch(view: TurnView) -> Iterator[RenderableType]:
     """A batch that is not complete waits for further calls."""
     batch = view.batch
     if batch is None or batch.complete:
@@ -66,105 +91,109 @@ def _awaits_calls(view: TurnView) -> Iterator[RenderableType]:
     if view.prompt is not None:
         yield Text("  the model still writes", "dim")
     else:
-        which = quoted(batch.stream or "") + (f" --attempt {batch.attempt}" if batch.attempt > 1 else "")
-        yield prose(f"  more may come; if not: holdfast turn add {quoted(view.id)} {which} --complete")
+        which = quote_shell(batch.stream or "") + (f" --attempt {batch.attempt}" if batch.attempt > 1 else "")
+        yield build_prose(f"  more may come; if not: holdfast turn add {quote_shell(view.id)} {which} --complete")
 
 
-def call(turn_id: str, whole: Call) -> Group:
+def render_call(turn_id: str, whole: Call) -> Group:
     """All there is to know of one call, and all of what it asks."""
-    parts: list[RenderableType] = [render.call(whole)]
-    if whole.status is Status.AWAITING_APPROVAL and whole.confirmation and whole.confirmation.kind == QUESTION:
-        asked = whole_approval(turn_id, whole)
-        parts += [Text(""), label(asked), question(asked, fields="all")]
+    parts: list[RenderableType] = [render.render_call(whole)]
+    if whole.status is Status.AWAITING_APPROVAL and whole.confirmation and whole.confirmation.kind == QUESTION_KIND:
+        asked = build_whole_approval(turn_id, whole)
+        parts += [Text(""), render_label(asked), render_question(asked, fields="all")]
     return Group(*parts)
 
 
-def _circumstances(view: TurnView) -> Iterator[RenderableType]:
+def _render_circumstances(view: TurnView) -> Iterator[RenderableType]:
     """What of a turn bears on what is asked."""
     if view.mode is not Mode.DEFAULT:
         yield Text(f"  mode {view.mode.value}", "yellow")
     if view.confirm is Confirming.ALWAYS:
         yield Text("  every call is asked about")
     if view.tools is not None:
-        yield Text(f"  started with these tools: {line(', '.join(view.tools) or 'none', 2_000)}")
+        yield Text(f"  started with these tools: {format_line(', '.join(view.tools) or 'none', 2_000)}")
     if view.schedule is not Schedule.ALL_READY:
         yield Text(f"  schedule {view.schedule.value}", "dim")
-    yield from _context(view.context)
+    yield from _render_context(view.context)
     if not view.result and view.batch and any(call.status is Status.EXECUTING for call in view.batch.calls):
         yield Text(f"  {INTERRUPTIBLE if view.interruptible else BLOCKING}", "dim")
     if sources := view.outside or dict.fromkeys(view.tainted, 1):
         yield Text("  has taken in content from outside, by")
         yield from (
-            Text(f"    {named(tool)}{f', {calls:,} calls' if calls > 1 else ''}") for tool, calls in sources.items()
+            Text(f"    {format_tool_name(tool)}{f', {calls:,} calls' if calls > 1 else ''}")
+            for tool, calls in sources.items()
         )
     if view.grants and not view.result:
         stand = "1 answer stands" if view.grants == 1 else f"{view.grants} answers stand"
-        yield Text(f"  {stand}: holdfast grants --turn {quoted(view.id)}", "dim")
+        yield Text(f"  {stand}: holdfast grants --turn {quote_shell(view.id)}", "dim")
 
 
-def _commands(view: TurnView) -> Iterator[RenderableType]:
+def _render_commands(view: TurnView) -> Iterator[RenderableType]:
     """Background commands that still run, and how they are read."""
     for one in view.commands:
-        before = "" if one.turn == view.id else f", of {line(one.turn, 200)}"
-        yield Text(f"  goes on in the background: {line(one.handle, 100)} (call {line(one.call, 20)}{before})", "cyan")
-        yield Text(f"    {line(one.title, 300)}")
+        before = "" if one.turn == view.id else f", of {format_line(one.turn, 200)}"
+        yield Text(
+            f"  goes on in the background: {format_line(one.handle, 100)} (call {format_line(one.call, 20)}{before})",
+            "cyan",
+        )
+        yield Text(f"    {format_line(one.title, 300)}")
 
 
-def _context(context: Context) -> Iterator[RenderableType]:
+def _render_context(context: Context) -> Iterator[RenderableType]:
     """What the next call runs within, as far as a call has changed it."""
     if context.folder != HOME:
-        yield Text(f"  commands run in {line(context.folder, 300)}")
+        yield Text(f"  commands run in {format_line(context.folder, 300)}")
     if context.environment:
-        yield Text(f"  commands get {line(', '.join(sorted(context.environment)), 500)}")
+        yield Text(f"  commands get {format_line(', '.join(sorted(context.environment)), 500)}")
     if context.tools is not None:
-        yield Text(f"  only these tools: {line(', '.join(context.tools) or 'none', 2_000)}")
+        yield Text(f"  only these tools: {format_line(', '.join(context.tools) or 'none', 2_000)}")
 
 
-def decided(call: CallView) -> str:
+def describe_decision(call: CallView) -> str:
     """Who decided what about a call, and by which rule; empty as long as nobody has."""
-    changed = f"arguments changed by {line(' and '.join(call.changed_by), 300)}" if call.changed_by else ""
-    return "; ".join(filter(None, (_decided(call), changed)))
+    changed = f"arguments changed by {format_line(' and '.join(call.changed_by), 300)}" if call.changed_by else ""
+    return "; ".join(filter(None, (_describe_decider(call), changed)))
 
 
-def _decided(call: CallView) -> str:
+def _describe_decider(call: CallView) -> str:
     if not call.actor or not call.decided_by:
         return ""
-    by, rule = who(call.actor, call.decided_by), line(call.rule, 200)
+    by, rule = format_actor(call.actor, call.decided_by), format_line(call.rule, 200)
     refused = call.error_type in ("denied", "refused", "expired")
     if call.actor == "runtime":
         return f"{'denied' if refused else 'let run'}, since nobody answered before the deadline (rule {rule})"
     if call.actor == "person":
         if (call.rule or "").startswith("grant "):  # a standing answer: nobody was asked about this call
             return f"{'refused' if refused else 'let run'} by {by} ({rule})"
-        return f"{_SAID.get(call.outcome or '', 'let run')} by {by} (rule {rule})"
+        return f"{_OUTCOME_WORDS.get(call.outcome or '', 'let run')} by {by} (rule {rule})"
     return f"{'denied' if refused else 'let run'} by {by}"
 
 
-def result(ended: TurnResult, decisions: Mapping[str, str] | None = None) -> list[RenderableType]:
+def render_result(ended: TurnResult, decisions: Mapping[str, str] | None = None) -> list[RenderableType]:
     """How a turn ended: every response, with who decided where that is known, then the answer."""
     parts: list[RenderableType] = []
     if ended.reason:
-        parts.append(prose(f"  {line(ended.reason, 1_000)}"))
+        parts.append(build_prose(f"  {format_line(ended.reason, 1_000)}"))
     for batch in ended.batches:
         if batch.status == "discarded":
-            parts.append(Text(_of_discarded(batch), "dim"))
+            parts.append(Text(_describe_discarded(batch), "dim"))
             continue
         parts.append(Text(f"batch {batch.id}: {batch.status}", "dim"))
         parts.append(
-            Columns([_line(found, (decisions or {}).get(found.call_id)) for found in batch.responses], cuts=True)
+            Columns([_build_line(found, (decisions or {}).get(found.call_id)) for found in batch.responses], cuts=True)
         )
     if ended.text is not None:
-        parts += [Text(""), prose(ended.text)]
+        parts += [Text(""), build_prose(ended.text)]
     return parts
 
 
-def _of_discarded(batch: BatchResult) -> str:
+def _describe_discarded(batch: BatchResult) -> str:
     """Nobody is told of its calls: how many there were, and why they do not count."""
-    why = f": {line(batch.reason, 500)}" if batch.reason else ""
-    return f"batch {batch.id}: discarded, {count(len(batch.responses))}{why}"
+    why = f": {format_line(batch.reason, 500)}" if batch.reason else ""
+    return f"batch {batch.id}: discarded, {format_call_count(len(batch.responses))}{why}"
 
 
-def _row(view: CallView) -> Row:
+def _build_row(view: CallView) -> Row:
     return Row(
         call=view.id,
         batch="",
@@ -173,7 +202,7 @@ def _row(view: CallView) -> Row:
         tool=view.tool,
         status=view.status.value,
         title=view.title,
-        decided=decided(view),
+        decided=describe_decision(view),
         error=f"{view.error_type}: {view.error}" if view.error else None,
         stopping=bool(view.stopping) and not view.ended_at,
         started=view.started_at,
@@ -182,11 +211,11 @@ def _row(view: CallView) -> Row:
     )
 
 
-def _line(found: Response, decision: str | None) -> Line:
+def _build_line(found: Response, decision: str | None) -> Line:
     cells = (
         Text(f"  {found.call_id}"),
-        state(found.status),
-        Text(named(found.tool)),
-        Text(line(plain(found.text), WORDS_LIMIT)),
+        render_state(found.status),
+        Text(format_tool_name(found.tool)),
+        Text(format_line(strip_controls(found.text), WORDS_LIMIT)),
     )
     return Line(cells, (Text(decision, "dim"),) if decision else ())

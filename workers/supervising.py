@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.workers.children import how_it_ended
+from holdfast.workers.children import describe_exit
 from holdfast.workers.commands.codes import USAGE
 
 FIRST_PAUSE = 0.5
@@ -24,7 +24,7 @@ Say = Callable[[str], None]
 T = TypeVar("T")
 
 
-class Kept:
+class RestartingChild:
     """A child that is to live."""
 
     def __init__(
@@ -33,9 +33,9 @@ class Kept:
         process: Callable[[], asyncio.subprocess.Process],
         start: Callable[[], Coroutine[Any, Any, str]],
         *,
-        again: str = "starting another",
-        hopeless: str = "",
-        bury: Callable[[], Awaitable[object]] | None = None,
+        restart_text: str = "starting another",
+        give_up_text: str = "",
+        clean_up: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """`start` gives what to say once it is back; `bury` deals with what it left behind.
 
@@ -44,9 +44,9 @@ class Kept:
         self._name = name
         self._process = process
         self._start = start
-        self._again = again
-        self._hopeless = hopeless
-        self._bury = bury
+        self._restart_text = restart_text
+        self._give_up_text = give_up_text
+        self._clean_up = clean_up
         self._pause = FIRST_PAUSE
         self._last = time.monotonic()
         self._given_up = False
@@ -54,42 +54,42 @@ class Kept:
         """When it is to be started again."""
 
     @property
-    def living(self) -> asyncio.subprocess.Process | None:
+    def living_process(self) -> asyncio.subprocess.Process | None:
         """Its process, while it runs."""
         process = self._process()
         return process if process.returncode is None else None
 
     @property
-    def fallen(self) -> bool:
+    def has_fallen(self) -> bool:
         """Has it died, and nobody has seen to it yet?"""
-        return not self.living and self.due is None and not self._given_up
+        return not self.living_process and self.due is None and not self._given_up
 
     async def look_after(self, stopping: asyncio.Event, say: Say) -> None:
         """Say that it died; start it again when its time has come."""
-        if self.fallen:
-            await self._mourn(say)
+        if self.has_fallen:
+            await self._report_death(say)
         if self.due is not None and time.monotonic() >= self.due:
             self.due = None
-            await self._restart(stopping, say)
+            await self._restart_child(stopping, say)
 
-    async def _mourn(self, say: Say) -> None:
+    async def _report_death(self, say: Say) -> None:
         code = self._process().returncode
-        if self._hopeless and code == USAGE:
+        if self._give_up_text and code == USAGE:
             self._given_up = True
-            say(self._hopeless)
+            say(self._give_up_text)
             return
-        say(f"The {self._name} {how_it_ended(code)}; {self._again}.")
-        if self._bury:
-            await self._bury()
+        say(f"The {self._name} {describe_exit(code)}; {self._restart_text}.")
+        if self._clean_up:
+            await self._clean_up()
         now = time.monotonic()
         self._pause = FIRST_PAUSE if now - self._last > HEALTHY_SECONDS else self._pause
         self.due = now + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         self._last = self.due
 
-    async def _restart(self, stopping: asyncio.Event, say: Say) -> None:
+    async def _restart_child(self, stopping: asyncio.Event, say: Say) -> None:
         try:
-            found = await unless(stopping, self._start())
+            found = await run_unless_stopping(stopping, self._start())
         except HoldfastError as error:
             say(f"That did not work: {error}")
         else:
@@ -97,20 +97,20 @@ class Kept:
                 say(found)
 
 
-async def supervise(children: Sequence[Kept], stopping: asyncio.Event, say: Say) -> None:
+async def supervise_children(children: Sequence[RestartingChild], stopping: asyncio.Event, say: Say) -> None:
     """Keep them alive until we are told to stop."""
     while not stopping.is_set():
-        await _something_happens(children, stopping)
+        await _wait_for_event(children, stopping)
         for child in children:
             if not stopping.is_set():
                 await child.look_after(stopping, say)
 
 
-async def _something_happens(children: Sequence[Kept], stopping: asyncio.Event) -> None:
+async def _wait_for_event(children: Sequence[RestartingChild], stopping: asyncio.Event) -> None:
     """Return when one dies, when one is due, or when we are told to stop."""
-    if any(child.fallen for child in children):
+    if any(child.has_fallen for child in children):
         return
-    waits = [stopping.wait(), *(process.wait() for child in children if (process := child.living))]
+    waits = [stopping.wait(), *(process.wait() for child in children if (process := child.living_process))]
     due = [child.due for child in children if child.due is not None]
     tasks: list[asyncio.Task[object]] = [asyncio.create_task(wait) for wait in waits]
     patience = max(0.0, min(due) - time.monotonic()) if due else None
@@ -119,7 +119,7 @@ async def _something_happens(children: Sequence[Kept], stopping: asyncio.Event) 
         task.cancel()
 
 
-async def unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+async def run_unless_stopping(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
     """The result of `work`, or None when we are told to stop before it is there."""
     task = asyncio.create_task(work)
     waiting = asyncio.create_task(stopping.wait())

@@ -22,19 +22,19 @@ from typing import Annotated, Self
 
 from pydantic import AwareDatetime, Field, ValidationError, model_validator
 
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.locks import locked
-from holdfast.model import Message, problems
+from holdfast.locks import hold_lock
+from holdfast.model import Message, describe_problems
 from holdfast.suggestions import did_you_mean
 from holdfast.whole_files import write_whole
 
 PREFIX = "hf_"
 """By which a token is recognised where it should not be: in a log, in a repository."""
-BYTES = 32
-MOST = 1_000
+TOKEN_BYTES = 32
+MAX_TOKENS = 1_000
 LOCK_SECONDS = 5.0
-_LIMIT = 1_000_000
+_SIZE_LIMIT = 1_000_000
 """Bytes of the file."""
 
 
@@ -61,15 +61,15 @@ class Token(Message):
     created: AwareDatetime
     expires: AwareDatetime | None = None
 
-    def expired(self, now: datetime) -> bool:
+    def is_expired(self, now: datetime) -> bool:
         """Is it too late for it?"""
         return self.expires is not None and now >= self.expires
 
 
-class _Kept(Message):
+class _TokenList(Message):
     """What the file holds."""
 
-    tokens: Annotated[tuple[Token, ...], Field(max_length=MOST)]
+    tokens: Annotated[tuple[Token, ...], Field(max_length=MAX_TOKENS)]
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
@@ -86,99 +86,103 @@ class TokenFile:
         self._read: bytes | None = None
         self._tokens: tuple[Token, ...] = ()
 
-    def all(self) -> tuple[Token, ...]:
+    def read_all(self) -> tuple[Token, ...]:
         """Every token, expired ones too. TokensUnreadable when the file is not as it should be."""
-        data = self._bytes()
+        data = self._read_bytes()
         if data is None:
             return ()
         if data != self._read:
-            self._tokens = self._parsed(data)
+            self._tokens = self._parse_tokens(data)
             self._read = data
         return self._tokens
 
     def create(self, name: str, role: Role = Role.APPROVER, lasts: timedelta | None = None) -> tuple[str, Token]:
         """Make a token; itself, which is kept nowhere, and what is kept of it."""
-        made = PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(BYTES)).decode().rstrip("=")
+        made = PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(TOKEN_BYTES)).decode().rstrip("=")
         now = datetime.now(UTC).replace(microsecond=0)
         expires = now + lasts if lasts else None
-        token = Token(name=_checked(name), role=role, sha256=_digest(made), created=now, expires=expires)
-        with self._locked():
-            kept = self.all()
+        token = Token(name=_check_name(name), role=role, sha256=_hash_token(made), created=now, expires=expires)
+        with self._lock_file():
+            kept = self.read_all()
             if any(other.name == name for other in kept):
                 raise BadInput(f"there is a token called {name!r}: revoke it first, or choose another name")
-            if len(kept) >= MOST:
-                raise BadInput(f"there are {MOST:,} tokens already: revoke some first")
-            self._write((*kept, token))
+            if len(kept) >= MAX_TOKENS:
+                raise BadInput(f"there are {MAX_TOKENS:,} tokens already: revoke some first")
+            self._write_tokens((*kept, token))
         return made, token
 
     def revoke(self, name: str) -> Token:
         """Take a token back; from now on nobody comes in by it."""
-        with self._locked():
-            kept = self.all()
+        with self._lock_file():
+            kept = self.read_all()
             token = next((token for token in kept if token.name == name), None)
             if token is None:
                 near = did_you_mean(name, [token.name for token in kept])
-                raise HoldfastError(f"no token is called {shorten(name, 80)!r}. {near}".rstrip())
-            self._write(tuple(other for other in kept if other is not token))
+                raise HoldfastError(f"no token is called {shorten_text(name, 80)!r}. {near}".rstrip())
+            self._write_tokens(tuple(other for other in kept if other is not token))
         return token
 
-    def _bytes(self) -> bytes | None:
+    def _read_bytes(self) -> bytes | None:
         """What is in the file, None when there is none. Never waits."""
         try:
             descriptor = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                if problem := _unfit(os.fstat(descriptor)):
-                    raise self._unreadable(problem)
+                if problem := _describe_unfit(os.fstat(descriptor)):
+                    raise self._build_unreadable(problem)
                 with open(descriptor, "rb", closefd=False) as opened:
-                    data = opened.read(_LIMIT + 1)
+                    data = opened.read(_SIZE_LIMIT + 1)
             finally:
                 os.close(descriptor)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise self._unreadable(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
-        if len(data) > _LIMIT:
-            raise self._unreadable(f"is over {_LIMIT // 1_000_000} MB")
+            raise self._build_unreadable(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        if len(data) > _SIZE_LIMIT:
+            raise self._build_unreadable(f"is over {_SIZE_LIMIT // 1_000_000} MB")
         return data
 
-    def _parsed(self, data: bytes) -> tuple[Token, ...]:
+    def _parse_tokens(self, data: bytes) -> tuple[Token, ...]:
         try:
-            return _Kept.model_validate_json(data).tokens
+            return _TokenList.model_validate_json(data).tokens
         except ValidationError as error:
-            raise self._unreadable(f"is damaged: {shorten(problems(error, 'file', most=1), 300)}") from None
+            raise self._build_unreadable(
+                f"is damaged: {shorten_text(describe_problems(error, 'file', most=1), 300)}"
+            ) from None
 
-    def _unreadable(self, why: str) -> TokensUnreadable:
+    def _build_unreadable(self, why: str) -> TokensUnreadable:
         hint = "put it right, or remove it and make new tokens"
         return TokensUnreadable(f"the file of tokens {str(self.file)!r} {why}; nobody comes in by it: {hint}")
 
-    def _write(self, tokens: tuple[Token, ...]) -> None:
+    def _write_tokens(self, tokens: tuple[Token, ...]) -> None:
         """All of it or nothing: the endpoint reads it at any moment."""
-        text = _Kept(tokens=tokens).model_dump_json(indent=2, exclude_none=True) + "\n"
+        text = _TokenList(tokens=tokens).model_dump_json(indent=2, exclude_none=True) + "\n"
         try:
             write_whole(self.file, text.encode())
         except OSError as error:
-            raise self._not_written(error) from error
+            raise self._build_write_error(error) from error
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock_file(self) -> Iterator[None]:
         """One change at a time: else a token that is just being revoked could come back with one that is made."""
-        from holdfast.workers.server import prepare  # it brings Temporal along, which reading does not need
+        from holdfast.workers.server import prepare_folder  # it brings Temporal along, which reading does not need
 
-        prepare(self.file.parent)
+        prepare_folder(self.file.parent)
         with ExitStack() as held:
             try:
-                held.enter_context(locked(self.file, LOCK_SECONDS, "somebody else is changing the tokens: try again"))
+                held.enter_context(
+                    hold_lock(self.file, LOCK_SECONDS, "somebody else is changing the tokens: try again")
+                )
             except OSError as error:
-                raise self._not_written(error) from error
+                raise self._build_write_error(error) from error
             yield
 
-    def _not_written(self, error: OSError) -> HoldfastError:
+    def _build_write_error(self, error: OSError) -> HoldfastError:
         return HoldfastError(f"{str(self.file)!r} cannot be written: {error.strerror or error}")
 
 
-def recognised(tokens: Iterable[Token], given: str) -> Token | None:
+def find_token(tokens: Iterable[Token], given: str) -> Token | None:
     """The token that was given, expired or not. Every one is compared, each in the same time whatever is given."""
-    digest = _digest(given)
+    digest = _hash_token(given)
     found = None
     for token in tokens:
         if hmac.compare_digest(token.sha256, digest):
@@ -186,20 +190,21 @@ def recognised(tokens: Iterable[Token], given: str) -> Token | None:
     return found
 
 
-def _digest(token: str) -> str:
+def _hash_token(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> str:
     """Decisions are recorded under it, so it must be seen for what it is."""
     if not name.isprintable() or name != name.strip() or not 0 < len(name) <= 200:
         raise BadInput(
-            f"{shorten(name, 80)!r} cannot be a token's name: 1 to 200 characters that show, without spaces around them"
+            f"{shorten_text(name, 80)!r} cannot be a token's name: 1 to 200 characters that show, "
+            "without spaces around them"
         )
     return name
 
 
-def _unfit(status: os.stat_result) -> str | None:
+def _describe_unfit(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"
     if status.st_uid != os.geteuid():

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-from holdfast.content import encodable
+from holdfast.content import drop_surrogates
 
 try:
     import readline
 except ImportError:  # a Python without it: lines are edited as the terminal does it
     readline = None  # type: ignore[assignment]
 
-CONTINUES = "\\"
+CONTINUATION = "\\"
 """The end of a line that goes on."""
-MORE = "… "
+MORE_PROMPT = "… "
 
 
-class Dropped(Exception):
+class InputDropped(Exception):
     """Ctrl-C while something was typed. `empty`: nothing had been."""
 
     def __init__(self, *, empty: bool) -> None:
@@ -32,20 +32,20 @@ class Dropped(Exception):
         self.empty = empty
 
 
-class Typing:
+class LineEditor:
     """The terminal's line, and Ctrl-C, until the end of a block."""
 
-    def __init__(self, pressed: Callable[[], None], ended: Callable[[], None]) -> None:
+    def __init__(self, on_interrupt: Callable[[], None], on_end: Callable[[], None]) -> None:
         """`pressed`: Ctrl-C while nobody types. `ended`: the process is asked to end."""
-        self._calls = {signal.SIGINT: pressed, signal.SIGTERM: ended}
+        self._calls = {signal.SIGINT: on_interrupt, signal.SIGTERM: on_end}
         self._typing = False
         self._loop = asyncio.get_running_loop()
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Typing:
+    def __enter__(self) -> LineEditor:
         if readline:
             readline.parse_and_bind("set enable-bracketed-paste on")
-        self._before = {number: signal.signal(number, self._signalled) for number in self._calls}
+        self._before = {number: signal.signal(number, self._handle_signal) for number in self._calls}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -57,17 +57,17 @@ class Typing:
         self._typing = True
         lines: list[str] = []
         try:
-            lines.append(_line(prompt, offered))
-            while lines[-1].endswith(CONTINUES):
-                lines[-1] = lines[-1].removesuffix(CONTINUES)
-                lines.append(_line(MORE, ""))
+            lines.append(_read_input(prompt, offered))
+            while lines[-1].endswith(CONTINUATION):
+                lines[-1] = lines[-1].removesuffix(CONTINUATION)
+                lines.append(_read_input(MORE_PROMPT, ""))
         except KeyboardInterrupt:
-            raise Dropped(empty=not lines and not _unfinished()) from None
+            raise InputDropped(empty=not lines and not _read_unfinished()) from None
         finally:
             self._typing = False
-        return encodable("\n".join(lines))
+        return drop_surrogates("\n".join(lines))
 
-    def _signalled(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         if not self._typing:
             self._loop.call_soon_threadsafe(self._calls[signal.Signals(number)])
         elif number == signal.SIGINT:
@@ -76,7 +76,7 @@ class Typing:
             raise EOFError
 
 
-def _line(prompt: str, offered: str) -> str:
+def _read_input(prompt: str, offered: str) -> str:
     if readline:
         readline.set_startup_hook(lambda: readline.insert_text(offered) if offered else None)
     try:
@@ -85,6 +85,6 @@ def _line(prompt: str, offered: str) -> str:
         return ""
 
 
-def _unfinished() -> str:
+def _read_unfinished() -> str:
     """What stood in the line when Ctrl-C came."""
     return readline.get_line_buffer() if readline else ""

@@ -12,11 +12,11 @@ from typing import Any
 
 from temporalio.service import TLSConfig
 
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 
-LIMIT = 300
+TEXT_LIMIT = 300
 _CERTIFICATE = "TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH"
-_SAID: tuple[tuple[str, str], ...] = (
+_EXPLANATIONS: tuple[tuple[str, str], ...] = (
     (
         r"InvalidCertificate\((UnknownIssuer|CaUsedAsEndEntity|BadSignature)",
         "its certificate is signed by nobody we trust: TEMPORAL_TLS_SERVER_CA_CERT_PATH names the file that says whom",
@@ -32,30 +32,30 @@ _SAID: tuple[tuple[str, str], ...] = (
     (r"KeyMismatch", f"our key does not belong to our certificate: {_CERTIFICATE} name a pair"),
     (r"PrivateKeyParseError|CertificateParseError", f"our certificate or key cannot be read: see {_CERTIFICATE}"),
 )
-_HUNG_UP = re.compile(
+_HANG_UP_PATTERN = re.compile(
     r"close_notify|broken pipe|BrokenPipe|ConnectionReset|AlertReceived|stream closed|connection closed"
 )
-_KEPT_OUT = re.compile(r"code: (Unauthenticated|PermissionDenied)")
+_REFUSED_PATTERN = re.compile(r"code: (Unauthenticated|PermissionDenied)")
 
 
-def why(text: str, config: Mapping[str, Any]) -> str:
+def explain_failure(text: str, config: Mapping[str, Any]) -> str:
     """What a failed connection's error means, for a client with this configuration."""
     key = config.get("api_key")
     if key:
         text = text.replace(str(key), "…")
     tls = config.get("tls")
-    for pattern, sentence in _SAID:
+    for pattern, sentence in _EXPLANATIONS:
         if re.search(pattern, text):
             return sentence
-    if _KEPT_OUT.search(text):
+    if _REFUSED_PATTERN.search(text):
         named = "is that in TEMPORAL_API_KEY right, and for this namespace?" if key else "TEMPORAL_API_KEY is not set"
-        return f"it does not let us in ({_innermost(text)}): {named}"
-    if _HUNG_UP.search(text):
-        return f"it hung up on us: {_hung_up(tls)}"
-    return _innermost(text)
+        return f"it does not let us in ({_find_innermost(text)}): {named}"
+    if _HANG_UP_PATTERN.search(text):
+        return f"it hung up on us: {_explain_hang_up(tls)}"
+    return _find_innermost(text)
 
 
-def _hung_up(tls: Any) -> str:
+def _explain_hang_up(tls: Any) -> str:
     if not tls:
         return "it may speak TLS, of which our configuration says nothing (TEMPORAL_TLS=true)"
     if isinstance(tls, TLSConfig) and tls.client_cert:
@@ -63,7 +63,7 @@ def _hung_up(tls: Any) -> str:
     return f"it may want a certificate from us: {_CERTIFICATE} name one"
 
 
-def _innermost(text: str) -> str:
+def _find_innermost(text: str) -> str:
     """What a nested error of Temporal's core says at its heart."""
     quoted = re.findall(r'(?:message|error): "([^"]+)"', text)
-    return quoted[-1] if quoted else shorten(text, LIMIT)
+    return quoted[-1] if quoted else shorten_text(text, TEXT_LIMIT)

@@ -17,15 +17,15 @@ from holdfast.errors import HoldfastError
 from holdfast.owner_key import ensure_owner_key
 from holdfast.settings import Settings
 from holdfast.workers.address import ServerAddress
-from holdfast.workers.children import adopt_orphans, end_orphans, see_off_supervisors, supervisors
-from holdfast.workers.connecting import environment_address
-from holdfast.workers.gateway import READY as GATEWAY_READY
+from holdfast.workers.children import adopt_orphans, count_supervisors, end_orphans, reap_supervisors
+from holdfast.workers.connecting import find_environment_address
+from holdfast.workers.gateway import READY_LINE as GATEWAY_READY
 from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
 from holdfast.workers.server import STOP_SECONDS as SERVER_STOP_SECONDS
 from holdfast.workers.server import EmbeddedServer
 from holdfast.workers.services import Service
-from holdfast.workers.supervising import Kept, Say, supervise, unless
-from holdfast.workers.worker import READY, stop_on_signals, stop_seconds
+from holdfast.workers.supervising import RestartingChild, Say, run_unless_stopping, supervise_children
+from holdfast.workers.worker import READY_LINE, stop_on_signals, stop_seconds
 
 READY_SECONDS = 60.0
 GATEWAY_READY_SECONDS = 30.0
@@ -39,16 +39,16 @@ class WorkerProcess(Service):
         super().__init__(
             "worker",
             settings,
-            ready=READY,
+            ready=READY_LINE,
             ready_seconds=READY_SECONDS + discovering,
             stop_seconds=stop_seconds(settings) + 2,
             log=log,
         )
         self._options = options
 
-    def arguments(self) -> list[str]:
+    def build_arguments(self) -> list[str]:
         """The command and its options."""
-        return [*super().arguments(), *self._options]
+        return [*super().build_arguments(), *self._options]
 
 
 class GatewayProcess(Service):
@@ -66,10 +66,10 @@ class GatewayProcess(Service):
         self._options = options
         self.url = ""
 
-    def arguments(self) -> list[str]:
+    def build_arguments(self) -> list[str]:
         """The command and its options."""
         port = [] if self._port is None else ["--port", str(self._port)]
-        return [*super().arguments(), *port, *self._options]
+        return [*super().build_arguments(), *port, *self._options]
 
     async def start(self) -> str:
         """Start it; the line with which it says where it listens."""
@@ -80,7 +80,7 @@ class GatewayProcess(Service):
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningServices:
     """What runs, once everything does."""
 
     server: ServerAddress
@@ -99,7 +99,7 @@ async def run_up(
     gateway_port: int | None = None,
     verbose: bool = False,
     say: Say = print,
-    welcome: Callable[[Settings, Running], None],
+    welcome: Callable[[Settings, RunningServices], None],
 ) -> None:
     """Run until SIGTERM or SIGINT. `welcome` is told where everything is."""
     stopping = stop_on_signals(stop_seconds(settings) + 2 * SERVER_STOP_SECONDS + GATEWAY_STOP_SECONDS)
@@ -108,16 +108,18 @@ async def run_up(
     server = EmbeddedServer(settings, port=port)
     worker = WorkerProcess(settings, options=options) if with_worker else None
     gateway = GatewayProcess(settings, port=gateway_port, options=options) if with_gateway else None
-    seeing_off = asyncio.create_task(see_off_supervisors())
+    seeing_off = asyncio.create_task(reap_supervisors())
     try:
-        where = await unless(stopping, server.start())
+        where = await run_unless_stopping(stopping, server.start())
         ensure_owner_key(settings)
-        ready = await unless(stopping, _start_both(worker, gateway, say)) if where else None
+        ready = await run_unless_stopping(stopping, _start_both(worker, gateway, say)) if where else None
         if where and ready:
             served = gateway if gateway and gateway.url else None
             pid = worker.pid if worker else None
-            welcome(settings, Running(where, pid, served.pid, served.url) if served else Running(where, pid))
-            await supervise(_kept(server, worker, served), stopping, say)
+            welcome(
+                settings, RunningServices(where, pid, served.pid, served.url) if served else RunningServices(where, pid)
+            )
+            await supervise_children(_build_children(server, worker, served), stopping, say)
             before = " and ".join(name for name, runs in (("the gateway", served), ("the worker", worker)) if runs)
             say(f"Stopping {f'{before}, then ' if before else ''}the server …")
     finally:
@@ -128,7 +130,7 @@ async def run_up(
         seeing_off.cancel()
         await end_orphans(known={server.pid})
         await server.stop()
-    if going_on := supervisors():
+    if going_on := count_supervisors():
         lease = f"{settings.tools.shell.lease_seconds:g} seconds"
         say(f"{going_on} command{'s go' if going_on > 1 else ' goes'} on without a worker, for {lease} at most.")
     say("Stopped. The next `holdfast up` goes on from here.")
@@ -156,37 +158,43 @@ async def _start_both(worker: WorkerProcess | None, gateway: GatewayProcess | No
     return True
 
 
-def _kept(server: EmbeddedServer, worker: WorkerProcess | None, gateway: GatewayProcess | None) -> list[Kept]:
+def _build_children(
+    server: EmbeddedServer, worker: WorkerProcess | None, gateway: GatewayProcess | None
+) -> list[RestartingChild]:
     """What is to live, the most important first."""
 
     async def start_server() -> str:
         return f"The server answers again at {(await server.restart()).address}."
 
-    async def bury() -> None:
+    async def end_leftovers() -> None:
         await end_orphans(known={server.pid, gateway.pid if gateway else 0})
 
     unhelpful = "with these settings; {}. Start `holdfast up` again once they are right."
-    kept = [Kept("server", lambda: server.process, start_server, again="starting it again")]
+    kept = [RestartingChild("server", lambda: server.process, start_server, restart_text="starting it again")]
     if worker:
         hopeless = f"No worker starts {unhelpful.format('turns wait')}"
-        kept.append(Kept("worker", lambda: worker.process, worker.start, hopeless=hopeless, bury=bury))
+        kept.append(
+            RestartingChild(
+                "worker", lambda: worker.process, worker.start, give_up_text=hopeless, clean_up=end_leftovers
+            )
+        )
     if gateway:
         hopeless = f"No gateway starts {unhelpful.format('nobody decides over HTTP')}"
-        kept.append(Kept("gateway", lambda: gateway.process, gateway.start, hopeless=hopeless))
+        kept.append(RestartingChild("gateway", lambda: gateway.process, gateway.start, give_up_text=hopeless))
     return kept
 
 
-def greeting(settings: Settings, running: Running) -> str:
+def format_greeting(settings: Settings, running: RunningServices) -> str:
     """Where everything is, and what to try next."""
     where = running.server
-    elsewhere = environment_address()
+    elsewhere = find_environment_address()
     first = [f"  export HOLDFAST_DATA={shlex.quote(str(settings.data))}"] if settings.data != Settings().data else []
     http = f"{running.url}  (process {running.gateway}; for those with a token: holdfast tokens create NAME)"
     lines = [
         "Holdfast is up. Ctrl-C stops it; the next `holdfast up` goes on where it stopped.",
         "",
         f"  server     {where.address}  (process {where.pid})",
-        f"  worker     {_worker_line(settings, running)}",
+        f"  worker     {_format_worker_line(settings, running)}",
         *([f"  HTTP       {http}"] if running.url else []),
         *([f"  metrics    http://{settings.telemetry.metrics}/metrics"] if settings.telemetry.metrics else []),
         f"  workspace  {settings.workspace}",
@@ -206,7 +214,7 @@ def greeting(settings: Settings, running: Running) -> str:
     return "\n".join(lines)
 
 
-def _worker_line(settings: Settings, running: Running) -> str:
+def _format_worker_line(settings: Settings, running: RunningServices) -> str:
     queue = f"task queue {settings.task_queue!r}"
     if running.worker is None:
         return f"none: turns wait until a worker of yours polls {queue}"

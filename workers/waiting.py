@@ -11,12 +11,12 @@ from holdfast.looking import read_memo
 from holdfast.views import ApprovalView, InboxSummary
 
 
-async def waiting_in(holdfast: Holdfast, turn_id: str) -> list[ApprovalView]:
+async def fetch_waiting(holdfast: Holdfast, turn_id: str) -> list[ApprovalView]:
     """Everything that waits in a turn, in the order of its calls."""
     try:
-        view = await holdfast.turn(turn_id).view(live=False)
+        view = await holdfast.get_turn(turn_id).fetch_view(live=False)
     except NoWorker:
-        kept = await kept_by_server(holdfast, turn_id)
+        kept = await fetch_memo_summary(holdfast, turn_id)
         if kept.total > len(kept.approvals):
             raise
         return list(kept.approvals)
@@ -25,7 +25,7 @@ async def waiting_in(holdfast: Holdfast, turn_id: str) -> list[ApprovalView]:
     return list(view.approvals)
 
 
-async def kept_by_server(holdfast: Holdfast, turn_id: str) -> InboxSummary:
+async def fetch_memo_summary(holdfast: Holdfast, turn_id: str) -> InboxSummary:
     """What the turn's memo says waits; that something may, where the server does not tell it."""
     try:
         return await read_memo(await holdfast.client.get_workflow_handle(turn_id).describe())
@@ -33,6 +33,6 @@ async def kept_by_server(holdfast: Holdfast, turn_id: str) -> InboxSummary:
         return InboxSummary(total=1)
 
 
-def turn_of(approval: ApprovalView) -> str:
+def parse_turn_id(approval: ApprovalView) -> str:
     """The turn in which it waits."""
     return ApprovalId.parse(approval.approval_id).turn

@@ -23,12 +23,12 @@ from holdfast.settings import Settings
 from holdfast.workers.children import adopt_orphans, end_orphans
 from holdfast.workers.health import Health
 
-GRACE = timedelta(seconds=5)
+DEFAULT_GRACE = timedelta(seconds=5)
 """What a running call gets to finish by itself when its worker ends, unless settings say."""
 STOPPING_SECONDS = 15.0
 """What stopping and answering calls may take after that."""
 PARENT_SECONDS = 0.2
-READY = "worker ready"
+READY_LINE = "worker ready"
 """How the line begins that says the worker polls."""
 
 
@@ -45,7 +45,7 @@ async def run_worker(
 
     `drain` is called when the end begins, and awaited beside it.
     """
-    worker = Worker(client, task_queue=settings.task_queue, graceful_shutdown_timeout=grace(settings))
+    worker = Worker(client, task_queue=settings.task_queue, graceful_shutdown_timeout=find_grace(settings))
     stopping = stop or stop_on_signals(stop_seconds(settings))
     running = asyncio.create_task(worker.run())
     waiting = asyncio.create_task(stopping.wait())
@@ -53,15 +53,15 @@ async def run_worker(
         await asyncio.sleep(0.01)
     if not running.done():
         if health:
-            health.polls(client, lambda: worker.is_running)
+            health.set_polling(client, lambda: worker.is_running)
         build = settings.deployment.build
         version = f", version {build!r} of {settings.deployment.name!r}" if build else ""
         queue = f"task queue {settings.task_queue!r}{version}"
-        say(f"{READY}: {queue}, workspace {settings.workspace}, process {os.getpid()}")
+        say(f"{READY_LINE}: {queue}, workspace {settings.workspace}, process {os.getpid()}")
     await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if health:
-        health.ends()
+        health.set_ending()
     if not running.done():
         await asyncio.gather(worker.shutdown(), *([drain()] if drain else []))
     try:
@@ -70,18 +70,18 @@ async def run_worker(
         raise HoldfastError(f"the worker ended: {error}") from error
 
 
-def grace(settings: Settings) -> timedelta:
+def find_grace(settings: Settings) -> timedelta:
     """What a running call gets to finish by itself."""
     seconds = settings.worker.grace_seconds
-    return GRACE if seconds is None else timedelta(seconds=seconds)
+    return DEFAULT_GRACE if seconds is None else timedelta(seconds=seconds)
 
 
 def stop_seconds(settings: Settings) -> float:
     """After the signal, the process ends whatever hangs: nobody may have to kill it."""
-    return grace(settings).total_seconds() + STOPPING_SECONDS
+    return find_grace(settings).total_seconds() + STOPPING_SECONDS
 
 
-async def leave_with(parent: int) -> None:
+async def leave_with_parent(parent: int) -> None:
     """End this process soon after its parent: the server is gone with it, and nobody is left to answer to.
 
     Every process of a running call is ended first. A graceful end would wait for the server that is gone.
@@ -100,7 +100,7 @@ def stop_on_signals(seconds: float) -> asyncio.Event:
     """
     stop = asyncio.Event()
 
-    def heard(number: signal.Signals) -> None:
+    def handle_signal(number: signal.Signals) -> None:
         if stop.is_set():
             if number is signal.SIGINT:
                 os._exit(130)
@@ -113,5 +113,5 @@ def stop_on_signals(seconds: float) -> asyncio.Event:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         with suppress(NotImplementedError):
-            loop.add_signal_handler(number, heard, number)
+            loop.add_signal_handler(number, handle_signal, number)
     return stop

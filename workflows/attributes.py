@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from temporalio.common import SearchAttributeKey
 
-STATE = SearchAttributeKey.for_keyword("HoldfastState")
-TOOLS = SearchAttributeKey.for_keyword_list("HoldfastTools")
-DEADLINE = SearchAttributeKey.for_datetime("HoldfastDeadline")
+STATE_ATTRIBUTE = SearchAttributeKey.for_keyword("HoldfastState")
+TOOLS_ATTRIBUTE = SearchAttributeKey.for_keyword_list("HoldfastTools")
+DEADLINE_ATTRIBUTE = SearchAttributeKey.for_datetime("HoldfastDeadline")
 
 MEMO_KEY = "holdfast"

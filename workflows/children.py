@@ -9,12 +9,12 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.content import shorten
-    from holdfast.turns import WORKFLOW, TurnInput, TurnResult
-    from holdfast.withheld import Words
+    from holdfast.content import shorten_text
+    from holdfast.turns import TURN_WORKFLOW, TurnInput, TurnResult
+    from holdfast.withheld import Redacted
 
 
-class Child:
+class ChildTurn:
     """A turn that another workflow runs.
 
     It is stopped as anybody would stop it: a stop of the child itself that meets its termination in one workflow task
@@ -32,40 +32,40 @@ class Child:
     def cancel(self) -> None:
         """Tell it to stop."""
         outside = workflow.get_external_workflow_handle(self._handle.id)
-        self._tell(outside.cancel())
+        self._start_sending(outside.cancel())
 
     def signal(self, name: str, body: Any) -> None:
         """Tell it something, if it still hears."""
-        self._tell(self._handle.signal(name, body))
+        self._start_sending(self._handle.signal(name, body))
 
-    async def tell(self, name: str, body: Any) -> None:
+    async def signal_and_wait(self, name: str, body: Any) -> None:
         """The same, and wait until it is on its way."""
         try:
             await self._handle.signal(name, body)
         except FailureError as error:
-            workflow.logger.info("The turn did not hear: %s", Words(error))
+            workflow.logger.info("The turn did not hear: %s", Redacted(error))
 
-    def _tell(self, work: Any) -> None:
-        task = asyncio.create_task(_unless_it_has_ended(work))
+    def _start_sending(self, work: Any) -> None:
+        task = asyncio.create_task(_ignore_ended(work))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
 
-async def begin_turn(input: TurnInput, turn_id: str, title: str) -> Child:
+async def start_child_turn(input: TurnInput, turn_id: str, title: str) -> ChildTurn:
     """Start a turn as a child; FailureError when it cannot be."""
     handle: workflow.ChildWorkflowHandle[Any, TurnResult] = await workflow.start_child_workflow(
-        WORKFLOW,
+        TURN_WORKFLOW,
         input,
         id=turn_id,
         result_type=TurnResult,
         parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-        static_summary=shorten(title, 120),
+        static_summary=shorten_text(title, 120),
     )
-    return Child(handle)
+    return ChildTurn(handle)
 
 
-async def _unless_it_has_ended(work: Any) -> None:
+async def _ignore_ended(work: Any) -> None:
     try:
         await work
     except FailureError as error:
-        workflow.logger.info("The turn has ended: %s", Words(error))
+        workflow.logger.info("The turn has ended: %s", Redacted(error))

@@ -11,7 +11,7 @@ from datetime import datetime
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.batches import warning_of
+    from holdfast.batches import find_warning_time
     from holdfast.state import TurnState
 
 
@@ -23,31 +23,31 @@ class Deadlines:
         self._moment: datetime | None = None
         self._timer: asyncio.Task[None] | None = None
 
-    def keep(self) -> None:
+    def schedule_wake(self) -> None:
         """Sleep until what is next."""
-        moment = next_moment(self._state)
+        moment = find_next_moment(self._state)
         if moment == self._moment:
             return
-        self.drop()
+        self.cancel_wake()
         if moment is not None:
             self._moment = moment
-            self._timer = asyncio.create_task(self._wake(moment))
+            self._timer = asyncio.create_task(self._wake_at(moment))
 
-    def drop(self) -> None:
+    def cancel_wake(self) -> None:
         """Nothing waits any more."""
         if self._timer:
             self._timer.cancel()
         self._moment = self._timer = None
 
-    async def _wake(self, moment: datetime) -> None:
+    async def _wake_at(self, moment: datetime) -> None:
         await workflow.sleep(max(moment - workflow.now(), datetime.resolution))
         self._moment = self._timer = None
-        self._state.changed = True  # also when nothing is due any more: the next moment is to be found
-        self._state.expire()
+        self._state.has_changed = True  # also when nothing is due any more: the next moment is to be found
+        self._state.apply_deadlines()
 
 
-def next_moment(state: TurnState) -> datetime | None:
+def find_next_moment(state: TurnState) -> datetime | None:
     """When the next deadline passes or comes near."""
-    waiting = [call for call in (state.active.waiting if state.active else ()) if not call.changing]
-    moments = [moment for call in waiting for moment in (call.deadline_at, warning_of(call)) if moment]
+    waiting = [call for call in (state.active.waiting_calls if state.active else ()) if not call.changing]
+    moments = [moment for call in waiting for moment in (call.deadline_at, find_warning_time(call)) if moment]
     return min(moments, default=None)

@@ -14,55 +14,63 @@ from temporalio.exceptions import ChildWorkflowError, FailureError
 with workflow.unsafe.imports_passed_through():
     from holdfast.calls import Call
     from holdfast.content import CallError
-    from holdfast.delegating import DEEPEST, Delegation, outcome_of, stricter, turn_for
-    from holdfast.families import turn_of_call
-    from holdfast.model import problems
-    from holdfast.requests import ModeChange, TakeBack
+    from holdfast.delegating import (
+        MAX_DEPTH,
+        Delegation,
+        build_delegated_input,
+        build_delegated_outcome,
+        find_stricter_mode,
+    )
+    from holdfast.families import format_call_turn_id
+    from holdfast.model import describe_problems
+    from holdfast.requests import ModeChange, RevokeDecisions
     from holdfast.state import TurnState
     from holdfast.turns import TurnInput
-    from holdfast.verdicts import CallOutcome, Failed, Stopped
-    from holdfast.workflows.children import Child, begin_turn
-    from holdfast.workflows.failures import reason_of
+    from holdfast.verdicts import ExecutionOutcome, Failed, Stopped
+    from holdfast.workflows.children import ChildTurn, start_child_turn
+    from holdfast.workflows.failures import describe_failure
 
 
-async def delegate(state: TurnState, running: dict[str, Any], call: Call) -> CallOutcome:
+async def execute_delegated_call(state: TurnState, running: dict[str, Any], call: Call) -> ExecutionOutcome:
     """What became of a call that runs a turn, which is in `running` meanwhile."""
     assert call.bound, "only validated calls are scheduled"
-    if state.input.model is None or state.input.depth >= DEEPEST:
-        return _failed("no_delegate", "This turn cannot delegate: it has no model, or was itself delegated too deep")
+    if state.input.model is None or state.input.depth >= MAX_DEPTH:
+        return _build_failure(
+            "no_delegate", "This turn cannot delegate: it has no model, or was itself delegated too deep"
+        )
     try:
         given = Delegation.model_validate(call.bound.arguments)
     except ValidationError as error:
-        return _failed("invalid_tool_params", problems(error))
-    input = turn_for(state.input, state.for_delegated(), state.left_for_each(), given)
+        return _build_failure("invalid_tool_params", describe_problems(error))
+    input = build_delegated_input(state.input, state.build_delegated_memory(), state.split_limits(), given)
     try:
-        child = await begin_turn(input, turn_of_call(state.turn_id, call.id, call.run), call.bound.title)
+        child = await start_child_turn(input, format_call_turn_id(state.turn_id, call.id, call.run), call.bound.title)
         running[call.id] = child
-        _catch_up(state, input, child)
+        _send_tightenings(state, input, child)
         if state.is_stopping(call):
             child.cancel()
         result = await child.result()
     except ChildWorkflowError as error:
         stopped = state.is_stopping(call)
-        return Stopped(reason="The turn was stopped") if stopped else _failed("turn", reason_of(error))
+        return Stopped(reason="The turn was stopped") if stopped else _build_failure("turn", describe_failure(error))
     except FailureError as error:  # a workflow of that name runs already
-        return _failed("turn", str(error))
+        return _build_failure("turn", str(error))
     finally:
         running.pop(call.id, None)
-    state.adopt(result, input)
-    return outcome_of(result, stopping=state.is_stopping(call))
+    state.adopt_result(result, input)
+    return build_delegated_outcome(result, stopping=state.is_stopping(call))
 
 
-def _catch_up(state: TurnState, given: TurnInput, child: Child) -> None:
+def _send_tightenings(state: TurnState, given: TurnInput, child: ChildTurn) -> None:
     """Tell it what was tightened while it began."""
     memory = given.memory
     assert memory, "a delegated turn is given one"
-    if stricter(state.mode, memory.mode) is not memory.mode:
+    if find_stricter_mode(state.mode, memory.mode) is not memory.mode:
         child.signal("tighten", ModeChange(mode=state.mode))
-    standing = {grant.decision.key for grant in state.grants.all}
+    standing = {grant.decision.key for grant in state.grants.all_grants}
     if gone := [grant.decision.key for grant in memory.grants if grant.decision.key not in standing]:
-        child.signal("take_back", TakeBack(decisions=tuple(gone)))
+        child.signal("take_back", RevokeDecisions(decisions=tuple(gone)))
 
 
-def _failed(type: str, message: str) -> CallOutcome:
+def _build_failure(type: str, message: str) -> ExecutionOutcome:
     return Failed(error=CallError(type=type, message=message))

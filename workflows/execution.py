@@ -12,14 +12,20 @@ from temporalio.exceptions import ActivityError
 with workflow.unsafe.imports_passed_through():
     from holdfast.activities.tools import ToolActivities
     from holdfast.calls import Call
-    from holdfast.content import shorten
-    from holdfast.deciding import as_bound
+    from holdfast.content import shorten_text
+    from holdfast.deciding import build_bound_request
     from holdfast.state import TurnState
-    from holdfast.verdicts import Allow, Ask, CallOutcome, Lost, Reconsider, Stopped
-    from holdfast.work import CallToJudge, ExecuteInput
-    from holdfast.workflows.delegating import delegate
-    from holdfast.workflows.failures import begun_before, last_output, not_taken, outcome_of, untaken
-    from holdfast.workflows.validation import validate
+    from holdfast.verdicts import Allow, Ask, ExecutionOutcome, Lost, NeedsApprovalAgain, Stopped
+    from holdfast.work import CallToValidate, ExecuteInput
+    from holdfast.workflows.delegating import execute_delegated_call
+    from holdfast.workflows.failures import (
+        build_failure_outcome,
+        build_untaken_outcome,
+        find_last_output,
+        has_begun_before,
+        is_untaken,
+    )
+    from holdfast.workflows.validation import validate_calls
 
 GRACE = timedelta(seconds=60)
 """How much longer than the tool's own limit its activity may take: the worker enforces the limit, this is the net."""
@@ -34,79 +40,79 @@ STOP_LIMIT = timedelta(seconds=10)
 REPEATS = 100
 """Attempts of a call; each one more means a worker that died under it. What must not run twice is looked up first."""
 
-Running = dict[str, Any]
+RunningCalls = dict[str, Any]
 """Handles of activities and child workflows, by call."""
 
 
-async def execute(state: TurnState, running: Running, call: Call) -> CallOutcome:
+async def execute_call(state: TurnState, running: RunningCalls, call: Call) -> ExecutionOutcome:
     """What became of a call, which is in `running` meanwhile.
 
     Where nobody takes it up it is offered twice. When then it may have begun nobody knows what became of it; one that
     lives on a host and has not begun goes to another.
     """
     if call.bound and call.bound.tool.traits.delegates:
-        return await delegate(state, running, call)
+        return await execute_delegated_call(state, running, call)
     if host := state.find_host(call):  # a background command is read and stopped where it runs
-        call = state.move(call.id, host)
+        call = state.move_call(call.id, host)
     begun, tail, limit = False, "", FIRST_LIMIT
     while True:
-        running[call.id] = handle = _begin(state, call, limit, begun=begun)
+        running[call.id] = handle = _start_activity(state, call, limit, begun=begun)
         try:
             return await handle
         except ActivityError as error:
-            if not untaken(error):
-                return await _stopped_there(state, call, outcome_of(error, call))
-            begun, tail = begun or begun_before(error), tail or last_output(error)
+            if not is_untaken(error):
+                return await _stop_on_host(state, call, build_failure_outcome(error, call))
+            begun, tail = begun or has_begun_before(error), tail or find_last_output(error)
         finally:
             running.pop(call.id, None)
         again = workflow.patched("offer-again")
         if again and state.is_stopping(call):
             if not begun:
                 return Stopped(reason="No worker had taken it up")
-            lost = not_taken(call, begun=True, tail=tail)
-            return await _stopped_there(state, call, lost) if workflow.patched("stop-untaken") else lost
+            lost = build_untaken_outcome(call, begun=True, tail=tail)
+            return await _stop_on_host(state, call, lost) if workflow.patched("stop-untaken") else lost
         if again and limit == FIRST_LIMIT:
             limit = SECOND_LIMIT
         elif again and not begun and call.bound and call.bound.host:
-            moved = await _elsewhere(state, call)
+            moved = await _bind_elsewhere(state, call)
             if not isinstance(moved, Call):
                 return moved
             call, limit = moved, FIRST_LIMIT
         else:
             before = bool(call.bound and call.bound.host)  # what turns of that time knew
-            return not_taken(call, begun=begun if again else before, tail=tail)
+            return build_untaken_outcome(call, begun=begun if again else before, tail=tail)
 
 
-async def _stopped_there(state: TurnState, call: Call, outcome: CallOutcome) -> CallOutcome:
+async def _stop_on_host(state: TurnState, call: Call, outcome: ExecutionOutcome) -> ExecutionOutcome:
     """Of a call that is to stop and whose worker did not answer: what its host says, where it may still be at work."""
     unanswered = isinstance(outcome, Stopped | Lost) and state.is_stopping(call)
     if not unanswered or not (call.bound and call.bound.host) or not workflow.patched("stop-on-host"):
         return outcome
     try:
-        return await _begin(state, call, STOP_LIMIT, stop=True)
+        return await _start_activity(state, call, STOP_LIMIT, stop=True)
     except ActivityError:
         return outcome
 
 
-async def _elsewhere(state: TurnState, call: Call) -> Call | CallOutcome:
+async def _bind_elsewhere(state: TurnState, call: Call) -> Call | ExecutionOutcome:
     """The call as a worker that lives would run it; its verdict, when that is not what was approved."""
-    asked = CallToJudge(id=call.id, request=as_bound(call))
-    verdict = (await validate(state.to_validate((asked,)))).verdicts[call.id]
+    asked = CallToValidate(id=call.id, request=build_bound_request(call))
+    verdict = (await validate_calls(state.build_validate_input((asked,)))).verdicts[call.id]
     if state.is_stopping(call):
         return Stopped(reason="No worker had taken it up")
     same = isinstance(verdict, Ask) and call.bound and verdict.bound.digest == call.bound.digest
     if isinstance(verdict, Allow) or (isinstance(verdict, Ask) and same):
-        return state.move(call.id, verdict.bound.host)
-    return Reconsider(verdict=verdict)
+        return state.move_call(call.id, verdict.bound.host)
+    return NeedsApprovalAgain(verdict=verdict)
 
 
-def _name(call: Call) -> str:
+def _format_activity_id(call: Call) -> str:
     return call.id if call.run == 1 else f"{call.id}-{call.run}"
 
 
-def _begin(
+def _start_activity(
     state: TurnState, call: Call, limit: timedelta, *, begun: bool = False, stop: bool = False
-) -> workflow.ActivityHandle[CallOutcome]:
+) -> workflow.ActivityHandle[ExecutionOutcome]:
     assert call.bound, "only validated calls are scheduled"
     traits = call.bound.tool.traits
     queue, asks = call.bound.host or traits.task_queue, traits.asks and state.input.interactive
@@ -119,13 +125,13 @@ def _begin(
             pause=call.pause,
             begun=begun,
             stop=stop,
-            seen=state.seen_of(call),
+            seen=state.list_seen_digests(call),
             mode=state.mode,
             interactive=state.input.interactive,
             approvals=call.approvals,
             shown=call.shown,
-            grants=state.grants.for_execution(call.grant),
-            wrote=state.wrote_of(call),
+            grants=state.grants.select_for_execution(call.grant),
+            wrote=state.list_written_digests(call),
             expired=call.expired,
             tainted=bool(state.tainted),
             requester=state.input.requester,
@@ -133,10 +139,10 @@ def _begin(
             tools=state.input.tools,
             confirm=state.input.confirm,
         ),
-        activity_id=f"{_name(call)}-stop" if stop else _name(call),
+        activity_id=f"{_format_activity_id(call)}-stop" if stop else _format_activity_id(call),
         task_queue=queue,
         schedule_to_start_timeout=limit if queue else None,
-        summary=shorten(call.bound.title, 120),
+        summary=shorten_text(call.bound.title, 120),
         start_to_close_timeout=ASKING_LIMIT if asks else timedelta(seconds=call.bound.timeout_seconds) + GRACE,
         heartbeat_timeout=timedelta(seconds=call.bound.heartbeat_seconds),
         retry_policy=RetryPolicy(

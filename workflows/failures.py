@@ -18,40 +18,40 @@ from temporalio.exceptions import (
 with workflow.unsafe.imports_passed_through():
     from holdfast.batches import may_repeat
     from holdfast.calls import Call
-    from holdfast.content import CallError, TextPart, shorten
-    from holdfast.verdicts import UNFINISHED, CallOutcome, Failed, Lost, Stopped
+    from holdfast.content import CallError, TextPart, shorten_text
+    from holdfast.verdicts import UNFINISHED, ExecutionOutcome, Failed, Lost, Stopped
     from holdfast.work import LiveOutput
 
 
-def outcome_of(error: ActivityError, call: Call) -> CallOutcome:
+def build_failure_outcome(error: ActivityError, call: Call) -> ExecutionOutcome:
     """Cancelled before it answered: stopped. Timed out: nobody knows. Anything else: failed."""
     cause = error.cause
     if isinstance(cause, CancelledError):
         return Stopped(reason="The call was stopped")
     if isinstance(cause, TimeoutError):
-        tail = last_output(error)
+        tail = find_last_output(error)
         return Lost(
-            message=_lost_message(call, tail),
+            message=_format_lost_message(call, tail),
             parts=(TextPart(text=tail),) if tail else (),
             repeatable=may_repeat(call),
         )
     if isinstance(cause, ApplicationError) and cause.type == UNFINISHED:
-        return Lost(message=f"{_lost_message(call, '')} {reason_of(error)}", repeatable=may_repeat(call))
+        return Lost(message=f"{_format_lost_message(call, '')} {describe_failure(error)}", repeatable=may_repeat(call))
     kind = cause.type if isinstance(cause, ApplicationError) and cause.type else "tool_failed"
-    return Failed(error=CallError(type=kind, message=reason_of(error)))
+    return Failed(error=CallError(type=kind, message=describe_failure(error)))
 
 
-def untaken(error: ActivityError) -> bool:
+def is_untaken(error: ActivityError) -> bool:
     """Did no worker take it up in time?"""
     return isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START
 
 
-def begun_before(error: ActivityError) -> bool:
+def has_begun_before(error: ActivityError) -> bool:
     """Of a call that no worker took up: had it an earlier attempt, whose worker is gone?"""
     return error.cause is not None and error.cause.__cause__ is not None
 
 
-def not_taken(call: Call, *, begun: bool, tail: str = "") -> CallOutcome:
+def build_untaken_outcome(call: Call, *, begun: bool, tail: str = "") -> ExecutionOutcome:
     """No worker takes it up. When it had begun before, only whoever had it knows what became of it.
 
     `tail` is the last that was heard of it.
@@ -60,7 +60,7 @@ def not_taken(call: Call, *, begun: bool, tail: str = "") -> CallOutcome:
     if begun and not may_repeat(call):
         message = (
             f"The worker that ran {call.tool!r} was lost, and where the call lives nobody answers. It may have taken "
-            f"effect, in whole or in part, or not at all.{_introduced(tail)}"
+            f"effect, in whole or in part, or not at all.{_introduce_tail(tail)}"
         )
         return Lost(message=message, parts=(TextPart(text=tail),) if tail else ())
     queue = (bound.host or bound.tool.traits.task_queue) if bound else None
@@ -68,25 +68,25 @@ def not_taken(call: Call, *, begun: bool, tail: str = "") -> CallOutcome:
     return Failed(error=CallError(type="no_worker", message=message))
 
 
-def reason_of(error: FailureError) -> str:
+def describe_failure(error: FailureError) -> str:
     """The innermost words of a failed activity."""
-    return shorten(str(error.cause or error), 2_000)
+    return shorten_text(str(error.cause or error), 2_000)
 
 
-def _lost_message(call: Call, tail: str) -> str:
+def _format_lost_message(call: Call, tail: str) -> str:
     if may_repeat(call):
-        return f"The worker that ran {call.tool!r} was lost, and so were those that repeated it.{_introduced(tail)}"
+        return f"The worker that ran {call.tool!r} was lost, and so were those that repeated it.{_introduce_tail(tail)}"
     return (
         f"The worker that ran {call.tool!r} was lost before it answered. The call may have taken effect, in whole or "
-        f"in part, or not at all; it was not run again. Find out before you repeat it.{_introduced(tail)}"
+        f"in part, or not at all; it was not run again. Find out before you repeat it.{_introduce_tail(tail)}"
     )
 
 
-def _introduced(tail: str) -> str:
+def _introduce_tail(tail: str) -> str:
     return " Its last output follows." if tail else ""
 
 
-def last_output(error: ActivityError) -> str:
+def find_last_output(error: ActivityError) -> str:
     """What the last heartbeat of an attempt carried, this one's or an earlier one's."""
     details: Any = error.cause.last_heartbeat_details if isinstance(error.cause, TimeoutError) else None
     try:

@@ -18,22 +18,22 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.content import said, shorten
+    from holdfast.content import exception_text, shorten_text
     from holdfast.errors import PayloadUnreadable, Refused, RequestRefused
-    from holdfast.model import Message, problems
+    from holdfast.model import Message, describe_problems
     from holdfast.unread import Unreadable
-    from holdfast.withheld import Words
+    from holdfast.withheld import Redacted
 
-WORDS = 2_000
+REFUSAL_LIMIT = 2_000
 """Characters of a refusal. What is refused may be megabytes, and goes back in a message that must not be."""
 BAD_BODY = "bad_body"
 
 F = TypeVar("F", bound=Callable[..., Any])
-Read = Callable[[tuple[Any, ...]], list[Any]]
+ReadBodies = Callable[[tuple[Any, ...]], list[Any]]
 """The arguments of a handler, from the bodies of a message; Refused when they are none."""
 
 
-class Update(Protocol):
+class UpdateHandler(Protocol):
     """A handler of an update."""
 
     def __call__(self, *bodies: Any) -> Any:
@@ -43,10 +43,10 @@ class Update(Protocol):
         """Decorate what says whether it may be taken now, given the body. It changes nothing, and raises Refused."""
 
 
-def update(name: str, body: type[Message] | None = None) -> Callable[[Callable[..., Any]], Update]:
+def update(name: str, body: type[Message] | None = None) -> Callable[[Callable[..., Any]], UpdateHandler]:
     """Declare the handler of an update, which is called with its body. `body` None: it has none."""
 
-    def declare(handle: Callable[..., Any]) -> Update:
+    def declare(handle: Callable[..., Any]) -> UpdateHandler:
         checks: list[Callable[..., None]] = []
 
         def read(bodies: tuple[Any, ...]) -> list[Any]:
@@ -56,7 +56,7 @@ def update(name: str, body: type[Message] | None = None) -> Callable[[Callable[.
             return read_bodies(name, body, bodies)
 
         def validate(self: Any, *bodies: Any) -> None:
-            with refusals_as_failures():
+            with translate_refusals():
                 given = read_bodies(name, body, bodies)
                 for check in checks:
                     check(self, *given)
@@ -65,10 +65,10 @@ def update(name: str, body: type[Message] | None = None) -> Callable[[Callable[.
             checks.append(check)
             return check
 
-        taken: Any = workflow.update(name=name)(_taking(handle, read))  # noqa: TID251
-        taken.validator(_untyped(validate, f"validate_{handle.__name__}", handle))
+        taken: Any = workflow.update(name=name)(_wrap_handler(handle, read))  # noqa: TID251
+        taken.validator(_erase_types(validate, f"validate_{handle.__name__}", handle))
         taken.validator = take_check
-        found: Update = taken
+        found: UpdateHandler = taken
         return found
 
     return declare
@@ -82,14 +82,16 @@ def signal(name: str, body: type[Message] | None = None) -> Callable[[Callable[.
 
     def declare(handle: Callable[..., None]) -> Callable[..., None]:
         def take(self: Any, *bodies: Any) -> None:
-            if body is not None and self._dropped.drops(bodies):
+            if body is not None and self._dropped.is_dropped(bodies):
                 return
             try:
                 handle(self, *read_bodies(name, body, bodies))
             except Refused as refusal:
-                workflow.logger.warning("Ignored signal %r: %s", name, Words(shorten(str(refusal), 500), refusal.code))
+                workflow.logger.warning(
+                    "Ignored signal %r: %s", name, Redacted(shorten_text(str(refusal), 500), refusal.code)
+                )
 
-        return workflow.signal(name=name)(_untyped(take, handle.__name__, handle))  # noqa: TID251
+        return workflow.signal(name=name)(_erase_types(take, handle.__name__, handle))  # noqa: TID251
 
     return declare
 
@@ -110,39 +112,40 @@ def query(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                 takes = f"{len(names)}" if len(needed) == len(names) else f"{len(needed)} to {len(names)}"
                 raise RequestRefused(BAD_BODY, f"{name!r} takes {takes} arguments, and got {len(bodies)}")
             return [
-                _parsed(name, adapter.validate_python, given) for adapter, given in zip(adapters, bodies, strict=False)
+                _parse_body(name, adapter.validate_python, given)
+                for adapter, given in zip(adapters, bodies, strict=False)
             ]
 
-        return workflow.query(name=name)(_taking(handle, read))  # noqa: TID251
+        return workflow.query(name=name)(_wrap_handler(handle, read))  # noqa: TID251
 
     return declare
 
 
 @contextmanager
-def refusals_as_failures() -> Iterator[None]:
+def translate_refusals() -> Iterator[None]:
     """Handlers may raise nothing but ApplicationError: anything else retries the workflow task for ever."""
     try:
         yield
     except Refused as refusal:
-        message = shorten(str(refusal), WORDS)
+        message = shorten_text(str(refusal), REFUSAL_LIMIT)
         raise ApplicationError(message, type=refusal.code, non_retryable=True) from None
 
 
-def _taking(handle: Callable[..., Any], read: Read) -> Callable[..., Any]:
+def _wrap_handler(handle: Callable[..., Any], read: ReadBodies) -> Callable[..., Any]:
     """The handler as Temporal calls it."""
 
     def take(self: Any, *bodies: Any) -> Any:
-        with refusals_as_failures():
+        with translate_refusals():
             return handle(self, *read(bodies))
 
     async def take_and_wait(self: Any, *bodies: Any) -> Any:
-        with refusals_as_failures():
+        with translate_refusals():
             return await handle(self, *read(bodies))
 
-    return _untyped(take_and_wait if inspect.iscoroutinefunction(handle) else take, handle.__name__, handle)
+    return _erase_types(take_and_wait if inspect.iscoroutinefunction(handle) else take, handle.__name__, handle)
 
 
-def _untyped(take: Callable[..., Any], name: str, handle: Callable[..., Any]) -> Callable[..., Any]:
+def _erase_types(take: Callable[..., Any], name: str, handle: Callable[..., Any]) -> Callable[..., Any]:
     """With the name and the answer's type of `handle`, and no types of bodies: `functools.wraps` would show those."""
     take.__name__, take.__doc__, take.__module__ = name, handle.__doc__, handle.__module__
     take.__qualname__ = f"{handle.__qualname__.rpartition('.')[0]}.{name}"
@@ -155,16 +158,18 @@ def read_bodies(name: str, body: type[Message] | None, bodies: tuple[Any, ...]) 
     wanted = 0 if body is None else 1
     if len(bodies) != wanted:
         raise RequestRefused(BAD_BODY, f"{name!r} takes {'one body' if wanted else 'no body'}, and got {len(bodies)}")
-    return [_parsed(name, body.model_validate, given) for given in bodies] if body else []
+    return [_parse_body(name, body.model_validate, given) for given in bodies] if body else []
 
 
-def _parsed(name: str, parse: Callable[[Any], Any], given: Any) -> Any:
+def _parse_body(name: str, parse: Callable[[Any], Any], given: Any) -> Any:
     """The body as it is meant; RequestRefused, whatever is wrong with it."""
     if isinstance(given, Unreadable):
-        raise RequestRefused(BAD_BODY, f"the body of {name!r} cannot be read: {shorten(given.reason, 500)}")
+        raise RequestRefused(BAD_BODY, f"the body of {name!r} cannot be read: {shorten_text(given.reason, 500)}")
     try:
         return parse(given)
     except ValidationError as error:
-        raise RequestRefused(BAD_BODY, f"invalid body of {name!r}: {shorten(problems(error, 'body'), 1_000)}") from None
+        raise RequestRefused(
+            BAD_BODY, f"invalid body of {name!r}: {shorten_text(describe_problems(error, 'body'), 1_000)}"
+        ) from None
     except Exception as error:  # whatever a stranger's bytes do to those who read them
-        raise RequestRefused(BAD_BODY, f"invalid body of {name!r}: {said(error, 500)}") from None
+        raise RequestRefused(BAD_BODY, f"invalid body of {name!r}: {exception_text(error, 500)}") from None

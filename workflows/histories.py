@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from temporalio import workflow
 
-EVENTS = 250
+EVENT_LIMIT = 250
 """Far below the server's limit of 51,200: a worker that takes a run up anew replays it within a tenth of a second."""
 
 
-def long_history() -> bool:
+def is_history_long() -> bool:
     """Is it time to continue as new?"""
     info = workflow.info()
-    return info.is_continue_as_new_suggested() or info.get_current_history_length() >= EVENTS
+    return info.is_continue_as_new_suggested() or info.get_current_history_length() >= EVENT_LIMIT

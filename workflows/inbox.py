@@ -13,8 +13,8 @@ from temporalio.common import SearchAttributeUpdate
 with workflow.unsafe.imports_passed_through():
     from holdfast.calls import Call
     from holdfast.state import TurnState
-    from holdfast.views import inbox_summary
-    from holdfast.workflows.attributes import DEADLINE, MEMO_KEY, STATE, TOOLS
+    from holdfast.views import build_inbox_summary
+    from holdfast.workflows.attributes import DEADLINE_ATTRIBUTE, MEMO_KEY, STATE_ATTRIBUTE, TOOLS_ATTRIBUTE
 
 
 ATTRIBUTE_BYTES = 1_500
@@ -33,8 +33,8 @@ class Inbox:
 
     def publish(self) -> None:
         """Say what waits now, if that has changed."""
-        waiting = self._state.active.waiting if self._state.active else ()
-        now = tuple(_shown(call) for call in waiting)
+        waiting = self._state.active.waiting_calls if self._state.active else ()
+        now = tuple(_select_facts(call) for call in waiting)
         if now == self._published:
             return
         self.since = {call.id: self.since.get(call.id, workflow.now()) for call in waiting}
@@ -42,39 +42,39 @@ class Inbox:
         if bool(now) != bool(self._published) or soonest != self._deadline:
             workflow.upsert_search_attributes(
                 [
-                    STATE.value_set("awaiting_approval" if now else "running"),
-                    TOOLS.value_set(_names(waiting)),
-                    *_deadline(soonest, self._deadline),
+                    STATE_ATTRIBUTE.value_set("awaiting_approval" if now else "running"),
+                    TOOLS_ATTRIBUTE.value_set(_list_tool_names(waiting)),
+                    *_update_deadline(soonest, self._deadline),
                 ]
             )
             self._deadline = soonest
         if now:
-            summary = inbox_summary(self._state.turn_id, waiting, self.since)
+            summary = build_inbox_summary(self._state.turn_id, waiting, self.since)
             workflow.upsert_memo({MEMO_KEY: summary.model_dump(mode="json")})
         self._published = now
 
 
-def _shown(call: Call) -> tuple[object, ...]:
+def _select_facts(call: Call) -> tuple[object, ...]:
     """What of a waiting call an inbox must not be late with."""
     return call.id, call.revision, call.warned, len(call.approvals), call.problem, call.editing and call.editing.by
 
 
-def _deadline(now: datetime | None, before: datetime | None) -> list[SearchAttributeUpdate[datetime]]:
+def _update_deadline(now: datetime | None, before: datetime | None) -> list[SearchAttributeUpdate[datetime]]:
     """Only where there is, or was, one: turns without deadlines are told nothing of them."""
     if now:
-        return [DEADLINE.value_set(now)]
-    return [DEADLINE.value_unset()] if before else []
+        return [DEADLINE_ATTRIBUTE.value_set(now)]
+    return [DEADLINE_ATTRIBUTE.value_unset()] if before else []
 
 
-def _names(waiting: tuple[Call, ...]) -> list[str]:
+def _list_tool_names(waiting: tuple[Call, ...]) -> list[str]:
     """The tools that wait, as far as a search attribute holds them: the server ends a turn whose value is too long."""
     names: list[str] = []
     for name in sorted({call.tool for call in waiting}):
-        if sum(map(_size, names)) + _size(name) > ATTRIBUTE_BYTES:
+        if sum(map(_count_bytes, names)) + _count_bytes(name) > ATTRIBUTE_BYTES:
             break
         names.append(name)
     return names
 
 
-def _size(name: str) -> int:
+def _count_bytes(name: str) -> int:
     return len(name.encode()) + 3

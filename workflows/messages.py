@@ -11,63 +11,63 @@ from typing import Any
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.approvals import Answer, Decision
+    from holdfast.approvals import Decision, QuestionAnswer
     from holdfast.calls import Call
     from holdfast.content import Response
     from holdfast.conversations import Conversation, ConversationPage
-    from holdfast.delegating import stricter
+    from holdfast.delegating import find_stricter_mode
     from holdfast.errors import DecisionRefused, RequestRefused
     from holdfast.events import EventPage
     from holdfast.grants import Grant
     from holdfast.memory import EarlierRun
-    from holdfast.outcomes import Outcome
+    from holdfast.outcomes import DecisionAction
     from holdfast.requests import (
-        Acknowledged,
         AddCalls,
-        Added,
+        AddCallsResult,
         BatchAddress,
         CallAddress,
+        DecisionResult,
         EditingNotice,
         GrantAddress,
         Interruption,
         ModeChange,
-        ModeTaken,
+        RevokeDecisions,
+        SetModeResult,
         SubmitBatch,
-        Submitted,
-        TakeBack,
+        SubmitResult,
     )
     from holdfast.state import TurnState
     from holdfast.turns import BatchResult, check_batch, check_waiting
-    from holdfast.views import TurnView, view_of
+    from holdfast.views import TurnView, build_turn_view
     from holdfast.work import Question
     from holdfast.workflows.handlers import query, signal, update
     from holdfast.workflows.inbox import Inbox
-    from holdfast.workflows.unread import Dropped
+    from holdfast.workflows.unread import DroppedSignals
 
 
-class TurnMessages:
+class TurnHandlers:
     """The handlers of a turn."""
 
     _state: TurnState
     _inbox: Inbox
-    _dropped: Dropped
+    _dropped: DroppedSignals
 
     @property
-    def observed(self) -> TurnState:
+    def observed_state(self) -> TurnState:
         """What is told of it to whoever watches all turns."""
         return self._state
 
     # Decisions come as an update from clients that want to know that they counted, and as a signal from everything
     # else, the stock command included: a signal needs no live worker. Both count once.
     @update("decide", Decision)
-    async def decide(self, decision: Decision) -> Acknowledged:
+    async def decide(self, decision: Decision) -> DecisionResult:
         """Take a decision; answers with the state its call went to, or why a change of it was not taken."""
-        decision = _as_understood_then(decision)
-        taken = self._state.decide(decision)
-        if not decision.changes:
+        decision = _downgrade_decision(decision)
+        taken = self._state.apply_decision(decision)
+        if not decision.has_changes:
             return taken
         await workflow.wait_condition(lambda: not self._state.is_changing(taken.call, decision))
-        return self._state.changed_by(taken.call)
+        return self._state.acknowledge_change(taken.call)
 
     @decide.validator
     def validate_decide(self, decision: Decision) -> None:
@@ -77,32 +77,34 @@ class TurnMessages:
     @signal("decide", Decision)
     def decide_by_signal(self, decision: Decision) -> None:
         """Take a decision that nobody waits for; what does not count is only logged."""
-        self._state.decide(_as_understood_then(decision))
+        self._state.apply_decision(_downgrade_decision(decision))
 
     @update("set_mode", ModeChange)
-    async def set_mode(self, body: ModeChange) -> ModeTaken:
+    async def set_mode(self, body: ModeChange) -> SetModeResult:
         """Change how much proceeds without asking; answers once what waits has been judged again."""
         self._state.set_mode(body.mode, body.by)
-        self._pass_on("tighten", body)
-        await workflow.wait_condition(lambda: self._state.permitted is not None or not self._state.to_be_judged)
-        return ModeTaken(counts=self._state.permitted)
+        self._signal_children("tighten", body)
+        await workflow.wait_condition(
+            lambda: self._state.permitted_mode is not None or not self._state.has_pending_validation
+        )
+        return SetModeResult(counts=self._state.permitted_mode)
 
     @signal("tighten", ModeChange)
     def tighten(self, body: ModeChange) -> None:
         """From the turn that delegated to this one: let no more proceed than in that one."""
-        self._state.set_mode(stricter(self._state.mode, body.mode), body.by)
-        self._pass_on("tighten", body)
+        self._state.set_mode(find_stricter_mode(self._state.mode, body.mode), body.by)
+        self._signal_children("tighten", body)
 
-    def _pass_on(self, signal: str, body: Any) -> None:
+    def _signal_children(self, signal: str, body: Any) -> None:
         """Tell the turns that were delegated."""
         raise NotImplementedError
 
     @update("editing", EditingNotice)
-    def editing(self, body: EditingNotice) -> None:
+    def note_editing(self, body: EditingNotice) -> None:
         """Tell others that somebody has an approval open in an editor."""
         self._state.note_editing(body)
 
-    @editing.validator
+    @note_editing.validator
     def validate_editing(self, body: EditingNotice) -> None:
         """Only what waits can be edited."""
         self._state.check_editing(body)
@@ -110,8 +112,8 @@ class TurnMessages:
     @update("revoke", GrantAddress)
     def revoke(self, body: GrantAddress) -> Grant:
         """Take a standing answer back, here and in the turns that were delegated."""
-        grant = self._state.revoke(body.grant, body.by)
-        self._pass_on("take_back", TakeBack(decisions=(grant.decision.key,), by=body.by))
+        grant = self._state.revoke_grant(body.grant, body.by)
+        self._signal_children("take_back", RevokeDecisions(decisions=(grant.decision.key,), by=body.by))
         return grant
 
     @revoke.validator
@@ -119,18 +121,18 @@ class TurnMessages:
         """Only what there is can be revoked."""
         self._state.check_revoke(body.grant)
 
-    @signal("take_back", TakeBack)
-    def take_back(self, body: TakeBack) -> None:
+    @signal("take_back", RevokeDecisions)
+    def revoke_decisions(self, body: RevokeDecisions) -> None:
         """From the turn that delegated to this one: what was revoked there allows nothing here."""
-        self._state.take_back(body.decisions, body.by)
-        self._pass_on("take_back", body)
+        self._state.revoke_decisions(body.decisions, body.by)
+        self._signal_children("take_back", body)
 
     @update("ask", Question)
-    async def ask(self, body: Question) -> Answer:
+    async def ask(self, body: Question) -> QuestionAnswer:
         """Ask a person what a tool at work asks; answers once they have, or once nobody will."""
-        revision = self._state.hold(body)
-        await workflow.wait_condition(lambda: self._state.answer(body.call, revision) is not None)
-        found = self._state.answer(body.call, revision)
+        revision = self._state.hold_call(body)
+        await workflow.wait_condition(lambda: self._state.find_answer(body.call, revision) is not None)
+        found = self._state.find_answer(body.call, revision)
         assert found, "it was just there"
         return found
 
@@ -138,18 +140,18 @@ class TurnMessages:
     def validate_ask(self, body: Question) -> None:
         """Only a call at work asks, and only where somebody is to be asked."""
         self._state.check_question(body)
-        self._state.check_patience(body)
+        self._state.check_question_count(body)
 
     # The rest are updates: their senders need the answer, and can repeat a lost one.
     @update("submit", SubmitBatch)
-    def submit(self, body: SubmitBatch) -> Submitted:
+    def submit(self, body: SubmitBatch) -> SubmitResult:
         """Queue a further batch; one that was queued under the same id by an earlier run is not queued again."""
-        return Submitted(batch=self._state.submit(body.calls, _update_id()))
+        return SubmitResult(batch=self._state.submit_batch(body.calls, _find_update_id()))
 
     @submit.validator
     def validate_submit(self, body: SubmitBatch) -> None:
         """Refuse an empty or oversized batch, and any batch to a turn that takes none."""
-        if _update_id() in self._state.submitted:
+        if _find_update_id() in self._state.submitted:
             return
         self._state.check_open()
         check_batch(body.calls, queued=len(self._state.queue))
@@ -157,10 +159,10 @@ class TurnMessages:
 
     # A model step adds its calls by signal, one event each; a caller by update, to hear what became of it.
     @update("add_calls", AddCalls)
-    def add_calls(self, body: AddCalls) -> Added:
+    def add_calls(self, body: AddCalls) -> AddCallsResult:
         """Take further calls of a stream: a reply that is still being written."""
         batch = self._state.add_calls(body)
-        return Added(batch=batch.id, calls=len(batch.calls))
+        return AddCallsResult(batch=batch.id, calls=len(batch.calls))
 
     @add_calls.validator
     def validate_add_calls(self, body: AddCalls) -> None:
@@ -178,23 +180,23 @@ class TurnMessages:
     @signal("interrupt", Interruption)
     def interrupt(self, body: Interruption) -> None:
         """Take a user's new message: what may be interrupted stops, and the turn goes on with it."""
-        self._state.hear(body)
+        self._state.apply_interruption(body)
 
     @signal("append", Interruption)
     def append(self, body: Interruption) -> None:
         """Take a user's message that stops nothing: the model reads it after the batch at work."""
-        self._state.append(body)
+        self._state.append_message(body)
 
     @update("withdraw", BatchAddress)
     def withdraw(self, body: BatchAddress) -> BatchResult:
         """Take a queued batch back; it never starts."""
-        return self._state.withdraw(body.batch)
+        return self._state.withdraw_batch(body.batch)
 
     @withdraw.validator
     def validate_withdraw(self, body: BatchAddress) -> None:
         """Only what has not started can be withdrawn, and only by whoever submits batches."""
         self._state.check_without_model()
-        self._state.queued(body.batch)
+        self._state.get_queued_batch(body.batch)
 
     @update("cancel_call", CallAddress)
     def cancel_call(self, body: CallAddress) -> None:
@@ -205,7 +207,7 @@ class TurnMessages:
     def validate_cancel_call(self, body: CallAddress) -> None:
         """Only a call that has not ended can be stopped."""
         call = self._state.active.get(body.call) if self._state.active else None
-        if call is None or call.terminal:
+        if call is None or call.is_terminal:
             raise RequestRefused("not_active", f"call {body.call!r} is not at work in this turn")
 
     @update("cancel_batch", BatchAddress)
@@ -222,7 +224,7 @@ class TurnMessages:
     @update("finish")
     def finish(self) -> None:
         """End a turn that was kept open, once its queue is empty."""
-        self._state.finish()
+        self._state.finish_turn()
 
     @finish.validator
     def validate_finish(self) -> None:
@@ -232,12 +234,12 @@ class TurnMessages:
     @query("view")
     def view(self) -> TurnView:
         """Everything a viewer needs, with long values cut."""
-        return view_of(self._state, self._inbox.since)
+        return build_turn_view(self._state, self._inbox.since)
 
     @query("events")
     def events(self, after: int = 0) -> EventPage:
         """The events after a sequence number, oldest first."""
-        return self._state.page(after)
+        return self._state.build_event_page(after)
 
     @query("call")
     def call(self, call_id: str) -> Call | None:
@@ -247,17 +249,17 @@ class TurnMessages:
     @query("batch")
     def batch(self, batch_id: str) -> BatchResult | None:
         """One batch and the responses it has."""
-        return next((result for result in self._state.results() if result.id == batch_id), None)
+        return next((result for result in self._state.list_results() if result.id == batch_id), None)
 
     @query("batches")
     def batches(self) -> tuple[BatchResult, ...]:
         """The batches that ended in this run."""
-        return self._state.ended()
+        return self._state.list_ended_batches()
 
     @query("answers")
     def answers(self, call_id: str) -> tuple[Response, ...]:
         """The delivered answers from that of this call on: a page of them."""
-        return self._state.answers_from(call_id)
+        return self._state.list_answers(call_id)
 
     @query("runs")
     def runs(self) -> tuple[EarlierRun, ...]:
@@ -267,30 +269,30 @@ class TurnMessages:
     @query("grants")
     def grants(self) -> tuple[Grant, ...]:
         """The standing answers of this turn."""
-        return self._state.grants.all
+        return self._state.grants.all_grants
 
     @query("conversation")
     def conversation(self) -> Conversation | None:
         """What the turn's model is told; None for a turn without one."""
-        return self._state.conversation()
+        return self._state.build_conversation()
 
     @query("messages")
     def messages(self, after: int = 0, epoch: int | None = None) -> ConversationPage:
         """Of that, what a model step does not have yet."""
-        return self._state.messages_after(after, epoch)
+        return self._state.build_messages_page(after, epoch)
 
 
-def _update_id() -> str:
+def _find_update_id() -> str:
     """Of the update at work. Temporal knows those of one run; a turn, those of all of its runs."""
     info = workflow.current_update_info()
     assert info, "only updates ask"
     return info.id
 
 
-def _as_understood_then(decision: Decision) -> Decision:
+def _downgrade_decision(decision: Decision) -> Decision:
     """In a turn that met this decision before there was more to say than yes, no and an answer: what it meant then."""
-    if not decision.says_more or workflow.patched("more-to-say"):
+    if not decision.has_later_fields or workflow.patched("more-to-say"):
         return decision
-    if decision.outcome is not Outcome.PROCEED_ONCE or decision.arguments is not None:
+    if decision.outcome is not DecisionAction.PROCEED_ONCE or decision.arguments is not None:
         raise DecisionRefused("unknown_outcome", "this turn knew of no such decision")
     return decision.model_copy(update={"content": None})

@@ -25,19 +25,25 @@ from temporalio.worker import (
 )
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.activities.observing import HEADER, read_header, write_header
+    from holdfast.activities.observing import TRACE_HEADER, read_header, write_header
     from holdfast.conversations import Usage
-    from holdfast.counted import Key
+    from holdfast.counted import CountedKey
     from holdfast.events import Event
-    from holdfast.measuring import Measurement, measured, used
-    from holdfast.phases import Phase, Phases
+    from holdfast.measuring import Measurement, measure_phase, measure_usage
+    from holdfast.phases import Phase, PhaseTracker
     from holdfast.session_state import SessionState
-    from holdfast.spans import Place, Span, read_place, root_of
+    from holdfast.spans import Span, SpanPlace, derive_root_place, parse_place
     from holdfast.state import TurnState
-    from holdfast.tracing import TurnFacts, place_of_execution, place_of_step, session_span, turn_spans
+    from holdfast.tracing import (
+        TurnFacts,
+        build_session_span,
+        build_turn_spans,
+        derive_execution_place,
+        derive_step_place,
+    )
 
 OBSERVER = "__holdfast_observer"
-THEIRS = "_tracer-data"
+TEMPORAL_TRACER_HEADER = "_tracer-data"
 """The header of Temporal's own tracing, by which whoever starts a turn within a trace says so."""
 
 
@@ -45,7 +51,7 @@ THEIRS = "_tracer-data"
 class Observer:
     """Whoever is told, outside of the sandbox."""
 
-    count: Callable[[Key, Iterable[Measurement]], None]
+    count: Callable[[CountedKey, Iterable[Measurement]], None]
     """What was measured, and what it is of: what is told a second time counts once."""
     tell: Callable[[Iterable[Span]], None] | None
     """None: nobody traces."""
@@ -58,92 +64,94 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
     def __init__(self, next: WorkflowInboundInterceptor) -> None:
         super().__init__(next)
         self._observer: Observer | None = workflow.extern_functions().get(OBSERVER, lambda: None)()
-        self._parent: Place | None = None
-        self.root: Place | None = None
-        self._phases: Phases | None = None
+        self._parent: SpanPlace | None = None
+        self.root: SpanPlace | None = None
+        self._phases: PhaseTracker | None = None
         self._usage = Usage()
-        self._ended: Counter[Key] = Counter()
+        self._ended: Counter[CountedKey] = Counter()
         """How often what has ended in this run: a call may be executed twice."""
         self._broken = False
 
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:
         """Say within which span things are started."""
-        super().init(_Outbound(outbound, self))
+        super().init(_ObservedOutbound(outbound, self))
 
     @property
-    def traces(self) -> bool:
+    def has_traces(self) -> bool:
         """Is anybody told of spans?"""
         return self._observer is not None and self._observer.tell is not None
 
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
         """Watch it from its beginning to its end."""
-        state = getattr(workflow.instance(), "observed", None)
+        state = getattr(workflow.instance(), "observed_state", None)
         if self._observer is None or not isinstance(state, TurnState | SessionState):
             return await super().execute_workflow(input)
         info = workflow.info()
-        self._parent = _started_within(input.headers)
-        self.root = root_of(info.workflow_id, info.first_execution_run_id, self._parent)
+        self._parent = _read_parent_place(input.headers)
+        self.root = derive_root_place(info.workflow_id, info.first_execution_run_id, self._parent)
         if isinstance(state, TurnState):
-            self._watch(state)
+            self._watch_state(state)
         try:
             result = await super().execute_workflow(input)
         except workflow.ContinueAsNewError:
-            self._tell(state)
+            self._report_end(state)
             raise
         except FailureError:
-            self._tell(state, failure="failed")
+            self._report_end(state, failure="failed")
             raise
-        self._tell(state)
+        self._report_end(state)
         return result
 
-    def continued(self) -> Place | None:
+    def find_next_root(self) -> SpanPlace | None:
         """What the next run is to be told to stand within."""
         return self._parent
 
-    def place_of(self, activity: str, args: Any) -> Place | None:
+    def find_activity_place(self, activity: str, args: Any) -> SpanPlace | None:
         """Where an activity stands."""
         input = args[0] if args else None
-        return self.place_of_call(getattr(input, "call_id", None)) or self._place_of_step(getattr(input, "step", None))
+        return self.find_call_place(getattr(input, "call_id", None)) or self._find_step_place(
+            getattr(input, "step", None)
+        )
 
-    def place_of_call(self, call: object) -> Place | None:
+    def find_call_place(self, call: object) -> SpanPlace | None:
         """Where stands what executes a call."""
         if self.root is None or self._phases is None or not isinstance(call, str):
             return None
-        return place_of_execution(self.root, call, self._phases.executing(call))
+        return derive_execution_place(self.root, call, self._phases.find_execution_start(call))
 
-    def _place_of_step(self, step: object) -> Place | None:
-        return place_of_step(self.root, step) if self.root and isinstance(step, int) else self.root
+    def _find_step_place(self, step: object) -> SpanPlace | None:
+        return derive_step_place(self.root, step) if self.root and isinstance(step, int) else self.root
 
-    def _watch(self, state: TurnState) -> None:
-        self._phases = Phases(state.began_at, state.call_of)
+    def _watch_state(self, state: TurnState) -> None:
+        self._phases = PhaseTracker(state.began_at, state.find_event_call)
         self._usage = state.usage
         for event in state.events:
-            self._take(state, event)
-        state.watcher = lambda event: self._take(state, event)
+            self._take_event(state, event)
+        state.watcher = lambda event: self._take_event(state, event)
 
-    def _take(self, state: TurnState, event: Event) -> None:
+    def _take_event(self, state: TurnState, event: Event) -> None:
         """Count what ends with an event. A replay only finds out again what is under way."""
         if self._phases is None or self._broken:
             return
         try:
-            for phase in self._phases.take(event):
+            for phase in self._phases.apply_event(event):
                 self._count_phase(phase)
             before, self._usage = self._usage, state.usage
-            if found := list(used(before, state.usage)):
-                self._count(("tokens", state.usage.input_tokens, state.usage.output_tokens), found)
+            if found := list(measure_usage(before, state.usage)):
+                self._count_once(("tokens", state.usage.input_tokens, state.usage.output_tokens), found)
         except Exception as error:  # a turn is worth more than what is told of it
             self._give_up(error)
 
-    def _tell(self, state: TurnState | SessionState, failure: str = "") -> None:
+    def _report_end(self, state: TurnState | SessionState, failure: str = "") -> None:
         """This run has ended."""
         if self._broken or workflow.unsafe.is_replaying():
             return
         try:
-            self._told(state, failure)
+            self._build_spans(state, failure)
         except Exception as error:
             self._give_up(error)
 
-    def _told(self, state: TurnState | SessionState, failure: str) -> None:
+    def _build_spans(self, state: TurnState | SessionState, failure: str) -> None:
         assert self._observer, "nobody is told"
         info = workflow.info()
         if failure and isinstance(state, TurnState):
@@ -151,27 +159,27 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         if self._observer.tell is None or self.root is None:
             return
         if isinstance(state, TurnState):
-            self._observer.tell(turn_spans(self._facts(state, self.root, failure)))
+            self._observer.tell(build_turn_spans(self._build_facts(state, self.root, failure)))
         else:
             later = info.run_id if info.run_id != info.first_execution_run_id else ""
             about = (self.root, info.workflow_id, info.start_time, workflow.now())
-            self._observer.tell([session_span(*about, turns=state.turns, later=later)])
+            self._observer.tell([build_session_span(*about, turns=state.turns, later=later)])
 
-    def _facts(self, state: TurnState, root: Place, failure: str) -> TurnFacts:
+    def _build_facts(self, state: TurnState, root: SpanPlace, failure: str) -> TurnFacts:
         input = state.input
-        session = root_of(input.session, input.session_run) if input.session and input.session_run else None
+        session = derive_root_place(input.session, input.session_run) if input.session and input.session_run else None
         return TurnFacts(
             turn_id=state.turn_id,
             root=root,
             events=tuple(state.events),
-            call_of=state.call_of,
+            call_of=state.find_event_call,
             began_at=state.began_at,
             ended_at=workflow.now(),
             parent=self._parent,
             session=session,
             session_id=input.session or "",
             depth=input.depth,
-            model=input.model.names[state.model] if input.model else "",
+            model=input.model.model_names[state.model] if input.model else "",
             input_tokens=state.usage.input_tokens,
             output_tokens=state.usage.output_tokens,
             failure=failure,
@@ -180,12 +188,12 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
 
     def _count_phase(self, phase: Phase) -> None:
         """By what it is of, not by its event: when a task is run again, events may have other numbers."""
-        if found := list(measured(phase)):
+        if found := list(measure_phase(phase)):
             what = (phase.kind, phase.batch, phase.call, phase.revision, phase.step)
             self._ended[what] += 1
-            self._count((*what, self._ended[what]), found)
+            self._count_once((*what, self._ended[what]), found)
 
-    def _count(self, what: Key, found: list[Measurement]) -> None:
+    def _count_once(self, what: CountedKey, found: list[Measurement]) -> None:
         if self._observer and not workflow.unsafe.is_replaying():
             self._observer.count((workflow.info().run_id, *what), found)
 
@@ -194,7 +202,7 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         workflow.logger.warning("This turn is not observed any more: %s", type(error).__name__)
 
 
-class _Outbound(WorkflowOutboundInterceptor):
+class _ObservedOutbound(WorkflowOutboundInterceptor):
     """Says within which span activities and children run."""
 
     def __init__(self, next: WorkflowOutboundInterceptor, watching: ObservedWorkflow) -> None:
@@ -203,34 +211,36 @@ class _Outbound(WorkflowOutboundInterceptor):
 
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
         """A regular one; what is local ends with its workflow task, and is told with the turn."""
-        self._mark(input, self._watching.place_of(input.activity, input.args))
+        self._mark_headers(input, self._watching.find_activity_place(input.activity, input.args))
         return super().start_activity(input)
 
     async def start_child_workflow(self, input: StartChildWorkflowInput) -> workflow.ChildWorkflowHandle[Any, Any]:
         """A turn that a call runs is within that call. One of a session has a trace of its own."""
         call = input.id.rpartition("~")[2].partition("-")[0]
-        self._mark(input, self._watching.place_of_call(call))
+        self._mark_headers(input, self._watching.find_call_place(call))
         return await super().start_child_workflow(input)
 
     def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:
         """The next run belongs to the same trace."""
-        self._mark(input, self._watching.continued())
+        self._mark_headers(input, self._watching.find_next_root())
         super().continue_as_new(input)
 
-    def _mark(self, input: StartActivityInput | StartChildWorkflowInput | ContinueAsNewInput, at: Place | None) -> None:
-        if at and self._watching.traces:
+    def _mark_headers(
+        self, input: StartActivityInput | StartChildWorkflowInput | ContinueAsNewInput, at: SpanPlace | None
+    ) -> None:
+        if at and self._watching.has_traces:
             input.headers = write_header(input.headers, at)
 
 
-def _started_within(headers: Any) -> Place | None:
+def _read_parent_place(headers: Any) -> SpanPlace | None:
     """The span that whoever started this stands in, by our header or by that of Temporal's own tracing."""
-    if HEADER in headers:
+    if TRACE_HEADER in headers:
         return read_header(headers)
-    found = _read(headers[THEIRS]) if THEIRS in headers else None
-    return read_place(found.get("traceparent")) if isinstance(found, dict) else None
+    found = _decode_payload(headers[TEMPORAL_TRACER_HEADER]) if TEMPORAL_TRACER_HEADER in headers else None
+    return parse_place(found.get("traceparent")) if isinstance(found, dict) else None
 
 
-def _read(payload: Payload) -> Any:
+def _decode_payload(payload: Payload) -> Any:
     try:
         return PayloadConverter.default.from_payload(payload)
     except Exception:  # anybody may send headers

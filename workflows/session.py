@@ -14,37 +14,37 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, FailureError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.content import shorten
+    from holdfast.content import shorten_text
     from holdfast.conversations import ConversationPage
     from holdfast.errors import PayloadUnreadable, RequestRefused
     from holdfast.grants import Grant
-    from holdfast.model import problems
+    from holdfast.model import describe_problems
     from holdfast.requests import GrantAddress, Interruption
     from holdfast.session_state import SessionState
     from holdfast.sessions import (
-        MOVE,
-        SESSION,
-        Close,
-        Interrupt,
-        Say,
-        Sent,
+        MOVE_SIGNAL,
+        SESSION_WORKFLOW,
+        CloseSession,
+        InterruptTurn,
+        SendMessage,
+        SendResult,
+        SessionChange,
         SessionInput,
         SessionResult,
         SessionView,
-        Wish,
-        Withdraw,
+        WithdrawMessage,
         check_session,
     )
-    from holdfast.workflows.children import Child, begin_turn
-    from holdfast.workflows.failures import reason_of
+    from holdfast.workflows.children import ChildTurn, start_child_turn
+    from holdfast.workflows.failures import describe_failure
     from holdfast.workflows.handlers import query, signal, update
-    from holdfast.workflows.histories import long_history
-    from holdfast.workflows.unread import absent
-    from holdfast.workflows.versions import go_on, newer_version, version
+    from holdfast.workflows.histories import is_history_long
+    from holdfast.workflows.unread import explain_absent_input
+    from holdfast.workflows.versions import continue_on_newer_version, find_version, has_newer_version
 
 
 # Without the sandbox: it takes a third of a turn's processor time. Tests load and replay every workflow inside it.
-@workflow.defn(name=SESSION, sandboxed=False)
+@workflow.defn(name=SESSION_WORKFLOW, sandboxed=False)
 class SessionWorkflow:
     """One conversation."""
 
@@ -52,7 +52,7 @@ class SessionWorkflow:
     @workflow.init
     def __init__(self, *inputs: Any) -> None:
         self._state = SessionState(workflow.info().workflow_id)
-        self._child: Child | None = None
+        self._child: ChildTurn | None = None
         self._unwanted: str | None = None
         """The turn that is to stop."""
         self._leaving = False
@@ -60,19 +60,19 @@ class SessionWorkflow:
         self._bad_input: str | None = None
         self._moved_from: str | None = None
         """The version that the run before this one left."""
-        self._absent = absent(inputs)
+        self._absent = explain_absent_input(inputs)
         if self._absent:
             return
         try:
             input = SessionInput.model_validate(inputs[0] if len(inputs) == 1 else None)
             if workflow.info().continued_run_id is None:
                 check_session(input)
-            self._state.begin(input)
+            self._state.apply_input(input)
             self._moved_from = input.carried.moved_from if input.carried else None
         except RequestRefused as refusal:
             self._bad_input = f"The session cannot start: {refusal}"
         except ValidationError as error:
-            self._bad_input = f"The session cannot start: {shorten(problems(error, 'input'), 2_000)}"
+            self._bad_input = f"The session cannot start: {shorten_text(describe_problems(error, 'input'), 2_000)}"
 
     @workflow.run
     async def run(self, *inputs: Any) -> SessionResult:
@@ -86,17 +86,19 @@ class SessionWorkflow:
             try:
                 await workflow.wait_condition(turns.done)
             except asyncio.CancelledError:
-                self._state.close(Close(by="Somebody who cancelled it", now=True))
+                self._state.close(CloseSession(by="Somebody who cancelled it", now=True))
                 self._stop_turn()
         going_on = turns.result()
         self._leaving = True
         await workflow.wait_condition(workflow.all_handlers_finished)
         if going_on:
-            go_on(self._state.carry(moved_from=version() if self._outdated() else None))
-        return self._state.result()
+            continue_on_newer_version(
+                self._state.build_carryover(moved_from=find_version() if self._is_outdated() else None)
+            )
+        return self._state.build_result()
 
     @property
-    def observed(self) -> SessionState:
+    def observed_state(self) -> SessionState:
         """What is told of it to whoever watches all sessions."""
         return self._state
 
@@ -104,35 +106,35 @@ class SessionWorkflow:
         """True when the session is to go on in another run."""
         state = self._state
         while True:
-            if long_history() or self._outdated():
+            if is_history_long() or self._is_outdated():
                 return True
             if state.waiting:
                 await self._take_turn()
             elif state.closing:
                 return False
             else:
-                await workflow.wait_condition(lambda: bool(state.waiting or state.closing or self._outdated()))
+                await workflow.wait_condition(lambda: bool(state.waiting or state.closing or self._is_outdated()))
 
-    def _outdated(self) -> bool:
+    def _is_outdated(self) -> bool:
         """Is there a newer version of the code to go on with? Not for one that came back from there, or is to end.
 
         Once there was none, the version that it had left is the right one again, and what comes later is news.
         """
-        if not newer_version():
+        if not has_newer_version():
             self._moved_from = None
             return False
-        return not self._state.closing and version() != self._moved_from
+        return not self._state.closing and find_version() != self._moved_from
 
     async def _take_turn(self) -> None:
         state, input = self._state, self._state.begin_turn(workflow.info().first_execution_run_id)
         assert state.turn, "it has just begun"
         try:
-            self._child = await begin_turn(input, state.turn, input.prompt or "")
+            self._child = await start_child_turn(input, state.turn, input.prompt or "")
             if self._unwanted == state.turn:
                 self._child.cancel()
             state.end_turn(await self._child.result())
         except ChildWorkflowError as error:
-            state.fail_turn(reason_of(error))
+            state.fail_turn(describe_failure(error))
         except FailureError as error:  # a workflow of that name runs already
             state.fail_turn(f"The turn could not begin: {error}")
         finally:
@@ -144,71 +146,71 @@ class SessionWorkflow:
         if self._child:
             self._child.cancel()
 
-    @update("send", Say)
-    async def send(self, body: Say) -> Sent:
+    @update("send", SendMessage)
+    async def send(self, body: SendMessage) -> SendResult:
         """Take what the user says: a turn of its own, or a word to the turn that runs."""
         idle = self._state.turn is None
-        sent, word = self._state.say(body)
+        sent, word = self._state.add_message(body)
         if word:
-            await self._tell("interrupt" if body.how == "interrupt" else "append", word)
+            await self._signal_turn("interrupt" if body.how == "interrupt" else "append", word)
         elif idle and not sent.ahead:
-            await workflow.wait_condition(lambda: not self._about_to_begin(body, sent.turn))
+            await workflow.wait_condition(lambda: not self._is_about_to_begin(body, sent.turn))
         return sent
 
     @send.validator
-    def validate_send(self, body: Say) -> None:
+    def validate_send(self, body: SendMessage) -> None:
         """Refuse what a closed session, or one with too much before it, would not take."""
-        self._state.check_say(body)
+        self._state.check_message(body)
 
-    def _about_to_begin(self, said: Say, turn: str) -> bool:
+    def _is_about_to_begin(self, message: SendMessage, turn: str) -> bool:
         """Is the turn of a message not yet there to be watched?"""
-        waits = said in self._state.waiting or (self._state.turn == turn and self._child is None)
+        waits = message in self._state.waiting or (self._state.turn == turn and self._child is None)
         return waits and not self._leaving
 
-    async def _tell(self, signal: str, word: Interruption) -> None:
+    async def _signal_turn(self, signal: str, word: Interruption) -> None:
         """Say something to the turn that runs. When it does not hear that any more, the session knows by its end."""
         turn = self._state.turn
         await workflow.wait_condition(lambda: self._child is not None or self._state.turn != turn)
         if self._child and self._state.turn == turn:
-            await self._child.tell(signal, word)
+            await self._child.signal_and_wait(signal, word)
 
-    @update("withdraw", Withdraw)
-    def withdraw(self, body: Withdraw) -> None:
+    @update("withdraw", WithdrawMessage)
+    def withdraw(self, body: WithdrawMessage) -> None:
         """Take a message back that has not had its turn."""
-        self._state.withdraw(body.id)
+        self._state.withdraw_message(body.id)
 
     @withdraw.validator
-    def validate_withdraw(self, body: Withdraw) -> None:
+    def validate_withdraw(self, body: WithdrawMessage) -> None:
         """Only what waits can be taken back."""
         self._state.check_withdraw(body.id)
 
-    @update("interrupt", Interrupt)
-    def interrupt(self, body: Interrupt) -> None:
+    @update("interrupt", InterruptTurn)
+    def interrupt(self, body: InterruptTurn) -> None:
         """Stop the turn that runs; everything in it is answered, and the session goes on."""
         self._stop_turn()
 
     @interrupt.validator
-    def validate_interrupt(self, body: Interrupt) -> None:
+    def validate_interrupt(self, body: InterruptTurn) -> None:
         """Only a turn that runs can be stopped."""
         if self._state.turn is None:
             raise RequestRefused("idle", "no turn runs in this session")
 
-    @update("close", Close)
-    def close(self, body: Close) -> None:
+    @update("close", CloseSession)
+    def close(self, body: CloseSession) -> None:
         """Take nothing more, and end when what was said is done; or now."""
         self._state.close(body)
         if body.now:
             self._stop_turn()
 
-    @update("configure", Wish)
-    def configure(self, body: Wish) -> None:
+    @update("configure", SessionChange)
+    def configure(self, body: SessionChange) -> None:
         """Change how the next turns go."""
         self._state.configure(body)
 
     @update("revoke", GrantAddress)
     def revoke(self, body: GrantAddress) -> Grant:
         """Take a standing answer back, between turns."""
-        return self._state.revoke(body.grant)
+        return self._state.revoke_grant(body.grant)
 
     @revoke.validator
     def validate_revoke(self, body: GrantAddress) -> None:
@@ -216,19 +218,19 @@ class SessionWorkflow:
         self._state.check_revoke(body.grant)
 
     # A signal: it works with no worker up, and whoever sends it to all sessions of a version waits for none of them.
-    @signal(MOVE)
+    @signal(MOVE_SIGNAL)
     def move(self) -> None:
         """Wake it. Whether there is newer code it sees by itself."""
 
     @query("view")
     def view(self) -> SessionView:
         """How it stands, as far as it knows itself."""
-        return self._state.view()
+        return self._state.build_view()
 
     @query("messages")
     def messages(self, after: int = 0, epoch: int | None = None) -> ConversationPage:
         """The messages that whoever asks does not have yet."""
-        return self._state.page(after, epoch)
+        return self._state.build_page(after, epoch)
 
     @query("grants")
     def grants(self) -> tuple[Grant, ...]:

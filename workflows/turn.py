@@ -15,32 +15,32 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.batches import begun
+    from holdfast.batches import start_calls
     from holdfast.calls import Call
-    from holdfast.content import shorten
-    from holdfast.deciding import as_bound
+    from holdfast.content import shorten_text
+    from holdfast.deciding import build_bound_request
     from holdfast.errors import PayloadUnreadable, RequestRefused
-    from holdfast.families import MARK
-    from holdfast.model import problems
-    from holdfast.starting import startable
+    from holdfast.families import ID_MARK
+    from holdfast.model import describe_problems
+    from holdfast.starting import list_startable
     from holdfast.state import TurnState
-    from holdfast.turns import WORKFLOW, TurnInput, TurnResult, check_input, check_outside
+    from holdfast.turns import TURN_WORKFLOW, TurnInput, TurnResult, check_input, check_outside
     from holdfast.verdicts import Lost
-    from holdfast.work import CallToJudge, ValidateResult
-    from holdfast.workflows.children import Child
+    from holdfast.work import CallToValidate, ValidateResult
+    from holdfast.workflows.children import ChildTurn
     from holdfast.workflows.deadlines import Deadlines
-    from holdfast.workflows.execution import execute
-    from holdfast.workflows.histories import long_history
+    from holdfast.workflows.execution import execute_call
+    from holdfast.workflows.histories import is_history_long
     from holdfast.workflows.inbox import Inbox
-    from holdfast.workflows.messages import TurnMessages
+    from holdfast.workflows.messages import TurnHandlers
     from holdfast.workflows.modelling import take_step
-    from holdfast.workflows.unread import Dropped, absent
-    from holdfast.workflows.validation import validate
+    from holdfast.workflows.unread import DroppedSignals, explain_absent_input
+    from holdfast.workflows.validation import validate_calls
 
 
 # Without the sandbox: it takes a third of a turn's processor time. Tests load and replay every workflow inside it.
-@workflow.defn(name=WORKFLOW, sandboxed=False)
-class TurnWorkflow(TurnMessages):
+@workflow.defn(name=TURN_WORKFLOW, sandboxed=False)
+class TurnWorkflow(TurnHandlers):
     """One assistant turn."""
 
     # Messages may be delivered before `run` has begun, so the input is taken here. It is read by hand: an input that
@@ -49,22 +49,22 @@ class TurnWorkflow(TurnMessages):
     def __init__(self, *inputs: Any) -> None:
         self._state = TurnState(workflow.info().workflow_id, workflow.now)
         self._inbox = Inbox(self._state)
-        self._dropped = Dropped()
+        self._dropped = DroppedSignals()
         self._deadlines = Deadlines(self._state)
         self._running: dict[str, Any] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._defect: BaseException | None = None
         self._bad_input: str | None = None
         self._has_hooks = False
-        self._absent = absent(inputs)
+        self._absent = explain_absent_input(inputs)
         if self._absent:
             return
         try:
-            self._state.begin(_read_input(inputs))
+            self._state.apply_input(_read_input(inputs))
         except RequestRefused as refusal:
             self._bad_input = f"The turn cannot start: {refusal}"
         except ValidationError as error:
-            self._bad_input = f"The turn cannot start: {shorten(problems(error, 'input'), 2_000)}"
+            self._bad_input = f"The turn cannot start: {shorten_text(describe_problems(error, 'input'), 2_000)}"
 
     @workflow.run
     async def run(self, *inputs: Any) -> TurnResult:
@@ -74,7 +74,7 @@ class TurnWorkflow(TurnMessages):
         if self._bad_input:
             raise ApplicationError(self._bad_input, type="bad_input", non_retryable=True)
         if self._state.time_left is not None:
-            self._spawn(self._keep_time())
+            self._spawn_task(self._keep_time())
         steps = asyncio.create_task(self._take_steps())
         while not steps.done():
             try:
@@ -84,10 +84,10 @@ class TurnWorkflow(TurnMessages):
         going_on = steps.result()
         await workflow.wait_condition(workflow.all_handlers_finished)
         if going_on and not self._state.stop:
-            workflow.continue_as_new(self._next_input())
+            workflow.continue_as_new(self._build_next_input())
         if going_on:
-            self._state.conclude()
-        return self._state.result()
+            self._state.close_turn()
+        return self._state.build_result()
 
     async def _take_steps(self) -> bool:
         """Work off the queue; with a model, ask it for the next batch; end when there is nothing more to do.
@@ -98,22 +98,22 @@ class TurnWorkflow(TurnMessages):
         await self._check_tools()
         while not state.stop:
             resting = thinking is None or thinking.done()
-            if resting and state.more_to_do and _long():
+            if resting and state.has_more_to_do and _is_history_long():
                 return True
             if state.queue:
                 await self._run_batch()
             elif thinking and not thinking.done():
-                await self._next_change()
-            elif state.asks:
-                state.heed_limits(step=True)
-                thinking = None if state.stop else self._spawn(take_step(state))
-            elif state.input.keep_open and not state.finishing:
-                await self._next_change()
+                await self._wait_for_change()
+            elif state.needs_step:
+                state.apply_limits(before_step=True)
+                thinking = None if state.stop else self._spawn_task(take_step(state))
+            elif state.input.keep_open and not state.is_finishing:
+                await self._wait_for_change()
             else:
                 break
         if thinking:
             await thinking
-        state.conclude()
+        state.close_turn()
         return False
 
     async def _check_tools(self) -> None:
@@ -121,14 +121,14 @@ class TurnWorkflow(TurnMessages):
         input = self._state.input
         if not input.tools or input.carried or input.depth:
             return
-        unknown = (await self._verdicts_on(())).unknown_tools
+        unknown = (await self._fetch_verdicts(())).unknown_tools
         if unknown:
             more = f" And {len(unknown) - 5} more." if len(unknown) > 5 else ""
             names = f"{' '.join(unknown[:5])}{more}"
             self._state.stop_turn("failed", f"The turn cannot start: its list names tools that there are not: {names}")
 
-    def _next_input(self) -> TurnInput:
-        carried = self._state.carry(workflow.info().run_id)
+    def _build_next_input(self) -> TurnInput:
+        carried = self._state.build_carryover(workflow.info().run_id)
         return self._state.input.model_copy(update={"batches": (), "memory": None, "carried": carried})
 
     async def _keep_time(self) -> None:
@@ -137,107 +137,107 @@ class TurnWorkflow(TurnMessages):
         assert left is not None, "only a turn with a limit has its time kept"
         if left.total_seconds() > 0:
             await workflow.sleep(left)
-        self._state.run_out()
+        self._state.stop_at_time_limit()
 
     async def _run_batch(self) -> None:
         """One batch from validation to its last response."""
-        self._state.activate()
-        judging = self._judge()
-        self._state.heed_limits()
+        self._state.activate_batch()
+        judging = self._start_validation()
+        self._state.apply_limits()
         # Not before validation has answered, even when a stop has answered everything: a turn that ends with a local
         # activity under way is refused by the server when it is replayed from the start.
-        while not (self._state.work.done and (judging is None or judging.done())):
+        while not (self._state.active_batch.is_done and (judging is None or judging.done())):
             if judging is None or judging.done():
-                judging = self._judge()
-            self._deadlines.keep()
-            self._start_what_may()
-            self._stop_what_should()
+                judging = self._start_validation()
+            self._deadlines.schedule_wake()
+            self._start_ready_calls()
+            self._stop_calls()
             self._inbox.publish()
-            await self._next_change()
-            self._state.heed_limits()
-        self._deadlines.drop()
+            await self._wait_for_change()
+            self._state.apply_limits()
+        self._deadlines.cancel_wake()
         self._inbox.publish()
-        self._state.retire()
+        self._state.retire_batch()
 
-    def _judge(self) -> asyncio.Task[None] | None:
+    def _start_validation(self) -> asyncio.Task[None] | None:
         """Validate what has come; else what a person has changed; else, when a grant, the mode or the context has
         changed, everything that this may decide."""
-        if self._state.work.unjudged:
-            return self._spawn(self._validate())
-        if changing := next((call for call in self._state.work.waiting if call.changing), None):
-            return self._spawn(self._validate_change(changing))
-        if self._state.stale:
-            self._state.stale = False
-            return self._spawn(self._reconsider())
+        if self._state.active_batch.unvalidated_calls:
+            return self._spawn_task(self._validate_batch())
+        if changing := next((call for call in self._state.active_batch.waiting_calls if call.changing), None):
+            return self._spawn_task(self._validate_change(changing))
+        if self._state.is_stale:
+            self._state.is_stale = False
+            return self._spawn_task(self._revalidate_calls())
         return None
 
-    async def _validate(self) -> None:
-        batch, unjudged = self._state.work, self._state.work.unjudged
-        self._state.stale = self._state.stale and len(unjudged) < len(batch)
-        calls = tuple(CallToJudge(id=call.id, request=call.request) for call in unjudged)
-        self._state.take_verdicts(batch.id, await self._verdicts_on(calls))
+    async def _validate_batch(self) -> None:
+        batch, unjudged = self._state.active_batch, self._state.active_batch.unvalidated_calls
+        self._state.is_stale = self._state.is_stale and len(unjudged) < len(batch)
+        calls = tuple(CallToValidate(id=call.id, request=call.request) for call in unjudged)
+        self._state.apply_verdicts(batch.id, await self._fetch_verdicts(calls))
 
     async def _validate_change(self, call: Call) -> None:
-        change = CallToJudge(id=call.id, request=as_bound(call), change=call.changing)
-        self._state.take_change(call.id, await self._verdicts_on((change,)))
+        change = CallToValidate(id=call.id, request=build_bound_request(call), change=call.changing)
+        self._state.apply_change(call.id, await self._fetch_verdicts((change,)))
 
-    async def _reconsider(self) -> None:
-        before, calls = self._state.work, self._state.unsettled()
+    async def _revalidate_calls(self) -> None:
+        before, calls = self._state.active_batch, self._state.list_unsettled_calls()
         if calls:
-            self._state.reconsider(before, await self._verdicts_on(calls))
-        self._state.moved = False
+            self._state.reapply_verdicts(before, await self._fetch_verdicts(calls))
+        self._state.has_moved = False
 
-    async def _verdicts_on(self, calls: tuple[CallToJudge, ...]) -> ValidateResult:
-        result = await validate(self._state.to_validate(calls), has_hooks=self._has_hooks)
+    async def _fetch_verdicts(self, calls: tuple[CallToValidate, ...]) -> ValidateResult:
+        result = await validate_calls(self._state.build_validate_input(calls), has_hooks=self._has_hooks)
         self._has_hooks = self._has_hooks or result.needs_time == "hooks"
         return result
 
-    def _start_what_may(self) -> None:
-        calls = () if self._state.moved else startable(self._state.work, self._state.input.plan)
+    def _start_ready_calls(self) -> None:
+        calls = () if self._state.has_moved else list_startable(self._state.active_batch, self._state.input.plan)
         if calls:
-            self._state.change(begun(self._state.work, {call.id for call in calls}, workflow.now()))
+            self._state.update_batch(start_calls(self._state.active_batch, {call.id for call in calls}, workflow.now()))
         for call in calls:
             if not (call.pause and call.pause.held):  # its tool waits where it runs, and hears the answer there
-                self._spawn(self._execute(call))
+                self._spawn_task(self._execute_call(call))
 
-    def _pass_on(self, signal: str, body: Any) -> None:
+    def _signal_children(self, signal: str, body: Any) -> None:
         for child in list(self._running.values()):
-            if isinstance(child, Child):
+            if isinstance(child, ChildTurn):
                 child.signal(signal, body)
 
-    def _stop_what_should(self) -> None:
-        for call in self._state.work.calls:
+    def _stop_calls(self) -> None:
+        for call in self._state.active_batch.calls:
             if call.stopping and (handle := self._running.pop(call.id, None)):
                 handle.cancel()
 
-    async def _execute(self, call: Call) -> None:
-        outcome = await execute(self._state, self._running, call)
+    async def _execute_call(self, call: Call) -> None:
+        outcome = await execute_call(self._state, self._running, call)
         unknown = isinstance(outcome, Lost) and not outcome.repeatable
-        self._state.end_call(call.id, outcome, ask=unknown and workflow.patched("ask-unknown"))
+        self._state.apply_outcome(call.id, outcome, ask=unknown and workflow.patched("ask-unknown"))
 
-    async def _next_change(self) -> None:
-        self._state.changed = False
-        await workflow.wait_condition(lambda: self._state.changed)
+    async def _wait_for_change(self) -> None:
+        self._state.has_changed = False
+        await workflow.wait_condition(lambda: self._state.has_changed)
         if self._defect:
             raise self._defect
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._join)
+        task.add_done_callback(self._join_task)
         return task
 
-    def _join(self, task: asyncio.Task[None]) -> None:
+    def _join_task(self, task: asyncio.Task[None]) -> None:
         """A defect in a task must fail the workflow task, where it is seen and retried, not vanish with the task."""
         self._tasks.discard(task)
-        self._state.changed = True
+        self._state.has_changed = True
         if not task.cancelled():
             self._defect = self._defect or task.exception()
 
 
-def _long() -> bool:
+def _is_history_long() -> bool:
     """Has the history become so long that the turn is to go on in another run (S42)?"""
-    return long_history() and workflow.patched("continue-as-new")
+    return is_history_long() and workflow.patched("continue-as-new")
 
 
 def _read_input(inputs: tuple[Any, ...]) -> TurnInput:
@@ -246,6 +246,6 @@ def _read_input(inputs: tuple[Any, ...]) -> TurnInput:
         check_input(input)
         if info.parent is None or input.carried:
             check_outside(input)
-        if info.parent is None and MARK in info.workflow_id:
-            raise RequestRefused("not_yours", f"a turn's id has no {MARK}: that is for the turns of sessions")
+        if info.parent is None and ID_MARK in info.workflow_id:
+            raise RequestRefused("not_yours", f"a turn's id has no {ID_MARK}: that is for the turns of sessions")
     return input

@@ -12,26 +12,26 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.unread import Unreadable
-    from holdfast.withheld import Words
+    from holdfast.withheld import Redacted
 
 
-def absent(inputs: tuple[Any, ...]) -> str | None:
+def explain_absent_input(inputs: tuple[Any, ...]) -> str | None:
     """Why a workflow's own input is not here; its task is to be tried again until it is."""
     return next((input.reason for input in inputs if isinstance(input, Unreadable) and input.gone), None)
 
 
-class Dropped:
+class DroppedSignals:
     """Counts the signals of one run."""
 
     def __init__(self) -> None:
         self._signals = 0
 
-    def drops(self, bodies: tuple[Any, ...]) -> bool:
+    def is_dropped(self, bodies: tuple[Any, ...]) -> bool:
         """Is this signal not to be heard?"""
         self._signals += 1
         mark, replays = f"unread-{self._signals}", workflow.unsafe.is_replaying()
         gone = [body.reason for body in bodies if isinstance(body, Unreadable) and body.gone]
         noted = (bool(gone) or replays) and workflow.patched(mark)
         if gone:
-            workflow.logger.warning("A signal was dropped: %s", Words(gone[0], "it cannot be read here"))
+            workflow.logger.warning("A signal was dropped: %s", Redacted(gone[0], "it cannot be read here"))
         return bool(gone) or noted

@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.content import CallError
     from holdfast.verdicts import Reject
     from holdfast.work import ValidateInput, ValidateResult
-    from holdfast.workflows.failures import reason_of
+    from holdfast.workflows.failures import describe_failure
 
 LOCAL_LIMIT = timedelta(seconds=4)
 """A local activity keeps the workflow task open, and nobody is heard meanwhile: it gets only this long."""
@@ -24,14 +24,14 @@ REPEATS = 100
 _NO_VERDICT = Reject(error=CallError(type="validation_failed", message="Validation gave no verdict on this call"))
 
 
-async def validate(input: ValidateInput, *, has_hooks: bool = False) -> ValidateResult:
+async def validate_calls(input: ValidateInput, *, has_hooks: bool = False) -> ValidateResult:
     """One verdict per call. Validation that breaks altogether rejects every call with the reason (S7).
 
     `has_hooks`: the turn's workers are known to have hooks, which take their time. `needs_time` of the result says so.
     """
     quick = None if has_hooks else await _validate_locally(input)
     if quick and not quick.needs_time:
-        return _complete(input, quick)
+        return _add_missing_verdicts(input, quick)
     try:
         result = await workflow.execute_activity_method(
             ToolActivities.validate,
@@ -46,9 +46,9 @@ async def validate(input: ValidateInput, *, has_hooks: bool = False) -> Validate
             ),
         )
     except FailureError as error:
-        broken = Reject(error=CallError(type="validation_failed", message=reason_of(error)))
+        broken = Reject(error=CallError(type="validation_failed", message=describe_failure(error)))
         return ValidateResult(verdicts={call.id: broken for call in input.calls}, approvers=None)
-    complete = _complete(input, result)
+    complete = _add_missing_verdicts(input, result)
     return complete.model_copy(update={"needs_time": quick.needs_time}) if quick else complete
 
 
@@ -65,7 +65,7 @@ async def _validate_locally(input: ValidateInput) -> ValidateResult | None:
         return None
 
 
-def _complete(input: ValidateInput, result: ValidateResult) -> ValidateResult:
+def _add_missing_verdicts(input: ValidateInput, result: ValidateResult) -> ValidateResult:
     """A call without a verdict is rejected: it must end all the same."""
     silent = {call.id: _NO_VERDICT for call in input.calls if call.known is None and call.id not in result.verdicts}
     return result.model_copy(update={"verdicts": {**result.verdicts, **silent}}) if silent else result

@@ -12,19 +12,19 @@ from temporalio import workflow
 from temporalio.workflow import ContinueAsNewVersioningBehavior
 
 
-def version() -> str | None:
+def find_version() -> str | None:
     """The version of the code that takes the workflow's present task; None where there are none."""
     found = workflow.info().get_current_deployment_version()
     return found.to_canonical_string() if found and found.deployment_name else None
 
 
-def newer_version() -> bool:
+def has_newer_version() -> bool:
     """Would it begin on another version, if it began now?"""
     return workflow.info().is_target_worker_deployment_version_changed()
 
 
-def go_on(input: Any) -> NoReturn:
+def continue_on_newer_version(input: Any) -> NoReturn:
     """Continue as new, on the version on which it would begin now."""
-    if version() is None:
+    if find_version() is None:
         workflow.continue_as_new(input)
     workflow.continue_as_new(input, initial_versioning_behavior=ContinueAsNewVersioningBehavior.AUTO_UPGRADE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.activities.builtin.asking import AskUser
-from holdfast.activities.builtin.background import Background, ReadCommand, StopCommand
+from holdfast.activities.builtin.background import BackgroundLimits, ReadCommand, StopCommand
 from holdfast.activities.builtin.delegating import Delegate
 from holdfast.activities.builtin.editing import Edit
 from holdfast.activities.builtin.fetching import Fetch
@@ -21,7 +21,7 @@ from holdfast.configuration import ToolSettings
 from holdfast.tools import Tool
 
 
-def builtin_tools(
+def build_builtin_tools(
     outputs: OutputStore, settings: ToolSettings, runs: Runs | None = None, sandbox: Sandbox | None = None
 ) -> list[Tool]:
     """One of each."""
@@ -29,7 +29,7 @@ def builtin_tools(
     background = (
         None
         if given.background == "off"
-        else Background(given.background, given.background_commands, given.background_seconds)
+        else BackgroundLimits(given.background, given.background_commands, given.background_seconds)
     )
     shell = Shell(
         outputs,

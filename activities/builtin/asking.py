@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from holdfast.approvals import Confirmation
-from holdfast.content import Result, plain
-from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
+from holdfast.content import Result, strip_controls
+from holdfast.tools import Effect, Interrupt, Invocation, Run, StrictParameters, Tool, ToolFailure
 
 Option = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -26,7 +26,7 @@ class AskUser(Tool):
     interrupt = Interrupt.CANCEL
     timeout_seconds = 60
 
-    class Parameters(Strict):
+    class Parameters(StrictParameters):
         """Arguments."""
 
         question: str = Field(
@@ -37,17 +37,17 @@ class AskUser(Tool):
 
         @field_validator("question")
         @classmethod
-        def _says_something(cls, value: str) -> str:
+        def _check_question(cls, value: str) -> str:
             if not value.strip():
                 raise ValueError("the question is blank")
             return value
 
         @field_validator("options")
         @classmethod
-        def _differ(cls, value: list[str]) -> list[str]:
+        def _check_options(cls, value: list[str]) -> list[str]:
             if len(set(value)) != len(value):
                 raise ValueError("the same option is given twice")
-            if not all(plain(option).strip() for option in value):
+            if not all(strip_controls(option).strip() for option in value):
                 raise ValueError("an option is blank")
             return value
 
@@ -55,17 +55,17 @@ class AskUser(Tool):
         """Bind the question."""
         if not arguments.allow_other and not arguments.options:
             raise ValueError("without options every answer is another one: give options, or allow others")
-        return _Asking(arguments)
+        return _AskInvocation(arguments)
 
 
-class _Asking(Invocation):
+class _AskInvocation(Invocation):
     def __init__(self, arguments: AskUser.Parameters) -> None:
         self._arguments = arguments
 
     def describe(self) -> str:
         return f"Ask: {self._arguments.question}"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return True
 
     async def should_confirm(self) -> Confirmation | None:

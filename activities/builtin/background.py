@@ -18,29 +18,29 @@ from typing import Literal
 from pydantic import Field
 from temporalio import activity
 
-from holdfast.activities.commands import Command, how_it_ended
+from holdfast.activities.commands import Command, describe_exit_code
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.processes import to_the_end
-from holdfast.activities.supervision.ended import Ended, Owner
-from holdfast.activities.supervision.runs import NAME, Runs
+from holdfast.activities.processes import run_to_end
+from holdfast.activities.supervision.ended import CommandOwner, RunEnd
+from holdfast.activities.supervision.runs import NAME_PATTERN, Runs
 from holdfast.activities.supervision.sandbox import Sandbox
-from holdfast.activities.supervision.supervised import Supervised
+from holdfast.activities.supervision.supervised import SupervisedRun
 from holdfast.background import READ_COMMAND, STOP_COMMAND, CommandState
-from holdfast.content import Result, TextPart, plain
-from holdfast.families import family
-from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
+from holdfast.content import Result, TextPart, strip_controls
+from holdfast.families import find_family
+from holdfast.tools import Effect, Interrupt, Invocation, Run, StrictParameters, Tool, ToolFailure
 
 FIRST_SECONDS = 0.5
 """How long a call waits for the first words of the command that it starts."""
-LONGEST_WAIT = 600.0
-_NOTES = 700
+MAX_WAIT_SECONDS = 600.0
+_NOTES_LENGTH = 700
 """Characters that are left for what is said beside the output."""
 
 Lifetime = Literal["session", "turn", "detached"]
 
 
 @dataclass(frozen=True)
-class Background:
+class BackgroundLimits:
     """How background commands are run, as the settings have it."""
 
     ends_with: Lifetime
@@ -51,34 +51,34 @@ class Background:
 
 
 async def start_command(
-    command: Command, run: Run, runs: Runs, sandbox: Sandbox | None, outputs: OutputStore, background: Background
+    command: Command, run: Run, runs: Runs, sandbox: Sandbox | None, outputs: OutputStore, background: BackgroundLimits
 ) -> Result:
     """Start it, or find what an earlier attempt started; its handle, and what it has said so far.
 
     A stop that comes meanwhile stops it. ToolFailure when it cannot be started, or when too many run.
     """
-    owner = _owner(run, background)
+    owner = _build_owner(run, background)
     async with runs.starting:
         if await runs.attach(run.effect_key) is None:
             await asyncio.to_thread(_check_room, runs, owner, background)
-        found = await to_the_end(runs.supervise(command, run.effect_key, sandbox=sandbox, owner=owner))
-    run.started(found.run.command)
+        found = await run_to_end(runs.supervise(command, run.effect_key, sandbox=sandbox, owner=owner))
+    run.report_process(found.record.command)
     try:
         if (task := asyncio.current_task()) and task.cancelling():
             raise asyncio.CancelledError  # it came while the command was starting
-        await _follow(found, run, 0, FIRST_SECONDS)
+        await _follow_command(found, run, 0, FIRST_SECONDS)
     except asyncio.CancelledError:
-        if not run.handing_over:
-            await to_the_end(found.stop())
+        if not run.is_handing_over:
+            await run_to_end(found.stop())
         raise
-    handle = runs.name_of(run.effect_key)
+    handle = runs.derive_name(run.effect_key)
     ends = {"session": "its session", "turn": "its turn", "detached": ""}[background.ends_with]
     until = f"It is stopped when {ends} ends, and" if ends else "It is stopped"
     words = (
         f"Handle: {handle}\nThe command runs in the background: {READ_COMMAND} reads its output and waits for it, "
         f"{STOP_COMMAND} stops it. {until} after {command.seconds:g} seconds at the latest."
     )
-    return _told(found, handle, outputs, start=None, before=words)
+    return _build_result(found, handle, outputs, start=None, before=words)
 
 
 class ReadCommand(Tool):
@@ -93,14 +93,14 @@ class ReadCommand(Tool):
     interrupt = Interrupt.CANCEL
     live_output = True
     on_host = True
-    timeout_seconds = LONGEST_WAIT + 60
+    timeout_seconds = MAX_WAIT_SECONDS + 60
     heartbeat_seconds = 5
 
-    class Parameters(Strict):
+    class Parameters(StrictParameters):
         """Arguments."""
 
         handle: str = Field(description="Handle of the command, as the result of shell has it", max_length=100)
-        wait_seconds: float = Field(default=0, ge=0, le=LONGEST_WAIT, description="Wait at most this long before")
+        wait_seconds: float = Field(default=0, ge=0, le=MAX_WAIT_SECONDS, description="Wait at most this long before")
         wait_for: Literal["end", "output"] = Field(
             default="end", description="What to wait for: the end of the command, or more output"
         )
@@ -117,7 +117,7 @@ class ReadCommand(Tool):
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a handle."""
-        return _Reading(_Handle(arguments.handle, self._runs), arguments, self._outputs)
+        return _ReadCommandInvocation(_CommandHandle(arguments.handle, self._runs), arguments, self._outputs)
 
 
 class StopCommand(Tool):
@@ -130,7 +130,7 @@ class StopCommand(Tool):
     timeout_seconds = 120
     heartbeat_seconds = 5
 
-    class Parameters(Strict):
+    class Parameters(StrictParameters):
         """Arguments."""
 
         handle: str = Field(description="Handle of the command, as the result of shell has it", max_length=100)
@@ -141,30 +141,30 @@ class StopCommand(Tool):
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a handle."""
-        return _Stopping(_Handle(arguments.handle, self._runs), self._outputs)
+        return _StopCommandInvocation(_CommandHandle(arguments.handle, self._runs), self._outputs)
 
 
-class _Handle:
+class _CommandHandle:
     """What a model says to mean a background command."""
 
     def __init__(self, text: str, runs: Runs | None) -> None:
-        if not re.fullmatch(NAME, text):
+        if not re.fullmatch(NAME_PATTERN, text):
             raise ValueError("`handle` is no handle: it is the 32 letters and digits that the result of shell gives")
         self.text = text
         self._runs = runs
 
-    async def find(self, run: Run) -> Supervised:
+    async def find(self, run: Run) -> SupervisedRun:
         """The command; ToolFailure when this session has none by this handle on this host."""
         found = await asyncio.to_thread(self._runs.find, self.text) if self._runs else None
-        owner = found.run.owner if found else None
+        owner = found.record.owner if found else None
         if found is None or owner is None or not _may_use(owner, run):
             message = f"This session has no background command {self.text!r}: give the handle as shell has given it"
             raise ToolFailure("no_such_command", message)
         return found
 
 
-class _Reading(Invocation):
-    def __init__(self, handle: _Handle, arguments: ReadCommand.Parameters, outputs: OutputStore) -> None:
+class _ReadCommandInvocation(Invocation):
+    def __init__(self, handle: _CommandHandle, arguments: ReadCommand.Parameters, outputs: OutputStore) -> None:
         self._handle = handle
         self._arguments = arguments
         self._outputs = outputs
@@ -181,12 +181,12 @@ class _Reading(Invocation):
         wanted = self._arguments
         if wanted.wait_seconds:
             begin = found.size if wanted.start is None else wanted.start
-            await _follow(found, run, begin, wanted.wait_seconds, once=wanted.wait_for == "output")
-        return _told(found, self._handle.text, self._outputs, wanted.start)
+            await _follow_command(found, run, begin, wanted.wait_seconds, until_output=wanted.wait_for == "output")
+        return _build_result(found, self._handle.text, self._outputs, wanted.start)
 
 
-class _Stopping(Invocation):
-    def __init__(self, handle: _Handle, outputs: OutputStore) -> None:
+class _StopCommandInvocation(Invocation):
+    def __init__(self, handle: _CommandHandle, outputs: OutputStore) -> None:
         self._handle = handle
         self._outputs = outputs
 
@@ -195,28 +195,28 @@ class _Stopping(Invocation):
 
     async def execute(self, run: Run) -> Result:
         found = await self._handle.find(run)
-        if found.living:
-            await to_the_end(found.stop())
-        return _told(found, self._handle.text, self._outputs)
+        if found.is_alive:
+            await run_to_end(found.stop())
+        return _build_result(found, self._handle.text, self._outputs)
 
 
-def _owner(run: Run, background: Background) -> Owner:
+def _build_owner(run: Run, background: BackgroundLimits) -> CommandOwner:
     """Whose a command is that this call starts. A turn's own id is that of its workflow, a family's of its session."""
-    turn, info = _turn_of(run), activity.info()
-    workflow = {"session": family(turn), "turn": turn, "detached": ""}[background.ends_with]
-    return Owner(namespace=info.namespace, queue=info.task_queue, family=family(turn), workflow=workflow)
+    turn, info = _parse_turn_id(run), activity.info()
+    workflow = {"session": find_family(turn), "turn": turn, "detached": ""}[background.ends_with]
+    return CommandOwner(namespace=info.namespace, queue=info.task_queue, family=find_family(turn), workflow=workflow)
 
 
-def _may_use(owner: Owner, run: Run) -> bool:
-    return (owner.namespace, owner.family) == (activity.info().namespace, family(_turn_of(run)))
+def _may_use(owner: CommandOwner, run: Run) -> bool:
+    return (owner.namespace, owner.family) == (activity.info().namespace, find_family(_parse_turn_id(run)))
 
 
-def _turn_of(run: Run) -> str:
+def _parse_turn_id(run: Run) -> str:
     return run.key.rpartition("/")[0]
 
 
-def _check_room(runs: Runs, owner: Owner, background: Background) -> None:
-    owners = (found.run.owner for found in runs.owned().values() if found.living)
+def _check_room(runs: Runs, owner: CommandOwner, background: BackgroundLimits) -> None:
+    owners = (found.record.owner for found in runs.list_owned().values() if found.is_alive)
     living = sum(one is not None and (one.namespace, one.family) == (owner.namespace, owner.family) for one in owners)
     if living >= background.most:
         message = (
@@ -226,28 +226,30 @@ def _check_room(runs: Runs, owner: Owner, background: Background) -> None:
         raise ToolFailure("too_many_background_commands", message)
 
 
-async def _follow(found: Supervised, run: Run, start: int, seconds: float, *, once: bool = False) -> None:
-    """Show what it says from there on, until it has ended or time is up; `once`: or it has said something."""
+async def _follow_command(
+    found: SupervisedRun, run: Run, start: int, seconds: float, *, until_output: bool = False
+) -> None:
+    """Show what it says from there on, until it has ended or time is up; `until_output`: or it has said something."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            async for data in found.output(start):
+            async for data in found.stream_output(start):
                 run.write(decoder.decode(data))
-                if once:
+                if until_output:
                     return
-            await found.wait()
+            await found.wait_for_end()
 
 
-def _told(
-    found: Supervised, handle: str, outputs: OutputStore, start: int | None = None, before: str | None = None
+def _build_result(
+    found: SupervisedRun, handle: str, outputs: OutputStore, start: int | None = None, before: str | None = None
 ) -> Result:
     """How the command stands and what it has said: from a byte on, or the end of it."""
-    state, ended = found.now.state, found.now.ended
-    room, size = max(outputs.limit // 2, outputs.limit - _NOTES), found.size
+    state, ended = found.status.state, found.status.ended
+    room, size = max(outputs.limit // 2, outputs.limit - _NOTES_LENGTH), found.size
     begin = max(0, size - room) if start is None else start
-    text, end = _decoded(found.read(begin, room), whole=begin + room >= size)
-    lines = [*([before] if before else []), _standing(found, ended), *_gaps(begin, size, start, ended)]
-    lines.append(f"Output:\n{plain(text)}" if text else "No output." if start is None else "No new output.")
+    text, end = _decode_output(found.read(begin, room), is_whole=begin + room >= size)
+    lines = [*([before] if before else []), _describe_state(found, ended), *_describe_gaps(begin, size, start, ended)]
+    lines.append(f"Output:\n{strip_controls(text)}" if text else "No output." if start is None else "No new output.")
     if begin + end < size:
         lines.append(f"[there is more: go on with start {begin + end}]")
     elif ended is None:
@@ -256,14 +258,14 @@ def _told(
     return Result(parts=(TextPart(text="\n".join(lines)),), command=said)
 
 
-def _decoded(data: bytes, *, whole: bool) -> tuple[str, int]:
+def _decode_output(data: bytes, *, is_whole: bool) -> tuple[str, int]:
     """Output as text, and how many bytes it is of: a character that is cut is left for the next time."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text = decoder.decode(data, final=whole)
-    return text, len(data) - (0 if whole else len(decoder.getstate()[0]))
+    text = decoder.decode(data, final=is_whole)
+    return text, len(data) - (0 if is_whole else len(decoder.getstate()[0]))
 
 
-def _gaps(begin: int, size: int, start: int | None, ended: Ended | None) -> list[str]:
+def _describe_gaps(begin: int, size: int, start: int | None, ended: RunEnd | None) -> list[str]:
     """What of the output is not told here."""
     missing = ended.bytes - ended.kept if ended else 0
     return [
@@ -273,14 +275,14 @@ def _gaps(begin: int, size: int, start: int | None, ended: Ended | None) -> list
     ]
 
 
-def _standing(found: Supervised, ended: Ended | None) -> str:
+def _describe_state(found: SupervisedRun, ended: RunEnd | None) -> str:
     """How it stands, in a line."""
     if ended is None:
-        return f"It runs, for {max(0.0, time.time() - found.run.started):.0f} seconds so far."
+        return f"It runs, for {max(0.0, time.time() - found.record.started):.0f} seconds so far."
     took = f" after {ended.ended - ended.started:.0f} seconds" if ended.ended and ended.started else ""
     match ended.why:
         case "exited":
-            return f"{how_it_ended(ended.code or 0)}{took}."
+            return f"{describe_exit_code(ended.code or 0)}{took}."
         case "stopped":
             return f"The command was stopped{took}."
         case "timed_out":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.content import Result, shorten
+from holdfast.content import Result, shorten_text
 from holdfast.delegating import DELEGATE, Delegation
 from holdfast.tools import Effect, Interrupt, Invocation, Run, Tool, ToolFailure
 
@@ -27,17 +27,17 @@ class Delegate(Tool):
         """Bind the task."""
         if not arguments.prompt.strip():
             raise ValueError("the prompt is blank")
-        return _Delegating(arguments)
+        return _DelegateInvocation(arguments)
 
 
-class _Delegating(Invocation):
+class _DelegateInvocation(Invocation):
     def __init__(self, arguments: Delegation) -> None:
         self._arguments = arguments
 
     def describe(self) -> str:
-        return f"Delegate: {shorten(self._arguments.prompt, 200)}"
+        return f"Delegate: {shorten_text(self._arguments.prompt, 200)}"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return self._arguments.mode == "plan"
 
     async def execute(self, run: Run) -> Result:

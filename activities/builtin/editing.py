@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from holdfast.activities.builtin.writing import digest_of, present, replace, written
-from holdfast.activities.files.differences import difference
+from holdfast.activities.builtin.writing import build_write_result, digest_content, read_present, write_content
+from holdfast.activities.files.differences import build_diff
 from holdfast.activities.files.workspace import READ_LIMIT, Workspace
 from holdfast.approvals import Confirmation
 from holdfast.content import Result
 from holdfast.replacements import WHOLE_LIMIT, fit_line_endings
-from holdfast.tools import Effect, Invocation, Run, Strict, Tool, ToolFailure
+from holdfast.tools import Effect, Invocation, Run, StrictParameters, Tool, ToolFailure
 
 LINES_SHOWN = 10
 HINT_LIMIT = 1_000_000
@@ -39,7 +39,7 @@ class Edit(Tool):
     timeout_seconds = 60
     edits = "new_text"
 
-    class Parameters(Strict):
+    class Parameters(StrictParameters):
         """Arguments."""
 
         path: str = Field(description="Path of the file, relative to the workspace", min_length=1)
@@ -50,23 +50,23 @@ class Edit(Tool):
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a file; whether it holds the text is looked up when somebody is to be asked."""
         room = Workspace(workspace)
-        place = room.place(arguments.path)
+        place = room.resolve_path(arguments.path)
         if arguments.old_text == arguments.new_text:
             raise ValueError("old_text and new_text are the same: nothing would change")
-        status = room.status(place)
+        status = room.read_status(place)
         if status is None:
             raise ValueError(f"{arguments.path!r} does not exist: use write_file to create it, in a batch before this")
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{arguments.path!r} is not a file, but a folder, pipe or device")
-        return _Editing(arguments, place, room)
+        return _EditInvocation(arguments, place, room)
 
 
-class _Change(NamedTuple):
+class _FileChange(NamedTuple):
     before: bytes
     after: bytes
 
 
-class _Editing(Invocation):
+class _EditInvocation(Invocation):
     def __init__(self, arguments: Edit.Parameters, place: str, workspace: Workspace) -> None:
         self._arguments = arguments
         self._place = place
@@ -75,37 +75,37 @@ class _Editing(Invocation):
     def describe(self) -> str:
         return f"Edit {self._place}"
 
-    def basis(self) -> Mapping[str, str]:
-        return {self._place: digest_of(present(self._workspace, self._place))}
+    def digest_before(self) -> Mapping[str, str]:
+        return {self._place: digest_content(read_present(self._workspace, self._place))}
 
-    def leaves(self) -> Mapping[str, str]:
-        return {self._place: digest_of(self.change().after)}
+    def digest_after(self) -> Mapping[str, str]:
+        return {self._place: digest_content(self.compute_change().after)}
 
     async def should_confirm(self) -> Confirmation | None:
-        change = await asyncio.to_thread(self.change)
+        change = await asyncio.to_thread(self.compute_change)
         told = ("path", "old_text", "new_text", "expected_count")
-        diff = await asyncio.to_thread(_diff, self._place, change)
+        diff = await asyncio.to_thread(_build_diff, self._place, change)
         return Confirmation(
             kind="edit",
             title=self.describe(),
             path=self._place,
             diff=diff,
             told=told,
-            current=_editable(change.before),
+            current=_decode_editable(change.before),
         )
 
     async def execute(self, run: Run) -> Result:
         try:
-            change = await asyncio.to_thread(self.change)
+            change = await asyncio.to_thread(self.compute_change)
         except ValueError as error:
             raise ToolFailure("edit_failed", str(error)) from error
-        await asyncio.to_thread(replace, self._workspace, self._place, change.after)
+        await asyncio.to_thread(write_content, self._workspace, self._place, change.after)
         count = self._arguments.expected_count
         words = f"Edited {self._place} ({count:,} replacement{'s' * (count > 1)})."
-        diff = await asyncio.to_thread(_diff, self._place, change)
-        return written(self._place, change.after, words, diff)
+        diff = await asyncio.to_thread(_build_diff, self._place, change)
+        return build_write_result(self._place, change.after, words, diff)
 
-    def change(self) -> _Change:
+    def compute_change(self) -> _FileChange:
         """The file as it is and as it would be; ValueError when the text is not there as often as was said."""
         try:
             before = self._workspace.read(self._place, READ_LIMIT + 1)
@@ -119,17 +119,17 @@ class _Editing(Invocation):
         old, new = fit_line_endings(before, given.old_text, given.new_text)
         found = before.count(old)
         if found != expected:
-            raise ValueError(_miscounted(self._place, before, old, found, expected))
-        return _Change(before, before.replace(old, new))
+            raise ValueError(_describe_count(self._place, before, old, found, expected))
+        return _FileChange(before, before.replace(old, new))
 
 
-def _miscounted(place: str, content: bytes, old: bytes, found: int, expected: int) -> str:
+def _describe_count(place: str, content: bytes, old: bytes, found: int, expected: int) -> str:
     if found == 0:
         return (
-            f"old_text does not occur in {place!r}{_hint(content, old)}: read the file, and copy the text exactly "
+            f"old_text does not occur in {place!r}{_find_hint(content, old)}: read the file, and copy the text exactly "
             "(calls of one batch are checked before any of them runs)"
         )
-    lines = ", ".join(str(content.count(b"\n", 0, position) + 1) for position in _positions(content, old))
+    lines = ", ".join(str(content.count(b"\n", 0, position) + 1) for position in _find_positions(content, old))
     more = ", …" if found > LINES_SHOWN else ""
     return (
         f"old_text occurs {found:,} time{'s' * (found > 1)} in {place!r} (at line {lines}{more}), not {expected:,}: "
@@ -137,7 +137,7 @@ def _miscounted(place: str, content: bytes, old: bytes, found: int, expected: in
     )
 
 
-def _positions(content: bytes, old: bytes) -> list[int]:
+def _find_positions(content: bytes, old: bytes) -> list[int]:
     found: list[int] = []
     position = content.find(old)
     while position >= 0 and len(found) < LINES_SHOWN:
@@ -146,14 +146,14 @@ def _positions(content: bytes, old: bytes) -> list[int]:
     return found
 
 
-def _hint(content: bytes, old: bytes) -> str:
+def _find_hint(content: bytes, old: bytes) -> str:
     """Why it may have been missed: the same words with other white space are there."""
     if len(content) <= HINT_LIMIT and b" ".join(old.split()) in b" ".join(content.split()):
         return ", though it does with other white space"
     return ""
 
 
-def _editable(content: bytes) -> str | None:
+def _decode_editable(content: bytes) -> str | None:
     """A file for somebody's editor; None for one that is too long, or that would not come back as it is."""
     try:
         text = content.decode()
@@ -162,5 +162,5 @@ def _editable(content: bytes) -> str | None:
     return text if len(text) <= WHOLE_LIMIT else None
 
 
-def _diff(place: str, change: _Change) -> str:
-    return difference(place, change.before, change.after)
+def _build_diff(place: str, change: _FileChange) -> str:
+    return build_diff(place, change.before, change.after)

@@ -19,14 +19,14 @@ import httpcore2
 import httpx2
 from pydantic import Field
 
-from holdfast.activities.files.media import SNIFFED, Kind, kind_of
+from holdfast.activities.files.media import SNIFF_BYTES, MediaKind, find_media_kind
 from holdfast.activities.web.addresses import AddressRefused, AddressRules, HostNotFound, OpenConnections, is_host
-from holdfast.activities.web.pages import to_text
+from holdfast.activities.web.pages import convert_to_text
 from holdfast.approvals import Confirmation
-from holdfast.content import BlobPart, Part, Result, TextPart, plain, said, shorten
-from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
+from holdfast.content import BlobPart, Part, Result, TextPart, exception_text, shorten_text, strip_controls
+from holdfast.tools import Effect, Interrupt, Invocation, Run, StrictParameters, Tool, ToolFailure
 
-REDIRECTS = 5
+MAX_REDIRECTS = 5
 HEADERS = {"User-Agent": "holdfast", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
 UNASKED = frozenset(["br", "zstd"])
 """What is unpacked as well where a library for it happens to be installed, and grows a millionfold in one layer."""
@@ -49,7 +49,7 @@ class Fetch(Tool):
     open_world = True
     edits = "url"
 
-    class Parameters(Strict):
+    class Parameters(StrictParameters):
         """Arguments."""
 
         url: str = Field(description="The whole url, with http:// or https://", min_length=1, max_length=8_000)
@@ -63,10 +63,10 @@ class Fetch(Tool):
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a url that may be asked for."""
         try:
-            url = _read_url(arguments.url.strip(), self._rules)
+            url = _parse_url(arguments.url.strip(), self._rules)
         except AddressRefused as error:
-            raise ValueError(_refusal(error)) from error
-        return _Fetching(url, arguments, self._rules, self._max_bytes)
+            raise ValueError(_describe_refusal(error)) from error
+        return _FetchInvocation(url, arguments, self._rules, self._max_bytes)
 
 
 @dataclass
@@ -81,12 +81,12 @@ class _Page:
     cut: bool = False
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> MediaKind:
         """What the body is."""
-        return kind_of(bytes(self.body[:SNIFFED]), self.headers.get("content-type", ""))
+        return find_media_kind(bytes(self.body[:SNIFF_BYTES]), self.headers.get("content-type", ""))
 
 
-class _Fetching(Invocation):
+class _FetchInvocation(Invocation):
     def __init__(self, url: httpx2.URL, arguments: Fetch.Parameters, rules: AddressRules, max_bytes: int) -> None:
         self._url = url
         self._raw = arguments.raw
@@ -97,7 +97,7 @@ class _Fetching(Invocation):
     def describe(self) -> str:
         return f"Fetch {self._url}"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return True
 
     async def should_confirm(self) -> Confirmation | None:
@@ -107,42 +107,42 @@ class _Fetching(Invocation):
         page = _Page(self._url)
         try:
             async with asyncio.timeout(self._seconds):
-                await self._load(page)
-        except _EXPECTED as error:
-            type, message = self._explained(error, page)
-            raise ToolFailure(type, message, await self._parts(page)) from error
-        parts = await self._parts(page)
+                await self._load_page(page)
+        except _EXPECTED_ERRORS as error:
+            type, message = self._explain_error(error, page)
+            raise ToolFailure(type, message, await self._build_parts(page)) from error
+        parts = await self._build_parts(page)
         if page.status >= 400:
             reason = httpx2.codes.get_reason_phrase(page.status)
-            raise ToolFailure("http_error", f"{_shown(page.url)} answered {page.status} {reason}".rstrip(), parts)
-        return Result(parts=_headed(_heading(page), parts))
+            raise ToolFailure("http_error", f"{_format_url(page.url)} answered {page.status} {reason}".rstrip(), parts)
+        return Result(parts=_add_heading(_format_heading(page), parts))
 
-    async def _load(self, page: _Page) -> None:
-        while location := await self._get(page):
-            if len(page.trail) == REDIRECTS:
-                message = f"{_shown(self._url)} leads on and on: {REDIRECTS} redirects were followed"
+    async def _load_page(self, page: _Page) -> None:
+        while location := await self._request_page(page):
+            if len(page.trail) == MAX_REDIRECTS:
+                message = f"{_format_url(self._url)} leads on and on: {MAX_REDIRECTS} redirects were followed"
                 raise ToolFailure("too_many_redirects", message)
             page.trail.append(page.url)
-            page.url = _redirected(page.url, location, self._rules)
+            page.url = _resolve_redirect(page.url, location, self._rules)
 
-    async def _get(self, page: _Page) -> str | None:
+    async def _request_page(self, page: _Page) -> str | None:
         """Ask once. Where to go on, if the answer says so."""
-        async with _answer(page.url, self._rules) as answer:
+        async with _open_answer(page.url, self._rules) as answer:
             page.status, page.headers = answer.status_code, answer.headers
             if answer.has_redirect_location:
                 return answer.headers["location"]
             packed = answer.headers.get("content-encoding", "").strip().lower()
             if "," in packed:
                 # One layer grows a thousandfold, a second one a millionfold: more than can be counted while it grows.
-                raise ToolFailure("connection_failed", f"{_shown(page.url)} is compressed more than once")
+                raise ToolFailure("connection_failed", f"{_format_url(page.url)} is compressed more than once")
             if packed in UNASKED:
                 raise ToolFailure(
-                    "connection_failed", f"{_shown(page.url)} is compressed in a way it was not asked for"
+                    "connection_failed", f"{_format_url(page.url)} is compressed in a way it was not asked for"
                 )
-            await self._read(answer, page)
+            await self._read_answer(answer, page)
         return None
 
-    async def _read(self, answer: httpx2.Response, page: _Page) -> None:
+    async def _read_answer(self, answer: httpx2.Response, page: _Page) -> None:
         async with aclosing(answer.aiter_bytes()) as chunks:
             async for chunk in chunks:
                 room = self._max_bytes - len(page.body)
@@ -151,24 +151,24 @@ class _Fetching(Invocation):
                     page.cut = True
                     return
 
-    async def _parts(self, page: _Page) -> tuple[Part, ...]:
+    async def _build_parts(self, page: _Page) -> tuple[Part, ...]:
         # A large page takes seconds to convert, and the worker must go on beating.
         return await asyncio.to_thread(_read_body, page, self._raw)
 
-    def _explained(self, error: Exception, page: _Page) -> tuple[str, str]:
-        url = _shown(page.url)
+    def _explain_error(self, error: Exception, page: _Page) -> tuple[str, str]:
+        url = _format_url(page.url)
         if isinstance(error, AddressRefused):
-            return "address_refused", _refusal(error)
+            return "address_refused", _describe_refusal(error)
         if isinstance(error, HostNotFound):
             return "host_not_found", f"{url} cannot be reached: the host {error}"
         if isinstance(error, TimeoutError):
             return "timeout", f"{url} was given up: it took longer than {self._seconds:g} seconds"
-        if problem := _tls_problem(error):
-            return "tls_failed", f"{url} cannot be trusted: {said(problem)}"
-        return "connection_failed", f"{url} cannot be read: {said(error)}"
+        if problem := _find_tls_error(error):
+            return "tls_failed", f"{url} cannot be trusted: {exception_text(problem)}"
+        return "connection_failed", f"{url} cannot be read: {exception_text(error)}"
 
 
-_EXPECTED = (
+_EXPECTED_ERRORS = (
     AddressRefused,
     HostNotFound,
     OSError,
@@ -179,54 +179,54 @@ _EXPECTED = (
 )
 
 
-def _tls_problem(error: Exception) -> ssl.SSLError | None:
+def _find_tls_error(error: Exception) -> ssl.SSLError | None:
     """The TLS error behind an error; httpcore keeps it as an argument and drops it as a cause."""
     return next((cause for cause in (error, *error.args) if isinstance(cause, ssl.SSLError)), None)
 
 
-def _refusal(error: AddressRefused) -> str:
+def _describe_refusal(error: AddressRefused) -> str:
     return (
         f"{error}. Private addresses are refused; `[tools.fetch] allow` in holdfast.toml lifts this for the hosts "
         "it names"
     )
 
 
-def _read_url(text: str, rules: AddressRules) -> httpx2.URL:
+def _parse_url(text: str, rules: AddressRules) -> httpx2.URL:
     """A url that may be asked for; ValueError otherwise. The same reading is used for connecting."""
     try:
         url = httpx2.URL(text)
     except (httpx2.InvalidURL, UnicodeError) as error:
-        raise ValueError(f"{shorten(text, 200)!r} is not a url: {error}") from error
-    _check(url, rules)
+        raise ValueError(f"{shorten_text(text, 200)!r} is not a url: {error}") from error
+    _check_url(url, rules)
     return url
 
 
-def _check(url: httpx2.URL, rules: AddressRules) -> None:
+def _check_url(url: httpx2.URL, rules: AddressRules) -> None:
     host = url.raw_host.decode("ascii")
     if url.scheme not in PORTS:
-        raise ValueError(f"{_shown(url)!r} is not an http or https url")
+        raise ValueError(f"{_format_url(url)!r} is not an http or https url")
     if url.userinfo:
         raise ValueError("a url must not hold a user or a password")
     if not is_host(host):
-        raise ValueError(f"{_shown(url)!r} names no host that can be")
+        raise ValueError(f"{_format_url(url)!r} names no host that can be")
     port = PORTS[url.scheme] if url.port is None else url.port
     if not 0 < port < 65_536:
-        raise ValueError(f"{_shown(url)!r} names a port that cannot be")
+        raise ValueError(f"{_format_url(url)!r} names a port that cannot be")
     rules.check_literal(host, port)
 
 
-def _redirected(url: httpx2.URL, location: str, rules: AddressRules) -> httpx2.URL:
+def _resolve_redirect(url: httpx2.URL, location: str, rules: AddressRules) -> httpx2.URL:
     """Where a redirect leads, if we may follow it."""
     try:
         target = url.join(location)
-        _check(target, rules)
+        _check_url(target, rules)
     except AddressRefused:
         raise
     except (httpx2.InvalidURL, ValueError) as error:
-        raise ToolFailure("bad_redirect", f"{_shown(url)} leads to a url that is not followed: {error}") from error
+        raise ToolFailure("bad_redirect", f"{_format_url(url)} leads to a url that is not followed: {error}") from error
     if not _is_same_place(url, target):
-        told = f"{_shown(url)} leads elsewhere, and this is not followed. Fetch it if you need it: "
-        raise ToolFailure("redirected_elsewhere", told + shorten(str(target), TARGET_LIMIT))
+        told = f"{_format_url(url)} leads elsewhere, and this is not followed. Fetch it if you need it: "
+        raise ToolFailure("redirected_elsewhere", told + shorten_text(str(target), TARGET_LIMIT))
     return target
 
 
@@ -238,12 +238,12 @@ def _is_same_place(url: httpx2.URL, target: httpx2.URL) -> bool:
 
 
 @asynccontextmanager
-async def _answer(url: httpx2.URL, rules: AddressRules) -> AsyncIterator[httpx2.Response]:
+async def _open_answer(url: httpx2.URL, rules: AddressRules) -> AsyncIterator[httpx2.Response]:
     """Ask for a url over a connection of its own. No client: it would keep cookies and read the environment."""
     target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
     headers = httpx2.Request("GET", url, headers=HEADERS).headers.raw
     name = {"sni_hostname": url.raw_host.decode("ascii").rstrip(".")}
-    context = _trusted() if url.scheme == "https" else None
+    context = _build_tls_context() if url.scheme == "https" else None
     async with (
         aclosing(OpenConnections(rules)) as connections,
         httpcore2.AsyncConnectionPool(context, network_backend=connections) as pool,
@@ -262,23 +262,23 @@ class _Stream(httpx2.AsyncByteStream):
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def _build_tls_context() -> ssl.SSLContext:
     return httpx2.create_ssl_context(trust_env=False)
 
 
-def _shown(url: httpx2.URL) -> str:
-    return shorten(str(url), 500)
+def _format_url(url: httpx2.URL) -> str:
+    return shorten_text(str(url), 500)
 
 
-def _heading(page: _Page) -> str:
+def _format_heading(page: _Page) -> str:
     cut = ", cut: the rest was not read" if page.cut else ""
-    lines = [f"{page.status} {_shown(page.url)} ({page.kind.media_type}, {len(page.body):,} bytes{cut})"]
+    lines = [f"{page.status} {_format_url(page.url)} ({page.kind.media_type}, {len(page.body):,} bytes{cut})"]
     if page.trail:
-        lines.append("Redirected from " + " -> ".join(_shown(url) for url in page.trail))
+        lines.append("Redirected from " + " -> ".join(_format_url(url) for url in page.trail))
     return "\n".join(lines)
 
 
-def _headed(heading: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def _add_heading(heading: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
     if parts and isinstance(parts[0], TextPart):
         return (TextPart(text=f"{heading}\n\n{parts[0].text}"), *parts[1:])
     return (TextPart(text=heading), *parts)
@@ -289,8 +289,8 @@ def _read_body(page: _Page, raw: bool) -> tuple[Part, ...]:
         return ()
     kind, body = page.kind, bytes(page.body)
     if not kind.is_text:
-        return (BlobPart.of(body, kind.media_type),)
+        return (BlobPart.from_bytes(body, kind.media_type),)
     text = body.decode(kind.charset, "replace")
     if raw:
         return (TextPart(text=text),)
-    return (TextPart(text=plain(to_text(text, str(page.url)) if kind.is_html else text)),)
+    return (TextPart(text=strip_controls(convert_to_text(text, str(page.url)) if kind.is_html else text)),)

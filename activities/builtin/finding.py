@@ -13,25 +13,25 @@ from pathlib import Path
 from pydantic import Field
 
 from holdfast.activities.files.patterns import PathPattern
-from holdfast.activities.files.walking import GIT, Entry, Walk, shown
+from holdfast.activities.files.walking import GIT_FOLDER, Walk, WalkEntry, format_path
 from holdfast.activities.files.workspace import Workspace
-from holdfast.content import Result, shorten
-from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
+from holdfast.content import Result, shorten_text
+from holdfast.tools import Effect, Interrupt, Invocation, Run, StrictParameters, Tool, ToolFailure
 
 FILES_SHOWN = 1_000
 TARGET_SHOWN = 200
 """Characters of what a link leads to."""
 
 
-def searchable(workspace: Workspace, path: str) -> str:
+def resolve_searchable(workspace: Workspace, path: str) -> str:
     """The place of `path`. ValueError when it is outside, or where only git has business."""
-    place = workspace.place(path)
-    if GIT in Path(place).parts:
+    place = workspace.resolve_path(path)
+    if GIT_FOLDER in Path(place).parts:
         raise ValueError(f"{path!r} belongs to git and is not searched: use git for it")
     return place
 
 
-def notes(walk: Walk, path: str) -> Iterator[str]:
+def list_walk_notes(walk: Walk, path: str) -> Iterator[str]:
     """What a model should know of a walk that did not see everything."""
     if walk.start_ignored:
         yield f"({path!r} is ignored by git: set include_ignored to look into it)"
@@ -53,7 +53,7 @@ class Glob(Tool):
     interrupt = Interrupt.CANCEL
     timeout_seconds = 60
 
-    class Parameters(Strict):
+    class Parameters(StrictParameters):
         """Arguments."""
 
         pattern: str = Field(
@@ -70,10 +70,10 @@ class Glob(Tool):
         if wanted.startswith("/") or ".." in wanted.split("/"):
             raise ValueError(f"the pattern {arguments.pattern!r} must be relative to path, and without '..'")
         room = Workspace(workspace)
-        return _Finding(arguments, PathPattern(wanted), room, searchable(room, arguments.path))
+        return _GlobInvocation(arguments, PathPattern(wanted), room, resolve_searchable(room, arguments.path))
 
 
-class _Finding(Invocation):
+class _GlobInvocation(Invocation):
     def __init__(self, arguments: Glob.Parameters, pattern: PathPattern, workspace: Workspace, place: str) -> None:
         self._arguments = arguments
         self._pattern = pattern
@@ -84,47 +84,52 @@ class _Finding(Invocation):
     def describe(self) -> str:
         return f"Find {self._arguments.pattern} in {self._arguments.path}"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return True
 
     async def execute(self, run: Run) -> Result:
         stop = threading.Event()
         try:
-            return Result.of(await asyncio.to_thread(self._find, stop))
+            return Result.from_text(await asyncio.to_thread(self._find_files, stop))
         finally:
             stop.set()  # the thread of a call that was stopped ends with its next entry
 
-    def _find(self, stop: threading.Event) -> str:
+    def _find_files(self, stop: threading.Event) -> str:
         walk = Walk(
             self._workspace,
             self._place,
             include_ignored=self._arguments.include_ignored,
-            enter=lambda folder: self._pattern.reaches(folder[self._below :]),
+            enter=lambda folder: self._pattern.may_reach(folder[self._below :]),
             stop=stop,
         )
         try:
-            with closing(walk.entries()) as entries:
-                found = list(self._found(entries))
+            with closing(walk.list_entries()) as entries:
+                found = list(self._list_found(entries))
         except OSError as error:
             message = f"{self._arguments.path!r} cannot be looked into: {error.strerror or error}"
             raise ToolFailure("folder_not_readable", message) from error
-        return "\n".join([*(self._listed(found) or [self._nothing(walk)]), *notes(walk, self._arguments.path)])
+        return "\n".join(
+            [
+                *(self._format_files(found) or [self._describe_nothing(walk)]),
+                *list_walk_notes(walk, self._arguments.path),
+            ]
+        )
 
-    def _found(self, entries: Iterator[Entry]) -> Iterator[tuple[int, str, str]]:
+    def _list_found(self, entries: Iterator[WalkEntry]) -> Iterator[tuple[int, str, str]]:
         """When it was changed, negated, so that the newest is first; its path; and how it is shown."""
         for entry in entries:
             if entry.path == self._place:
                 raise NotADirectoryError(0, "it is a file: give it to read_file or grep")
             if entry.kind in ("file", "link") and self._pattern.matches(entry.path[self._below :]):
                 with suppress(OSError):  # deleted meanwhile
-                    yield -entry.status().st_mtime_ns, entry.path, _line(entry)
+                    yield -entry.read_status().st_mtime_ns, entry.path, _format_entry(entry)
 
-    def _listed(self, found: list[tuple[int, str, str]]) -> list[str]:
+    def _format_files(self, found: list[tuple[int, str, str]]) -> list[str]:
         lines = [line for _, _, line in heapq.nsmallest(FILES_SHOWN, found)]
         left_out = len(found) - len(lines)
         return [*lines, f"… {left_out:,} more"] if left_out else lines
 
-    def _nothing(self, walk: Walk) -> str:
+    def _describe_nothing(self, walk: Walk) -> str:
         pattern, path = self._arguments.pattern, self._arguments.path
         hints = [f"No files in {path!r} match {pattern!r}."]
         if "/" not in pattern and "**" not in pattern:
@@ -134,8 +139,8 @@ class _Finding(Invocation):
         return " ".join(hints)
 
 
-def _line(entry: Entry) -> str:
+def _format_entry(entry: WalkEntry) -> str:
     if entry.kind != "link":
-        return shown(entry.path)
-    target = shown(os.readlink(entry.name, dir_fd=entry.folder))
-    return f"{shown(entry.path)} -> {shorten(target, TARGET_SHOWN)}"
+        return format_path(entry.path)
+    target = format_path(os.readlink(entry.name, dir_fd=entry.folder))
+    return f"{format_path(entry.path)} -> {shorten_text(target, TARGET_SHOWN)}"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from holdfast.activities.files.media import binary_type
-from holdfast.activities.files.walking import ignored_in
+from holdfast.activities.files.media import find_binary_type
+from holdfast.activities.files.walking import list_ignored
 from holdfast.activities.files.workspace import READ_LIMIT, Workspace
 from holdfast.content import BlobPart, Result, TextPart
-from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
+from holdfast.tools import Effect, Interrupt, Invocation, Run, StrictParameters, Tool, ToolFailure
 
 ENTRIES_SHOWN = 2_000
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -33,7 +33,7 @@ class ReadFile(Tool):
     interrupt = Interrupt.CANCEL
     timeout_seconds = 60
 
-    class Parameters(Strict):
+    class Parameters(StrictParameters):
         """Arguments."""
 
         path: str = Field(description="Path of the file, relative to the workspace", min_length=1)
@@ -43,10 +43,10 @@ class ReadFile(Tool):
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a path inside the workspace."""
         room = Workspace(workspace)
-        return _Reading(arguments, room.place(arguments.path), room)
+        return _ReadInvocation(arguments, room.resolve_path(arguments.path), room)
 
 
-class _Reading(Invocation):
+class _ReadInvocation(Invocation):
     def __init__(self, arguments: ReadFile.Parameters, place: str, workspace: Workspace) -> None:
         self._arguments = arguments
         self._place = place
@@ -55,17 +55,17 @@ class _Reading(Invocation):
     def describe(self) -> str:
         return f"Read {self._arguments.path}"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return True
 
     async def execute(self, run: Run) -> Result:
-        data = await asyncio.to_thread(self._read)
+        data = await asyncio.to_thread(self._read_bytes)
         seen = {self._place: hashlib.sha256(data).hexdigest()}
-        if kind := binary_type(data):
-            return Result(parts=(BlobPart.of(data, kind, name=self._place),), seen=seen)
-        return Result(parts=(TextPart(text=self._lines(data.decode("utf-8", "replace"))),), seen=seen)
+        if kind := find_binary_type(data):
+            return Result(parts=(BlobPart.from_bytes(data, kind, name=self._place),), seen=seen)
+        return Result(parts=(TextPart(text=self._select_lines(data.decode("utf-8", "replace"))),), seen=seen)
 
-    def _lines(self, text: str) -> str:
+    def _select_lines(self, text: str) -> str:
         """The lines that were asked for."""
         start, count = self._arguments.start_line - 1, self._arguments.line_count
         if start == 0 and count is None:
@@ -75,10 +75,10 @@ class _Reading(Invocation):
             raise ToolFailure("no_such_line", f"{self._arguments.path!r} has {len(lines):,} lines, not {start + 1:,}")
         return "".join(lines[start : None if count is None else start + count])
 
-    def _read(self) -> bytes:
+    def _read_bytes(self) -> bytes:
         path = self._arguments.path
         try:
-            if problem := _unreadable(self._workspace.status(self._place)):
+            if problem := _explain_unreadable(self._workspace.read_status(self._place)):
                 raise ToolFailure("file_not_readable", f"{path!r} {problem}")
             data = self._workspace.read(self._place, READ_LIMIT + 1)
         except OSError as error:
@@ -88,7 +88,7 @@ class _Reading(Invocation):
         return data
 
 
-def _unreadable(status: os.stat_result | None) -> str | None:
+def _explain_unreadable(status: os.stat_result | None) -> str | None:
     """Why what is there cannot be read as a file."""
     if status is None:
         return "does not exist"
@@ -108,7 +108,7 @@ class ListDirectory(Tool):
     interrupt = Interrupt.CANCEL
     timeout_seconds = 60
 
-    class Parameters(Strict):
+    class Parameters(StrictParameters):
         """Arguments."""
 
         path: str = Field(default=".", description="Path of the folder, relative to the workspace", min_length=1)
@@ -117,10 +117,10 @@ class ListDirectory(Tool):
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a folder inside the workspace."""
         room = Workspace(workspace)
-        return _Listing(arguments, room.place(arguments.path), room)
+        return _ListInvocation(arguments, room.resolve_path(arguments.path), room)
 
 
-class _Listing(Invocation):
+class _ListInvocation(Invocation):
     def __init__(self, arguments: ListDirectory.Parameters, place: str, workspace: Workspace) -> None:
         self._path = arguments.path
         self._include_ignored = arguments.include_ignored
@@ -130,21 +130,21 @@ class _Listing(Invocation):
     def describe(self) -> str:
         return f"List {self._path}"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return True
 
     async def execute(self, run: Run) -> Result:
-        names, ignored = await asyncio.to_thread(self._names)
+        names, ignored = await asyncio.to_thread(self._list_names)
         left_out = len(names) - ENTRIES_SHOWN
         lines = names[:ENTRIES_SHOWN] + ([f"… {left_out:,} more"] if left_out > 0 else [])
         lines = lines or ["(empty)"]
-        return Result.of("\n".join(lines + ([f"({ignored:,} ignored by git)"] if ignored else [])))
+        return Result.from_text("\n".join(lines + ([f"({ignored:,} ignored by git)"] if ignored else [])))
 
-    def _names(self) -> tuple[list[str], int]:
+    def _list_names(self) -> tuple[list[str], int]:
         """The entries, and how many are left out."""
         try:
-            names = self._workspace.names(self._place)
-            ignored = set() if self._include_ignored else ignored_in(self._workspace, self._place)
+            names = self._workspace.list_names(self._place)
+            ignored = set() if self._include_ignored else list_ignored(self._workspace, self._place)
         except OSError as error:
             reason = error.strerror or str(error)
             raise ToolFailure("folder_not_readable", f"{self._path!r} cannot be listed: {reason}") from error

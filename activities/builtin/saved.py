@@ -18,21 +18,21 @@ from pathlib import Path
 
 from pydantic import Field
 
-from holdfast.activities.files.media import Kind
+from holdfast.activities.files.media import MediaKind
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.search.excerpts import excerpts
+from holdfast.activities.search.excerpts import build_excerpts
 from holdfast.activities.search.matching import Hit, Matcher, Query, installed_engine, run_search
 from holdfast.content import READ_OUTPUT, BlobPart, Result
 from holdfast.errors import HoldfastError
 from holdfast.shared_outputs import SHARED_BYTES, SharedOutput
-from holdfast.stores import NotThere
-from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
+from holdfast.stores import ObjectNotFound
+from holdfast.tools import Effect, Interrupt, Invocation, Run, StrictParameters, Tool, ToolFailure
 
 _NAME = re.compile(r"(?:.*/)?([0-9a-f]{32})(?:[0-9a-f]{32}\.[a-z0-9]{2,4})?")
 """As the engine gives it; or the file that it says bytes are kept in."""
-_MOST = 1_000_000
+_MAX_MATCHES = 1_000_000
 """Lines that match which are looked at."""
-_NOTES = 500
+_NOTES_LENGTH = 500
 """Characters that are left for what is said beside the text."""
 
 
@@ -49,7 +49,7 @@ class ReadOutput(Tool):
     interrupt = Interrupt.CANCEL
     timeout_seconds = 120
 
-    class Parameters(Strict):
+    class Parameters(StrictParameters):
         """Arguments."""
 
         name: str = Field(description="Name of the output, as the result has it", min_length=1, max_length=1_000)
@@ -81,10 +81,10 @@ class ReadOutput(Tool):
             raise ValueError("a range of characters goes with neither lines nor a pattern: leave one of them out")
         if arguments.pattern and any(character in arguments.pattern for character in "\0\n"):
             raise ValueError("the pattern is for one line: it holds no line break and no NUL character")
-        return _Reading(arguments, found[1], self._outputs)
+        return _ReadOutputInvocation(arguments, found[1], self._outputs)
 
 
-class _Reading(Invocation):
+class _ReadOutputInvocation(Invocation):
     def __init__(self, arguments: ReadOutput.Parameters, name: str, outputs: OutputStore) -> None:
         self._arguments = arguments
         self._name = name
@@ -93,44 +93,44 @@ class _Reading(Invocation):
     def describe(self) -> str:
         return f"Read the saved output {self._name}"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return True
 
     async def execute(self, run: Run) -> Result:
-        output = await self._fetch(run)
-        if not Kind(output.media_type.partition(";")[0].strip().lower()).is_text:
-            return Result(parts=(BlobPart.of(output.data, output.media_type),))
+        output = await self._fetch_output(run)
+        if not MediaKind(output.media_type.partition(";")[0].strip().lower()).is_text:
+            return Result(parts=(BlobPart.from_bytes(output.data, output.media_type),))
         if self._arguments.pattern:
-            text = await self._matching(run, output.data)
+            text = await self._search_output(run, output.data)
         else:
-            text = await asyncio.to_thread(self._range, output.data)
+            text = await asyncio.to_thread(self._select_range, output.data)
         note = f"\n[only the first {SHARED_BYTES:,} bytes of this output can be read]" if output.incomplete else ""
-        return Result.of(text + note)
+        return Result.from_text(text + note)
 
-    async def _fetch(self, run: Run) -> SharedOutput:
+    async def _fetch_output(self, run: Run) -> SharedOutput:
         try:
-            if self._outputs.shared is None:  # a tool that is tried without an engine
-                raise NotThere
-            return await self._outputs.shared.read(run.key.rpartition("/")[0], self._name)
-        except NotThere:
+            if self._outputs.shared_outputs is None:  # a tool that is tried without an engine
+                raise ObjectNotFound
+            return await self._outputs.shared_outputs.read(run.key.rpartition("/")[0], self._name)
+        except ObjectNotFound:
             message = f"This conversation has no saved output {self._name!r}: give the name as the result has it"
             raise ToolFailure("no_such_output", message) from None
         except HoldfastError as error:
             raise ToolFailure("output_not_readable", f"The output {self._name!r} cannot be read: {error}") from error
 
-    async def _matching(self, run: Run, data: bytes) -> str:
+    async def _search_output(self, run: Run, data: bytes) -> str:
         matcher = Matcher(installed_engine(), run)
         try:
-            return await run_search(matcher, partial(self._search, matcher, data))
+            return await run_search(matcher, partial(self._search_data, matcher, data))
         except TimeoutError as error:
             raise ToolFailure("timeout", f"{error}: simplify the pattern") from None
 
     @property
-    def _room(self) -> int:
+    def _character_limit(self) -> int:
         """Characters that are read at most: more would be cut, and saved as an output again."""
-        return max(self._outputs.limit // 2, self._outputs.limit - _NOTES)
+        return max(self._outputs.limit // 2, self._outputs.limit - _NOTES_LENGTH)
 
-    def _range(self, data: bytes) -> str:
+    def _select_range(self, data: bytes) -> str:
         """The lines or characters that were asked for, as many as there is room for, and where to go on."""
         wanted, text = self._arguments, data.decode("utf-8", "replace")
         by_characters = wanted.start_character or wanted.character_count
@@ -138,32 +138,34 @@ class _Reading(Invocation):
             start = (wanted.start_character or 1) - 1
             stop = start + wanted.character_count if wanted.character_count else len(text)
         else:
-            start = _line_start(text, wanted.start_line or 1)
-            stop = _line_start(text, (wanted.start_line or 1) + wanted.line_count) if wanted.line_count else len(text)
+            start = _find_line_start(text, wanted.start_line or 1)
+            stop = (
+                _find_line_start(text, (wanted.start_line or 1) + wanted.line_count) if wanted.line_count else len(text)
+            )
         if start >= len(text):
             size = f"{text.count(chr(10)):,} lines and {len(text):,} characters"
             raise ToolFailure("no_such_place", f"The output {self._name!r} ends before that: it has {size}")
-        if stop - start <= self._room:
+        if stop - start <= self._character_limit:
             return text[start:stop]
-        stop = start + self._room
+        stop = start + self._character_limit
         line_end = text.rfind("\n", start, stop) + 1
         if by_characters or line_end <= start:
             return f"{text[start:stop]}\n[there is more: go on with start_character {stop + 1}]"
         line = (wanted.start_line or 1) + text.count("\n", start, line_end)
         return f"{text[start:line_end]}[there is more: go on with start_line {line}]"
 
-    def _search(self, matcher: Matcher, data: bytes) -> str:
+    def _search_data(self, matcher: Matcher, data: bytes) -> str:
         wanted = self._arguments
         assert wanted.pattern
-        query = Query(wanted.pattern, literal=False, ignore_case=wanted.ignore_case, counting=False, most=_MOST)
+        query = Query(wanted.pattern, literal=False, ignore_case=wanted.ignore_case, counting=False, most=_MAX_MATCHES)
         with tempfile.TemporaryFile(buffering=0) as file:
             file.write(data)
             file.seek(0)
-            with closing(matcher.hits(query, (file.fileno(),))) as hits:
-                found = list(islice(self._within(hits), self._room))
+            with closing(matcher.find_hits(query, (file.fileno(),))) as hits:
+                found = list(islice(self._select_hits(hits), self._character_limit))
         shown: list[str] = []
-        room = self._room
-        for group in excerpts("", data, found, wanted.context) if found else ():
+        room = self._character_limit
+        for group in build_excerpts("", data, found, wanted.context) if found else ():
             for line in [*(["--"] if shown else []), *(line[1:] for line in group)]:
                 room -= len(line) + 1
                 if room < 0:
@@ -173,14 +175,14 @@ class _Reading(Invocation):
                 shown.append(line)
         return "\n".join(shown) or "No matches."
 
-    def _within(self, hits: Iterator[Hit]) -> Iterator[Hit]:
+    def _select_hits(self, hits: Iterator[Hit]) -> Iterator[Hit]:
         """Those in the lines that were asked for."""
         start, count = self._arguments.start_line or 1, self._arguments.line_count
         later = dropwhile(lambda hit: hit.line < start, hits)
         return later if count is None else takewhile(lambda hit: hit.line < start + count, later)
 
 
-def _line_start(text: str, line: int) -> int:
+def _find_line_start(text: str, line: int) -> int:
     """Where a line begins, counted from 1; the end of the text when it has fewer."""
     start = 0
     for _ in range(line - 1):

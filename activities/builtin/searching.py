@@ -16,15 +16,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from holdfast.activities.builtin.finding import notes, searchable
+from holdfast.activities.builtin.finding import list_walk_notes, resolve_searchable
 from holdfast.activities.files.patterns import PathPattern
-from holdfast.activities.files.walking import Entry, Walk, shown
+from holdfast.activities.files.walking import Walk, WalkEntry, format_path
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.search.excerpts import excerpts
+from holdfast.activities.search.excerpts import build_excerpts
 from holdfast.activities.search.matching import Engine, Hit, Matcher, Query, installed_engine, run_search
-from holdfast.activities.search.text_files import FILE_LIMIT, TextFiles, content
+from holdfast.activities.search.text_files import FILE_LIMIT, TextFiles, read_descriptor
 from holdfast.content import Result, TextPart
-from holdfast.tools import Effect, Interrupt, Invocation, Run, Strict, Tool, ToolFailure
+from holdfast.tools import Effect, Interrupt, Invocation, Run, StrictParameters, Tool, ToolFailure
 
 TEXT_LIMIT = 1_000_000
 """Characters of an answer."""
@@ -42,7 +42,7 @@ class Grep(Tool):
     interrupt = Interrupt.CANCEL
     timeout_seconds = 60
 
-    class Parameters(Strict):
+    class Parameters(StrictParameters):
         """Arguments."""
 
         pattern: str = Field(description="Regular expression, for one line at a time", min_length=1, max_length=5_000)
@@ -72,11 +72,11 @@ class Grep(Tool):
             raise ValueError("the pattern is for one line: it holds no line break and no NUL character")
         glob = PathPattern(arguments.glob.removeprefix("./"), anywhere=True) if arguments.glob else None
         room = Workspace(workspace)
-        place = searchable(room, arguments.path)
-        return _Search(arguments, room, place, glob, self._engine or installed_engine())
+        place = resolve_searchable(room, arguments.path)
+        return _GrepInvocation(arguments, room, place, glob, self._engine or installed_engine())
 
 
-class _Search(Invocation):
+class _GrepInvocation(Invocation):
     def __init__(
         self, arguments: Grep.Parameters, workspace: Workspace, place: str, glob: PathPattern | None, engine: Engine
     ) -> None:
@@ -89,44 +89,46 @@ class _Search(Invocation):
     def describe(self) -> str:
         return f"Search {self._arguments.path} for {self._arguments.pattern}"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return True
 
     async def execute(self, run: Run) -> Result:
         matcher = Matcher(self._engine, run)
         report = _Report(self._arguments.limit)
         try:
-            await run_search(matcher, partial(self._search, matcher, report))
+            await run_search(matcher, partial(self._search_files, matcher, report))
         except TimeoutError as error:
-            raise ToolFailure("timeout", f"{error}: simplify the pattern or narrow path", report.parts()) from None
-        return Result.of(report.text())
+            raise ToolFailure(
+                "timeout", f"{error}: simplify the pattern or narrow path", report.build_parts()
+            ) from None
+        return Result.from_text(report.build_text())
 
-    def _search(self, matcher: Matcher, report: _Report) -> None:
+    def _search_files(self, matcher: Matcher, report: _Report) -> None:
         below = len(self._place) + 1 if self._place != "." else 0
         walk = Walk(self._workspace, self._place, include_ignored=self._arguments.include_ignored, stop=matcher.stopped)
         try:
-            with closing(walk.entries()) as entries:
-                chosen = (entry for entry in entries if self._wanted(entry, below))
+            with closing(walk.list_entries()) as entries:
+                chosen = (entry for entry in entries if self._is_wanted(entry, below))
                 self._search_all(chosen, matcher, report)
         except OSError as error:
             message = f"{self._arguments.path!r} cannot be searched: {error.strerror or error}"
             raise ToolFailure("path_not_readable", message) from error
-        report.notes += notes(walk, self._arguments.path)
+        report.notes += list_walk_notes(walk, self._arguments.path)
 
-    def _wanted(self, entry: Entry, below: int) -> bool:
+    def _is_wanted(self, entry: WalkEntry, below: int) -> bool:
         if entry.kind != "file":
             return False
         return self._glob is None or self._glob.matches(entry.path[below:] or entry.name)
 
-    def _search_all(self, entries: Iterable[Entry], matcher: Matcher, report: _Report) -> None:
-        with closing(report.files.batches(entries)) as batches:
+    def _search_all(self, entries: Iterable[WalkEntry], matcher: Matcher, report: _Report) -> None:
+        with closing(report.files.open_batches(entries)) as batches:
             for files in batches:
-                with closing(matcher.hits(self._query(), tuple(files))) as hits:
-                    self._take(hits, files, report)
-                if report.full or matcher.stopped.is_set():
+                with closing(matcher.find_hits(self._build_query(), tuple(files))) as hits:
+                    self._take_hits(hits, files, report)
+                if report.is_full or matcher.stopped.is_set():
                     return
 
-    def _query(self) -> Query:
+    def _build_query(self) -> Query:
         wanted = self._arguments
         return Query(
             pattern=wanted.pattern,
@@ -136,17 +138,19 @@ class _Search(Invocation):
             most={"lines": wanted.limit + 1, "files": 1, "count": FILE_LIMIT}[wanted.output],
         )
 
-    def _take(self, hits: Iterator[Hit], files: dict[int, str], report: _Report) -> None:
+    def _take_hits(self, hits: Iterator[Hit], files: dict[int, str], report: _Report) -> None:
         for file, group in groupby(hits, lambda hit: hit.file):
-            taken = report.taken(group)
+            taken = report.take_hits(group)
             if taken:
-                report.add(self._blocks(shown(files[file]), file, taken), apart=self._arguments.context > 0)
-            if report.full:
+                report.add_groups(
+                    self._build_blocks(format_path(files[file]), file, taken), separated=self._arguments.context > 0
+                )
+            if report.is_full:
                 return
 
-    def _blocks(self, path: str, file: int, hits: list[Hit]) -> Iterator[list[str]]:
+    def _build_blocks(self, path: str, file: int, hits: list[Hit]) -> Iterator[list[str]]:
         if self._arguments.output == "lines":
-            return excerpts(path, content(file), hits, self._arguments.context)
+            return build_excerpts(path, read_descriptor(file), hits, self._arguments.context)
         return iter([[path if self._arguments.output == "files" else f"{path}:{hits[0].line}"]])
 
 
@@ -163,10 +167,10 @@ class _Report:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return self.more or self.size > TEXT_LIMIT
 
-    def taken(self, hits: Iterator[Hit]) -> list[Hit]:
+    def take_hits(self, hits: Iterator[Hit]) -> list[Hit]:
         """Those there is room for; one more tells that there are more."""
         room = self.limit - self.matches
         found = list(islice(hits, room + 1))
@@ -174,26 +178,26 @@ class _Report:
         self.matches += len(found[:room])
         return found[:room]
 
-    def add(self, groups: Iterator[list[str]], *, apart: bool) -> None:
+    def add_groups(self, groups: Iterator[list[str]], *, separated: bool) -> None:
         """Groups of lines; what is not adjacent is kept `apart` by a line."""
         for lines in groups:
-            if apart and self.blocks:
+            if separated and self.blocks:
                 self.blocks.append("--")
             self.blocks += lines
             self.size += sum(map(len, lines))
             if self.size > TEXT_LIMIT:
                 return
 
-    def text(self) -> str:
-        return "\n".join([*(self.blocks or ["No matches."]), *self._remarks()])
+    def build_text(self) -> str:
+        return "\n".join([*(self.blocks or ["No matches."]), *self._list_remarks()])
 
-    def parts(self) -> tuple[TextPart, ...]:
+    def build_parts(self) -> tuple[TextPart, ...]:
         return (TextPart(text="\n".join(self.blocks)),) if self.blocks else ()
 
-    def _remarks(self) -> Iterator[str]:
+    def _list_remarks(self) -> Iterator[str]:
         if self.more:
             yield f"(stopped at the limit of {self.limit:,}: there are more. Narrow the search, or raise limit)"
-        elif self.full:
+        elif self.is_full:
             yield f"(stopped after {self.size:,} characters: there may be more. Narrow the search)"
         if self.files.too_large:
             yield f"({self.files.too_large:,} files over {FILE_LIMIT:,} bytes were not searched)"

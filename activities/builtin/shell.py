@@ -20,23 +20,23 @@ from typing import Annotated
 
 from pydantic import Field
 
-from holdfast.activities.builtin.background import Background, start_command
-from holdfast.activities.command_calls import call_command, call_supervised
-from holdfast.activities.commands import Command, environment, is_withheld
+from holdfast.activities.builtin.background import BackgroundLimits, start_command
+from holdfast.activities.command_calls import call_command, call_supervised_command
+from holdfast.activities.commands import Command, build_environment, is_withheld
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.git_configuration import find_git_doubts, guard_git, guard_git_unasked
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.policy.commands import told_of
-from holdfast.activities.processes import to_the_end
-from holdfast.activities.supervision.following import moves, telling
+from holdfast.activities.policy.commands import describe_programs
+from holdfast.activities.processes import run_to_end
+from holdfast.activities.supervision.following import add_folder_report, may_move
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
 from holdfast.approvals import Confirmation
-from holdfast.content import Result, ends, shorten
+from holdfast.content import Result, elide_middle, shorten_text
 from holdfast.contexts import HOME, Context, Dependence
-from holdfast.tools import Effect, Invocation, Run, Strict, Tool
+from holdfast.tools import Effect, Invocation, Run, StrictParameters, Tool
 
-SECONDS = 600.0
+DEFAULT_SECONDS = 600.0
 """How long a command may run that says nothing else."""
 COMMAND_SHOWN = 170
 BACKGROUND_SHOWN = 125
@@ -63,7 +63,7 @@ class Shell(Tool):
     on_host = True
     depends_on = ("folder", "environment")
 
-    class Parameters(Strict):
+    class Parameters(StrictParameters):
         """Arguments."""
 
         command: str = Field(description="The command, as bash reads it", min_length=1)
@@ -91,10 +91,10 @@ class Shell(Tool):
         *,
         environment: Mapping[str, str] | None = None,
         inherit: bool = True,
-        seconds: float = SECONDS,
+        seconds: float = DEFAULT_SECONDS,
         runs: Runs | None = None,
         sandbox: Sandbox | None = None,
-        background: Background | None = None,
+        background: BackgroundLimits | None = None,
     ) -> None:
         """`background`: how commands run that go on after their call; None when there are to be none."""
         assert runs or not sandbox, "a command is closed in by its supervisor"
@@ -116,24 +116,26 @@ class Shell(Tool):
             raise ValueError("the command is blank")
         _check_text(arguments.command, *arguments.environment, *arguments.environment.values())
         _check_names(arguments.environment)
-        folder = _folder(arguments.directory, workspace, context)
+        folder = _resolve_folder(arguments.directory, workspace, context)
         bash = shutil.which("bash")
-        background = self._checked_background() if arguments.background else None
-        follow = bool(bash and self._runs) and moves(arguments.command) and not background
-        added = {**self._environment, **_referred(context.environment), **arguments.environment}
+        background = self._get_background() if arguments.background else None
+        follow = bool(bash and self._runs) and may_move(arguments.command) and not background
+        added = {**self._environment, **_resolve_references(context.environment), **arguments.environment}
         command = Command(
-            words=(bash or "/bin/sh", "-c", telling(arguments.command) if follow else arguments.command),
+            words=(bash or "/bin/sh", "-c", add_folder_report(arguments.command) if follow else arguments.command),
             directory=workspace.resolve() / folder,
             seconds=arguments.timeout_seconds or (background.seconds if background else self._seconds),
-            environment=guard_git(environment(added, inherit=self._inherit)),
+            environment=guard_git(build_environment(added, inherit=self._inherit)),
             follow=follow,
         )
         if self._runs is None:
-            return _Running(arguments, folder, command, self._outputs, workspace)
+            return _ShellInvocation(arguments, folder, command, self._outputs, workspace)
         sandbox = replace(self._sandbox, workspace=workspace) if self._sandbox else None
-        return _Supervised(arguments, folder, command, self._outputs, workspace, self._runs, sandbox, background)
+        return _SupervisedInvocation(
+            arguments, folder, command, self._outputs, workspace, self._runs, sandbox, background
+        )
 
-    def _checked_background(self) -> Background:
+    def _get_background(self) -> BackgroundLimits:
         """ValueError where no command may go on after its call."""
         if self._background is None:
             raise ValueError("`background` is not to be had here: tools.shell.background is off")
@@ -143,7 +145,7 @@ class Shell(Tool):
 
 
 @dataclass
-class _Running(Invocation):
+class _ShellInvocation(Invocation):
     _arguments: Shell.Parameters
     _folder: str
     _command: Command
@@ -156,14 +158,14 @@ class _Running(Invocation):
             return f"{run} {self._arguments.command}"
         # Short enough that where it runs is never what is cut.
         most = BACKGROUND_SHOWN if self._arguments.background else COMMAND_SHOWN
-        return f"{run} {shorten(self._arguments.command, most)} (in {ends(self._folder, FOLDER_SHOWN)})"
+        return f"{run} {shorten_text(self._arguments.command, most)} (in {elide_middle(self._folder, FOLDER_SHOWN)})"
 
-    def goes_by(self) -> tuple[Dependence, ...]:
+    def list_dependences(self) -> tuple[Dependence, ...]:
         return ("environment",) if self._arguments.directory is not None else ("folder", "environment")
 
     async def should_confirm(self) -> Confirmation | None:
         command = self._arguments.command
-        programs, doubts = told_of(command)
+        programs, doubts = describe_programs(command)
         within = (self._command.directory, self._workspace, self._command.environment)
         doubts += await asyncio.to_thread(find_git_doubts, command, *within)
         return Confirmation(
@@ -177,11 +179,11 @@ class _Running(Invocation):
         )
 
     async def execute(self, run: Run) -> Result:
-        return await call_command(await self._guarded(run), run, self._outputs)
+        return await call_command(await self._build_guarded(run), run, self._outputs)
 
-    async def _guarded(self, run: Run) -> Command:
+    async def _build_guarded(self, run: Run) -> Command:
         """The command; when nobody was asked about it, with a git that runs the user's programs alone."""
-        if not run.unasked:
+        if not run.is_unasked:
             return self._command
         command = self._command
         guarded = await asyncio.to_thread(guard_git_unasked, command.environment, command.directory)
@@ -189,37 +191,37 @@ class _Running(Invocation):
 
 
 @dataclass
-class _Supervised(_Running):
+class _SupervisedInvocation(_ShellInvocation):
     _runs: Runs
     _sandbox: Sandbox | None
-    _background: Background | None = None
+    _background: BackgroundLimits | None = None
 
     @property
-    def resumable(self) -> bool:
+    def is_resumable(self) -> bool:
         return True
 
     async def execute(self, run: Run) -> Result:
-        command = await self._guarded(run)
+        command = await self._build_guarded(run)
         if self._background is None:
-            return await call_supervised(command, run, self._outputs, self._runs, self._sandbox)
+            return await call_supervised_command(command, run, self._outputs, self._runs, self._sandbox)
         return await start_command(command, run, self._runs, self._sandbox, self._outputs, self._background)
 
     async def stop(self, run: Run) -> bool:
         found = await self._runs.attach(run.effect_key)
         if found is None:
             return False
-        await to_the_end(found.stop())
+        await run_to_end(found.stop())
         return True
 
-    async def forget(self, run: Run) -> None:
+    async def clean_up(self, run: Run) -> None:
         if self._background is None:  # else it goes on, and is read later
             await self._runs.forget(run.effect_key)
 
 
-def _folder(directory: str | None, workspace: Path, context: Context) -> str:
+def _resolve_folder(directory: str | None, workspace: Path, context: Context) -> str:
     """Where the command runs, as seen from the workspace, links followed."""
     try:
-        return _placed(context.folder if directory is None else directory, workspace)
+        return _locate_folder(context.folder if directory is None else directory, workspace)
     except ValueError as error:
         if directory is not None or context.folder == HOME:
             raise
@@ -227,14 +229,14 @@ def _folder(directory: str | None, workspace: Path, context: Context) -> str:
         raise ValueError(f"{error}; {advice}") from error
 
 
-def _placed(folder: str, workspace: Path) -> str:
-    place = Workspace(workspace).place(folder)
+def _locate_folder(folder: str, workspace: Path) -> str:
+    place = Workspace(workspace).resolve_path(folder)
     if not (workspace / place).is_dir():
         raise ValueError(f"{folder!r} is not a folder of the workspace")
     return place
 
 
-def _referred(environment: Mapping[str, str]) -> dict[str, str]:
+def _resolve_references(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables with the values that this worker has for them. What it has none for is an error, and never empty."""
     _check_names(environment)
     _check_names(environment.values())

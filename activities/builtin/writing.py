@@ -10,27 +10,27 @@ from pathlib import Path
 
 from pydantic import Field
 
-from holdfast.activities.files.differences import difference
+from holdfast.activities.files.differences import build_diff
 from holdfast.activities.files.workspace import READ_LIMIT, Workspace
 from holdfast.approvals import Confirmation
 from holdfast.content import Result, TextPart
-from holdfast.tools import Effect, Invocation, Run, Strict, Tool, ToolFailure
+from holdfast.tools import Effect, Invocation, Run, StrictParameters, Tool, ToolFailure
 
 
-def digest_of(content: bytes | None) -> str:
+def digest_content(content: bytes | None) -> str:
     """Of a file's content; empty when there is no file."""
     return "" if content is None else hashlib.sha256(content).hexdigest()
 
 
-def present(workspace: Workspace, path: str) -> bytes | None:
+def read_present(workspace: Workspace, path: str) -> bytes | None:
     """What a file holds now; None when there is none. ToolFailure when that cannot be told."""
     try:
-        return workspace.read(path, READ_LIMIT + 1) if workspace.status(path) else None
+        return workspace.read(path, READ_LIMIT + 1) if workspace.read_status(path) else None
     except OSError as error:
         raise ToolFailure("file_not_readable", f"{path!r} cannot be read: {error.strerror or error}") from error
 
 
-def replace(workspace: Workspace, path: str, content: bytes) -> None:
+def write_content(workspace: Workspace, path: str, content: bytes) -> None:
     """Write a file, or say why not."""
     try:
         workspace.write(path, content)
@@ -39,9 +39,9 @@ def replace(workspace: Workspace, path: str, content: bytes) -> None:
         raise ToolFailure("file_not_writable", f"{path!r} cannot be written: {reason}") from error
 
 
-def written(path: str, content: bytes, words: str, diff: str) -> Result:
+def build_write_result(path: str, content: bytes, words: str, diff: str) -> Result:
     """What a tool that wrote a file answers."""
-    seen = {path: digest_of(content)}
+    seen = {path: digest_content(content)}
     return Result(parts=(TextPart(text=words),), display=diff, seen=seen)
 
 
@@ -54,7 +54,7 @@ class WriteFile(Tool):
     timeout_seconds = 60
     edits = "content"
 
-    class Parameters(Strict):
+    class Parameters(StrictParameters):
         """Arguments."""
 
         path: str = Field(description="Path of the file, relative to the workspace", min_length=1)
@@ -63,14 +63,14 @@ class WriteFile(Tool):
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a path inside the workspace."""
         room = Workspace(workspace)
-        place = room.place(arguments.path)
-        status = room.status(place)
+        place = room.resolve_path(arguments.path)
+        status = room.read_status(place)
         if status and not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{arguments.path!r} is not a file, but a folder, pipe or device")
-        return _Writing(place, room, arguments.content)
+        return _WriteInvocation(place, room, arguments.content)
 
 
-class _Writing(Invocation):
+class _WriteInvocation(Invocation):
     def __init__(self, path: str, workspace: Workspace, content: str) -> None:
         self._path = path
         self._workspace = workspace
@@ -80,39 +80,41 @@ class _Writing(Invocation):
     def describe(self) -> str:
         return f"Write {self._path} ({len(self._content):,} characters)"
 
-    def basis(self) -> Mapping[str, str]:
-        before = present(self._workspace, self._path)
-        return {} if before == self._bytes else {self._path: digest_of(before)}
+    def digest_before(self) -> Mapping[str, str]:
+        before = read_present(self._workspace, self._path)
+        return {} if before == self._bytes else {self._path: digest_content(before)}
 
-    def leaves(self) -> Mapping[str, str]:
-        return {self._path: digest_of(self._bytes)}
+    def digest_after(self) -> Mapping[str, str]:
+        return {self._path: digest_content(self._bytes)}
 
     async def should_confirm(self) -> Confirmation | None:
-        if not await asyncio.to_thread(self.basis):
+        if not await asyncio.to_thread(self.digest_before):
             return None  # the file holds it already
         return Confirmation(
             kind="edit",
             title=self.describe(),
             path=self._path,
-            diff=await asyncio.to_thread(self._diff),
+            diff=await asyncio.to_thread(self._build_diff),
             told=("path", "content"),
         )
 
     async def execute(self, run: Run) -> Result:
-        existed = self._workspace.status(self._path) is not None
-        diff = await asyncio.to_thread(self._diff)
-        await asyncio.to_thread(replace, self._workspace, self._path, self._bytes)
+        existed = self._workspace.read_status(self._path) is not None
+        diff = await asyncio.to_thread(self._build_diff)
+        await asyncio.to_thread(write_content, self._workspace, self._path, self._bytes)
         verb = "Replaced" if existed else "Created"
-        return written(self._path, self._bytes, f"{verb} {self._path} ({len(self._content):,} characters).", diff)
+        return build_write_result(
+            self._path, self._bytes, f"{verb} {self._path} ({len(self._content):,} characters).", diff
+        )
 
-    def _diff(self) -> str:
+    def _build_diff(self) -> str:
         content = self._bytes
         try:
-            status = self._workspace.status(self._path)
+            status = self._workspace.read_status(self._path)
             if status is None:
-                return difference(self._path, None, content)
+                return build_diff(self._path, None, content)
             if status.st_size > READ_LIMIT:
                 return f"(too long for a diff: {status.st_size:,} bytes become {len(content):,})"
-            return difference(self._path, self._workspace.read(self._path, READ_LIMIT), content)
+            return build_diff(self._path, self._workspace.read(self._path, READ_LIMIT), content)
         except OSError as error:
             return f"(the present content cannot be read: {error.strerror or error})"

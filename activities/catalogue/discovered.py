@@ -7,16 +7,16 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.activities.catalogue.schemas import without_unseen
+from holdfast.activities.catalogue.schemas import strip_invisible
 from holdfast.activities.command_calls import call_command
-from holdfast.activities.commands import Command, environment
+from holdfast.activities.commands import Command, build_environment
 from holdfast.activities.outputs import OutputStore
 from holdfast.approvals import Confirmation
-from holdfast.content import Result, seen, shorten
+from holdfast.content import Result, seen, shorten_text
 from holdfast.tools import Effect, Invocation, Run, Tool
 
 if TYPE_CHECKING:
-    from holdfast.activities.catalogue.discovery import Declared
+    from holdfast.activities.catalogue.discovery import DiscoveredDeclaration
     from holdfast.configuration import DiscoverySettings
 
 
@@ -27,13 +27,13 @@ class DiscoveredTool(Tool):
 
     live_output = True
 
-    def __init__(self, settings: DiscoverySettings, declared: Declared, outputs: OutputStore) -> None:
+    def __init__(self, settings: DiscoverySettings, declared: DiscoveredDeclaration, outputs: OutputStore) -> None:
         self.name = declared.name
         self.display_name = declared.display_name
         self.description = seen(declared.description or f"{declared.name}, a tool of {settings.name}")
         self.effect = declared.effect or settings.effect
         self.timeout_seconds = settings.call_timeout_seconds + 30
-        self.Parameters = {"type": "object", **without_unseen(declared.parameters)}
+        self.Parameters = {"type": "object", **strip_invisible(declared.parameters)}
         self._settings = settings
         self._outputs = outputs
 
@@ -43,13 +43,13 @@ class DiscoveredTool(Tool):
             words=(*self._settings.call_command, self.name),
             directory=Path(self._settings.folder),
             seconds=self._settings.call_timeout_seconds,
-            environment=environment(self._settings.environment),
+            environment=build_environment(self._settings.environment),
             input=json.dumps(arguments).encode(),
         )
-        return _Calling(self, arguments, command, self._outputs)
+        return _CommandInvocation(self, arguments, command, self._outputs)
 
 
-class _Calling(Invocation):
+class _CommandInvocation(Invocation):
     def __init__(self, tool: DiscoveredTool, arguments: dict[str, Any], command: Command, outputs: OutputStore) -> None:
         self._tool = tool
         self._arguments = arguments
@@ -57,9 +57,9 @@ class _Calling(Invocation):
         self._outputs = outputs
 
     def describe(self) -> str:
-        return f"{self._tool.display_name or self._tool.name} {shorten(json.dumps(self._arguments), 200)}"
+        return f"{self._tool.display_name or self._tool.name} {shorten_text(json.dumps(self._arguments), 200)}"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return self._tool.effect is Effect.READ
 
     async def should_confirm(self) -> Confirmation | None:

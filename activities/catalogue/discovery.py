@@ -19,12 +19,12 @@ from uuid import uuid4
 from pydantic import AliasChoices, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from holdfast.activities.catalogue.discovered import DiscoveredTool
-from holdfast.activities.commands import Command, environment, how_it_ended, run_command
+from holdfast.activities.commands import Command, build_environment, describe_exit_code, run_command
 from holdfast.activities.outputs import OutputStore
 from holdfast.configuration import DiscoverySettings
-from holdfast.content import plain, shorten
+from holdfast.content import shorten_text, strip_controls
 from holdfast.errors import BadInput
-from holdfast.model import Data, problems
+from holdfast.model import Data, describe_problems
 from holdfast.tools import Effect, Tool, ToolFailure
 
 OUTPUT_LIMIT = 4_000_000
@@ -36,7 +36,7 @@ _TYPES = {"OBJECT", "ARRAY", "STRING", "NUMBER", "INTEGER", "BOOLEAN", "NULL"}
 _WRAPPERS = ("functionDeclarations", "function_declarations")
 
 
-class Declared(Data):
+class DiscoveredDeclaration(Data):
     """One declaration, by any of the names in use for its fields."""
 
     name: str
@@ -54,53 +54,55 @@ class Declared(Data):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, value: Any) -> Any:
+    def _drop_nulls(cls, value: Any) -> Any:
         """What is null was left out: `"parameters": null` is how some say that there are none."""
         return {key: given for key, given in value.items() if given is not None} if isinstance(value, dict) else value
 
     @field_validator("parameters")
     @classmethod
-    def _in_json_schema(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        return {key: _lowered(given, key) for key, given in value.items()}
+    def _lower_types(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        return {key: _lower_schema(given, key) for key, given in value.items()}
 
 
-def _lowered(value: JsonValue, key: str = "") -> JsonValue:
+def _lower_schema(value: JsonValue, key: str = "") -> JsonValue:
     """A schema whose types are as JSON schema writes them: some APIs write `"type": "OBJECT"`."""
     if isinstance(value, dict):
-        return {name: _lowered(given, name) for name, given in value.items()}
+        return {name: _lower_schema(given, name) for name, given in value.items()}
     if isinstance(value, list):
-        return [_lowered(given, key if key == "type" else "") for given in value]
+        return [_lower_schema(given, key if key == "type" else "") for given in value]
     return value.lower() if key == "type" and isinstance(value, str) and value in _TYPES else value
 
 
-async def discover(settings: DiscoverySettings, outputs: OutputStore) -> list[Tool | BadInput]:
+async def discover_tools(settings: DiscoverySettings, outputs: OutputStore) -> list[Tool | BadInput]:
     """The tools a source declares, and why others are none; BadInput when it does not declare anything properly."""
-    found = read_declarations(await _declarations(settings))
+    found = read_declarations(await _run_discovery(settings))
     return [item if isinstance(item, BadInput) else DiscoveredTool(settings, item, outputs) for item in found]
 
 
-def read_declarations(text: str) -> list[Declared | BadInput]:
+def read_declarations(text: str) -> list[DiscoveredDeclaration | BadInput]:
     """What a discovery printed, one by one; BadInput when that is not declarations."""
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"it printed no JSON ({shorten(str(error), 200)}), but {shorten(text.strip(), 80)!r}") from None
-    found = list(_unwrapped(value))
+        raise BadInput(
+            f"it printed no JSON ({shorten_text(str(error), 200)}), but {shorten_text(text.strip(), 80)!r}"
+        ) from None
+    found = list(_unwrap_items(value))
     if len(found) > TOOLS_LIMIT:
         raise BadInput(f"it declares {len(found):,} tools; at most {TOOLS_LIMIT:,} are taken")
-    return [_declared(item, place) for place, item in enumerate(found, start=1)]
+    return [_parse_declaration(item, place) for place, item in enumerate(found, start=1)]
 
 
-def _no_constant(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     """Python would read these; a digest of a declaration could not be made of them."""
     raise ValueError(f"{name} is not JSON")
 
 
-def _unwrapped(value: Any) -> Iterator[Any]:
+def _unwrap_items(value: Any) -> Iterator[Any]:
     """Declarations, whatever they are wrapped in: arrays, `functionDeclarations`, `{"type": "function", …}`."""
     if isinstance(value, list):
         for item in value:
-            yield from _unwrapped(item) if isinstance(item, dict) else (item,)
+            yield from _unwrap_items(item) if isinstance(item, dict) else (item,)
         return
     if not isinstance(value, dict):
         raise BadInput("it must print a JSON array of declarations")
@@ -108,30 +110,30 @@ def _unwrapped(value: Any) -> Iterator[Any]:
     if wrapped:
         yield from (item for items in wrapped for item in items)
     elif isinstance(value.get("tools"), list):
-        yield from _unwrapped(value["tools"])
+        yield from _unwrap_items(value["tools"])
     else:
         yield value["function"] if isinstance(value.get("function"), dict) else value
 
 
-def _declared(item: Any, place: int) -> Declared | BadInput:
+def _parse_declaration(item: Any, place: int) -> DiscoveredDeclaration | BadInput:
     try:
-        return Declared.model_validate(item)
+        return DiscoveredDeclaration.model_validate(item)
     except ValidationError as error:
-        return BadInput(f"declaration {place} cannot be used: {problems(error, 'declaration', 3)}")
+        return BadInput(f"declaration {place} cannot be used: {describe_problems(error, 'declaration', 3)}")
 
 
-async def _declarations(settings: DiscoverySettings) -> str:
+async def _run_discovery(settings: DiscoverySettings) -> str:
     """Run the discovery command; what it printed."""
     printed, said = bytearray(), bytearray()
     too_much = asyncio.Event()
 
-    def take(data: bytes) -> None:
+    def add_output(data: bytes) -> None:
         if len(printed) > OUTPUT_LIMIT:
             too_much.set()
         else:
             printed.extend(data)
 
-    def complain(data: bytes) -> None:
+    def add_errors(data: bytes) -> None:
         said.extend(data)
         del said[:-ERRORS_KEPT]
 
@@ -139,25 +141,27 @@ async def _declarations(settings: DiscoverySettings) -> str:
         words=settings.discovery_command,
         directory=Path(settings.folder),
         seconds=settings.timeout_seconds,
-        environment=environment(settings.environment),
+        environment=build_environment(settings.environment),
     )
     key = f"discovery/{settings.name}/{uuid4().hex}"
     try:
-        code = await _unless(too_much, run_command(command, key, output=take, errors=complain, started=lambda _: None))
+        code = await _run_unless(
+            too_much, run_command(command, key, output=add_output, errors=add_errors, on_start=lambda _: None)
+        )
     except TimeoutError:
-        raise BadInput(f"it took longer than {settings.timeout_seconds:g} seconds{_complaints(said)}") from None
+        raise BadInput(f"it took longer than {settings.timeout_seconds:g} seconds{_describe_errors(said)}") from None
     except ToolFailure as failure:
         raise BadInput(str(failure)) from None
     if code is None or too_much.is_set():
         raise BadInput(f"it printed over {OUTPUT_LIMIT:,} bytes")
     if code != 0:
-        raise BadInput(f"{how_it_ended(code)}{_complaints(said)}")
+        raise BadInput(f"{describe_exit_code(code)}{_describe_errors(said)}")
     if not printed.strip():
-        raise BadInput(f"it printed nothing{_complaints(said)}")
+        raise BadInput(f"it printed nothing{_describe_errors(said)}")
     return printed.decode("utf-8-sig", "replace")
 
 
-async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, int]) -> int | None:
+async def _run_unless(event: asyncio.Event, work: Coroutine[Any, Any, int]) -> int | None:
     """What `work` gives; None when the event came first, and `work` has been stopped."""
     working, waiting = asyncio.create_task(work), asyncio.create_task(event.wait())
     try:
@@ -169,6 +173,6 @@ async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, int]) -> int |
         await asyncio.wait({working})
 
 
-def _complaints(said: bytearray) -> str:
-    text = plain(said.decode("utf-8", "replace")).strip()
+def _describe_errors(printed: bytearray) -> str:
+    text = strip_controls(printed.decode("utf-8", "replace")).strip()
     return f"; it said: {text}" if text else ""

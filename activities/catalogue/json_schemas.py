@@ -12,36 +12,36 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from holdfast.activities.aside import Aside
-from holdfast.approvals import canonical_digest
+from holdfast.activities.aside import HelperProcess
+from holdfast.approvals import digest_canonical
 from holdfast.errors import BadInput
 
 SCHEMA_LIMIT = 262_144
 """Bytes of a schema."""
 CPU_SECONDS = 1.0
 """Of one check, or of compiling one schema."""
-MOST_DEATHS = 3
+MAX_DEATHS = 3
 """Of the process that checks, by one schema. Then it is not tried any more: others wait for the same process."""
-CHECKER = Aside("holdfast.activities.catalogue.schema_worker", cpu_seconds=CPU_SECONDS)
-CHECKING = ThreadPoolExecutor(1, thread_name_prefix="holdfast-schemas")
+SCHEMA_PROCESS = HelperProcess("holdfast.activities.catalogue.schema_worker", cpu_seconds=CPU_SECONDS)
+CHECK_EXECUTOR = ThreadPoolExecutor(1, thread_name_prefix="holdfast-schemas")
 
 
-class TooHard(BadInput):
+class SchemaTooHard(BadInput):
     """A schema that takes longer to check than anybody should wait."""
 
 
 class CheckedSchema:
-    """One schema. `whole` is all that is wrong with a value, else only the first thing."""
+    """One schema. `all_problems`: all that is wrong with a value, else only the first thing."""
 
-    def __init__(self, schema: Mapping[str, JsonValue], what: str, *, whole: bool) -> None:
+    def __init__(self, schema: Mapping[str, JsonValue], what: str, *, all_problems: bool) -> None:
         """BadInput when it can be no schema; `what` it is the schema of."""
         self._what = what
-        self._whole = whole
+        self._all_problems = all_problems
         self._schema = dict(schema)
         self._deaths = 0
         try:
             size = len(json.dumps(self._schema, allow_nan=False, ensure_ascii=False).encode())
-            self._key = canonical_digest([self._schema, whole])
+            self._key = digest_canonical([self._schema, all_problems])
         except (ValueError, TypeError, RecursionError):
             raise BadInput(f"the schema of {what} cannot be used: JSON cannot say it") from None
         if size > SCHEMA_LIMIT:
@@ -49,25 +49,25 @@ class CheckedSchema:
 
     def compile(self) -> None:
         """BadInput when it cannot be used. Blocks."""
-        self._asked({"schema": self._schema})
+        self._ask_process({"schema": self._schema})
 
-    def problems(self, value: JsonValue) -> list[str]:
+    def find_problems(self, value: JsonValue) -> list[str]:
         """What is wrong with a value that JSON can say. BadInput when the schema cannot be used. Blocks."""
-        answer = self._asked({"value": value})
+        answer = self._ask_process({"value": value})
         if answer.get("unknown"):
-            answer = self._asked({"schema": self._schema, "value": value})
+            answer = self._ask_process({"schema": self._schema, "value": value})
         return [str(line) for line in answer.get("problems", ())]
 
-    def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
-        if self._deaths >= MOST_DEATHS:
-            raise self._too_hard()
-        answer = CHECKER.ask({"key": self._key, "all": self._whole, **request})
+    def _ask_process(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._deaths >= MAX_DEATHS:
+            raise self._build_too_hard()
+        answer = SCHEMA_PROCESS.ask({"key": self._key, "all": self._all_problems, **request})
         if not isinstance(answer, dict):
             self._deaths += 1
-            raise self._too_hard()
+            raise self._build_too_hard()
         if "unusable" in answer:
             raise BadInput(f"the schema of {self._what} cannot be used: {answer['unusable']}")
         return answer
 
-    def _too_hard(self) -> TooHard:
-        return TooHard(f"the schema of {self._what} cannot be used: it takes too long to check anything by it")
+    def _build_too_hard(self) -> SchemaTooHard:
+        return SchemaTooHard(f"the schema of {self._what} cannot be used: it takes too long to check anything by it")

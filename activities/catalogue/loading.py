@@ -11,16 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from holdfast.activities.builtin import builtin_tools
-from holdfast.activities.catalogue.discovery import discover
+from holdfast.activities.builtin import build_builtin_tools
+from holdfast.activities.catalogue.discovery import discover_tools
 from holdfast.activities.catalogue.packages import load_entry_points, load_module
 from holdfast.activities.catalogue.registry import BUILT_IN, IN_CODE, Registry
-from holdfast.activities.mcp.names import prefix_of
-from holdfast.activities.mcp.servers import Servers
+from holdfast.activities.mcp.names import build_prefix
+from holdfast.activities.mcp.servers import McpServers
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.supervision.opening import open_runs, open_sandbox
 from holdfast.configuration import DiscoverySettings
-from holdfast.content import said
+from holdfast.content import exception_text
 from holdfast.errors import BadInput
 from holdfast.settings import Settings
 from holdfast.suggestions import did_you_mean
@@ -30,13 +30,13 @@ T = TypeVar("T")
 
 
 def load_registry(
-    settings: Settings, outputs: OutputStore, given: Iterable[Tool] = (), servers: Servers | None = None
+    settings: Settings, outputs: OutputStore, given: Iterable[Tool] = (), servers: McpServers | None = None
 ) -> Registry:
     """Every tool of one worker. BadInput when a tool given in code cannot be used; the rest only costs itself.
 
     The tools of MCP servers come in when these are connected, and under names that nobody else has.
     """
-    built_in = builtin_tools(outputs, settings.tools, open_runs(settings), open_sandbox(settings))
+    built_in = build_builtin_tools(outputs, settings.tools, open_runs(settings), open_sandbox(settings))
     registry = Registry(built_in, source=BUILT_IN)
     # First of all, so that a tool of one's own can take the place of a built-in one.
     disabled = {name for name in settings.tools.disable if registry.remove(name)}
@@ -47,7 +47,7 @@ def load_registry(
     if settings.tools.entry_points:
         load_entry_points(registry)
     _load_discovered(registry, settings.discovery, outputs)
-    later = tuple(map(prefix_of, servers.names)) if servers else ()
+    later = tuple(map(build_prefix, servers.names)) if servers else ()
     for name in settings.tools.disable:
         if name not in disabled and not registry.remove(name) and not name.startswith(later):
             hint = did_you_mean(name, [entry.declaration.name for entry in registry.entries])
@@ -55,18 +55,18 @@ def load_registry(
             registry.refuse("tools.disable", f"{why}. {hint}" if hint else why)
     registry.disabled = frozenset(settings.tools.disable)
     if servers:
-        servers.fill(registry)
+        servers.fill_registry(registry)
     return registry
 
 
 def _load_discovered(registry: Registry, sources: Sequence[DiscoverySettings], outputs: OutputStore) -> None:
     if not sources:
         return
-    found = _finished(_discover_all(sources, outputs))
+    found = _run_to_end(_discover_all(sources, outputs))
     for source, tools in zip(sources, found, strict=True):
         name = f"discovery {source.name}"
         if isinstance(tools, BaseException):
-            registry.refuse(name, said(tools))
+            registry.refuse(name, exception_text(tools))
             continue
         for tool in tools:
             if isinstance(tool, BadInput):
@@ -75,17 +75,17 @@ def _load_discovered(registry: Registry, sources: Sequence[DiscoverySettings], o
                 registry.offer(tool, name)
 
 
-def _finished(work: Coroutine[Any, Any, T]) -> T:
+def _run_to_end(work: Coroutine[Any, Any, T]) -> T:
     """What `work` gives, on a loop of its own. A signal that ends us ends what it has started first."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(_until_told(work))
+        return asyncio.run(_run_until_signal(work))
     with ThreadPoolExecutor(1) as thread:  # whoever builds a worker may be inside a loop
         return thread.submit(asyncio.run, work).result()
 
 
-async def _until_told(work: Coroutine[Any, Any, T]) -> T:
+async def _run_until_signal(work: Coroutine[Any, Any, T]) -> T:
     task = asyncio.ensure_future(work)
     with suppress(ValueError, RuntimeError):  # only the main thread hears of signals
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -98,4 +98,4 @@ async def _until_told(work: Coroutine[Any, Any, T]) -> T:
 async def _discover_all(
     sources: Sequence[DiscoverySettings], outputs: OutputStore
 ) -> list[list[Tool | BadInput] | BaseException]:
-    return await asyncio.gather(*(discover(source, outputs) for source in sources), return_exceptions=True)
+    return await asyncio.gather(*(discover_tools(source, outputs) for source in sources), return_exceptions=True)

@@ -15,18 +15,18 @@ from pathlib import Path
 from traceback import extract_tb
 
 from holdfast.activities.catalogue.registry import Registry
-from holdfast.content import said
+from holdfast.content import exception_text
 from holdfast.errors import BadInput
 from holdfast.tools import Tool
 
-GROUP = "holdfast.tools"
+ENTRY_POINT_GROUP = "holdfast.tools"
 """The entry points by which a package offers tools."""
 
 
 def load_entry_points(registry: Registry) -> None:
     """Take in what installed packages offer."""
-    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
-        _load(registry, f"package {_package(point)} ({point.value})", point.load)
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: (point.name, point.value)):
+        _load_tools(registry, f"package {_format_package(point)} ({point.value})", point.load)
 
 
 def load_module(registry: Registry, reference: str, folder: Path | None = None) -> None:
@@ -36,23 +36,23 @@ def load_module(registry: Registry, reference: str, folder: Path | None = None) 
     """
     if folder and str(folder) not in sys.path:
         sys.path.append(str(folder))
-    _load(registry, f"module {reference}", lambda: _named(reference))
+    _load_tools(registry, f"module {reference}", lambda: _import_name(reference))
 
 
-def tools_of(found: object) -> list[Tool]:
+def collect_tools(found: object) -> list[Tool]:
     """A tool, a tool's class, a list of them, or a function that makes any of these. BadInput for anything else."""
     if isinstance(found, Tool):
         return [found]
     if isinstance(found, type) and issubclass(found, Tool):
         return [found()]
     if isinstance(found, Iterable) and not isinstance(found, str | bytes):
-        return [tool for item in found for tool in tools_of(item)]
+        return [tool for item in found for tool in collect_tools(item)]
     if callable(found) and not isinstance(found, type):
-        return tools_of(_made_by(found))
+        return collect_tools(_call_maker(found))
     raise BadInput(f"{found!r} is no tool: give a Tool, a function with @tool, a list of them, or a maker of one")
 
 
-def _made_by(maker: Callable[..., object]) -> object:
+def _call_maker(maker: Callable[..., object]) -> object:
     """What a function without parameters makes; one with some was meant to be a tool itself."""
     name = getattr(maker, "__name__", repr(maker))
     try:
@@ -64,25 +64,25 @@ def _made_by(maker: Callable[..., object]) -> object:
     return maker()
 
 
-def _load(registry: Registry, source: str, load: Callable[[], object]) -> None:
+def _load_tools(registry: Registry, source: str, load: Callable[[], object]) -> None:
     try:
-        tools = tools_of(load())
+        tools = collect_tools(load())
     except (Exception, SystemExit) as error:
         kind = "" if isinstance(error, BadInput) else f"{type(error).__name__}: "
-        registry.refuse(source, f"{kind}{said(error)}{_where(error)}")
+        registry.refuse(source, f"{kind}{exception_text(error)}{_locate_error(error)}")
         return
     for tool in tools:
         registry.offer(tool, source)
 
 
-def _where(error: BaseException) -> str:
+def _locate_error(error: BaseException) -> str:
     """Where other people's code broke; nothing when it was ours that found it wanting."""
     frames = extract_tb(error.__traceback__)
     inside = frames[-1] if frames and not isinstance(error, BadInput | ModuleNotFoundError | SyntaxError) else None
     return f" ({inside.filename}, line {inside.lineno})" if inside else ""
 
 
-def _named(reference: str) -> object:
+def _import_name(reference: str) -> object:
     module, _, path = reference.partition(":")
     found: object = import_module(module)
     for name in path.split("."):
@@ -90,5 +90,5 @@ def _named(reference: str) -> object:
     return found
 
 
-def _package(point: EntryPoint) -> str:
+def _format_package(point: EntryPoint) -> str:
     return point.dist.name if point.dist else point.name

@@ -16,24 +16,24 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from holdfast.activities.catalogue.schemas import Schema, schema_of
-from holdfast.approvals import canonical_digest
-from holdfast.content import NAME_LIMIT, CallError, encodable, plain, said, shorten
+from holdfast.activities.catalogue.schemas import Schema, build_schema
+from holdfast.approvals import digest_canonical
+from holdfast.content import NAME_LIMIT, CallError, drop_surrogates, exception_text, shorten_text, strip_controls
 from holdfast.errors import BadInput
-from holdfast.model import problems
+from holdfast.model import describe_problems
 from holdfast.tools import Declaration, Effect, Tool
 
 BUILT_IN = "built in"
 IN_CODE = "this program"
 DISPLAY_LIMIT = 200
 DESCRIPTION_LIMIT = 50_000
-_QUEUE = re.compile(r"(?!/_sys/)[^\x00-\x1f\x7f]{1,1000}")
+_QUEUE_NAME = re.compile(r"(?!/_sys/)[^\x00-\x1f\x7f]{1,1000}")
 LONGEST_SECONDS = 7 * 24 * 3_600
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]*")
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]*")
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegisteredTool:
     """A tool that was taken in: what it said of itself then is what counts."""
 
     tool: Tool
@@ -43,7 +43,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingSource:
     """Of a source that is not there now: which tools it would have, and what their calls end with."""
 
     prefix: str
@@ -57,20 +57,20 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Problem:
+class SourceProblem:
     """Why a source, or one tool of it, is not there."""
 
     source: str
     reason: str
-    missing: Missing | None = None
+    missing: MissingSource | None = None
 
 
 class Registry:
     """Tools by name."""
 
     def __init__(self, tools: Iterable[Tool] = (), *, source: str = IN_CODE) -> None:
-        self._entries: dict[str, Entry] = {}
-        self._problems: list[Problem] = []
+        self._entries: dict[str, RegisteredTool] = {}
+        self._problems: list[SourceProblem] = []
         self._digest: str | None = None
         self.disabled: frozenset[str] = frozenset()
         """Names that no source may bring later."""
@@ -78,40 +78,40 @@ class Registry:
             self.add(tool, source)
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[SourceProblem]:
         """What is not there, and why."""
         return [problem for problem in self._problems if not (problem.missing and problem.missing.pending)]
 
-    def missing(self, name: str) -> CallError | None:
+    def explain_missing(self, name: str) -> CallError | None:
         """Why a tool of this name is not there, if one could be."""
-        problem = self._lacking(name)
+        problem = self._find_missing_problem(name)
         if problem is None or problem.missing is None:
             return None
-        message = f"{shorten(name, 100)!r} cannot be called now. {problem.source}: {problem.reason}"
+        message = f"{shorten_text(name, 100)!r} cannot be called now. {problem.source}: {problem.reason}"
         return CallError(type=problem.missing.error, message=message)
 
-    def _lacking(self, name: str) -> Problem | None:
+    def _find_missing_problem(self, name: str) -> SourceProblem | None:
         """What is wrong with the source that would have this tool."""
         return next((one for one in self._problems if one.missing and name.startswith(one.missing.prefix)), None)
 
-    def lacks_source_of(self, name: str) -> bool:
+    def is_source_missing(self, name: str) -> bool:
         """Is a source not there that may have a tool of this name, or, where it has a `*`, of such a name?"""
         away = any(problem.missing for problem in self._problems)
-        return self._lacking(name) is not None or ("*" in name and away)
+        return self._find_missing_problem(name) is not None or ("*" in name and away)
 
     def add(self, tool: Tool, source: str = IN_CODE) -> None:
         """Take a tool in; BadInput when it cannot be used or its name is taken."""
-        self._enter(_entry(tool, source))
+        self._add_entry(_build_entry(tool, source))
 
-    def _enter(self, entry: Entry) -> None:
+    def _add_entry(self, entry: RegisteredTool) -> None:
         name, source = entry.declaration.name, entry.source
         if other := self._entries.get(name):
             raise BadInput(f"two tools are called {name!r}, one from {other.source} and one from {source}: rename one")
         self._entries[name] = entry
         self._digest = None
 
-    def replace(
-        self, source: str, tools: Iterable[Tool], problems: Iterable[Problem] = (), made: Registry | None = None
+    def replace_source(
+        self, source: str, tools: Iterable[Tool], problems: Iterable[SourceProblem] = (), made: Registry | None = None
     ) -> None:
         """Everything that a source has now, in the place of what it had. Names that others have stay theirs.
 
@@ -136,35 +136,35 @@ class Registry:
         """
         ready = made.get(tool.name) if made else None
         try:
-            self._enter(ready if ready and ready.tool is tool else _entry(tool, source))
+            self._add_entry(ready if ready and ready.tool is tool else _build_entry(tool, source))
         except BadInput as error:
             self.refuse(source, str(error))
 
     def refuse(self, source: str, reason: str) -> None:
         """Remember why a source, or one tool of it, is not there."""
-        self._problems.append(problem_of(source, reason))
+        self._problems.append(build_problem(source, reason))
 
     def remove(self, name: str) -> bool:
         """Take a tool out; False when there was none."""
         self._digest = None
         return self._entries.pop(name, None) is not None
 
-    def get(self, name: str) -> Entry | None:
+    def get(self, name: str) -> RegisteredTool | None:
         """The tool with this name."""
         return self._entries.get(name)
 
     def is_unknown(self, name: str) -> bool:
         """Is there no such tool, and no source that may still bring it?"""
-        return name not in self._entries and self._lacking(name) is None
+        return name not in self._entries and self._find_missing_problem(name) is None
 
-    async def found(self, name: str) -> Entry | None:
+    async def wait_for_tool(self, name: str) -> RegisteredTool | None:
         """The tool with this name; one whose source is not there is waited for a little."""
-        if name not in self._entries and (problem := self._lacking(name)) and problem.missing:
+        if name not in self._entries and (problem := self._find_missing_problem(name)) and problem.missing:
             await problem.missing.come()
         return self._entries.get(name)
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RegisteredTool]:
         """All of them, by name."""
         return [entry for _, entry in sorted(self._entries.items())]
 
@@ -172,47 +172,49 @@ class Registry:
     def digest(self) -> str:
         """Changes whenever any definition does."""
         if self._digest is None:
-            self._digest = canonical_digest(self.said)
+            self._digest = digest_canonical(self.definition_digests)
         return self._digest
 
     @property
-    def said(self) -> dict[str, str]:
+    def definition_digests(self) -> dict[str, str]:
         """The digest of each tool's definition, by its name."""
         return {name: entry.declaration.digest for name, entry in self._entries.items()}
 
 
-def problem_of(source: str, reason: str, missing: Missing | None = None) -> Problem:
+def build_problem(source: str, reason: str, missing: MissingSource | None = None) -> SourceProblem:
     """A problem in words that do nothing to a terminal."""
-    return Problem(_harmless(source), _harmless(shorten(reason, 1_000)), missing)
+    return SourceProblem(_clean_text(source), _clean_text(shorten_text(reason, 1_000)), missing)
 
 
-def _harmless(text: str) -> str:
-    return encodable(plain(text))
+def _clean_text(text: str) -> str:
+    return drop_surrogates(strip_controls(text))
 
 
-def _entry(tool: Tool, source: str) -> Entry:
+def _build_entry(tool: Tool, source: str) -> RegisteredTool:
     """A tool as the catalogue keeps it; BadInput when it does not say properly what it is."""
     try:
         declaration = tool.declaration()
         declaration.model_dump_json()
         _ = declaration.digest  # what has none must fail here, not where the whole catalogue's is made
         name = declaration.name
-        if not _NAME.fullmatch(name) or len(name) > NAME_LIMIT:
+        if not _TOOL_NAME.fullmatch(name) or len(name) > NAME_LIMIT:
             raise BadInput(
-                f"a tool's name has at most {NAME_LIMIT} letters, digits and _ . : / -, not {shorten(name, 100)!r}"
+                f"a tool's name has at most {NAME_LIMIT} letters, digits and _ . : / -, not {shorten_text(name, 100)!r}"
             )
         _check_limits(tool)
         _check_retries(tool)
         _check_traits(declaration)
-        return Entry(tool, declaration, schema_of(tool, declaration), source)
+        return RegisteredTool(tool, declaration, build_schema(tool, declaration), source)
     except BadInput as error:
         raise BadInput(f"a tool from {source} cannot be used: {error}") from error
     except (Exception, SystemExit) as error:
-        words = problems(error, "declaration") if isinstance(error, ValidationError) else said(error)
-        raise BadInput(f"the tool {_called(tool)} from {source} does not say properly what it is: {words}") from error
+        words = describe_problems(error, "declaration") if isinstance(error, ValidationError) else exception_text(error)
+        raise BadInput(
+            f"the tool {_format_tool(tool)} from {source} does not say properly what it is: {words}"
+        ) from error
 
 
-def _called(tool: Tool) -> str:
+def _format_tool(tool: Tool) -> str:
     """A tool by its name, if it has one, and its class."""
     name, kind = getattr(tool, "name", None), type(tool).__qualname__
     return f"{name!r} ({kind})" if isinstance(name, str) else kind
@@ -221,9 +223,9 @@ def _called(tool: Tool) -> str:
 def _check_traits(declaration: Declaration) -> None:
     """What Temporal or a viewer could not take must fail here, not when a call runs."""
     queue, shown = declaration.traits.task_queue, declaration.display_name or ""
-    if queue is not None and not _QUEUE.fullmatch(queue):
-        raise BadInput(f"its task_queue cannot be one: {shorten(queue, 100)!r}")
-    if len(shown) > DISPLAY_LIMIT or shown != plain(shown):
+    if queue is not None and not _QUEUE_NAME.fullmatch(queue):
+        raise BadInput(f"its task_queue cannot be one: {shorten_text(queue, 100)!r}")
+    if len(shown) > DISPLAY_LIMIT or shown != strip_controls(shown):
         raise BadInput(f"its display_name has control characters, or over {DISPLAY_LIMIT} characters")
     if len(declaration.description) > DESCRIPTION_LIMIT:
         raise BadInput(f"its description is over {DESCRIPTION_LIMIT:,} characters")

@@ -10,21 +10,21 @@ from typing import Any, NamedTuple
 
 import jsonschema_rs
 
-from holdfast.activities.catalogue.complaints import MASK, of_schema, place, quoted
-from holdfast.content import shorten
+from holdfast.activities.catalogue.complaints import MASK, describe_schema_errors, format_place, quote_value
+from holdfast.content import shorten_text
 
-MOST_KNOWN = 5_000
+MAX_KNOWN = 5_000
 """Compiled schemas that are remembered."""
 BACKTRACK_LIMIT = 100_000
-_WORDS = 300
+_WORDS_LIMIT = 300
 
 
-class _Known(NamedTuple):
+class _KnownSchema(NamedTuple):
     schema: dict[str, Any]
     validator: jsonschema_rs.Validator
 
 
-_known: dict[str, _Known] = {}
+_known_schemas: dict[str, _KnownSchema] = {}
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -32,26 +32,30 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     key = request["key"]
     if "schema" in request:
         try:
-            compiled = _compiled(request["schema"])
+            compiled = _compile_schema(request["schema"])
         except ValueError as error:
-            return {"unusable": _reason(error)}
-        if len(_known) >= MOST_KNOWN:
-            _known.pop(next(iter(_known)))
-        _known[key] = _Known(request["schema"], compiled)
-    if key not in _known:
+            return {"unusable": _describe_error(error)}
+        if len(_known_schemas) >= MAX_KNOWN:
+            _known_schemas.pop(next(iter(_known_schemas)))
+        _known_schemas[key] = _KnownSchema(request["schema"], compiled)
+    if key not in _known_schemas:
         return {"unknown": True}
     if "value" not in request:
         return {}
-    return _problems(_known[key], request["value"]) if request["all"] else _problem(_known[key], request["value"])
+    return (
+        _list_problems(_known_schemas[key], request["value"])
+        if request["all"]
+        else _find_problem(_known_schemas[key], request["value"])
+    )
 
 
-def _problems(known: _Known, arguments: Any) -> dict[str, Any]:
+def _list_problems(known: _KnownSchema, arguments: Any) -> dict[str, Any]:
     """Everything that is wrong with arguments, for a model."""
     errors = known.validator.iter_errors(arguments)
-    return {"problems": [line for error in errors for line in of_schema(error, arguments, known.schema)]}
+    return {"problems": [line for error in errors for line in describe_schema_errors(error, arguments, known.schema)]}
 
 
-def _problem(known: _Known, value: Any) -> dict[str, Any]:
+def _find_problem(known: _KnownSchema, value: Any) -> dict[str, Any]:
     """The first thing that is wrong with a result, for a person."""
     error = next(iter(known.validator.iter_errors(value)), None)
     if error is None:
@@ -59,10 +63,10 @@ def _problem(known: _Known, value: Any) -> dict[str, Any]:
     if value is None:
         return {"problems": ["it holds no structured content"]}
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
-    return {"problems": [shorten(f"{where.removeprefix('.') or 'the whole'}: {error.message}", _WORDS)]}
+    return {"problems": [shorten_text(f"{where.removeprefix('.') or 'the whole'}: {error.message}", _WORDS_LIMIT)]}
 
 
-def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
+def _compile_schema(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.validator_for(
             schema, offline=True, mask=MASK, pattern_options=jsonschema_rs.RegexOptions()
@@ -73,9 +77,9 @@ def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
         return jsonschema_rs.validator_for(schema, offline=True, mask=MASK, pattern_options=fancy)
 
 
-def _reason(error: ValueError) -> str:
+def _describe_error(error: ValueError) -> str:
     """The first line of what the validator says of a schema, and where in the schema it is."""
-    message = shorten(str(getattr(error, "message", None) or error).splitlines()[0], _WORDS)
+    message = shorten_text(str(getattr(error, "message", None) or error).splitlines()[0], _WORDS_LIMIT)
     if not isinstance(error, jsonschema_rs.ValidationError) or not error.instance_path:
         return message
-    return f"{quoted(error.instance)} at {place(error.instance_path)}: {message}"
+    return f"{quote_value(error.instance)} at {format_place(error.instance_path)}: {message}"

@@ -13,19 +13,19 @@ from typing import Any, NamedTuple, Protocol
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from holdfast.activities.catalogue.complaints import of_model, quoted
-from holdfast.activities.catalogue.json_schemas import CHECKING, CheckedSchema
+from holdfast.activities.catalogue.complaints import describe_model_errors, quote_value
+from holdfast.activities.catalogue.json_schemas import CHECK_EXECUTOR, CheckedSchema
 from holdfast.content import seen
 from holdfast.errors import BadInput
 from holdfast.tools import Declaration, Tool
-from holdfast.values import sayable, too_deep
+from holdfast.values import is_json_value, is_too_deep
 
 PROBLEMS_SHOWN = 8
 PARAMETERS_SHOWN = 40
 NOT_JSON = "arguments: hold a number that is none, half a character, or too many levels: JSON cannot say that"
 
 
-class Checked(NamedTuple):
+class CheckedArguments(NamedTuple):
     """Arguments that fit: as they are written down and shown, and as the tool is given them."""
 
     written: dict[str, JsonValue]
@@ -39,24 +39,26 @@ class InvalidArguments(ValueError):
 class Schema(Protocol):
     """What arguments must look like."""
 
-    def check(self, arguments: JsonValue) -> Checked:
+    def check(self, arguments: JsonValue) -> CheckedArguments:
         """The arguments, or InvalidArguments."""
 
 
-def without_unseen(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def strip_invisible(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """A stranger's schema whose words hold nothing that a model reads and a person does not see."""
-    return dict(schema) if too_deep(dict(schema)) else {name: _seen(item, name) for name, item in schema.items()}
+    return (
+        dict(schema) if is_too_deep(dict(schema)) else {name: _strip_value(item, name) for name, item in schema.items()}
+    )
 
 
-def _seen(value: JsonValue, name: str = "") -> JsonValue:
+def _strip_value(value: JsonValue, name: str = "") -> JsonValue:
     if isinstance(value, str):
         return seen(value) if name in ("title", "description") else value
     if isinstance(value, list):
-        return [_seen(item) for item in value]
-    return {name: _seen(item, name) for name, item in value.items()} if isinstance(value, dict) else value
+        return [_strip_value(item) for item in value]
+    return {name: _strip_value(item, name) for name, item in value.items()} if isinstance(value, dict) else value
 
 
-def schema_of(tool: Tool, declaration: Declaration) -> Schema:
+def build_schema(tool: Tool, declaration: Declaration) -> Schema:
     """The schema of a tool that declares itself so; BadInput when it cannot be used.
 
     That of a server's tool is compiled when it is needed: there may be a thousand, and whoever lists them has tried.
@@ -69,10 +71,10 @@ def schema_of(tool: Tool, declaration: Declaration) -> Schema:
     return schema
 
 
-async def checked(schema: Schema, arguments: JsonValue) -> Checked:
+async def check_arguments(schema: Schema, arguments: JsonValue) -> CheckedArguments:
     """The arguments, or InvalidArguments; BadInput when the schema cannot be used. Keeps nobody waiting."""
     if isinstance(schema, JsonSchema):
-        return await asyncio.get_running_loop().run_in_executor(CHECKING, schema.check, arguments)
+        return await asyncio.get_running_loop().run_in_executor(CHECK_EXECUTOR, schema.check, arguments)
     return schema.check(arguments)
 
 
@@ -83,7 +85,7 @@ class ModelSchema:
         self._model = model
         self._parameters = parameters
 
-    def check(self, arguments: JsonValue) -> Checked:
+    def check(self, arguments: JsonValue) -> CheckedArguments:
         """Read, write down and read again: what is shown is what would run."""
         try:
             # By either name, since the executing worker reads what is written here, and an alias may be for reading.
@@ -91,15 +93,15 @@ class ModelSchema:
             written = given.model_dump(mode="json", exclude_unset=True, by_alias=True)
             parsed = self._model.model_validate(written, by_alias=True, by_name=True)
         except ValidationError as error:
-            problems = of_model(error, arguments, dict(self._parameters))
-            raise InvalidArguments(_sentence(problems, self._parameters)) from error
+            problems = describe_model_errors(error, arguments, dict(self._parameters))
+            raise InvalidArguments(_join_problems(problems, self._parameters)) from error
         except PydanticSerializationError as error:
-            raise InvalidArguments(_sentence([NOT_JSON], self._parameters)) from error
-        if too_deep(written):
-            raise InvalidArguments(_sentence([NOT_JSON], self._parameters))
+            raise InvalidArguments(_join_problems([NOT_JSON], self._parameters)) from error
+        if is_too_deep(written):
+            raise InvalidArguments(_join_problems([NOT_JSON], self._parameters))
         if parsed != given:
             raise TypeError("its arguments do not survive being written down, so what is shown is not what would run")
-        return Checked(written, parsed)
+        return CheckedArguments(written, parsed)
 
 
 class JsonSchema:
@@ -110,47 +112,47 @@ class JsonSchema:
         self._parameters = dict(parameters)
         if self._parameters.get("type", "object") != "object":
             raise BadInput("the schema of a tool's parameters must be of type object")
-        self._schema = CheckedSchema(self._parameters, "its parameters", whole=True)
+        self._schema = CheckedSchema(self._parameters, "its parameters", all_problems=True)
 
     def compile(self) -> None:
         """BadInput when it cannot be used. Blocks."""
         self._schema.compile()
 
-    def check(self, arguments: JsonValue) -> Checked:
-        """Every problem at once. Blocks: see `checked`."""
-        problems = self._problems(arguments)
+    def check(self, arguments: JsonValue) -> CheckedArguments:
+        """Every problem at once. Blocks: see `check_arguments`."""
+        problems = self._find_problems(arguments)
         if problems or not isinstance(arguments, dict):
-            raise InvalidArguments(_sentence(problems, self._parameters))
-        return Checked(arguments, arguments)
+            raise InvalidArguments(_join_problems(problems, self._parameters))
+        return CheckedArguments(arguments, arguments)
 
-    def _problems(self, arguments: JsonValue) -> list[str]:
+    def _find_problems(self, arguments: JsonValue) -> list[str]:
         if not isinstance(arguments, dict):
-            return [f"arguments: must be an object, not {quoted(arguments)}"]
-        return self._schema.problems(arguments) if sayable(arguments) else [NOT_JSON]
+            return [f"arguments: must be an object, not {quote_value(arguments)}"]
+        return self._schema.find_problems(arguments) if is_json_value(arguments) else [NOT_JSON]
 
 
-def _sentence(problems: Iterable[str], parameters: Mapping[str, JsonValue]) -> str:
+def _join_problems(problems: Iterable[str], parameters: Mapping[str, JsonValue]) -> str:
     found = list(dict.fromkeys(problems))
     more = f"; and {len(found) - PROBLEMS_SHOWN} more" if len(found) > PROBLEMS_SHOWN else ""
     told = f"{'; '.join(found[:PROBLEMS_SHOWN])}{more}"
-    return f"{told}{'' if told.endswith('?') else '.'} Its parameters: {_signature(parameters)}."
+    return f"{told}{'' if told.endswith('?') else '.'} Its parameters: {_format_signature(parameters)}."
 
 
-def _signature(parameters: Mapping[str, JsonValue]) -> str:
+def _format_signature(parameters: Mapping[str, JsonValue]) -> str:
     """The parameters in one line: `path (string, required), limit (integer)`."""
     required = parameters.get("required")
     needed = required if isinstance(required, list) else []
-    known = list(_properties(parameters).items())
-    words = [_parameter(name, spec, name in needed) for name, spec in known[:PARAMETERS_SHOWN]]
+    known = list(_get_properties(parameters).items())
+    words = [_format_parameter(name, spec, name in needed) for name, spec in known[:PARAMETERS_SHOWN]]
     return ", ".join(words + ["…"] * (len(known) > PARAMETERS_SHOWN)) or "none"
 
 
-def _properties(parameters: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _get_properties(parameters: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     found = parameters.get("properties")
     return found if isinstance(found, dict) else {}
 
 
-def _parameter(name: str, spec: JsonValue, required: bool) -> str:
+def _format_parameter(name: str, spec: JsonValue, required: bool) -> str:
     kind = spec.get("type") if isinstance(spec, dict) else None
     words = [kind] if isinstance(kind, str) else []
     words += ["required"] if required else []

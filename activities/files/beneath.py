@@ -28,13 +28,13 @@ class OutsideError(ValueError):
         super().__init__(f"the path {path!r} is outside the workspace")
 
 
-class _How(ctypes.Structure):
+class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 def open_beneath(root: Path, path: str, flags: int) -> int:
     """A descriptor of `path`, which is relative to `root`; OutsideError when it leads out, OSError as `open` raises."""
-    if not supported():
+    if not has_openat2():
         return _open_resolved(root, path, flags)
     folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -48,7 +48,7 @@ def open_beneath(root: Path, path: str, flags: int) -> int:
 
 
 @cache
-def supported() -> bool:
+def has_openat2() -> bool:
     """Can this kernel walk for us?"""
     if sys.platform != "linux":
         return False
@@ -63,7 +63,7 @@ def supported() -> bool:
 
 
 def _openat2(folder: int, path: str, flags: int) -> int:
-    how = _How(flags | os.O_CLOEXEC, 0, _BENEATH | _NO_MAGIC_LINKS)
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, _BENEATH | _NO_MAGIC_LINKS)
     libc = ctypes.CDLL(None, use_errno=True)
     for _ in range(8):  # EAGAIN: something was renamed under the walk
         found = libc.syscall(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
@@ -83,7 +83,7 @@ def _open_resolved(root: Path, path: str, flags: int) -> int:
     return os.open(target, flags | os.O_CLOEXEC)
 
 
-def real_path(descriptor: int, path: Path) -> Path:
+def find_real_path(descriptor: int, path: Path) -> Path:
     """Where an open file really is: by its descriptor where the system tells, else by its name."""
     with suppress(OSError):
         return Path(os.readlink(f"/proc/self/fd/{descriptor}"))

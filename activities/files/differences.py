@@ -11,14 +11,14 @@ from operator import eq
 
 DIFF_LIMIT = 200_000
 """Characters of either side that may differ; above, no diff is drawn."""
-CONTEXT = 3
-COMPARED = 1_000_000
+CONTEXT_LINES = 3
+COMPARE_LIMIT = 1_000_000
 """Pairs of equal lines that are weighed; above, the old lines stand together before the new, which costs nothing."""
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _HUNK = re.compile(r"^@@ -(\d+)((?:,\d+)?) \+(\d+)((?:,\d+)?) @@")
 
 
-def difference(path: str, before: bytes | None, after: bytes) -> str:
+def build_diff(path: str, before: bytes | None, after: bytes) -> str:
     """What replacing a file's content would change."""
     if before == after:
         return "(no change)"
@@ -26,51 +26,51 @@ def difference(path: str, before: bytes | None, after: bytes) -> str:
         return "(a new, empty file)"
     if before is not None and b"\0" in before:
         return f"(a binary file of {len(before):,} bytes becomes one of {len(after):,})"
-    old, new = _lines(before or b""), _lines(after)
-    start, end = _common(old, new)
+    old, new = _split_lines(before or b""), _split_lines(after)
+    start, end = _count_common(old, new)
     old, new = old[start : len(old) - end], new[start : len(new) - end]
     sizes = [sum(map(len, side)) for side in (old, new)]
     if max(sizes) > DIFF_LIMIT:
         return f"(too long for a diff: {sizes[0]:,} characters become {sizes[1]:,}, from line {start + 1:,} on)"
     path = path.replace("\n", "␊")  # a name is one line, or it could draw a diff of its own
     names = ("/dev/null" if before is None else f"a/{path}", f"b/{path}")
-    compare = _replaced if _pairs(old, new) > COMPARED else difflib.unified_diff
-    lines = (_moved(line, start) for line in compare(old, new, *names, n=CONTEXT))
-    return "".join(map(_shown, lines))
+    compare = _build_replaced if _count_pairs(old, new) > COMPARE_LIMIT else difflib.unified_diff
+    lines = (_shift_line(line, start) for line in compare(old, new, *names, n=CONTEXT_LINES))
+    return "".join(map(_format_line, lines))
 
 
-def _lines(content: bytes) -> list[str]:
+def _split_lines(content: bytes) -> list[str]:
     """Lines as editors and `grep` count them, with every byte: what differs is not the same line."""
     return _LINE.findall(content.decode("utf-8", "surrogateescape"))
 
 
-def _shown(line: str) -> str:
+def _format_line(line: str) -> str:
     """A line of a diff as text: a carriage return and what is no UTF-8 can be seen."""
     text = line.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").replace("\r", "␍")
     return text if text.endswith("\n") else f"{text}\n\\ No newline at end of file\n"
 
 
-def _replaced(old: list[str], new: list[str], before: str, after: str, *, n: int) -> Iterator[str]:
+def _build_replaced(old: list[str], new: list[str], before: str, after: str, *, n: int) -> Iterator[str]:
     """A diff without looking for what stayed."""
     yield from (f"--- {before}\n", f"+++ {after}\n", f"@@ -1,{len(old)} +1,{len(new)} @@\n")
     yield from (f"-{line}" for line in old)
     yield from (f"+{line}" for line in new)
 
 
-def _pairs(old: list[str], new: list[str]) -> int:
+def _count_pairs(old: list[str], new: list[str]) -> int:
     """How many pairs of equal lines there are: what finding the longest common runs costs."""
     here, there = Counter(old), Counter(new)
     return sum(count * there[line] for line, count in here.items()) + len(old) + len(new)
 
 
-def _common(old: list[str], new: list[str]) -> tuple[int, int]:
+def _count_common(old: list[str], new: list[str]) -> tuple[int, int]:
     """How many lines at the start and at the end are the same and not needed as context."""
     start = sum(1 for _ in takewhile(bool, map(eq, old, new)))
     end = sum(1 for _ in takewhile(bool, map(eq, reversed(old[start:]), reversed(new[start:]))))
-    return max(0, start - CONTEXT), max(0, end - CONTEXT)
+    return max(0, start - CONTEXT_LINES), max(0, end - CONTEXT_LINES)
 
 
-def _moved(line: str, by: int) -> str:
+def _shift_line(line: str, by: int) -> str:
     """A diff of a part of a file, with the line numbers of the whole."""
     hunk = _HUNK.match(line) if by else None
     if hunk is None:

@@ -6,9 +6,9 @@ import codecs
 import re
 from dataclasses import dataclass
 
-SNIFFED = 8_192
+SNIFF_BYTES = 8_192
 """Bytes looked at."""
-UNKNOWN = "application/octet-stream"
+UNKNOWN_TYPE = "application/octet-stream"
 
 _MAGIC = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -37,7 +37,7 @@ _CHARSETS = re.compile(r"(utf-(8|16|32)|ascii|iso8859|iso2022|cp|koi8|gb|hz|big5
 
 
 @dataclass(frozen=True)
-class Kind:
+class MediaKind:
     """A media type, and the charset of its text."""
 
     media_type: str
@@ -54,28 +54,30 @@ class Kind:
         return self.media_type in _HTML
 
 
-def kind_of(head: bytes, content_type: str) -> Kind:
+def find_media_kind(head: bytes, content_type: str) -> MediaKind:
     """What the server says it is; what it looks like, when the server does not know."""
     declared = content_type.partition(";")[0].strip().lower()
-    media_type = declared if _MEDIA_TYPE.fullmatch(declared) and declared != UNKNOWN else _guessed(head, declared)
-    return Kind(media_type, _charset(head, content_type, media_type))
+    media_type = (
+        declared if _MEDIA_TYPE.fullmatch(declared) and declared != UNKNOWN_TYPE else _guess_type(head, declared)
+    )
+    return MediaKind(media_type, _find_charset(head, content_type, media_type))
 
 
-def binary_type(data: bytes) -> str | None:
+def find_binary_type(data: bytes) -> str | None:
     """What a file is by its first bytes; None for text."""
     for magic, kind in _MAGIC.items():
-        if data.startswith(magic) and (magic not in _WORDS or b"\0" in data[:SNIFFED]):
+        if data.startswith(magic) and (magic not in _WORDS or b"\0" in data[:SNIFF_BYTES]):
             return kind
     if data[:4] == b"RIFF" and data[8:12] in _RIFF:
         return _RIFF[data[8:12]]
-    return UNKNOWN if b"\0" in data[:SNIFFED] else None
+    return UNKNOWN_TYPE if b"\0" in data[:SNIFF_BYTES] else None
 
 
-def _guessed(head: bytes, declared: str) -> str:
-    if kind := binary_type(head):
+def _guess_type(head: bytes, declared: str) -> str:
+    if kind := find_binary_type(head):
         return kind
     if not _is_utf8(head):
-        return UNKNOWN
+        return UNKNOWN_TYPE
     return "text/html" if not declared and _HTML_START.match(head) else "text/plain"
 
 
@@ -87,20 +89,20 @@ def _is_utf8(head: bytes) -> bool:
     return True
 
 
-def _charset(head: bytes, content_type: str, media_type: str) -> str:
+def _find_charset(head: bytes, content_type: str, media_type: str) -> str:
     """From the header, then from the document, then UTF-8."""
     declared = _CHARSET.search(content_type)
-    if declared and (codec := _codec(declared[1])):
+    if declared and (codec := _find_codec(declared[1])):
         return codec
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     inside = _DECLARED.search(head) if media_type != "text/plain" else None
-    codec = _codec(inside[1].decode("ascii", "replace")) if inside else None
+    codec = _find_codec(inside[1].decode("ascii", "replace")) if inside else None
     # A declaration that could be read as ASCII is not in UTF-16, whatever it says.
     return codec if codec and not codec.startswith(("utf-16", "utf-32")) else "utf-8-sig"
 
 
-def _codec(name: str) -> str | None:
+def _find_codec(name: str) -> str | None:
     try:
         codec = codecs.lookup(name).name
     except LookupError:

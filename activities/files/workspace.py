@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from holdfast.activities.files.beneath import OutsideError, open_beneath, real_path
+from holdfast.activities.files.beneath import OutsideError, find_real_path, open_beneath
 
 READ_LIMIT = 20_000_000
 """Bytes of a file that a tool reads or changes as a whole."""
@@ -27,7 +27,7 @@ class Workspace:
 
     root: Path
 
-    def relative(self, path: str) -> str:
+    def to_relative(self, path: str) -> str:
         """`path` as seen from the root. ValueError for what is no path, or lies elsewhere at first sight."""
         if not path or "\0" in path:
             raise ValueError("a path has at least one character, and no NUL")
@@ -38,16 +38,16 @@ class Workspace:
                 return str(Path(path).relative_to(base))
         raise OutsideError(path)
 
-    def place(self, path: str) -> str:
+    def resolve_path(self, path: str) -> str:
         """Where `path` really is, relative to the root, links followed; it need not exist. ValueError when outside."""
         if not self.root.is_dir():
             raise ValueError("the workspace folder is gone")
-        wanted = Path(self.relative(path))
+        wanted = Path(self.to_relative(path))
         missing: list[str] = []
         while True:
             try:
-                with self.opened(str(wanted), os.O_PATH) as found:
-                    real = real_path(found, self.root / wanted)
+                with self.open_descriptor(str(wanted), os.O_PATH) as found:
+                    real = find_real_path(found, self.root / wanted)
                 break
             except FileNotFoundError:
                 if wanted.name in ("", "..") or self._is_link(wanted):
@@ -59,44 +59,44 @@ class Workspace:
         return str(Path(os.path.relpath(real, self.root.resolve()), *missing))
 
     @contextmanager
-    def opened(self, path: str, flags: int) -> Iterator[int]:
+    def open_descriptor(self, path: str, flags: int) -> Iterator[int]:
         """A descriptor of `path` for the length of a block."""
-        wanted = self.relative(path)
+        wanted = self.to_relative(path)
         try:
             descriptor = open_beneath(self.root, wanted, flags)
         except OutsideError:
-            descriptor = open_beneath(self.root, self._without_links(wanted), flags)
+            descriptor = open_beneath(self.root, self._resolve_links(wanted), flags)
         try:
             yield descriptor
         finally:
             os.close(descriptor)
 
-    def status(self, path: str) -> os.stat_result | None:
+    def read_status(self, path: str) -> os.stat_result | None:
         """What `path` is; None when there is nothing."""
         try:
-            with self.opened(path, os.O_PATH) as found:
+            with self.open_descriptor(path, os.O_PATH) as found:
                 return os.fstat(found)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def read(self, path: str, limit: int) -> bytes:
         """Up to `limit` bytes of a file. OSError for a folder; never waits for a pipe."""
-        with self.opened(path, os.O_RDONLY | os.O_NONBLOCK) as found, os.fdopen(os.dup(found), "rb") as file:
+        with self.open_descriptor(path, os.O_RDONLY | os.O_NONBLOCK) as found, os.fdopen(os.dup(found), "rb") as file:
             return file.read(limit) or b""
 
-    def names(self, path: str) -> list[str]:
+    def list_names(self, path: str) -> list[str]:
         """What is in a folder, sorted; folders end in a slash."""
-        with self.opened(path, os.O_RDONLY | os.O_DIRECTORY) as found, os.scandir(found) as entries:
-            return sorted(printable(entry.name) + ("/" if entry.is_dir() else "") for entry in entries)
+        with self.open_descriptor(path, os.O_RDONLY | os.O_DIRECTORY) as found, os.scandir(found) as entries:
+            return sorted(format_name(entry.name) + ("/" if entry.is_dir() else "") for entry in entries)
 
     def write(self, path: str, content: bytes) -> None:
         """Replace a file by a temporary one and a rename: readers see the old or the new, a repeat changes nothing.
 
-        `path` is one that `place` gave. OSError when a link in it leads elsewhere since.
+        `path` is one that `resolve_path` gave. OSError when a link in it leads elsewhere since.
         """
         place = Path(path)
-        with self._folder(place.parent) as folder:
-            if real_path(folder, self.root / place.parent) != self.root.resolve() / place.parent:
+        with self._open_folder(place.parent) as folder:
+            if find_real_path(folder, self.root / place.parent) != self.root.resolve() / place.parent:
                 raise OSError(errno.ELOOP, "a link leads elsewhere by now")
             temporary = f".holdfast-{uuid4().hex}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -105,7 +105,7 @@ class Workspace:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(content)
                     file.flush()
-                    if (mode := _mode(place.name, folder)) is not None:
+                    if (mode := _read_mode(place.name, folder)) is not None:
                         os.fchmod(file.fileno(), mode)
                     os.fsync(file.fileno())
                 os.replace(temporary, place.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -115,17 +115,17 @@ class Workspace:
                 raise
 
     @contextmanager
-    def _folder(self, place: Path) -> Iterator[int]:
+    def _open_folder(self, place: Path) -> Iterator[int]:
         """A folder, made as needed, held open: what happens to its name afterwards does not matter."""
         made = Path()
         for name in place.parts:
-            with self.opened(str(made), os.O_RDONLY | os.O_DIRECTORY) as parent, suppress(FileExistsError):
+            with self.open_descriptor(str(made), os.O_RDONLY | os.O_DIRECTORY) as parent, suppress(FileExistsError):
                 os.mkdir(name, 0o755, dir_fd=parent)
             made /= name
-        with self.opened(str(place), os.O_RDONLY | os.O_DIRECTORY) as folder:
+        with self.open_descriptor(str(place), os.O_RDONLY | os.O_DIRECTORY) as folder:
             yield folder
 
-    def _without_links(self, wanted: str) -> str:
+    def _resolve_links(self, wanted: str) -> str:
         """The kernel refuses absolute links even where they lead inside: then the path they lead to is walked."""
         base = self.root.resolve()
         try:
@@ -134,18 +134,21 @@ class Workspace:
             raise OutsideError(wanted) from None
 
     def _is_link(self, wanted: Path) -> bool:
-        with suppress(OSError, ValueError), self.opened(str(wanted.parent), os.O_RDONLY | os.O_DIRECTORY) as parent:
+        with (
+            suppress(OSError, ValueError),
+            self.open_descriptor(str(wanted.parent), os.O_RDONLY | os.O_DIRECTORY) as parent,
+        ):
             return stat.S_ISLNK(os.stat(wanted.name, dir_fd=parent, follow_symlinks=False).st_mode)
         return False
 
 
-def _mode(name: str, folder: int) -> int | None:
+def _read_mode(name: str, folder: int) -> int | None:
     """Who may do what with the file that is replaced, but not run as its owner; None when there is none."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) & 0o777
     return None
 
 
-def printable(name: str) -> str:
+def format_name(name: str) -> str:
     """A name as text: what is no UTF-8 is replaced."""
     return os.fsencode(name).decode("utf-8", "replace")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, ConfigDict, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
-from holdfast.content import Text, encodable, plain, shorten
+from holdfast.content import Text, drop_surrogates, shorten_text, strip_controls
 from holdfast.model import Message
 
 ANSWER_LIMIT = 1_000_000
@@ -24,12 +24,12 @@ class HookFailure(Exception):
     """Why a hook gave no answer that counts, as the end of the sentence "The hook failed: …"."""
 
 
-def harmless(text: str, limit: int = REASON_LIMIT) -> str:
+def clean_text(text: str, limit: int = REASON_LIMIT) -> str:
     """Words that a person and a model may be shown."""
-    return shorten(plain(encodable(text)).strip(), limit)
+    return shorten_text(strip_controls(drop_surrogates(text)).strip(), limit)
 
 
-def _sayable(value: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
+def _check_json(value: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, TypeError, RecursionError):
@@ -37,10 +37,10 @@ def _sayable(value: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
     return value
 
 
-Reason = Annotated[str, AfterValidator(harmless)]
+Reason = Annotated[str, AfterValidator(clean_text)]
 
 
-class _Answer(Message):
+class _HookAnswer(Message):
     model_config = ConfigDict(strict=True)
 
     reason: Reason | None = None
@@ -48,15 +48,15 @@ class _Answer(Message):
     """End the turn; before a call this denies it too."""
 
 
-class BeforeAnswer(_Answer):
+class BeforeAnswer(_HookAnswer):
     """Of a hook before a call. There is no way to say "allow"."""
 
     decision: Literal["continue", "ask", "deny"] = "continue"
-    arguments: Annotated[dict[str, JsonValue] | None, AfterValidator(_sayable)] = None
+    arguments: Annotated[dict[str, JsonValue] | None, AfterValidator(_check_json)] = None
     """All of them, in the place of those that were given."""
 
 
-class AfterAnswer(_Answer):
+class AfterAnswer(_HookAnswer):
     """Of a hook after a call."""
 
     result: Text | None = None
@@ -71,15 +71,17 @@ def read_answer(printed: bytes, kind: type[A]) -> A:
     if not printed.strip():
         return kind()
     try:
-        value = json.loads(printed.decode("utf-8-sig"), parse_constant=_no_constant, object_pairs_hook=_each_once)
+        value = json.loads(
+            printed.decode("utf-8-sig"), parse_constant=_refuse_constant, object_pairs_hook=_reject_duplicates
+        )
     except (ValueError, RecursionError) as error:
-        raise HookFailure(f"it printed no JSON: {harmless(str(error), 200)}") from None
+        raise HookFailure(f"it printed no JSON: {clean_text(str(error), 200)}") from None
     if value is None:
         raise HookFailure("it printed `null`: print an object, or nothing to change nothing")
-    return take_answer(value, kind)
+    return convert_answer(value, kind)
 
 
-def take_answer(value: object, kind: type[A]) -> A:
+def convert_answer(value: object, kind: type[A]) -> A:
     """What a function gave back; None is an answer that changes nothing."""
     if value is None:
         return kind()
@@ -91,7 +93,7 @@ def take_answer(value: object, kind: type[A]) -> A:
         answer = kind.model_validate(dict(value))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        raise HookFailure("; ".join(_words(item, kind) for item in found[:PROBLEMS_SHOWN])) from None
+        raise HookFailure("; ".join(_describe_error(item, kind) for item in found[:PROBLEMS_SHOWN])) from None
     size = len(answer.model_dump_json().encode())
     if size > ANSWER_LIMIT:
         raise HookFailure(f"its answer takes {size:,} bytes; the limit is {ANSWER_LIMIT:,}")
@@ -102,26 +104,26 @@ def _refuse_nulls(value: dict[Any, Any]) -> None:
     """A program that looks for what is not there prints null: a misspelt key must not mean "change nothing"."""
     for name, given in value.items():
         if given is None:
-            raise HookFailure(f"`{_named(name)}` in its answer is null: leave it out to change nothing")
+            raise HookFailure(f"`{_format_step(name)}` in its answer is null: leave it out to change nothing")
 
 
-def _no_constant(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key stands twice in one object")
     return found
 
 
-def _words(item: ErrorDetails, kind: type[A]) -> str:
-    where = ".".join(_named(step) for step in item["loc"])
+def _describe_error(item: ErrorDetails, kind: type[A]) -> str:
+    where = ".".join(_format_step(step) for step in item["loc"])
     if item["type"] == "extra_forbidden":
         return f"`{where}` is no key of its answer, which may have {', '.join(kind.model_fields)}"
     return f"`{where}` in its answer is wrong: {item['msg'].removeprefix('Value error, ')}"
 
 
-def _named(step: object) -> str:
-    return harmless(str(step), 100).replace("\n", " ")
+def _format_step(step: object) -> str:
+    return clean_text(str(step), 100).replace("\n", " ")

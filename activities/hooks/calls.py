@@ -8,13 +8,13 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from holdfast.content import Text, encodable
+from holdfast.content import Text, drop_surrogates
 from holdfast.model import Data
 from holdfast.modes import Mode
 from holdfast.tools import Effect
 
 
-class ToldCall(Data):
+class HookCall(Data):
     """What every hook is told of a call."""
 
     turn_id: str
@@ -27,20 +27,20 @@ class ToldCall(Data):
     mode: Mode = Mode.DEFAULT
     workspace: Path
 
-    def written(self) -> bytes:
+    def encode(self) -> bytes:
         """As JSON, for a command. ValueError for arguments that JSON cannot say: a hook is told all or nothing."""
-        told = self.model_dump(mode="json") | {"workspace": encodable(str(self.workspace))}
+        told = self.model_dump(mode="json") | {"workspace": drop_surrogates(str(self.workspace))}
         return json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
 
 
-class BeforeTool(ToldCall):
+class BeforeTool(HookCall):
     """A call that has not run. A hook is asked when it is validated, and again where it executes."""
 
     when: Literal["before"] = "before"
     phase: Literal["validate", "execute"]
 
 
-class AfterTool(ToldCall):
+class AfterTool(HookCall):
     """A call that has run, and what the model would read of it."""
 
     when: Literal["after"] = "after"

@@ -14,17 +14,17 @@ from uuid import uuid4
 
 from pydantic import JsonValue
 
-from holdfast.activities.commands import Command, environment, how_it_ended, run_command
-from holdfast.activities.hooks.answers import ANSWER_LIMIT, A, HookFailure, harmless, read_answer
-from holdfast.activities.hooks.calls import ToldCall
+from holdfast.activities.commands import Command, build_environment, describe_exit_code, run_command
+from holdfast.activities.hooks.answers import ANSWER_LIMIT, A, HookFailure, clean_text, read_answer
+from holdfast.activities.hooks.calls import HookCall
 from holdfast.tools import ToolFailure
 
-ERRORS_KEPT = 2_000
+ERROR_LIMIT = 2_000
 """The end of what it says on standard error, in bytes."""
 
 
 @dataclass(frozen=True)
-class CommandWay:
+class CommandRunner:
     """How a command is asked."""
 
     words: Sequence[str]
@@ -37,51 +37,51 @@ class CommandWay:
         """For the digest. Of variables the names: values may be secrets."""
         return {"command": [*self.words], "environment": [*sorted(self.environment)], "seconds": self.seconds}
 
-    async def ask(self, call: ToldCall, kind: type[A], slots: asyncio.Semaphore) -> A:
+    async def ask(self, call: HookCall, kind: type[A], slots: asyncio.Semaphore) -> A:
         """The answer; HookFailure when there is none. Waiting for a slot costs nothing of its time."""
         command = Command(
             words=self.words,
             directory=self.folder,
             seconds=self.seconds,
-            environment=environment(self.environment),
-            input=call.written(),
+            environment=build_environment(self.environment),
+            input=call.encode(),
         )
         async with slots:
-            printed = await _printed(command)
+            printed = await _run_command(command)
         return read_answer(printed, kind)
 
 
-async def _printed(command: Command) -> bytes:
+async def _run_command(command: Command) -> bytes:
     printed, said = bytearray(), bytearray()
 
-    def take(data: bytes) -> None:
+    def take_output(data: bytes) -> None:
         if len(printed) > ANSWER_LIMIT:
             return
         printed.extend(data)
         if len(printed) > ANSWER_LIMIT:
             patience.reschedule(0)  # it may go on printing for ever
 
-    def complain(data: bytes) -> None:
+    def take_errors(data: bytes) -> None:
         said.extend(data)
-        del said[:-ERRORS_KEPT]
+        del said[:-ERROR_LIMIT]
 
     key = f"hook/{uuid4().hex}"
     try:
         async with asyncio.timeout(None) as patience:
-            code = await run_command(command, key, output=take, errors=complain, started=lambda _: None)
+            code = await run_command(command, key, output=take_output, errors=take_errors, on_start=lambda _: None)
     except TimeoutError:
         code = None
     except ToolFailure as failure:
-        raise HookFailure(harmless(str(failure))) from None
+        raise HookFailure(clean_text(str(failure))) from None
     if len(printed) > ANSWER_LIMIT:
         raise HookFailure(f"it printed over {ANSWER_LIMIT:,} bytes")
     if code is None:
-        raise HookFailure(f"it took longer than {command.seconds:g} seconds{_complaints(said)}")
+        raise HookFailure(f"it took longer than {command.seconds:g} seconds{_describe_errors(said)}")
     if code != 0:
-        raise HookFailure(f"{how_it_ended(code)}{_complaints(said)}")
+        raise HookFailure(f"{describe_exit_code(code)}{_describe_errors(said)}")
     return bytes(printed)
 
 
-def _complaints(said: bytearray) -> str:
-    text = harmless(said.decode("utf-8", "replace"), ERRORS_KEPT)
+def _describe_errors(errors: bytearray) -> str:
+    text = clean_text(errors.decode("utf-8", "replace"), ERROR_LIMIT)
     return f"; it said: {text}" if text else ""

@@ -17,22 +17,22 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import JsonValue
 
-from holdfast.activities.hooks.answers import A, HookFailure, harmless, take_answer
-from holdfast.activities.hooks.calls import ToldCall
-from holdfast.content import said
+from holdfast.activities.hooks.answers import A, HookFailure, clean_text, convert_answer
+from holdfast.activities.hooks.calls import HookCall
+from holdfast.content import exception_text
 
 THREADS_LIMIT = 32
 """Threads of one hook, those included that were left behind."""
 
 
-class _Made(NamedTuple):
+class _FunctionResult(NamedTuple):
     """What a function answered or raised, as data: some exceptions would do harm if they were raised again."""
 
     answer: Any = None
     error: BaseException | None = None
 
 
-class FunctionWay:
+class FunctionRunner:
     """How a function is asked."""
 
     def __init__(self, function: Callable[[Any], Any], seconds: float, identity: Mapping[str, JsonValue]) -> None:
@@ -40,34 +40,34 @@ class FunctionWay:
         self._seconds = seconds
         self._async = _is_async(function)
         self._threads = 0
-        self._left: set[asyncio.Task[_Made]] = set()
+        self._left: set[asyncio.Task[_FunctionResult]] = set()
         """Tasks that did not end when told to: somebody must hold them."""
         self.identity: dict[str, JsonValue] = {**identity, "seconds": seconds}
 
-    async def ask(self, call: ToldCall, kind: type[A], slots: asyncio.Semaphore) -> A:
+    async def ask(self, call: HookCall, kind: type[A], slots: asyncio.Semaphore) -> A:
         """The answer; HookFailure when there is none. Waiting for a slot costs nothing of its time."""
         given = call.model_copy(deep=True)  # its own: it may write in it
         if self._async:
-            made = await self._awaited(given, kind)
+            made = await self._run_async(given, kind)
         else:
             async with slots:
-                made = await self._in_thread(given, kind)
+                made = await self._run_in_thread(given, kind)
         if isinstance(made.error, HookFailure):
             raise made.error
         if made.error is not None:
-            raise HookFailure(harmless(f"{type(made.error).__name__}: {said(made.error)}"))
+            raise HookFailure(clean_text(f"{type(made.error).__name__}: {exception_text(made.error)}"))
         return cast("A", made.answer)
 
-    async def _awaited(self, given: ToldCall, kind: type[A]) -> _Made:
-        async def work() -> _Made:
+    async def _run_async(self, given: HookCall, kind: type[A]) -> _FunctionResult:
+        async def call_function() -> _FunctionResult:
             try:
-                return _Made(take_answer(await self._function(given), kind))
+                return _FunctionResult(convert_answer(await self._function(given), kind))
             except asyncio.CancelledError:
                 raise
             except BaseException as error:  # other people's code may call `sys.exit`
-                return _Made(error=error)
+                return _FunctionResult(error=error)
 
-        task = asyncio.create_task(work())
+        task = asyncio.create_task(call_function())
         self._left.add(task)
         task.add_done_callback(self._left.discard)
         try:
@@ -76,39 +76,39 @@ class FunctionWay:
             late = not task.done()
             task.cancel()
         if late:
-            raise self._too_long()
+            raise self._build_timeout()
         if task.cancelled():
             raise HookFailure("it cancelled itself")
         return task.result()
 
-    async def _in_thread(self, given: ToldCall, kind: type[A]) -> _Made:
+    async def _run_in_thread(self, given: HookCall, kind: type[A]) -> _FunctionResult:
         if self._threads >= THREADS_LIMIT:
             raise HookFailure(f"{self._threads} earlier runs of it have not ended")
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[_Made] = loop.create_future()
+        done: asyncio.Future[_FunctionResult] = loop.create_future()
         context = contextvars.copy_context()
 
-        def settle(made: _Made) -> None:
+        def settle_result(made: _FunctionResult) -> None:
             self._threads -= 1
             if not done.done():
                 done.set_result(made)
 
-        def work() -> None:
+        def call_function() -> None:
             try:
-                made = _Made(take_answer(_now(context.run(self._function, given)), kind))
+                made = _FunctionResult(convert_answer(_check_not_awaitable(context.run(self._function, given)), kind))
             except BaseException as error:
-                made = _Made(error=error)
+                made = _FunctionResult(error=error)
             with suppress(RuntimeError):  # the loop is closed: the process ends
-                loop.call_soon_threadsafe(settle, made)
+                loop.call_soon_threadsafe(settle_result, made)
 
-        threading.Thread(target=work, name="hook", daemon=True).start()
+        threading.Thread(target=call_function, name="hook", daemon=True).start()
         self._threads += 1
         await asyncio.wait({done}, timeout=self._seconds)
         if not done.done():
-            raise self._too_long()
+            raise self._build_timeout()
         return done.result()
 
-    def _too_long(self) -> HookFailure:
+    def _build_timeout(self) -> HookFailure:
         return HookFailure(f"it took longer than {self._seconds:g} seconds")
 
 
@@ -117,7 +117,7 @@ def _is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__)
 
 
-def _now(given: object) -> object:
+def _check_not_awaitable(given: object) -> object:
     """What was given back, if it is there already."""
     if inspect.isawaitable(given):
         if inspect.iscoroutine(given):

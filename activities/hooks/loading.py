@@ -17,19 +17,19 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from holdfast.activities.commands import environment
-from holdfast.activities.hooks.answers import harmless
+from holdfast.activities.commands import build_environment
+from holdfast.activities.hooks.answers import clean_text
 from holdfast.activities.hooks.chain import Hook, Hooks
-from holdfast.activities.hooks.commands import CommandWay
-from holdfast.activities.hooks.functions import FunctionWay
-from holdfast.activities.hooks.marking import mark_of
+from holdfast.activities.hooks.commands import CommandRunner
+from holdfast.activities.hooks.functions import FunctionRunner
+from holdfast.activities.hooks.marking import find_mark
 from holdfast.configuration import HookSettings, When
-from holdfast.content import said
-from holdfast.documents import Problem, complaint
+from holdfast.content import exception_text
+from holdfast.documents import Problem, format_problems
 from holdfast.errors import BadInput
 from holdfast.settings import Settings
 
-GROUP = "holdfast.hooks"
+ENTRY_POINT_GROUP = "holdfast.hooks"
 """The entry points by which a package brings hooks."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
@@ -38,7 +38,7 @@ def load_hooks(settings: Settings) -> Hooks:
     """Every hook of one worker; BadInput with all that is wrong with any of them."""
     hooks: list[Hook] = []
     wrong: list[str] = []
-    for found in (*_configured(settings), *(_offered() if settings.hook_entry_points else ())):
+    for found in (*_load_configured(settings), *(_load_offered() if settings.hook_entry_points else ())):
         if isinstance(found, str):
             wrong.append(found)
         elif any(found.name == other.name for other in hooks):
@@ -50,25 +50,25 @@ def load_hooks(settings: Settings) -> Hooks:
     return Hooks(hooks)
 
 
-def _configured(settings: Settings) -> Iterator[Hook | str]:
+def _load_configured(settings: Settings) -> Iterator[Hook | str]:
     for place, given in enumerate(settings.hooks, start=1):
         try:
-            yield _hook(given)
+            yield _build_hook(given)
         except BadInput as error:
             message = f"the hook {given.name!r} {error}"
             line = settings.file_lines.get(f"hooks.{place}")
-            yield complaint(settings.file, [Problem(line, "", message)]) if settings.file else message
+            yield format_problems(settings.file, [Problem(line, "", message)]) if settings.file else message
 
 
-def _hook(given: HookSettings) -> Hook:
+def _build_hook(given: HookSettings) -> Hook:
     folder, seconds = Path(given.folder), given.timeout_seconds
     if given.command:
-        _check_program(given.command[0], folder, environment(given.environment).get("PATH"))
-        command = CommandWay(given.command, folder, seconds, given.environment)
+        _check_program(given.command[0], folder, build_environment(given.environment).get("PATH"))
+        command = CommandRunner(given.command, folder, seconds, given.environment)
         return Hook(given.name, given.when, command, given.tools, given.on_failure)
     reference = given.python or ""
-    function = _usable(lambda: _named(reference, folder), reference, given.when)
-    way = FunctionWay(function, seconds, {"python": reference})
+    function = _load_function(lambda: _import_reference(reference, folder), reference, given.when)
+    way = FunctionRunner(function, seconds, {"python": reference})
     return Hook(given.name, given.when, way, given.tools, given.on_failure)
 
 
@@ -80,55 +80,55 @@ def _check_program(program: str, folder: Path, path: str | None) -> None:
         raise BadInput(f"cannot be run: {program!r} is not executable (chmod +x)")
 
 
-def _named(reference: str, folder: Path) -> object:
+def _import_reference(reference: str, folder: Path) -> object:
     """What `module:name` is. A module that is not installed is looked for in `folder`."""
     if folder != Path() and str(folder) not in sys.path:
         sys.path.append(str(folder))
     return pkgutil.resolve_name(reference)
 
 
-def _offered() -> Iterator[Hook | str]:
-    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+def _load_offered() -> Iterator[Hook | str]:
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: (point.name, point.value)):
         try:
-            yield _packaged(point)
+            yield _build_packaged(point)
         except BadInput as error:
             yield (
-                f"the hook {harmless(point.name, 100)!r} of the package {_package(point)} {error}; "
+                f"the hook {clean_text(point.name, 100)!r} of the package {_find_package_name(point)} {error}; "
                 "remove the package, or set hook_entry_points = false"
             )
 
 
-def _packaged(point: EntryPoint) -> Hook:
+def _build_packaged(point: EntryPoint) -> Hook:
     if not _NAME.fullmatch(point.name):
         raise BadInput("cannot be called so: letters, digits and _ . -, at most 100")
-    function = _usable(point.load, point.value)
-    traits = mark_of(function)
+    function = _load_function(point.load, point.value)
+    traits = find_mark(function)
     if traits is None:
         raise BadInput(f"cannot be used: {point.value} is not marked with @before_tool or @after_tool")
     version = point.dist.version if point.dist else ""
-    identity = {"python": point.value, "package": _package(point), "version": version}
-    way = FunctionWay(function, traits.timeout_seconds, identity)
+    identity = {"python": point.value, "package": _find_package_name(point), "version": version}
+    way = FunctionRunner(function, traits.timeout_seconds, identity)
     return Hook(point.name, traits.when, way, traits.tools, traits.on_failure)
 
 
-def _usable(load: Callable[[], object], reference: str, when: When | None = None) -> Callable[[Any], Any]:
+def _load_function(load: Callable[[], object], reference: str, when: When | None = None) -> Callable[[Any], Any]:
     """A function that takes a call. Other people's code may do anything when it is imported."""
     try:
         found = load()
     except (Exception, SystemExit) as error:
-        words = " ".join(harmless(said(error)).split())
+        words = " ".join(clean_text(exception_text(error)).split())
         raise BadInput(f"cannot be loaded: {type(error).__name__}: {words}") from error
     if not callable(found) or isinstance(found, type):
         raise BadInput(f"cannot be used: {reference} is no function")
-    mark = mark_of(found)
+    mark = find_mark(found)
     if when and mark and mark.when is not when:
         raise BadInput(f"cannot be used: {reference} is made for {mark.when.value!r}, not {when.value!r}")
-    if not _takes_one(found):
+    if not _can_take_call(found):
         raise BadInput(f"cannot be used: {reference} must take one argument, the call")
     return found
 
 
-def _takes_one(function: Callable[..., Any]) -> bool:
+def _can_take_call(function: Callable[..., Any]) -> bool:
     try:
         inspect.signature(function).bind(None)
     except TypeError:
@@ -138,5 +138,5 @@ def _takes_one(function: Callable[..., Any]) -> bool:
     return True
 
 
-def _package(point: EntryPoint) -> str:
-    return harmless(point.dist.name if point.dist else point.name, 100)
+def _find_package_name(point: EntryPoint) -> str:
+    return clean_text(point.dist.name if point.dist else point.name, 100)

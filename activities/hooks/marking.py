@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from holdfast.configuration import HookTraits, When
 from holdfast.errors import BadInput
-from holdfast.model import problems
+from holdfast.model import describe_problems
 
 Function = TypeVar("Function", bound=Callable[[Any], Any])
-Failing = Literal["deny", "ignore"]
+FailureAction = Literal["deny", "ignore"]
 
 _MARK = "__holdfast_hook__"
 
@@ -29,13 +29,13 @@ def before_tool(function: Function, /) -> Function: ...
 
 @overload
 def before_tool(
-    *, tools: tuple[str, ...] | list[str] = ("*",), timeout_seconds: float = 10, on_failure: Failing = "deny"
+    *, tools: tuple[str, ...] | list[str] = ("*",), timeout_seconds: float = 10, on_failure: FailureAction = "deny"
 ) -> Callable[[Function], Function]: ...
 
 
 def before_tool(function: Any = None, /, **traits: Any) -> Any:
     """Ask this function before a call: `@before_tool`, or `@before_tool(tools=["shell"])`."""
-    return _marked(When.BEFORE, function, traits)
+    return _mark_function(When.BEFORE, function, traits)
 
 
 @overload
@@ -44,29 +44,29 @@ def after_tool(function: Function, /) -> Function: ...
 
 @overload
 def after_tool(
-    *, tools: tuple[str, ...] | list[str] = ("*",), timeout_seconds: float = 10, on_failure: Failing = "deny"
+    *, tools: tuple[str, ...] | list[str] = ("*",), timeout_seconds: float = 10, on_failure: FailureAction = "deny"
 ) -> Callable[[Function], Function]: ...
 
 
 def after_tool(function: Any = None, /, **traits: Any) -> Any:
     """Ask this function after a call: `@after_tool`, or `@after_tool(on_failure="ignore")`."""
-    return _marked(When.AFTER, function, traits)
+    return _mark_function(When.AFTER, function, traits)
 
 
-def mark_of(function: object) -> HookTraits | None:
+def find_mark(function: object) -> HookTraits | None:
     """What a function was marked with."""
     found = getattr(function, _MARK, None)
     return found if isinstance(found, HookTraits) else None
 
 
-def _marked(when: When, function: Any, given: dict[str, Any]) -> Any:
+def _mark_function(when: When, function: Any, given: dict[str, Any]) -> Any:
     try:
         traits = HookTraits.model_validate({"when": when, **given})
     except ValidationError as error:
-        raise BadInput(f"a hook cannot be marked like this: {problems(error, 'hook')}") from None
+        raise BadInput(f"a hook cannot be marked like this: {describe_problems(error, 'hook')}") from None
 
-    def mark(found: Any) -> Any:
+    def set_mark(found: Any) -> Any:
         setattr(found, _MARK, traits)
         return found
 
-    return mark(function) if function is not None else mark
+    return set_mark(function) if function is not None else set_mark

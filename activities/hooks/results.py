@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from pydantic import JsonValue
 
 from holdfast.activities.hooks.answers import AfterAnswer, BeforeAnswer
-from holdfast.approvals import canonical_digest
+from holdfast.approvals import digest_canonical
 from holdfast.configuration import OnFailure
 
 Arguments = dict[str, JsonValue]
@@ -23,7 +23,7 @@ class Denial(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Before:
+class BeforeOutcome:
     """What the hooks before a call said of it."""
 
     arguments: Arguments
@@ -39,7 +39,7 @@ class Before:
 
 
 @dataclass(frozen=True)
-class After:
+class AfterOutcome:
     """What the hooks after a call said of it."""
 
     result: str | None = None
@@ -51,30 +51,30 @@ class After:
     notes: tuple[str, ...] = ()
 
 
-def heard_before(so_far: Before, hook: str, answer: BeforeAnswer, phase: Phase) -> Before:
+def apply_before_answer(so_far: BeforeOutcome, hook: str, answer: BeforeAnswer, phase: Phase) -> BeforeOutcome:
     """One more answer."""
     reason = answer.reason
     if answer.stop_turn or answer.decision == "deny":
         stop = (reason or f"The hook {hook!r} stops the turn.") if answer.stop_turn else None
         return replace(so_far, deny=Denial(hook, reason or f"Denied by the hook {hook!r}."), stop_turn=stop)
     given = answer.arguments
-    if given is not None and not _same(given, so_far.arguments):
+    if given is not None and not _is_same(given, so_far.arguments):
         if phase == "execute":
-            return replace(so_far, deny=Denial(hook, _rewrites_again(hook)))
+            return replace(so_far, deny=Denial(hook, _describe_rewrite(hook)))
         so_far = replace(so_far, arguments=given, rewritten_by=(*so_far.rewritten_by, hook))
     if answer.decision == "ask":
         return replace(so_far, ask=(*so_far.ask, f"The hook {hook!r} asks{f': {reason}' if reason else '.'}"))
-    return replace(so_far, notes=(*so_far.notes, *_note(hook, reason)))
+    return replace(so_far, notes=(*so_far.notes, *_format_note(hook, reason)))
 
 
-def failed_before(so_far: Before, hook: str, why: str, means: OnFailure) -> Before:
+def apply_before_failure(so_far: BeforeOutcome, hook: str, reason: str, on_failure: OnFailure) -> BeforeOutcome:
     """A hook that gave no answer."""
-    if means is OnFailure.IGNORE:
-        return replace(so_far, notes=(*so_far.notes, _ignored(hook, why)))
-    return replace(so_far, deny=Denial(hook, f"The hook {hook!r} failed, so the call is denied: {why}"))
+    if on_failure is OnFailure.IGNORE:
+        return replace(so_far, notes=(*so_far.notes, _describe_ignored(hook, reason)))
+    return replace(so_far, deny=Denial(hook, f"The hook {hook!r} failed, so the call is denied: {reason}"))
 
 
-def heard_after(so_far: After, hook: str, answer: AfterAnswer, text: str) -> After:
+def apply_after_answer(so_far: AfterOutcome, hook: str, answer: AfterAnswer, text: str) -> AfterOutcome:
     """One more answer; `text` is what the hook was told that the model would read."""
     reason = answer.reason
     if answer.result is not None and answer.result != text:
@@ -82,32 +82,32 @@ def heard_after(so_far: After, hook: str, answer: AfterAnswer, text: str) -> Aft
     if answer.stop_turn:
         stop = so_far.stop_turn or reason or f"The hook {hook!r} stops the turn."
         return replace(so_far, stop_turn=stop)
-    return replace(so_far, notes=(*so_far.notes, *_note(hook, reason)))
+    return replace(so_far, notes=(*so_far.notes, *_format_note(hook, reason)))
 
 
-def failed_after(so_far: After, hook: str, why: str, means: OnFailure) -> After:
+def apply_after_failure(so_far: AfterOutcome, hook: str, reason: str, on_failure: OnFailure) -> AfterOutcome:
     """A hook that gave no answer. What it would have kept back is kept back."""
-    if means is OnFailure.IGNORE:
-        return replace(so_far, notes=(*so_far.notes, _ignored(hook, why)))
-    message = f"The call has run, but its result is withheld because the hook {hook!r} failed: {why}"
+    if on_failure is OnFailure.IGNORE:
+        return replace(so_far, notes=(*so_far.notes, _describe_ignored(hook, reason)))
+    message = f"The call has run, but its result is withheld because the hook {hook!r} failed: {reason}"
     return replace(so_far, result=None, replaced_by=(), failed=message)
 
 
-def _same(one: Arguments, other: Arguments) -> bool:
+def _is_same(one: Arguments, other: Arguments) -> bool:
     """As JSON: for Python 1 is also 1.0 and true."""
-    return canonical_digest(one) == canonical_digest(other)
+    return digest_canonical(one) == digest_canonical(other)
 
 
-def _rewrites_again(hook: str) -> str:
+def _describe_rewrite(hook: str) -> str:
     return (
         f"The hook {hook!r} rewrote the arguments again where the call executes, so what would run is not what was "
         "judged. A hook must leave alone what it wrote itself."
     )
 
 
-def _note(hook: str, reason: str | None) -> tuple[str, ...]:
+def _format_note(hook: str, reason: str | None) -> tuple[str, ...]:
     return (f"The hook {hook!r}: {reason}",) if reason else ()
 
 
-def _ignored(hook: str, why: str) -> str:
+def _describe_ignored(hook: str, why: str) -> str:
     return f"The hook {hook!r} failed, which its settings ignore: {why}"

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import asyncpg  # type: ignore[import-untyped]
 
-from holdfast.activities.ledger.addresses import shown, without_passwords
-from holdfast.activities.ledger.postgres_words import FAILURES, passes, reason
+from holdfast.activities.ledger.addresses import format_address, hide_passwords
+from holdfast.activities.ledger.postgres_words import DRIVER_ERRORS, describe_error, is_temporary
 from holdfast.activities.ledger.protocol import LedgerUnavailable
 
 T = TypeVar("T")
@@ -22,13 +22,13 @@ Connection = Any
 """The driver brings no types along."""
 Work = Callable[[Connection], Awaitable[T]]
 
-CONNECTIONS = 4
+MAX_CONNECTIONS = 4
 ATTEMPT_SECONDS = 8.0
 """How long one question may take on one connection."""
 ANSWER_SECONDS = 20.0
 """How long any answer may take, with waiting for a connection and asking again."""
 RETRY_SECONDS = 0.1
-VERSION = 1
+SCHEMA_VERSION = 1
 SCHEMA = """
 CREATE TABLE holdfast_ledger (version integer NOT NULL);
 CREATE TABLE holdfast_effects (
@@ -41,7 +41,7 @@ CREATE TABLE holdfast_effects (
 );
 CREATE INDEX holdfast_effects_by_age ON holdfast_effects (ended_at, started_at);
 """
-LATER = {
+LATER_TABLES = {
     "holdfast_decisions": """
 CREATE TABLE holdfast_decisions (
   id text PRIMARY KEY,
@@ -81,7 +81,7 @@ class Database:
         *,
         attempt_seconds: float = ATTEMPT_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
-        connections: int = CONNECTIONS,
+        connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._address = address
         self._attempt_seconds = attempt_seconds
@@ -93,7 +93,7 @@ class Database:
     @property
     def place(self) -> str:
         """Where it is, for people."""
-        return shown(self._address)
+        return format_address(self._address)
 
     async def check(self) -> None:
         """Connect, and make the tables if there are none."""
@@ -102,40 +102,40 @@ class Database:
     async def close(self) -> None:
         """Close the connections that nobody uses; the others close when they are given back."""
         self._closed = True
-        await self.rest()
+        await self.disconnect()
 
-    async def rest(self) -> None:
+    async def disconnect(self) -> None:
         """Close the connections that nobody uses now; whoever asks again gets a new one."""
         while self._idle:
             connection = self._idle.pop()
-            with suppress(*FAILURES):
+            with suppress(*DRIVER_ERRORS):
                 await connection.close(timeout=self._attempt_seconds)
 
     async def ask(self, work: Work[T]) -> T:
         """An answer, on as many connections as it takes, within the time."""
         if self._closed:
-            raise self.unavailable("it was closed. Open it again")
+            raise self.build_unavailable("it was closed. Open it again")
         last: Exception | None = None
         try:
             async with asyncio.timeout(self._answer_seconds):
                 while True:
                     try:
-                        return await self._attempt(work)
+                        return await self._try_once(work)
                     except Exception as error:
-                        if not passes(error):
+                        if not is_temporary(error):
                             raise
                         last = error
                     self._drop_idle()  # what broke one has most likely broken the others
                     await asyncio.sleep(RETRY_SECONDS)
         except TimeoutError:
-            why = f": {reason(last)}" if last else ""
-            raise self.unavailable(f"no answer within {self._answer_seconds:g} seconds{why}") from None
-        except FAILURES as error:
-            raise self.unavailable(reason(error)) from None  # what it was made of may hold the password
+            why = f": {describe_error(last)}" if last else ""
+            raise self.build_unavailable(f"no answer within {self._answer_seconds:g} seconds{why}") from None
+        except DRIVER_ERRORS as error:
+            raise self.build_unavailable(describe_error(error)) from None  # what it was made of may hold the password
 
-    async def _attempt(self, work: Work[T]) -> T:
+    async def _try_once(self, work: Work[T]) -> T:
         async with self._slots:
-            connection = await self._connection()
+            connection = await self._get_connection()
             try:
                 async with asyncio.timeout(self._attempt_seconds):
                     if not self._ready:
@@ -150,7 +150,7 @@ class Database:
                 self._idle.append(connection)
             return found
 
-    async def _connection(self) -> Connection:
+    async def _get_connection(self) -> Connection:
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
@@ -179,16 +179,16 @@ class Database:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
             if await connection.fetchval("SELECT to_regclass('holdfast_ledger')") is None:
                 await connection.execute(SCHEMA)
-                await connection.execute("INSERT INTO holdfast_ledger VALUES ($1)", VERSION)
-            for table, statement in LATER.items():
+                await connection.execute("INSERT INTO holdfast_ledger VALUES ($1)", SCHEMA_VERSION)
+            for table, statement in LATER_TABLES.items():
                 if await connection.fetchval("SELECT to_regclass($1)", table) is None:
                     await connection.execute(statement)
             version = await connection.fetchval("SELECT max(version) FROM holdfast_ledger")
-        if version != VERSION:
-            raise self.unavailable("a newer Holdfast made its tables. Run that one here, or use another database")
+        if version != SCHEMA_VERSION:
+            raise self.build_unavailable("a newer Holdfast made its tables. Run that one here, or use another database")
         self._ready = True
 
-    def unavailable(self, why: str) -> LedgerUnavailable:
+    def build_unavailable(self, why: str) -> LedgerUnavailable:
         """The error that says so."""
-        why = without_passwords(why, self._address)
+        why = hide_passwords(why, self._address)
         return LedgerUnavailable(f"the ledger {self.place!r} cannot be used: {why}")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 from holdfast.model import Data
 
 NAME_LIMIT = 1_000
@@ -40,7 +40,7 @@ class EffectKey(Data):
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-class Entry(Data):
+class LedgerEntry(Data):
     """One effect, as far as it is known."""
 
     key: EffectKey
@@ -72,16 +72,16 @@ class Spending(Data):
     spent_at: datetime | None = None
 
 
-def intent_text(key: EffectKey, *, host: str, tool: str) -> str:
+def encode_intent(key: EffectKey, *, host: str, tool: str) -> str:
     """An intent as it is stored. In ASCII: names come from models and servers, and a database takes not every text."""
-    names = {"tool": shorten(tool, NAME_LIMIT), "host": shorten(host, NAME_LIMIT)}
+    names = {"tool": shorten_text(tool, NAME_LIMIT), "host": shorten_text(host, NAME_LIMIT)}
     return json.dumps({**key.model_dump(), **names})
 
 
-def entry_of(intent: str, started_at: datetime, ended_at: datetime | None, result: str | None) -> Entry:
+def read_entry(intent: str, started_at: datetime, ended_at: datetime | None, result: str | None) -> LedgerEntry:
     """An entry as it was stored; ValueError when that is no entry."""
     said = json.loads(intent)
     if not isinstance(said, dict) or (ended_at is None) != (result is None):
         raise ValueError("not an entry")
     body = {"key": said, "tool": said.get("tool"), "host": said.get("host"), "started_at": started_at}
-    return Entry.model_validate({**body, "ended_at": ended_at, "result": result})
+    return LedgerEntry.model_validate({**body, "ended_at": ended_at, "result": result})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from holdfast.activities.ledger.addresses import resolved
+from holdfast.activities.ledger.addresses import resolve_address
 from holdfast.activities.ledger.protocol import Ledger
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.errors import BadInput
@@ -14,7 +14,7 @@ from holdfast.settings import Settings
 if TYPE_CHECKING:
     from holdfast.activities.ledger.database import Database
 
-DRIVER = "asyncpg"
+DRIVER_MODULE = "asyncpg"
 
 
 def open_ledger(settings: Settings) -> Ledger:
@@ -24,7 +24,7 @@ def open_ledger(settings: Settings) -> Ledger:
     """
     if settings.ledger is None:
         return SqliteLedger(settings.ledger_file)
-    address = _usable(settings.ledger)
+    address = _resolve_setting(settings.ledger)
     from holdfast.activities.ledger.postgres import PostgresLedger
 
     return PostgresLedger(address)
@@ -32,23 +32,23 @@ def open_ledger(settings: Settings) -> Ledger:
 
 def open_database(setting: str, *, answer_seconds: float) -> Database:
     """The database that the setting `ledger` names, on one connection. BadInput when it cannot be followed."""
-    address = _usable(setting)
+    address = _resolve_setting(setting)
     from holdfast.activities.ledger.database import ATTEMPT_SECONDS, Database
 
     attempt = min(ATTEMPT_SECONDS, answer_seconds)
     return Database(address, attempt_seconds=attempt, answer_seconds=answer_seconds, connections=1)
 
 
-def _usable(setting: str) -> str:
+def _resolve_setting(setting: str) -> str:
     """The address; its driver is there, which is an extra that few need."""
-    address = resolved(setting, os.environ)
+    address = resolve_address(setting, os.environ)
     try:
         import asyncpg  # type: ignore[import-untyped]  # noqa: F401
     except ModuleNotFoundError as error:
-        if error.name != DRIVER:
+        if error.name != DRIVER_MODULE:
             raise
         raise BadInput(
-            f"the setting `ledger` names PostgreSQL, and its driver {DRIVER} is not installed here: "
+            f"the setting `ledger` names PostgreSQL, and its driver {DRIVER_MODULE} is not installed here: "
             "pip install 'holdfast[postgres]', or leave the setting out"
         ) from None
     return address

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from holdfast.activities.ledger.database import Connection, Database
-from holdfast.activities.ledger.entries import EffectKey, Entry, Spending, entry_of, intent_text
+from holdfast.activities.ledger.entries import EffectKey, LedgerEntry, Spending, encode_intent, read_entry
 from holdfast.activities.ledger.protocol import INTENT_FACTOR, check_age, check_kept, check_result
 
 SWEPT_AT_ONCE = 500
@@ -23,20 +23,20 @@ class PostgresLedger(Database):
     """The ledger's tables."""
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """Every worker with this address sees the same entries."""
         return True
 
-    async def find(self, key: EffectKey) -> Entry | None:
+    async def find(self, key: EffectKey) -> LedgerEntry | None:
         """What is known of an effect."""
         row = await self.ask(lambda connection: connection.fetchrow(_FIND, key.id))
-        return self._entry(row) if row else None
+        return self._read_entry(row) if row else None
 
-    async def intend(self, key: EffectKey, *, host: str, tool: str) -> Entry | None:
+    async def record_intent(self, key: EffectKey, *, host: str, tool: str) -> LedgerEntry | None:
         """Record an intent; None when it is ours, else the entry of whoever was first."""
-        intent, mark = intent_text(key, host=host, tool=tool), uuid4().hex
+        intent, mark = encode_intent(key, host=host, tool=tool), uuid4().hex
 
-        async def work(connection: Connection) -> Any:
+        async def insert_intent(connection: Connection) -> Any:
             insert = "INSERT INTO holdfast_effects (id, intent, mark) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
             while True:
                 if await connection.execute(insert, key.id, intent, mark) == "INSERT 0 1":
@@ -44,14 +44,14 @@ class PostgresLedger(Database):
                 if row := await connection.fetchrow(_FIND, key.id):  # else it was swept in between
                     return row
 
-        row = await self.ask(work)
-        return None if row is None or row["mark"] == mark else self._entry(row)
+        row = await self.ask(insert_intent)
+        return None if row is None or row["mark"] == mark else self._read_entry(row)
 
-    async def finish(self, key: EffectKey, result: str) -> None:
+    async def record_result(self, key: EffectKey, result: str) -> None:
         """Record a result, if there is none yet."""
         check_result(result)
 
-        async def work(connection: Connection) -> str | None:
+        async def update_result(connection: Connection) -> str | None:
             update = """
                 UPDATE holdfast_effects SET result = $2, ended_at = clock_timestamp()
                 WHERE id = $1 AND ended_at IS NULL"""
@@ -60,9 +60,9 @@ class PostgresLedger(Database):
             row = await connection.fetchrow(_FIND, key.id)
             return row["result"] if row else None
 
-        check_kept(key, await self.ask(work), result)
+        check_kept(key, await self.ask(update_result), result)
 
-    async def spend(self, spendings: Sequence[Spending]) -> Spending | None:
+    async def record_spendings(self, spendings: Sequence[Spending]) -> Spending | None:
         """Record which execution decisions let run; the record of another, if one of them did before."""
         rows = [(each.decision, each.execution, each.expires) for each in spendings]
         rows.sort()  # two that spend the same two wait for each other in one order only
@@ -70,7 +70,7 @@ class PostgresLedger(Database):
         select = "SELECT id, execution, spent_at FROM holdfast_decisions WHERE id = ANY($1)"
         wanted = {each.decision: each.execution for each in spendings}
 
-        async def work(connection: Connection) -> Spending | None:
+        async def insert_spendings(connection: Connection) -> Spending | None:
             transaction = connection.transaction()
             await transaction.start()
             await connection.executemany(insert, rows)
@@ -83,7 +83,7 @@ class PostgresLedger(Database):
                 else None
             )
 
-        return await self.ask(work)
+        return await self.ask(insert_spendings)
 
     async def sweep(self, older_than: timedelta) -> int:
         """Forget what is old by the server's clock, a little at a time."""
@@ -101,9 +101,9 @@ class PostgresLedger(Database):
               LIMIT $2 FOR UPDATE SKIP LOCKED
             )"""
         ages = (older_than, INTENT_FACTOR * older_than)
-        return await self._delete(delete, *ages) + await self._delete(spent, older_than)
+        return await self._delete_old(delete, *ages) + await self._delete_old(spent, older_than)
 
-    async def _delete(self, delete: str, *ages: timedelta) -> int:
+    async def _delete_old(self, delete: str, *ages: timedelta) -> int:
         """Delete rows by their age until there are none; how many there were."""
         swept = 0
         while True:
@@ -113,8 +113,8 @@ class PostgresLedger(Database):
             if some < SWEPT_AT_ONCE:
                 return swept
 
-    def _entry(self, row: Any) -> Entry:
+    def _read_entry(self, row: Any) -> LedgerEntry:
         try:
-            return entry_of(row["intent"], row["started_at"], row["ended_at"], row["result"])
+            return read_entry(row["intent"], row["started_at"], row["ended_at"], row["result"])
         except (ValueError, TypeError, RecursionError):
-            raise self.unavailable("an entry in its tables is damaged. Restore them from a copy") from None
+            raise self.build_unavailable("an entry in its tables is damaged. Restore them from a copy") from None

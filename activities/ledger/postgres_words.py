@@ -6,9 +6,9 @@ import ssl
 
 import asyncpg  # type: ignore[import-untyped]
 
-from holdfast.content import said
+from holdfast.content import exception_text
 
-FAILURES = (
+DRIVER_ERRORS = (
     OSError,
     ValueError,  # an address that the driver cannot read
     asyncpg.PostgresError,
@@ -16,7 +16,7 @@ FAILURES = (
     asyncpg.InternalClientError,
 )
 """Whatever may come of asking."""
-_PASSING = (
+_TEMPORARY_ERRORS = (
     OSError,  # no such host, nobody listens, no answer in time
     asyncpg.InterfaceError,  # the connection is closed
     asyncpg.PostgresConnectionError,
@@ -26,7 +26,11 @@ _PASSING = (
     asyncpg.LockNotAvailableError,
     asyncpg.InternalClientError,  # the connection broke at a bad moment, or a failover is not over yet
 )
-_LASTING = (asyncpg.ClientConfigurationError, asyncpg.UnsupportedClientFeatureError, ssl.SSLCertVerificationError)
+_LASTING_ERRORS = (
+    asyncpg.ClientConfigurationError,
+    asyncpg.UnsupportedClientFeatureError,
+    ssl.SSLCertVerificationError,
+)
 _ACTIONS: dict[type[Exception], str] = {
     asyncpg.InvalidAuthorizationSpecificationError: "it does not let this user in. Look at the user and the password",
     asyncpg.InvalidCatalogNameError: "it has no such database. Look at the address, or create the database",
@@ -46,14 +50,14 @@ _ACTIONS: dict[type[Exception], str] = {
 }
 
 
-def passes(error: Exception) -> bool:
+def is_temporary(error: Exception) -> bool:
     """May the same question be answered a moment later?"""
-    return isinstance(error, _PASSING) and not isinstance(error, _LASTING)
+    return isinstance(error, _TEMPORARY_ERRORS) and not isinstance(error, _LASTING_ERRORS)
 
 
-def reason(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Why there is no answer, what to do about it, and the words of the driver."""
     known = next((words for kind, words in _ACTIONS.items() if isinstance(error, kind)), None)
-    name, text = type(error).__name__, said(error, 300)
+    name, text = type(error).__name__, exception_text(error, 300)
     told = f"{name}: {text}" if text and text != name else name
     return f"{known} ({told})" if known else f"{told}. Look at the server's log"

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from holdfast.activities.ledger.entries import EffectKey, Entry, Spending
+from holdfast.activities.ledger.entries import EffectKey, LedgerEntry, Spending
 from holdfast.errors import HoldfastError
 
 RESULT_LIMIT = 4 * 1024 * 1024
 """Bytes of one result. Whoever has a larger one cuts it first: only they know what may be left out."""
 INTENT_FACTOR = 10
 """An intent without a result is a question that is still open, so it is kept this many times longer."""
-LONGEST = timedelta(days=3_650)
+LONGEST_AGE = timedelta(days=3_650)
 """The highest age to sweep by."""
 
 logger = logging.getLogger(__name__)
@@ -36,28 +36,28 @@ class Ledger(Protocol):
     """A durable record of effects. Every method raises LedgerUnavailable when the database cannot be used."""
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """Do workers on all hosts see the same entries? Then no entry means that nobody anywhere began."""
 
     async def check(self) -> None:
         """Open it if it is not open, so that a worker can tell at its start what is wrong."""
 
-    async def find(self, key: EffectKey) -> Entry | None:
+    async def find(self, key: EffectKey) -> LedgerEntry | None:
         """What is known of an effect."""
 
-    async def intend(self, key: EffectKey, *, host: str, tool: str) -> Entry | None:
+    async def record_intent(self, key: EffectKey, *, host: str, tool: str) -> LedgerEntry | None:
         """Record that the effect is about to begin. None: it is recorded, on disk, and yours alone to begin.
 
         Otherwise somebody was first, and this is their entry. Of any number of callers exactly one gets None.
         """
 
-    async def finish(self, key: EffectKey, result: str) -> None:
+    async def record_result(self, key: EffectKey, result: str) -> None:
         """Record what became of it, as JSON. The first result stands: a second one changes nothing.
 
         LedgerRefused for a result over the limit, and for an effect that nobody intended.
         """
 
-    async def spend(self, spendings: Sequence[Spending]) -> Spending | None:
+    async def record_spendings(self, spendings: Sequence[Spending]) -> Spending | None:
         """Record which execution these decisions let run. None: all are on disk, now or since an earlier attempt.
 
         Otherwise one of them has let another execution run: this is that record, and nothing was added.
@@ -69,7 +69,7 @@ class Ledger(Protocol):
         A decision that was spent is forgotten when it has expired as long ago. One that never expires never is.
         """
 
-    async def rest(self) -> None:
+    async def disconnect(self) -> None:
         """Let go of connections that nobody uses now, until something is asked again."""
 
     async def close(self) -> None:
@@ -98,5 +98,5 @@ def check_kept(key: EffectKey, kept: str | None, result: str) -> None:
 
 def check_age(older_than: timedelta) -> None:
     """ValueError for an age that would forget what still matters, or that no calendar has."""
-    if not timedelta(0) < older_than <= LONGEST:
-        raise ValueError(f"entries are swept by an age of up to {LONGEST.days:,} days, not {older_than}")
+    if not timedelta(0) < older_than <= LONGEST_AGE:
+        raise ValueError(f"entries are swept by an age of up to {LONGEST_AGE.days:,} days, not {older_than}")

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.activities.ledger.entries import EffectKey, Entry, Spending, entry_of, intent_text
+from holdfast.activities.ledger.entries import EffectKey, LedgerEntry, Spending, encode_intent, read_entry
 from holdfast.activities.ledger.protocol import (
     INTENT_FACTOR,
     LedgerUnavailable,
@@ -24,7 +24,7 @@ from holdfast.activities.ledger.protocol import (
     check_kept,
     check_result,
 )
-from holdfast.activities.ledger.sqlite_file import connect, damaged, unavailable
+from holdfast.activities.ledger.sqlite_file import build_damaged, build_unavailable, open_ledger_file
 
 T = TypeVar("T")
 
@@ -57,49 +57,49 @@ class SqliteLedger:
         self._identity: tuple[int, int] | None = None
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """Other hosts have files of their own."""
         return False
 
     async def check(self) -> None:
         """Open the file."""
-        await self._ask(lambda connection: None)
+        await self._run_query(lambda connection: None)
 
-    async def find(self, key: EffectKey) -> Entry | None:
+    async def find(self, key: EffectKey) -> LedgerEntry | None:
         """What is known of an effect."""
-        return await self._ask(lambda connection: self._found(connection, key))
+        return await self._run_query(lambda connection: self._find_entry(connection, key))
 
-    async def intend(self, key: EffectKey, *, host: str, tool: str) -> Entry | None:
+    async def record_intent(self, key: EffectKey, *, host: str, tool: str) -> LedgerEntry | None:
         """Record an intent; None when it is ours, else the entry of whoever was first."""
-        intent = intent_text(key, host=host, tool=tool)
+        intent = encode_intent(key, host=host, tool=tool)
 
-        def work(connection: sqlite3.Connection) -> Entry | None:
-            with _writing(connection):
+        def insert_intent(connection: sqlite3.Connection) -> LedgerEntry | None:
+            with _open_transaction(connection):
                 insert = "INSERT INTO effects (id, intent, started_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-                done = connection.execute(insert, (key.id, intent, _now()))
-                return None if done.rowcount == 1 else self._found(connection, key)
+                done = connection.execute(insert, (key.id, intent, _read_clock()))
+                return None if done.rowcount == 1 else self._find_entry(connection, key)
 
-        return await self._ask(work)
+        return await self._run_query(insert_intent)
 
-    async def finish(self, key: EffectKey, result: str) -> None:
+    async def record_result(self, key: EffectKey, result: str) -> None:
         """Record a result, if there is none yet."""
         check_result(result)
 
-        def work(connection: sqlite3.Connection) -> str | None:
-            with _writing(connection):
+        def update_result(connection: sqlite3.Connection) -> str | None:
+            with _open_transaction(connection):
                 update = "UPDATE effects SET result = ?, ended_at = ? WHERE id = ? AND ended_at IS NULL"
-                if connection.execute(update, (result, _now(), key.id)).rowcount == 1:
+                if connection.execute(update, (result, _read_clock(), key.id)).rowcount == 1:
                     return result
-                kept = self._found(connection, key)
+                kept = self._find_entry(connection, key)
                 return kept.result if kept else None
 
-        check_kept(key, await self._ask(work), result)
+        check_kept(key, await self._run_query(update_result), result)
 
-    async def spend(self, spendings: Sequence[Spending]) -> Spending | None:
+    async def record_spendings(self, spendings: Sequence[Spending]) -> Spending | None:
         """Record which execution decisions let run; the record of another, if one of them did before."""
 
-        def work(connection: sqlite3.Connection) -> Spending | None:
-            with _writing(connection):
+        def insert_spendings(connection: sqlite3.Connection) -> Spending | None:
+            with _open_transaction(connection):
                 fresh = []
                 for spending in spendings:
                     found = connection.execute(
@@ -109,23 +109,30 @@ class SqliteLedger:
                         fresh.append(spending)
                     elif found[0] != spending.execution:
                         execution, spent_at = found
-                        return Spending(decision=spending.decision, execution=execution, spent_at=_time(spent_at))
+                        return Spending(
+                            decision=spending.decision, execution=execution, spent_at=_from_microseconds(spent_at)
+                        )
                 rows = [
-                    (each.decision, each.execution, _now(), None if each.expires is None else _stamp(each.expires))
+                    (
+                        each.decision,
+                        each.execution,
+                        _read_clock(),
+                        None if each.expires is None else _to_microseconds(each.expires),
+                    )
                     for each in fresh
                 ]
                 connection.executemany("INSERT INTO decisions VALUES (?, ?, ?, ?)", rows)
                 return None
 
-        return await self._ask(work)
+        return await self._run_query(insert_spendings)
 
     async def sweep(self, older_than: timedelta) -> int:
         """Forget what is old, a little at a time."""
         check_age(older_than)
-        ended, begun = (_now() - age // _MICROSECOND for age in (older_than, INTENT_FACTOR * older_than))
+        ended, begun = (_read_clock() - age // _MICROSECOND for age in (older_than, INTENT_FACTOR * older_than))
 
-        def work(connection: sqlite3.Connection) -> int:
-            with _writing(connection):
+        def delete_some(connection: sqlite3.Connection) -> int:
+            with _open_transaction(connection):
                 delete = """
                     DELETE FROM effects WHERE id IN (
                       SELECT id FROM effects
@@ -136,12 +143,12 @@ class SqliteLedger:
                 return effects + connection.execute(delete, (ended, SWEPT_AT_ONCE)).rowcount
 
         swept = 0
-        while (some := await self._ask(work)) > 0:
+        while (some := await self._run_query(delete_some)) > 0:
             swept += some
             await asyncio.sleep(SWEEP_PAUSE)
         return swept
 
-    async def rest(self) -> None:
+    async def disconnect(self) -> None:
         """Nothing: a file is kept open."""
 
     async def close(self) -> None:
@@ -150,15 +157,15 @@ class SqliteLedger:
             return
         self._closed = True
         with suppress(LedgerUnavailable):
-            await self._in_thread(self._let_go)
+            await self._run_in_thread(self._close_connection)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run_query(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:
             raise LedgerUnavailable(f"the ledger {str(self._file)!r} was closed: open it again")
-        return await self._in_thread(lambda: self._work(work))
+        return await self._run_in_thread(lambda: self._use_connection(work))
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
         try:
             async with asyncio.timeout(self._answer_seconds):
                 return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -170,50 +177,55 @@ class SqliteLedger:
 
     # In the thread
 
-    def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _use_connection(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return work(self._opened())
+            return work(self._open_connection())
         except (sqlite3.Error, OSError) as error:
-            raise unavailable(self._file, error) from error
+            raise build_unavailable(self._file, error) from error
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open_connection(self) -> sqlite3.Connection:
         """The connection. A file that is not the one we wrote to would answer that nothing has begun."""
-        if self._identity is not None and self._identity != self._on_disk():
+        if self._identity is not None and self._identity != self._read_identity():
             raise LedgerUnavailable(
                 f"the ledger {str(self._file)!r} was removed or replaced while this worker ran. Put it back, "
                 "or restart the worker: without it, calls that had begun may run a second time"
             )
         if self._connection is None:
-            self._connection = connect(self._file, self._busy_seconds)
-            self._identity = self._on_disk()
+            self._connection = open_ledger_file(self._file, self._busy_seconds)
+            self._identity = self._read_identity()
         return self._connection
 
-    def _on_disk(self) -> tuple[int, int] | None:
+    def _read_identity(self) -> tuple[int, int] | None:
         try:
             status = os.stat(self._file)
         except FileNotFoundError:
             return None
         return status.st_dev, status.st_ino
 
-    def _let_go(self) -> None:
+    def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection:
             with suppress(sqlite3.Error):
                 connection.close()
 
-    def _found(self, connection: sqlite3.Connection, key: EffectKey) -> Entry | None:
+    def _find_entry(self, connection: sqlite3.Connection, key: EffectKey) -> LedgerEntry | None:
         row = connection.execute(f"SELECT {_COLUMNS} FROM effects WHERE id = ?", (key.id,)).fetchone()
         if row is None:
             return None
         intent, started_at, ended_at, result = row
         try:
-            return entry_of(intent, _time(started_at), None if ended_at is None else _time(ended_at), result)
+            return read_entry(
+                intent,
+                _from_microseconds(started_at),
+                None if ended_at is None else _from_microseconds(ended_at),
+                result,
+            )
         except (ValueError, TypeError, OverflowError, RecursionError):
-            raise damaged(self._file) from None
+            raise build_damaged(self._file) from None
 
 
 @contextmanager
-def _writing(connection: sqlite3.Connection) -> Iterator[None]:
+def _open_transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """One transaction that nobody else's comes between: all of it is on disk at the end, or nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -226,13 +238,13 @@ def _writing(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _now() -> int:
-    return _stamp(datetime.now(UTC))
+def _read_clock() -> int:
+    return _to_microseconds(datetime.now(UTC))
 
 
-def _stamp(moment: datetime) -> int:
+def _to_microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
-def _time(microseconds: int) -> datetime:
+def _from_microseconds(microseconds: int) -> datetime:
     return _EPOCH + microseconds * _MICROSECOND

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast.activities.ledger.protocol import LedgerUnavailable
 
-VERSION = 1
+SCHEMA_VERSION = 1
 SCHEMA = """
 CREATE TABLE ledger (version INTEGER NOT NULL);
 CREATE TABLE effects (
@@ -28,7 +28,7 @@ CREATE TABLE effects (
 ) WITHOUT ROWID;
 CREATE INDEX effects_by_age ON effects (ended_at, started_at);
 """
-LATER = """
+LATER_TABLES = """
 CREATE TABLE IF NOT EXISTS decisions (
   id TEXT PRIMARY KEY,
   execution TEXT NOT NULL,
@@ -44,7 +44,7 @@ LOG_BYTES = 16 * 1024 * 1024
 """To which the write-ahead log is cut after it was larger."""
 RETRY_SECONDS = 0.01
 
-_opening = threading.Lock()
+_open_lock = threading.Lock()
 """Closing a descriptor of a file drops every lock of the process on it, SQLite's too: so files are made one by one."""
 
 _ACTIONS = {
@@ -58,7 +58,7 @@ _ACTIONS = {
     sqlite3.SQLITE_IOERR: "its disk cannot be read or written. Look at the disk, then try again",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened or made there. Look at its folder, then try again",
 }
-_LIKE = {
+_SAME_KIND = {
     sqlite3.SQLITE_LOCKED: sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_PROTOCOL: sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_NOTADB: sqlite3.SQLITE_CORRUPT,
@@ -66,62 +66,62 @@ _LIKE = {
 }
 
 
-def connect(file: Path, seconds: float) -> sqlite3.Connection:
+def open_ledger_file(file: Path, seconds: float) -> sqlite3.Connection:
     """Open the ledger, and make it if there is none. Locks of others are waited for this long."""
-    with _opening:
-        _prepare(file)
+    with _open_lock:
+        _prepare_file(file)
         connection = sqlite3.connect(file, timeout=seconds, isolation_level=None)
         try:
             # FULL: a commit is on disk when it returns, and not only safe from our own death.
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA cell_size_check=ON")
             connection.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
-            _write_ahead(connection, file, seconds)
+            _use_write_ahead(connection, file, seconds)
             _ensure_schema(connection, file)
             if file.stat().st_size <= CHECKED_BYTES:
-                _look_through(connection, file)
+                _check_integrity(connection, file)
         except BaseException:
             connection.close()
             raise
         return connection
 
 
-def unavailable(file: Path, error: Exception) -> LedgerUnavailable:
+def build_unavailable(file: Path, error: Exception) -> LedgerUnavailable:
     """What an error of SQLite or of the system means for whoever runs the worker."""
     if isinstance(error, OSError):
-        return _unavailable(file, f"{error.strerror or error}. Look at the file and its folder, then try again")
-    code = _primary(error)
+        return _build_unavailable(file, f"{error.strerror or error}. Look at the file and its folder, then try again")
+    code = _find_error_kind(error)
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and not os.access(file.parent, os.W_OK):
         code = sqlite3.SQLITE_READONLY
     name = getattr(error, "sqlite_errorname", None) or type(error).__name__
     action = _ACTIONS.get(code, f"{error}. Look at the file, then try again")
-    return _unavailable(file, f"{action} ({name})")
+    return _build_unavailable(file, f"{action} ({name})")
 
 
-def _primary(error: Exception) -> int:
+def _find_error_kind(error: Exception) -> int:
     """What kind of error SQLite means, of those that we know."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    return _LIKE.get(code, code)
+    return _SAME_KIND.get(code, code)
 
 
-def damaged(file: Path) -> LedgerUnavailable:
+def build_damaged(file: Path) -> LedgerUnavailable:
     """The file holds what nobody wrote."""
-    return _unavailable(file, _ACTIONS[sqlite3.SQLITE_CORRUPT])
+    return _build_unavailable(file, _ACTIONS[sqlite3.SQLITE_CORRUPT])
 
 
-def _unavailable(file: Path, why: str) -> LedgerUnavailable:
+def _build_unavailable(file: Path, why: str) -> LedgerUnavailable:
     return LedgerUnavailable(f"the ledger {str(file)!r} cannot be used: {why}")
 
 
-def _prepare(file: Path) -> None:
+def _prepare_file(file: Path) -> None:
     """A file that only its owner reads, in a folder that is itself on disk. What exists is not opened here."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileExistsError):
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         for folder in (file.parent, file.parent.parent):
-            _sync(folder)
+            _sync_folder(folder)
     if not stat.S_ISREG(file.stat().st_mode):
-        raise _unavailable(file, "it is not a regular file. Move it away")
+        raise _build_unavailable(file, "it is not a regular file. Move it away")
     for suffix in ("", "-wal", "-shm"):
         part = Path(f"{file}{suffix}")
         with suppress(FileNotFoundError):
@@ -129,7 +129,7 @@ def _prepare(file: Path) -> None:
                 part.chmod(0o600)
 
 
-def _sync(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     with suppress(OSError):  # one that may not be read was not made by us
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -138,7 +138,7 @@ def _sync(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _write_ahead(connection: sqlite3.Connection, file: Path, seconds: float) -> None:
+def _use_write_ahead(connection: sqlite3.Connection, file: Path, seconds: float) -> None:
     """Change the file's journal. SQLite does not wait by itself when several processes do so at once."""
     deadline = time.monotonic() + seconds
     while True:
@@ -146,50 +146,50 @@ def _write_ahead(connection: sqlite3.Connection, file: Path, seconds: float) -> 
             [mode] = connection.execute("PRAGMA journal_mode=WAL").fetchone()
             break
         except sqlite3.OperationalError as error:
-            if _primary(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if _find_error_kind(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
         time.sleep(RETRY_SECONDS)
     if mode != "wal":
-        raise _unavailable(file, "its file system has no write-ahead log. Put the data folder on a local disk")
+        raise _build_unavailable(file, "its file system has no write-ahead log. Put the data folder on a local disk")
 
 
 def _ensure_schema(connection: sqlite3.Connection, file: Path) -> None:
-    if _version(connection, file) is None or not _has_decisions(connection):
+    if _read_version(connection, file) is None or not _has_decisions(connection):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            made = _version(connection, file) is not None  # somebody else was quicker
-            for statement in filter(str.strip, (LATER if made else SCHEMA + LATER).split(";")):
+            made = _read_version(connection, file) is not None  # somebody else was quicker
+            for statement in filter(str.strip, (LATER_TABLES if made else SCHEMA + LATER_TABLES).split(";")):
                 connection.execute(statement)
             if not made:
-                connection.execute("INSERT INTO ledger VALUES (?)", (VERSION,))
+                connection.execute("INSERT INTO ledger VALUES (?)", (SCHEMA_VERSION,))
             connection.execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
-    if _version(connection, file) != VERSION:
-        raise _unavailable(file, "a newer Holdfast wrote it. Run that one here, or use another data folder")
+    if _read_version(connection, file) != SCHEMA_VERSION:
+        raise _build_unavailable(file, "a newer Holdfast wrote it. Run that one here, or use another data folder")
 
 
 def _has_decisions(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'decisions'").fetchall())
 
 
-def _version(connection: sqlite3.Connection, file: Path) -> int | None:
+def _read_version(connection: sqlite3.Connection, file: Path) -> int | None:
     """None when the file is empty."""
     with closing(connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")) as found:
         tables = {name for [name] in found}
     if not tables:
         return None
     if not {"ledger", "effects"} <= tables:
-        raise _unavailable(file, "it is a database of something else. Move it away, or use another data folder")
+        raise _build_unavailable(file, "it is a database of something else. Move it away, or use another data folder")
     [version] = connection.execute("SELECT max(version) FROM ledger").fetchone()
     if not isinstance(version, int):
-        raise damaged(file)
+        raise build_damaged(file)
     return version
 
 
-def _look_through(connection: sqlite3.Connection, file: Path) -> None:
+def _check_integrity(connection: sqlite3.Connection, file: Path) -> None:
     [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
-        raise damaged(file)
+        raise build_damaged(file)

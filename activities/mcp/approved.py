@@ -18,25 +18,25 @@ from typing import NamedTuple
 
 from pydantic import AwareDatetime, Field, ValidationError
 
-from holdfast.activities.mcp.changes import diff_of, told
+from holdfast.activities.mcp.changes import describe_definition_change, diff_definitions
 from holdfast.activities.mcp.definitions import Definition
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.locks import locked
+from holdfast.locks import hold_lock
 from holdfast.model import Data
 from holdfast.whole_files import write_whole
-from holdfast.withheld import Words
+from holdfast.withheld import Redacted
 
 SIZE_LIMIT = 24_000_000
 """Bytes of one server's file: three times what it may list at once."""
 TOOLS_LIMIT = 5_000
 LOCK_SECONDS = 5.0
-REMEMBERING = ThreadPoolExecutor(1, thread_name_prefix="holdfast-mcp-tools")
+PIN_EXECUTOR = ThreadPoolExecutor(1, thread_name_prefix="holdfast-mcp-tools")
 """Where files are written: another process may hold one for seconds."""
 
 _LOGGER = logging.getLogger(__name__)
 
 
-class Kept(Data):
+class PinnedDefinition(Data):
     """A definition that people have gone by, and since when."""
 
     definition: Definition
@@ -45,13 +45,13 @@ class Kept(Data):
     """A call of it was let through."""
 
 
-class _File(Data):
-    tools: dict[str, Kept] = Field(default_factory=dict)
+class _PinFile(Data):
+    tools: dict[str, PinnedDefinition] = Field(default_factory=dict)
     lost: bool = False
     """It was damaged once: what is not in it may have been, and nothing counts as seen for the first time."""
 
 
-class Change(NamedTuple):
+class DefinitionChange(NamedTuple):
     """How a tool is not as it was."""
 
     sentence: str
@@ -61,103 +61,107 @@ class Change(NamedTuple):
     @property
     def diff(self) -> str:
         """The same line by line, where both are known."""
-        return diff_of(self.before, self.after) if self.before and self.after else ""
+        return diff_definitions(self.before, self.after) if self.before and self.after else ""
 
 
-class Approved:
+class PinnedDefinitions:
     """What is kept of the tools of one server."""
 
     def __init__(self, folder: Path, server: str, hide: Callable[[Definition], Definition] = lambda one: one) -> None:
         """`hide` takes out what nobody is told: it may not have been a secret when it was kept."""
         self._hide = hide
         self._file = folder / f"{server}.json"
-        self._seen: tuple[int, int, int] | None = None
-        self._known: _File | None = _File()
+        self._file_stamp: tuple[int, int, int] | None = None
+        self._known: _PinFile | None = _PinFile()
 
-    def change(self, definition: Definition) -> Change | None:
+    def find_change(self, definition: Definition) -> DefinitionChange | None:
         """What a person should see before a call of this tool runs; None when it is as it was."""
-        known = self._read()
+        known = self._read_file()
         if known is None:
-            return Change(f"What was approved of this server's tools cannot be read: {self._file} is damaged.")
+            return DefinitionChange(
+                f"What was approved of this server's tools cannot be read: {self._file} is damaged."
+            )
         kept = known.tools.get(definition.name)
         if kept is None:
             why = "was lost with a damaged file" if known.lost else "could not be kept"
-            return Change(f"What was seen of this tool before {why}, so it may have changed.")
+            return DefinitionChange(f"What was seen of this tool before {why}, so it may have changed.")
         if (before := self._hide(kept.definition)) == definition:
             return None
         when = f"{'it was last approved' if kept.approved else 'it was first seen'} ({kept.since:%Y-%m-%d %H:%M} UTC)"
-        sentence = f"The server has changed this tool since {when}: {told(before, definition)}."
-        return Change(sentence, before, definition)
+        sentence = f"The server has changed this tool since {when}: {describe_definition_change(before, definition)}."
+        return DefinitionChange(sentence, before, definition)
 
     @property
     def definitions(self) -> tuple[Definition, ...]:
         """Of all tools that it ever had, as far as that can be read."""
-        known = self._read()
+        known = self._read_file()
         return tuple(self._hide(kept.definition) for kept in known.tools.values()) if known else ()
 
-    def meet(self, definitions: Iterable[Definition]) -> None:
-        """Keep what has not been seen before, as far as there is room. Blocks: see `REMEMBERING`."""
+    def pin_new(self, definitions: Iterable[Definition]) -> None:
+        """Keep what has not been seen before, as far as there is room. Blocks: see `PIN_EXECUTOR`."""
         listed = {one.name: one for one in definitions}
-        known = self._read()
+        known = self._read_file()
         if known is None or known.lost or known.tools.keys() >= listed.keys():
             return
-        self._write(lambda tools: {**{name: _kept(one) for name, one in listed.items()}, **tools}, listed)
+        self._change_file(lambda tools: {**{name: _build_pin(one) for name, one in listed.items()}, **tools}, listed)
 
     def approve(self, definition: Definition) -> None:
         """A call of it has been let through: this is what is known from now on. Blocks."""
-        known = self._read()
+        known = self._read_file()
         kept = known.tools.get(definition.name) if known else None
         if kept is None or not kept.approved or kept.definition != definition:
-            new = _kept(definition, approved=True)
-            self._write(lambda tools: {**tools, definition.name: new}, [definition.name])
+            new = _build_pin(definition, approved=True)
+            self._change_file(lambda tools: {**tools, definition.name: new}, [definition.name])
 
-    def _read(self) -> _File | None:
+    def _read_file(self) -> _PinFile | None:
         """As the file is now, read again only when it changed; None when it is damaged."""
-        seen = _seen(self._file)
-        if seen is None or seen != self._seen:
-            self._known, self._seen = _loaded(self._file), seen
+        seen = _read_stamp(self._file)
+        if seen is None or seen != self._file_stamp:
+            self._known, self._file_stamp = _load_file(self._file), seen
         return self._known
 
-    def _write(self, change: Callable[[dict[str, Kept]], dict[str, Kept]], needed: Collection[str]) -> None:
+    def _change_file(
+        self, change: Callable[[dict[str, PinnedDefinition]], dict[str, PinnedDefinition]], needed: Collection[str]
+    ) -> None:
         """Change the file, one process at a time. BadInput when that cannot be done."""
         busy = f"{self._file} is held by another process"
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with locked(self._file, LOCK_SECONDS, busy):
-                before = _loaded(self._file)
+            with hold_lock(self._file, LOCK_SECONDS, busy):
+                before = _load_file(self._file)
                 lost = before is None or before.lost
                 tools = change(before.tools if before else {})
-                write_whole(self._file, _data(_File(tools=tools, lost=lost), needed, self._file))
+                write_whole(self._file, _encode_file(_PinFile(tools=tools, lost=lost), needed, self._file))
         except OSError as error:
             raise BadInput(f"{self._file} cannot be written: {error.strerror or error}") from None
         except HoldfastError as error:
             raise BadInput(str(error)) from None
 
 
-async def remember(work: Callable[[], None]) -> None:
+async def write_in_background(work: Callable[[], None]) -> None:
     """Have something written down, and keep nobody else waiting. What cannot be is told, and asked about again."""
     try:
-        await asyncio.get_running_loop().run_in_executor(REMEMBERING, work)
+        await asyncio.get_running_loop().run_in_executor(PIN_EXECUTOR, work)
     except BadInput as error:
-        _LOGGER.warning("What is known of a server's tools is not kept: %s", Words(error))
+        _LOGGER.warning("What is known of a server's tools is not kept: %s", Redacted(error))
 
 
-def _data(file: _File, needed: Collection[str], path: Path) -> bytes:
+def _encode_file(file: _PinFile, needed: Collection[str], path: Path) -> bytes:
     """What is written. Where there is no room, what was only seen and is not there any more makes some."""
     data = file.model_dump_json().encode()
     if len(data) > SIZE_LIMIT or len(file.tools) > TOOLS_LIMIT:
         tools = {name: kept for name, kept in file.tools.items() if kept.approved or name in needed}
-        data = _File(tools=tools, lost=file.lost).model_dump_json().encode()
+        data = _PinFile(tools=tools, lost=file.lost).model_dump_json().encode()
         if len(data) > SIZE_LIMIT or len(tools) > TOOLS_LIMIT:
             raise BadInput(f"{path} would hold over {TOOLS_LIMIT:,} tools, or {SIZE_LIMIT:,} bytes")
     return data
 
 
-def _kept(definition: Definition, *, approved: bool = False) -> Kept:
-    return Kept(definition=definition, since=datetime.now(UTC), approved=approved)
+def _build_pin(definition: Definition, *, approved: bool = False) -> PinnedDefinition:
+    return PinnedDefinition(definition=definition, since=datetime.now(UTC), approved=approved)
 
 
-def _seen(file: Path) -> tuple[int, int, int] | None:
+def _read_stamp(file: Path) -> tuple[int, int, int] | None:
     try:
         status = file.stat()
     except OSError:
@@ -165,10 +169,10 @@ def _seen(file: Path) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _loaded(file: Path) -> _File | None:
+def _load_file(file: Path) -> _PinFile | None:
     try:
-        return _File.model_validate_json(file.read_bytes())
+        return _PinFile.model_validate_json(file.read_bytes())
     except FileNotFoundError:
-        return _File()
+        return _PinFile()
     except (OSError, ValidationError):
         return None

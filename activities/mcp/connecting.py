@@ -27,20 +27,27 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from holdfast.activities.mcp.eliciting import Eliciting
+from holdfast.activities.mcp.eliciting import ElicitationHandler
 from holdfast.activities.mcp.exchange import Exchange
-from holdfast.activities.mcp.faults import Failure, Fault, failure_of, problems_of, unauthorized, words_of
-from holdfast.activities.mcp.hearing import Heard, ServerLog
-from holdfast.activities.mcp.http import http_client
-from holdfast.activities.mcp.leftovers import mark_of
+from holdfast.activities.mcp.faults import (
+    Failure,
+    Fault,
+    build_failure,
+    describe_break,
+    describe_validation_error,
+    is_unauthorized,
+)
+from holdfast.activities.mcp.hearing import ServerLog, ServerRemarks
+from holdfast.activities.mcp.http import build_http_client
+from holdfast.activities.mcp.leftovers import build_mark
 from holdfast.activities.mcp.logins import NotAuthorized
-from holdfast.activities.mcp.package import ourselves, quiet
-from holdfast.activities.mcp.resolving import Resolved
+from holdfast.activities.mcp.package import build_client_info, quiet_logs
+from holdfast.activities.mcp.resolving import ResolvedServer
 from holdfast.activities.mcp.secrets import Secrets
-from holdfast.activities.mcp.stdio import child
-from holdfast.activities.mcp.streamable import reached
+from holdfast.activities.mcp.stdio import run_server_process
+from holdfast.activities.mcp.streamable import open_streams
 from holdfast.activities.mcp.traffic import Traffic
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 from holdfast.errors import BadInput
 
 T = TypeVar("T", bound=BaseModel)
@@ -48,11 +55,11 @@ CLOSE_SECONDS = 10.0
 """How long a connection may take to close before it is dropped, and once more until it is left."""
 STOP_SECONDS = 0.5
 """How long a server may take to take it that it is to stop."""
-TOLD_SECONDS = 1.0
+REASON_SECONDS = 1.0
 """How long is waited for the exit code of a server that ended in the middle of a call."""
 RELISTEN_SECONDS = 5.0
 """Between attempts to hear of changes, when the server ends the stream."""
-_CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, PromptListChangedNotification)
+_CHANGE_NOTICES = (ToolListChangedNotification, ResourceListChangedNotification, PromptListChangedNotification)
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -62,12 +69,12 @@ class Connection:
     def __init__(
         self,
         name: str,
-        resolved: Resolved,
-        changed: Callable[[], None],
+        resolved: ResolvedServer,
+        on_change: Callable[[], None],
         auth: httpx2.Auth | None = None,
         log: ServerLog | None = None,
     ) -> None:
-        """`changed` is called when its tools are others. What it says beside the protocol goes into the `log`."""
+        """`on_change` is called when its tools are others. What it says beside the protocol goes into the `log`."""
         self.name = name
         self.gone = asyncio.Event()
         self.reason = ""
@@ -75,12 +82,12 @@ class Connection:
         """Did it end though nobody had closed it?"""
         self.calls = 0
         """How many are under way on it."""
-        self.eliciting = Eliciting(name, resolved.secrets)
+        self.eliciting = ElicitationHandler(name, resolved.secrets)
         self._resolved = resolved
-        self._changed = changed
+        self._on_change = on_change
         self._auth = auth
-        self._heard = Heard(resolved.secrets, log)
-        self._traffic = Traffic(self._break_off, changed)
+        self._remarks = ServerRemarks(resolved.secrets, log)
+        self._traffic = Traffic(self._break_off, on_change)
         self._client: Client | None = None
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
@@ -91,7 +98,7 @@ class Connection:
         BadInput, in words without secrets, when it fails or takes too long; NotAuthorized when we may not.
         """
         opened: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._owner = asyncio.create_task(self._own(opened), name=f"mcp-{self.name}")
+        self._owner = asyncio.create_task(self._run_connection(opened), name=f"mcp-{self.name}")
         gone = asyncio.create_task(self.gone.wait())
         either: list[asyncio.Future[Any]] = [opened, gone]
         seconds = self._resolved.start_seconds
@@ -104,28 +111,28 @@ class Connection:
         elif self.gone.is_set():
             raise BadInput(self.reason)
         else:
-            raise BadInput(f"it was not ready within {seconds:g} seconds{self._heard.said()}")
+            raise BadInput(f"it was not ready within {seconds:g} seconds{self._remarks.describe_remarks()}")
 
     @property
     def protocol(self) -> str:
         """The version of the protocol that was agreed on."""
-        return self._opened().protocol_version
+        return self._get_client().protocol_version
 
     @property
     def server(self) -> str | None:
         """What the server calls itself, with its version."""
-        info = self._opened().server_info
-        return shorten(self._resolved.secrets.hide(f"{info.name} {info.version}".strip()), 200) if info else None
+        info = self._get_client().server_info
+        return shorten_text(self._resolved.secrets.hide(f"{info.name} {info.version}".strip()), 200) if info else None
 
     @property
     def has_tools(self) -> bool:
         """May it have any, as it says?"""
-        return self._opened().server_capabilities.tools is not None
+        return self._get_client().server_capabilities.tools is not None
 
     @property
-    def offers(self) -> frozenset[str]:
+    def offered_kinds(self) -> frozenset[str]:
         """What it may have beside tools, as it says: `resources`, `prompts`."""
-        known = self._opened().server_capabilities
+        known = self._get_client().server_capabilities
         return frozenset(name for name in ("resources", "prompts") if getattr(known, name) is not None)
 
     @property
@@ -136,15 +143,17 @@ class Connection:
     @property
     def session(self) -> ClientSession:
         """What speaks the protocol."""
-        return self._opened().session
+        return self._get_client().session
 
-    async def ask_for(self, request: Request[Any, Any], kind: TypeAdapter[T], exchange: Exchange | None = None) -> T:
+    async def send_request(
+        self, request: Request[Any, Any], kind: TypeAdapter[T], exchange: Exchange | None = None
+    ) -> T:
         """Ask for something that is no tool's call. Failure when there is no answer."""
-        with self.under_way(exchange := exchange or Exchange()), exchange.under_way():
+        with self.track_exchange(exchange := exchange or Exchange()), exchange.make_current():
             return await self.session.send_request(request, kind)
 
     @contextmanager
-    def under_way(self, exchange: Exchange) -> Iterator[None]:
+    def track_exchange(self, exchange: Exchange) -> Iterator[None]:
         """An exchange. What goes wrong with it is a Failure."""
         if self.gone.is_set():
             raise Failure(Fault.NOT_SENT, self.reason or "it is not connected")
@@ -152,10 +161,10 @@ class Connection:
         try:
             yield
         except MCPError as error:
-            raise failure_of(error, exchange).told(self._resolved.secrets) from None
+            raise build_failure(error, exchange).hide_secrets(self._resolved.secrets) from None
         except (ValidationError, RecursionError) as error:
-            failure = Failure(Fault.UNREADABLE, f"what it answered is no result: {problems_of(error)}")
-            raise failure.told(self._resolved.secrets) from None
+            failure = Failure(Fault.UNREADABLE, f"what it answered is no result: {describe_validation_error(error)}")
+            raise failure.hide_secrets(self._resolved.secrets) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task and task.cancelling():
@@ -164,20 +173,20 @@ class Connection:
         finally:
             self.calls -= 1
 
-    async def stop(self, exchange: Exchange) -> None:
+    async def stop_exchange(self, exchange: Exchange) -> None:
         """Tell the server that nobody wants an answer any more, if it will hear that."""
         with suppress(Exception):
             async with asyncio.timeout(STOP_SECONDS):
-                await self._traffic.stop(exchange)
+                await self._traffic.stop_exchange(exchange)
 
-    async def told(self, failure: Failure) -> Failure:
+    async def add_reason(self, failure: Failure) -> Failure:
         """A failure, with why a server that we started is gone, as soon as that is known."""
         if failure.fault is not Fault.LOST or self._resolved.url is not None:
             return failure
         with suppress(TimeoutError):
-            async with asyncio.timeout(TOLD_SECONDS):
+            async with asyncio.timeout(REASON_SECONDS):
                 await self.gone.wait()
-        return Failure(Fault.LOST, f"{failure}{self._why()}")
+        return Failure(Fault.LOST, f"{failure}{self._format_reason()}")
 
     async def close(self) -> None:
         """End it, and everything it started. Returns in any case."""
@@ -191,32 +200,32 @@ class Connection:
             self._owner.cancel()
         _LOGGER.warning("MCP server %s: its connection does not end, and is left", self.name)
 
-    async def _own(self, opened: asyncio.Future[bool]) -> None:
+    async def _run_connection(self, opened: asyncio.Future[bool]) -> None:
         """Open it, keep it until it is to be closed or breaks, and close it."""
         try:
-            async with self._transport() as transport, self._speaking(transport) as client:
+            async with self._open_transport() as transport, self._open_client(transport) as client:
                 self._client = client
                 self._traffic.version = client.protocol_version
                 if not opened.done():
                     opened.set_result(True)
-                async with _beside(self._listen(client)):
+                async with _run_beside(self._listen_for_changes(client)):
                     await self._closing.wait()
         except (Exception, BaseExceptionGroup, asyncio.CancelledError) as error:
-            self._end(words_of(error))
+            self._mark_gone(describe_break(error))
             if not opened.done():
-                kind = NotAuthorized if unauthorized(error) else BadInput
-                opened.set_exception(kind(self._why().removeprefix(": ") or "it cannot be connected"))
+                kind = NotAuthorized if is_unauthorized(error) else BadInput
+                opened.set_exception(kind(self._format_reason().removeprefix(": ") or "it cannot be connected"))
                 opened.exception()  # it is told by whoever waits, if anybody still does
         finally:
-            self._end("it was closed")
+            self._mark_gone("it was closed")
             self._traffic.close()
 
     @asynccontextmanager
-    async def _speaking(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Client]:
+    async def _open_client(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Client]:
         async with Client(
             transport,
-            client_info=ourselves(),
-            message_handler=self._hear,
+            client_info=build_client_info(),
+            message_handler=self._handle_message,
             elicitation_callback=self.eliciting.elicit,
             mode="auto",
             cache=None,
@@ -224,22 +233,24 @@ class Connection:
             yield client
 
     @asynccontextmanager
-    async def _transport(self) -> AsyncIterator[AbstractAsyncContextManager[Any]]:
+    async def _open_transport(self) -> AsyncIterator[AbstractAsyncContextManager[Any]]:
         resolved = self._resolved
         if resolved.url is None:
-            yield child(resolved, mark_of(self.name), self._traffic, self._end, self._heard)
+            yield run_server_process(resolved, build_mark(self.name), self._traffic, self._mark_gone, self._remarks)
             return
-        async with http_client(resolved, self._auth) as client:
-            yield reached(resolved.url, client, self._traffic)
+        async with build_http_client(resolved, self._auth) as client:
+            yield open_streams(resolved.url, client, self._traffic)
 
-    async def _hear(self, message: IncomingMessage) -> None:
-        if isinstance(message, _CHANGES):
-            self._changed()
+    async def _handle_message(self, message: IncomingMessage) -> None:
+        if isinstance(message, _CHANGE_NOTICES):
+            self._on_change()
         elif isinstance(message, LoggingMessageNotification):
             said = message.params.data
-            self._heard.logged(message.params.level, said if isinstance(said, str) else json.dumps(said, default=str))
+            self._remarks.add_log_message(
+                message.params.level, said if isinstance(said, str) else json.dumps(said, default=str)
+            )
 
-    async def _listen(self, client: Client) -> None:
+    async def _listen_for_changes(self, client: Client) -> None:
         """Hear of changes in the newer protocol, where one has to ask for that."""
         capability = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (capability and capability.list_changed):
@@ -248,32 +259,32 @@ class Connection:
             with suppress(Exception):  # whatever it is, the list is also read from time to time
                 async with client.listen(tools_list_changed=True) as events:
                     async for _ in events:
-                        self._changed()
+                        self._on_change()
             await asyncio.sleep(RELISTEN_SECONDS)
-            self._changed()
+            self._on_change()
 
     def _break_off(self, reason: str) -> None:
         """It is not gone on with."""
-        self._end(reason)
+        self._mark_gone(reason)
         self._closing.set()
 
-    def _end(self, reason: str) -> None:
+    def _mark_gone(self, reason: str) -> None:
         """It does not answer any more; the first reason counts."""
         if not self.gone.is_set():
             self.broken = not self._closing.is_set()
-            self.reason = shorten(self._resolved.secrets.hide(reason), 1_000)
+            self.reason = shorten_text(self._resolved.secrets.hide(reason), 1_000)
             self.gone.set()
 
-    def _why(self) -> str:
+    def _format_reason(self) -> str:
         return f": {self.reason}" if self.reason else ""
 
-    def _opened(self) -> Client:
+    def _get_client(self) -> Client:
         assert self._client, "it was opened"
         return self._client
 
 
 @asynccontextmanager
-async def _beside(work: Any) -> AsyncIterator[None]:
+async def _run_beside(work: Any) -> AsyncIterator[None]:
     """Work that goes on during the block and ends with it."""
     task = asyncio.create_task(work)
     try:
@@ -284,4 +295,4 @@ async def _beside(work: Any) -> AsyncIterator[None]:
             await task
 
 
-quiet()
+quiet_logs()

@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue
 
 from holdfast.activities.mcp.secrets import Secrets
 from holdfast.activities.policy.globs import Glob
-from holdfast.approvals import canonical_digest
+from holdfast.approvals import digest_canonical
 from holdfast.configuration import McpServerSettings
 from holdfast.errors import BadInput
 from holdfast.model import Data
@@ -41,25 +41,25 @@ class Definition(Data):
     @property
     def digest(self) -> str:
         """Changes with anything of it; ValueError when JSON cannot say it."""
-        return canonical_digest(self.model_dump(mode="json"))
+        return digest_canonical(self.model_dump(mode="json"))
 
     @property
     def size(self) -> int:
         """Characters, roughly."""
         return len(self.model_dump_json())
 
-    def hint(self, name: Literal["readOnlyHint", "idempotentHint", "openWorldHint"], default: bool) -> bool:
+    def get_hint(self, name: Literal["readOnlyHint", "idempotentHint", "openWorldHint"], default: bool) -> bool:
         """What it says of itself, or what the protocol means when it is silent."""
         value = self.annotations.get(name)
         return value if isinstance(value, bool) else default
 
-    def hidden(self, secrets: Secrets) -> Definition:
+    def hide_secrets(self, secrets: Secrets) -> Definition:
         """The same with names in the place of secrets, and so the same wherever these have other values."""
         told: Any = self.model_dump(mode="json", exclude={"name"})
-        shown: Any = secrets.hidden(told)
+        shown: Any = secrets.hide_value(told)
         return self if shown == told else self.model_copy(update=shown)
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """All of it, line by line, for comparing."""
         parts: dict[str, JsonValue] = {
             "annotations": self.annotations,
@@ -74,7 +74,7 @@ class Definition(Data):
         return told
 
 
-def definition_of(tool: ListedTool, secrets: Secrets) -> Definition:
+def build_definition(tool: ListedTool, secrets: Secrets) -> Definition:
     """A tool that a server listed, without what nobody is told; BadInput when it cannot be called as tools are."""
     if not tool.name:
         raise BadInput("a tool without a name")
@@ -92,45 +92,47 @@ def definition_of(tool: ListedTool, secrets: Secrets) -> Definition:
         output=tool.output_schema,
         annotations={name: given[name] for name in _HINTS if name in given},
     )
-    return definition.hidden(secrets)
+    return definition.hide_secrets(secrets)
 
 
-def wanted(definition: Definition, settings: McpServerSettings) -> bool:
+def is_wanted(definition: Definition, settings: McpServerSettings) -> bool:
     """Do the settings let this tool in?"""
     taken = any(Glob(pattern).matches(definition.name) for pattern in settings.include)
     return taken and not any(Glob(pattern).matches(definition.name) for pattern in settings.exclude)
 
 
-class Judged(NamedTuple):
+class EffectJudgement(NamedTuple):
     """What repeating a tool's calls would do, and who says so."""
 
     effect: Effect
     because: str
 
 
-def judged(definition: Definition, settings: McpServerSettings) -> Judged:
+def judge_effect(definition: Definition, settings: McpServerSettings) -> EffectJudgement:
     """What repeating its calls would do, as far as anybody may be believed."""
     if said := settings.effects.get(definition.name):
-        return Judged(said, "`effects` in the settings says so")
+        return EffectJudgement(said, "`effects` in the settings says so")
     if not settings.trust:
-        return Judged(Effect.ONCE, "the server is not trusted to say what its tools do")
-    if definition.hint("readOnlyHint", False):
-        return Judged(Effect.READ, "the server says so (readOnlyHint), and is trusted")
-    if definition.hint("idempotentHint", False):
-        return Judged(Effect.IDEMPOTENT, "the server says so (idempotentHint), and is trusted")
-    return Judged(Effect.ONCE, "the server is trusted, and does not say that it may be repeated")
+        return EffectJudgement(Effect.ONCE, "the server is not trusted to say what its tools do")
+    if definition.get_hint("readOnlyHint", False):
+        return EffectJudgement(Effect.READ, "the server says so (readOnlyHint), and is trusted")
+    if definition.get_hint("idempotentHint", False):
+        return EffectJudgement(Effect.IDEMPOTENT, "the server says so (idempotentHint), and is trusted")
+    return EffectJudgement(Effect.ONCE, "the server is trusted, and does not say that it may be repeated")
 
 
-def effect_of(definition: Definition, settings: McpServerSettings) -> Effect:
+def find_effect(definition: Definition, settings: McpServerSettings) -> Effect:
     """What repeating its calls would do."""
-    return judged(definition, settings).effect
+    return judge_effect(definition, settings).effect
 
 
-def open_world(definition: Definition, settings: McpServerSettings) -> bool:
+def is_open_world(definition: Definition, settings: McpServerSettings) -> bool:
     """Does it speak with the world outside? So it is unless somebody who is trusted says otherwise."""
-    return not settings.trust or definition.hint("openWorldHint", True)
+    return not settings.trust or definition.get_hint("openWorldHint", True)
 
 
-def destructive(definition: Definition, settings: McpServerSettings) -> bool:
+def is_destructive(definition: Definition, settings: McpServerSettings) -> bool:
     """Does its server say that it destroys? That is believed of any server; its silence means nothing here."""
-    return definition.annotations.get("destructiveHint") is True and effect_of(definition, settings) is not Effect.READ
+    return (
+        definition.annotations.get("destructiveHint") is True and find_effect(definition, settings) is not Effect.READ
+    )

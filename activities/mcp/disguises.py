@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-SHORTEST = 8
+SHORTEST_SECRET = 8
 """Characters of a value that is also found inside of other words."""
 LONGEST_WORD = 15
 """Characters of letters or of digits alone that may be a word, or a number, like others."""
-WINDOW = 24
+WINDOW_LENGTH = 24
 """Characters of base64 that are looked for."""
-UNBROKEN = 48
+UNBROKEN_LENGTH = 48
 """Characters of base64 that no line is shorter than."""
 _LOOSE = r"(?:[ \t\r\n\\]|(?<=\\)[rnt]|(?<=5[Cc])[rnt]|(?<=\\)(?i:u00(?:09|0a|0d|20|5c))|%(?:25)*(?i:0[9ad]|20|5c))+"
 """What ends of lines and backslashes become. Nothing else in an expression takes what this takes, or it would be tried
@@ -51,36 +51,36 @@ class Disguise:
         return re.compile(self.expression)
 
 
-def disguises_of(value: str) -> tuple[Disguise, ...]:
+def list_disguises(value: str) -> tuple[Disguise, ...]:
     """Every way to write a value that is known here."""
-    return (_as_text(value), *_as_base64(value))
+    return (_build_text_disguise(value), *_build_base64_disguises(value))
 
 
-def _as_text(value: str) -> Disguise:
+def _build_text_disguise(value: str) -> Disguise:
     """As it is, or with any of its characters escaped: in JSON, in JSON in JSON, in an address, in HTML."""
     runs = [found[0] for found in _RUNS.finditer(value)]
-    expression = "".join(_any_way(run, after=before) for before, run in pairwise(["", *runs]))
+    expression = "".join(_build_run_pattern(run, after=before) for before, run in pairwise(["", *runs]))
     if "+" not in value:  # a blank may be one
         expression = expression.replace(_LOOSE, _LOOSE.replace("[ ", "[+ "))
     needle = max(filter(_PLAIN.fullmatch, runs), key=len, default="")
-    return Disguise((needle,), _whole_word(value, expression), value)
+    return Disguise((needle,), _bound_word(value, expression), value)
 
 
-def _any_way(run: str, *, after: str) -> str:
+def _build_run_pattern(run: str, *, after: str) -> str:
     """An expression for a few characters that are escaped alike."""
     if _PLAIN.fullmatch(run):
         return run
     if _is_loose(run):
         return _LOOSE
     most, least = ("", "") if _is_loose(after) else (r"\\{0,8}", r"\\{1,8}")
-    return "".join(f"(?:{most}{re.escape(one)}|{'|'.join(_escapes(one, least))})" for one in run)
+    return "".join(f"(?:{most}{re.escape(one)}|{'|'.join(_list_escapes(one, least))})" for one in run)
 
 
 def _is_loose(run: str) -> bool:
     return len(run.strip(" \t")) > 0 and re.fullmatch(_LOOSE, run) is not None
 
 
-def _escapes(character: str, slashes: str) -> Iterator[str]:
+def _list_escapes(character: str, slashes: str) -> Iterator[str]:
     data, code = character.encode("utf-8", "surrogateescape"), ord(character)
     units = character.encode("utf-16-be", "surrogatepass").hex()
     yield "(?i:" + "".join(f"%(?:25)*{byte:02x}" for byte in data) + ")"
@@ -96,16 +96,16 @@ def _escapes(character: str, slashes: str) -> Iterator[str]:
         yield r"\+"
 
 
-def _whole_word(value: str, expression: str) -> str:
+def _bound_word(value: str, expression: str) -> str:
     """What is short, or only letters or only digits, is not looked for inside of other words."""
     kind = "0-9" if value.isdigit() else "A-Za-z" if value.isalpha() else "A-Za-z0-9"
-    if len(value) > LONGEST_WORD or (len(value) >= SHORTEST and kind == "A-Za-z0-9"):
+    if len(value) > LONGEST_WORD or (len(value) >= SHORTEST_SECRET and kind == "A-Za-z0-9"):
         return expression
     before = rf"(?:(?<![{kind}])|(?<=\\[abfnrtv])|(?<=%[0-9A-Fa-f]{{2}}))"
     return f"{before}{expression}(?![{kind}])"
 
 
-def _as_base64(value: str) -> Iterator[Disguise]:
+def _build_base64_disguises(value: str) -> Iterator[Disguise]:
     """Alone or within something longer: three ways, by where it begins. Lines may be folded."""
     data = value.encode("utf-8", "surrogateescape")
     for shift, first in enumerate((0, 2, 3)):
@@ -115,14 +115,14 @@ def _as_base64(value: str) -> Iterator[Disguise]:
             f"{_FOLD if at % 4 == 0 and at > first else ''}{_DIGITS.get(digits[at], digits[at])}"
             for at in range(first, len(digits))
         )
-        yield Disguise(_windows(digits[first:]), expression + (_PARTLY if bits % 6 else ""), digits[first:])
+        yield Disguise(_choose_windows(digits[first:]), expression + (_PARTLY if bits % 6 else ""), digits[first:])
 
 
-def _windows(digits: str) -> tuple[str, ...]:
+def _choose_windows(digits: str) -> tuple[str, ...]:
     """Two pieces, so near to each other that at most one of them is folded."""
-    runs = _PLAIN.findall(digits[:UNBROKEN])
+    runs = _PLAIN.findall(digits[:UNBROKEN_LENGTH])
     if len(runs) == 1:
         half = len(runs[0]) // 2
         runs = [runs[0][:half], runs[0][half:]]
     longest = sorted(runs, key=len, reverse=True)[:2]
-    return tuple(one[:WINDOW] for one in longest) or ("",)
+    return tuple(one[:WINDOW_LENGTH] for one in longest) or ("",)

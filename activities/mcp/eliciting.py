@@ -18,59 +18,59 @@ from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError, UrlElicitationRequiredError
 from mcp_types import INVALID_PARAMS, URL_ELICITATION_REQUIRED, ElicitRequestParams, ElicitResult, ErrorData
 
-from holdfast.activities.mcp.questions import question_of, reply_of
+from holdfast.activities.mcp.questions import build_question, build_reply
 from holdfast.activities.mcp.secrets import Secrets
-from holdfast.approvals import Answer, Confirmation
+from holdfast.approvals import Confirmation, QuestionAnswer
 from holdfast.tools import ToolFailure
 
-Ask = Callable[[Confirmation], Awaitable[Answer]]
+AskPerson = Callable[[Confirmation], Awaitable[QuestionAnswer]]
 TOGETHER_SECONDS = 1.0
 
 
-class _Asker:
+class _AskingCall:
     """A call that is under way, and how it asks a person."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: AskPerson) -> None:
         self._ask = ask
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self.began = time.monotonic()
-        self.open = 0
+        self.open_count = 0
         """How many of its questions have no answer."""
         self.ended = asyncio.Event()
 
-    async def answer(self, question: Confirmation) -> Answer | None:
+    async def wait_for_answer(self, question: Confirmation) -> QuestionAnswer | None:
         """What a person says; None when the call ended before they did."""
-        asking, ended = asyncio.create_task(self._in_turn(question)), asyncio.create_task(self.ended.wait())
-        self.open += 1
+        asking, ended = asyncio.create_task(self._ask_in_turn(question)), asyncio.create_task(self.ended.wait())
+        self.open_count += 1
         try:
             await asyncio.wait({asking, ended}, return_when=asyncio.FIRST_COMPLETED)
             return asking.result() if asking.done() else None
         finally:
-            self.open -= 1
+            self.open_count -= 1
             asking.cancel()
             ended.cancel()
 
-    async def _in_turn(self, question: Confirmation) -> Answer:
-        async with self._one:
+    async def _ask_in_turn(self, question: Confirmation) -> QuestionAnswer:
+        async with self._lock:
             return await self._ask(question)
 
 
-_CALL: ContextVar[_Asker | None] = ContextVar("call", default=None)
+_CALL: ContextVar[_AskingCall | None] = ContextVar("call", default=None)
 """The call that this is done for. The `mcp` package hands it on to what comes with an answer over HTTP."""
 
 
-class Eliciting:
+class ElicitationHandler:
     """What one connection's server asks."""
 
     def __init__(self, server: str, secrets: Secrets) -> None:
         self._server = server
         self._secrets = secrets
-        self._under_way: list[_Asker] = []
+        self._under_way: list[_AskingCall] = []
 
     @contextmanager
-    def calling(self, ask: Ask) -> Iterator[None]:
+    def track_call(self, ask: AskPerson) -> Iterator[None]:
         """A call is under way, and this is how it asks."""
-        asker = _Asker(ask)
+        asker = _AskingCall(ask)
         self._under_way.append(asker)
         token = _CALL.set(asker)
         try:
@@ -82,30 +82,30 @@ class Eliciting:
 
     async def elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         """The answer to one question; `cancel` when there is no call to ask it for."""
-        asked: Any = self._secrets.hidden(params.model_dump(mode="json", by_alias=True))
+        asked: Any = self._secrets.hide_value(params.model_dump(mode="json", by_alias=True))
         try:
-            question = question_of(self._server, asked)
+            question = build_question(self._server, asked)
         except ToolFailure as error:
             return ErrorData(code=INVALID_PARAMS, message=str(error))
-        return ElicitResult.model_validate(reply_of(await self._answer(question), asked))
+        return ElicitResult.model_validate(build_reply(await self._answer_question(question), asked))
 
-    async def _answer(self, question: Confirmation) -> Answer:
+    async def _answer_question(self, question: Confirmation) -> QuestionAnswer:
         """Where the call that was taken for the asker ends first, it was another one's."""
         known = _CALL.get()
-        while asker := self._whose(known):
-            if answer := await asker.answer(question):
+        while asker := self._find_asker(known):
+            if answer := await asker.wait_for_answer(question):
                 return answer
-        return Answer(action="cancel")
+        return QuestionAnswer(action="cancel")
 
-    def _whose(self, known: _Asker | None) -> _Asker | None:
+    def _find_asker(self, known: _AskingCall | None) -> _AskingCall | None:
         if known or not self._under_way:
             return known if known in self._under_way else None
-        least = min(asker.open for asker in self._under_way)
-        free = [asker for asker in self._under_way if asker.open == least]
+        least = min(asker.open_count for asker in self._under_way)
+        free = [asker for asker in self._under_way if asker.open_count == least]
         return next(asker for asker in free if free[-1].began - asker.began <= TOGETHER_SECONDS)
 
 
-class FirstOpen(Exception):
+class AddressesToOpen(Exception):
     """The server wants addresses opened before the call is made again; nothing has run."""
 
     def __init__(self, requests: dict[str, dict[str, Any]]) -> None:
@@ -113,7 +113,7 @@ class FirstOpen(Exception):
         self.requests = requests
 
 
-def to_open_first(error: MCPError) -> FirstOpen | None:
+def find_addresses_to_open(error: MCPError) -> AddressesToOpen | None:
     """What an error of the older protocol asks for, if it does."""
     if error.code != URL_ELICITATION_REQUIRED:
         return None
@@ -122,4 +122,4 @@ def to_open_first(error: MCPError) -> FirstOpen | None:
     except (ValueError, TypeError, AttributeError):  # it says so, and does not say what
         return None
     requests = {str(number): one.model_dump(mode="json", by_alias=True) for number, one in enumerate(found)}
-    return FirstOpen(requests) if requests else None
+    return AddressesToOpen(requests) if requests else None

@@ -11,7 +11,7 @@ from holdfast.activities.mcp.faults import Failure, Fault
 from holdfast.activities.mcp.messages import MESSAGE_LIMIT
 from holdfast.activities.mcp.pace import Pace
 
-SECONDS = 1.0
+RECONNECT_SECONDS = 1.0
 """Between two attempts to listen, if the server wishes nothing else."""
 LONGEST_SECONDS = 30.0
 """The same when nothing ever comes, and the longest that a server may wish for."""
@@ -23,23 +23,23 @@ _KIND = "text/event-stream"
 
 
 @dataclass
-class Place:
+class StreamPosition:
     """Where in a stream we are."""
 
     id: str | None = None
     wish: float | None = None
     """How many seconds the server wants to be left alone before it is asked for more."""
-    _own: float = SECONDS / 2
+    _own: float = RECONNECT_SECONDS / 2
     _early: float = EARLY_SECONDS
 
-    def pause(self, *, came: bool) -> float:
+    def choose_pause(self, *, came: bool) -> float:
         """How long to wait now that it has ended. `came`: it has brought something."""
         if self.wish is None:
-            self._own = SECONDS if came else min(self._own * 2, LONGEST_SECONDS)
+            self._own = RECONNECT_SECONDS if came else min(self._own * 2, LONGEST_SECONDS)
             return self._own
-        early = max(0.0, SECONDS - self.wish)
+        early = max(0.0, RECONNECT_SECONDS - self.wish)
         if early > self._early:
-            return SECONDS
+            return RECONNECT_SECONDS
         self._early -= early
         return self.wish
 
@@ -49,10 +49,10 @@ def is_stream(response: httpx2.Response) -> bool:
     return bool(response.headers.get("content-type", "").lower().startswith(_KIND))
 
 
-async def events(response: httpx2.Response, place: Place, pace: Pace) -> AsyncGenerator[bytes]:
+async def read_events(response: httpx2.Response, place: StreamPosition, pace: Pace) -> AsyncGenerator[bytes]:
     """The messages in a stream. Failure when one is too long, httpx2's errors when it breaks."""
     assert isinstance(response.stream, httpx2.AsyncByteStream), "it is still to be read"
-    response.stream = _Paced(response.stream, pace)
+    response.stream = _PacedStream(response.stream, pace)
     try:
         async for event in httpx2.EventSource(response, max_event_size=MESSAGE_LIMIT):
             place.id = event.id or place.id
@@ -64,7 +64,7 @@ async def events(response: httpx2.Response, place: Place, pace: Pace) -> AsyncGe
         raise Failure(Fault.UNREADABLE, f"it answered with over {MESSAGE_LIMIT:,} bytes") from None
 
 
-class _Paced(httpx2.AsyncByteStream):
+class _PacedStream(httpx2.AsyncByteStream):
     """A stream that is read no faster than its lines can be afforded."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, pace: Pace) -> None:

@@ -30,7 +30,7 @@ class Exchange:
     """What of the answer was left out, and why."""
 
     @contextmanager
-    def under_way(self) -> Iterator[None]:
+    def make_current(self) -> Iterator[None]:
         """What is asked in this block is this request."""
         token = _CURRENT.set(self)
         try:
@@ -42,6 +42,6 @@ class Exchange:
 _CURRENT: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
-def current() -> Exchange | None:
+def find_current_exchange() -> Exchange | None:
     """The request that this is done for."""
     return _CURRENT.get()

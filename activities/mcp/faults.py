@@ -17,12 +17,12 @@ from pydantic import ValidationError
 
 from holdfast.activities.mcp.exchange import Exchange
 from holdfast.activities.mcp.secrets import UNCUT, Secrets
-from holdfast.content import said, shorten
+from holdfast.content import exception_text, shorten_text
 from holdfast.errors import BadInput
 
-_MARK = uuid4().hex
+_ERROR_MARK = uuid4().hex
 """Of this process."""
-_WORDS = 2_000
+_WORDS_LIMIT = 2_000
 
 
 class Fault(StrEnum):
@@ -53,23 +53,23 @@ class Failure(Exception):
         super().__init__(message)
         self.fault = fault
 
-    def told(self, secrets: Secrets) -> Failure:
+    def hide_secrets(self, secrets: Secrets) -> Failure:
         """The same in words for anybody: without secrets, and then cut."""
-        return Failure(self.fault, shorten(secrets.hide(str(self)), _WORDS))
+        return Failure(self.fault, shorten_text(secrets.hide(str(self)), _WORDS_LIMIT))
 
 
-def marked(fault: Fault, message: str) -> ErrorData:
+def build_fault_error(fault: Fault, message: str) -> ErrorData:
     """An error in the place of an answer, which we made up ourselves."""
-    return ErrorData(code=INTERNAL_ERROR, message=message, data={"mark": _MARK, "fault": fault.value})
+    return ErrorData(code=INTERNAL_ERROR, message=message, data={"mark": _ERROR_MARK, "fault": fault.value})
 
 
-def failure_of(error: MCPError, exchange: Exchange | None = None) -> Failure:
+def build_failure(error: MCPError, exchange: Exchange | None = None) -> Failure:
     """What an error of the `mcp` package means. What it made up for a connection that ended reads like a server's.
 
     Of a request that is known it is also known whether the server has answered, or can have got it.
     """
     data: Any = error.data
-    if isinstance(data, dict) and data.get("mark") == _MARK:
+    if isinstance(data, dict) and data.get("mark") == _ERROR_MARK:
         return Failure(Fault(data["fault"]), error.message)
     if exchange and not exchange.answered and not exchange.begun:
         return Failure(Fault.NOT_SENT, "the connection ended before it was sent")
@@ -81,14 +81,14 @@ def failure_of(error: MCPError, exchange: Exchange | None = None) -> Failure:
     return Failure(Fault.TOLD, f"{error.message or 'no reason given'} (code {error.code})")
 
 
-def words_of(error: BaseException) -> str:
+def describe_break(error: BaseException) -> str:
     """Why a connection broke, in the words of what broke first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, MCPError):
-        return str(failure_of(error))
+        return str(build_failure(error))
     if isinstance(error, ValidationError | RecursionError):
-        return f"it does not speak the protocol: {problems_of(error)}"
+        return f"it does not speak the protocol: {describe_validation_error(error)}"
     if isinstance(error, BadInput):
         return str(error)
     if isinstance(error, FileNotFoundError):
@@ -97,18 +97,18 @@ def words_of(error: BaseException) -> str:
         return f"its command may not be run: {str(error.filename)!r}"
     if isinstance(error, asyncio.CancelledError):
         return "the connection broke"
-    return f"{type(error).__name__}: {said(error, UNCUT)}"
+    return f"{type(error).__name__}: {exception_text(error, UNCUT)}"
 
 
-def unauthorized(error: BaseException) -> bool:
+def is_unauthorized(error: BaseException) -> bool:
     """Did it break because we may not?"""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    failure = failure_of(error) if isinstance(error, MCPError) else error
+    failure = build_failure(error) if isinstance(error, MCPError) else error
     return isinstance(failure, Failure) and failure.fault is Fault.UNAUTHORIZED
 
 
-def problems_of(error: ValidationError | RecursionError) -> str:
+def describe_validation_error(error: ValidationError | RecursionError) -> str:
     """Where an answer is wrong; not the values, which are anybody's."""
     if isinstance(error, RecursionError):
         return "too many levels"

@@ -14,64 +14,64 @@ from mcp_types.methods import validate_server_result
 from pydantic import ValidationError
 
 from holdfast.activities.mcp.exchange import Exchange
-from holdfast.activities.mcp.faults import problems_of
+from holdfast.activities.mcp.faults import describe_validation_error
 from holdfast.activities.mcp.parts import PARTS_LIMIT
 
 ITEMS_LIMIT = 1_000
 """Items of a list that are read; one more is passed on, so that whoever reads it knows that there are more."""
 REMARKS_LIMIT = 100
-TYPED = "2026-07-28"
+TYPED_VERSION = "2026-07-28"
 """From this version on results have a `resultType`. One without it is complete, says the specification; the `mcp`
 package refuses it, and then nobody would know what became of a call that has run."""
-_LISTS = ("tools", "resources", "resourceTemplates", "prompts", "contents", "messages")
+_LIST_FIELDS = ("tools", "resources", "resourceTemplates", "prompts", "contents", "messages")
 
 
-def fitted(exchange: Exchange, result: dict[str, Any], version: str) -> dict[str, Any]:
+def fit_result(exchange: Exchange, result: dict[str, Any], version: str) -> dict[str, Any]:
     """A result without what nobody would read, and why of some tools nothing is."""
     cut: dict[str, Any] = {
-        name: value[: ITEMS_LIMIT + 1] for name in _LISTS if isinstance(value := result.get(name), list)
+        name: value[: ITEMS_LIMIT + 1] for name in _LIST_FIELDS if isinstance(value := result.get(name), list)
     }
     content = result.get("content")
     if isinstance(content, list) and len(content) > PARTS_LIMIT:
         kept = content[: PARTS_LIMIT - 1]
         note = {"type": "text", "text": f"[{len(content) - len(kept):,} further parts were left out]"}
         cut["content"] = [*kept, note]
-    if version >= TYPED and result.get("resultType") is None:
+    if version >= TYPED_VERSION and result.get("resultType") is None:
         cut["resultType"] = "complete"
     result = {**result, **cut} if cut else result
-    if exchange.method == "tools/list" and "tools" in cut and not _fits(result, version):
-        result["tools"] = _usable(exchange, result, version)
+    if exchange.method == "tools/list" and "tools" in cut and not _is_fitting(result, version):
+        result["tools"] = _list_usable_tools(exchange, result, version)
     return result
 
 
-def _usable(exchange: Exchange, result: dict[str, Any], version: str) -> list[Any]:
+def _list_usable_tools(exchange: Exchange, result: dict[str, Any], version: str) -> list[Any]:
     """The tools that fit the protocol. Where all but the tools is wrong, that is for others to tell."""
-    if not _fits({**result, "tools": []}, version):
+    if not _is_fitting({**result, "tools": []}, version):
         return list(result["tools"])
     kept = []
     for place, tool in enumerate(result["tools"]):
-        if (problem := _problem({**result, "tools": [tool]}, version)) is None:
+        if (problem := _find_problem({**result, "tools": [tool]}, version)) is None:
             kept.append(tool)
         elif len(exchange.remarks) < REMARKS_LIMIT:
-            exchange.remarks.append(f"{_called(tool, place)} does not fit the protocol: {problem}")
+            exchange.remarks.append(f"{_format_tool(tool, place)} does not fit the protocol: {problem}")
     return kept
 
 
-def _fits(result: dict[str, Any], version: str) -> bool:
-    return _problem(result, version) is None
+def _is_fitting(result: dict[str, Any], version: str) -> bool:
+    return _find_problem(result, version) is None
 
 
-def _problem(result: dict[str, Any], version: str) -> str | None:
+def _find_problem(result: dict[str, Any], version: str) -> str | None:
     """What is wrong with a list of tools, if anything is: by its version's schema, and as the package reads it."""
     try:
         validate_server_result("tools/list", version, result)
         for tool in result["tools"]:
             Tool.model_validate(tool, by_name=False)
     except (ValidationError, RecursionError) as error:
-        return problems_of(error).removeprefix("tools.0.")
+        return describe_validation_error(error).removeprefix("tools.0.")
     return None
 
 
-def _called(tool: Any, place: int) -> str:
+def _format_tool(tool: Any, place: int) -> str:
     name = tool.get("name") if isinstance(tool, dict) else None
     return repr(name) if isinstance(name, str) else f"the tool at place {place + 1}"

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from holdfast.activities.mcp.secrets import Secrets
-from holdfast.content import plain, shorten
+from holdfast.content import shorten_text, strip_controls
 
 FILE_LIMIT = 1_000_000
 """Bytes of a file; the one before it is kept as well."""
@@ -22,7 +22,7 @@ LINE_LIMIT = 4_000
 MINUTE_LIMIT = 200_000
 """Characters of a minute: a server that shouts is not written down."""
 KEPT_LINES = 20
-SAID = 500
+SHOWN_LIMIT = 500
 
 
 class ServerLog:
@@ -43,9 +43,9 @@ class ServerLog:
         self._left -= len(line)
         text = line if self._left > 0 else "… what else it says in this minute is not kept"
         with suppress(OSError):
-            self._append(f"{now:%Y-%m-%dT%H:%M:%SZ} {text}\n".encode("utf-8", "replace"))
+            self._append_data(f"{now:%Y-%m-%dT%H:%M:%SZ} {text}\n".encode("utf-8", "replace"))
 
-    def _append(self, data: bytes) -> None:
+    def _append_data(self, data: bytes) -> None:
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
             if self.file.stat().st_size > FILE_LIMIT:
@@ -58,7 +58,7 @@ class ServerLog:
             os.close(descriptor)
 
 
-class Heard:
+class ServerRemarks:
     """What one connection hears of its server beside the protocol."""
 
     def __init__(self, secrets: Secrets, log: ServerLog | None = None) -> None:
@@ -68,50 +68,50 @@ class Heard:
         self._errors: list[str] = []
         self._stray: str | None = None
 
-    def errors(self, data: bytes) -> None:
+    def add_error_data(self, data: bytes) -> None:
         """Bytes of its standard error."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LINE_LIMIT:
             lines, self._rest = [*lines, self._rest], b""
         for line in lines:
-            text = self._line(line.decode("utf-8", "replace"))
+            text = self._clean_line(line.decode("utf-8", "replace"))
             if text:
                 self._errors = [*self._errors, text][-KEPT_LINES:]
-                self._keep(text)
+                self._write_line(text)
 
-    def end(self) -> None:
+    def end_errors(self) -> None:
         """Nothing more comes on its standard error."""
         if self._rest:
-            self.errors(b"\n")
+            self.add_error_data(b"\n")
 
-    def stray(self, line: bytes) -> None:
+    def add_stray_line(self, line: bytes) -> None:
         """A line of its standard output that is no message."""
-        text = self._line(line[:LINE_LIMIT].decode("utf-8", "replace"))
+        text = self._clean_line(line[:LINE_LIMIT].decode("utf-8", "replace"))
         self._stray = self._stray or text or None
-        self._keep(f"(standard output, no message) {text}")
+        self._write_line(f"(standard output, no message) {text}")
 
-    def logged(self, level: str, text: str) -> None:
+    def add_log_message(self, level: str, text: str) -> None:
         """A log message of the protocol."""
-        self._keep(f"({self._line(level)}) {self._line(text)}")
+        self._write_line(f"({self._clean_line(level)}) {self._clean_line(text)}")
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """What befell it, as we see it."""
-        self._keep(f"-- {self._line(text)}")
+        self._write_line(f"-- {self._clean_line(text)}")
 
-    def said(self) -> str:
+    def describe_remarks(self) -> str:
         """The end of it, to be put behind a reason."""
         found = ""
         if self._stray:
-            stray = shorten(self._stray, 100)
+            stray = shorten_text(self._stray, 100)
             found += f"; on its standard output, where only messages of the protocol belong, it said: {stray}"
         if self._errors:
             text = self._secrets.hide("\n".join(self._errors))
-            found += f"; it said: {shorten(text[-SAID:], SAID)}"
+            found += f"; it said: {shorten_text(text[-SHOWN_LIMIT:], SHOWN_LIMIT)}"
         return found
 
-    def _line(self, text: str) -> str:
-        return shorten(self._secrets.hide(plain(text).strip(), cut=True), LINE_LIMIT)
+    def _clean_line(self, text: str) -> str:
+        return shorten_text(self._secrets.hide(strip_controls(text).strip(), cut=True), LINE_LIMIT)
 
-    def _keep(self, line: str) -> None:
+    def _write_line(self, line: str) -> None:
         if self._log:
             self._log.write(line.replace("\n", " "))

@@ -14,25 +14,25 @@ from uuid import uuid4
 
 from holdfast.activities.processes import MARKER, kill_tree
 
-_PREFIX = "mcp/"
+_MARK_PREFIX = "mcp/"
 
 
-def mark_of(server: str) -> str:
+def build_mark(server: str) -> str:
     """The mark of a server that this process starts now."""
     pid = os.getpid()
-    return f"{_PREFIX}{pid}-{_began(pid)}/{server}/{uuid4().hex}"
+    return f"{_MARK_PREFIX}{pid}-{_read_start_time(pid)}/{server}/{uuid4().hex}"
 
 
 async def end_leftovers() -> int:
     """End what workers left that are no more; how many servers that were."""
-    marks = {mark for mark in _marks() if not _alive(mark)}
+    marks = {mark for mark in _list_marks() if not _is_worker_alive(mark)}
     for mark in marks:
         await kill_tree(-1, mark)
     return len(marks)
 
 
-def _marks() -> Iterator[str]:
-    start = f"{MARKER}={_PREFIX}".encode()
+def _list_marks() -> Iterator[str]:
+    start = f"{MARKER}={_MARK_PREFIX}".encode()
     for entry in os.scandir("/proc") if Path("/proc/self/environ").exists() else ():
         if entry.name.isdigit():
             with suppress(OSError):
@@ -41,14 +41,14 @@ def _marks() -> Iterator[str]:
                         yield one.decode("utf-8", "replace").partition("=")[2]
 
 
-def _alive(mark: str) -> bool:
+def _is_worker_alive(mark: str) -> bool:
     """Does the worker live that this mark names? One that names none is nobody's business."""
-    worker = mark.removeprefix(_PREFIX).partition("/")[0]
+    worker = mark.removeprefix(_MARK_PREFIX).partition("/")[0]
     pid, _, began = worker.partition("-")
-    return not pid.isdigit() or _began(int(pid)) == began
+    return not pid.isdigit() or _read_start_time(int(pid)) == began
 
 
-def _began(pid: int) -> str:
+def _read_start_time(pid: int) -> str:
     """When a process began, as its host counts; nothing when there is none."""
     with suppress(OSError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.activities.mcp.messages import END_KEPT, MESSAGE_LIMIT, answered
+from holdfast.activities.mcp.messages import END_KEPT, MESSAGE_LIMIT, find_answered_id
 
 
-class Lines:
+class LineBuffer:
     """Bytes on their way to lines. Of a line that is too long only the two ends are kept."""
 
     def __init__(self, limit: int = MESSAGE_LIMIT) -> None:
@@ -13,29 +13,29 @@ class Lines:
         self._held = bytearray()
         self._dropped = False
 
-    def take(self, data: bytes) -> list[bytes | Oversized]:
+    def add_data(self, data: bytes) -> list[bytes | OversizedLine]:
         """The lines that these bytes complete."""
         *ended, rest = data.split(b"\n")
-        found: list[bytes | Oversized] = []
+        found: list[bytes | OversizedLine] = []
         for piece in ended:
-            self._add(piece)
-            found.append(Oversized(bytes(self._held)) if self._dropped else bytes(self._held))
+            self._add_piece(piece)
+            found.append(OversizedLine(bytes(self._held)) if self._dropped else bytes(self._held))
             self._held.clear()
             self._dropped = False
-        self._add(rest)
+        self._add_piece(rest)
         return found
 
-    def _add(self, piece: bytes) -> None:
+    def _add_piece(self, piece: bytes) -> None:
         self._held += piece
         if self._dropped or len(self._held) > self._limit:
             self._dropped = True
             del self._held[END_KEPT:-END_KEPT]
 
 
-class Oversized(bytes):
+class OversizedLine(bytes):
     """The two ends of a line that was too long."""
 
     @property
     def id(self) -> int | None:
         """The request that it answered, if that can be told."""
-        return answered(self)
+        return find_answered_id(self)

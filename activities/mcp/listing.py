@@ -6,27 +6,27 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.activities.catalogue.json_schemas import CHECKING, TooHard
+from holdfast.activities.catalogue.json_schemas import CHECK_EXECUTOR, SchemaTooHard
 from holdfast.activities.catalogue.schemas import JsonSchema
-from holdfast.activities.mcp.definitions import Definition, definition_of, wanted
-from holdfast.activities.mcp.names import READING
+from holdfast.activities.mcp.definitions import Definition, build_definition, is_wanted
+from holdfast.activities.mcp.names import READ_TOOLS
 from holdfast.activities.mcp.secrets import Secrets
 from holdfast.activities.policy.globs import Glob
 from holdfast.configuration import McpServerSettings
-from holdfast.content import said, shorten
+from holdfast.content import exception_text, shorten_text
 from holdfast.errors import BadInput
 from holdfast.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from mcp_types import Tool as ListedTool
 
-MOST_TOO_HARD = 3
+MAX_TOO_HARD = 3
 """Schemas of one list that may take too long: each keeps others waiting."""
 LIST_LIMIT = 8_000_000
 """Characters of all definitions of a server."""
 
 
-class Listing(NamedTuple):
+class ToolListing(NamedTuple):
     """Tools by the server's own names for them, and why others are not among them."""
 
     definitions: Mapping[str, Definition]
@@ -35,7 +35,7 @@ class Listing(NamedTuple):
     """What of the settings is about none of its tools."""
 
 
-def listing_of(tools: Iterable[ListedTool], settings: McpServerSettings, secrets: Secrets) -> Listing:
+def build_listing(tools: Iterable[ListedTool], settings: McpServerSettings, secrets: Secrets) -> ToolListing:
     """What of a list is taken. Two tools of one name are none: nobody could say which of them is called."""
     found: dict[str, Definition] = {}
     names: list[str] = []
@@ -44,9 +44,9 @@ def listing_of(tools: Iterable[ListedTool], settings: McpServerSettings, secrets
     room = LIST_LIMIT
     for tool in tools:
         try:
-            definition = definition_of(tool, secrets)
+            definition = build_definition(tool, secrets)
         except (BadInput, ValueError) as error:
-            left_out.append(said(error))
+            left_out.append(exception_text(error))
             continue
         names.append(definition.name)
         room -= definition.size
@@ -56,13 +56,13 @@ def listing_of(tools: Iterable[ListedTool], settings: McpServerSettings, secrets
         if definition.name in found or definition.name in twice:
             twice.add(definition.name)
             found.pop(definition.name, None)
-        elif wanted(definition, settings):
+        elif is_wanted(definition, settings):
             found[definition.name] = definition
-    left_out += [f"it lists {shorten(name, 100)!r} twice, so neither is used" for name in sorted(twice)]
-    return Listing(found, tuple(left_out), tuple(_remarks([*names, *READING], settings)))
+    left_out += [f"it lists {shorten_text(name, 100)!r} twice, so neither is used" for name in sorted(twice)]
+    return ToolListing(found, tuple(left_out), tuple(_list_remarks([*names, *READ_TOOLS], settings)))
 
 
-async def usable(listing: Listing, known: Mapping[str, Definition]) -> Listing:
+async def drop_unusable(listing: ToolListing, known: Mapping[str, Definition]) -> ToolListing:
     """Without the tools whose parameters nobody can check; those that are as they were `known` have been tried."""
     loop = asyncio.get_running_loop()
     unusable: dict[str, str] = {}
@@ -70,20 +70,20 @@ async def usable(listing: Listing, known: Mapping[str, Definition]) -> Listing:
     for name, definition in listing.definitions.items():
         if known.get(name) == definition:
             continue
-        if too_hard >= MOST_TOO_HARD:
+        if too_hard >= MAX_TOO_HARD:
             unusable[name] = f"it was not looked at: {too_hard} others take too long to check"
             continue
         try:
-            await loop.run_in_executor(CHECKING, JsonSchema({"type": "object", **definition.parameters}).compile)
+            await loop.run_in_executor(CHECK_EXECUTOR, JsonSchema({"type": "object", **definition.parameters}).compile)
         except BadInput as error:
             unusable[name] = str(error)
-            too_hard += isinstance(error, TooHard)
+            too_hard += isinstance(error, SchemaTooHard)
     kept = {name: one for name, one in listing.definitions.items() if name not in unusable}
-    told = [f"{shorten(name, 100)!r} cannot be used: {reason}" for name, reason in unusable.items()]
+    told = [f"{shorten_text(name, 100)!r} cannot be used: {reason}" for name, reason in unusable.items()]
     return listing._replace(definitions=kept, left_out=(*listing.left_out, *told))
 
 
-def _remarks(names: Sequence[str], settings: McpServerSettings) -> Iterator[str]:
+def _list_remarks(names: Sequence[str], settings: McpServerSettings) -> Iterator[str]:
     """What matches none of these names: misspelt, it would leave in what is to be left out."""
     globs = {"include": settings.include, "exclude": settings.exclude, "effects": tuple(settings.effects)}
     for key, patterns in globs.items():

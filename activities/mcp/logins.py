@@ -20,13 +20,13 @@ from typing import Literal, Protocol
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 
 from holdfast.activities.mcp.secrets import Secret
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.locks import locked
+from holdfast.locks import hold_lock
 from holdfast.model import Data
 from holdfast.whole_files import write_whole
 
-EARLY = timedelta(seconds=60)
+EARLY_RENEWAL = timedelta(seconds=60)
 """So long before its end a token is renewed, or in the last tenth of its time."""
 LOCK_SECONDS = 60.0
 """How long somebody else may take who renews the same."""
@@ -63,11 +63,11 @@ class Login(Data):
     wanted: str | None = None
     """Scopes that the server has asked for since: the next login asks for them too."""
 
-    def fresh(self, now: datetime) -> bool:
+    def is_fresh(self, now: datetime) -> bool:
         """May it be used as it is?"""
         if self.refused or self.expires is None:
             return not self.refused
-        return now < self.expires - min(EARLY, (self.expires - self.since) / 10)
+        return now < self.expires - min(EARLY_RENEWAL, (self.expires - self.since) / 10)
 
     @property
     def secrets(self) -> list[Secret]:
@@ -77,12 +77,12 @@ class Login(Data):
         return [Secret(name, value) for name, value in found.items() if value]
 
 
-def login_command(name: str) -> str:
+def format_login_command(name: str) -> str:
     """What makes a login."""
     return f"`holdfast mcp login {name}`"
 
 
-class Change(Protocol):
+class LoginChange(Protocol):
     """A login that is being changed: by nobody else, of all processes."""
 
     async def read(self) -> Login | None:
@@ -92,71 +92,71 @@ class Change(Protocol):
         """Keep it, all of it or nothing. HoldfastError when that cannot be done."""
 
 
-class Logins(Protocol):
+class LoginStore(Protocol):
     """Where logins are kept. Every method raises HoldfastError when that cannot be had."""
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """Are they those of all hosts?"""
 
-    async def names(self) -> list[str]:
+    async def list_names(self) -> list[str]:
         """The servers that there are logins at."""
 
-    async def stamp(self, name: str) -> object | None:
+    async def read_stamp(self, name: str) -> object | None:
         """Another one whenever the login is another; None when there is none."""
 
     async def read(self, name: str) -> Login | None:
         """The login, as of a second ago; None when there is none, NotAuthorized when it cannot be gone by."""
 
-    def changing(self, name: str) -> AbstractAsyncContextManager[Change]:
+    def open_change(self, name: str) -> AbstractAsyncContextManager[LoginChange]:
         """One at a time, of all processes. HoldfastError when somebody else takes too long."""
 
     async def remove(self, name: str) -> bool:
         """Forget it, when nobody changes it; False when there was none."""
 
-    def apart(self) -> Logins:
+    def copy_for_loop(self) -> LoginStore:
         """The same for another event loop."""
 
-    async def rest(self) -> None:
+    async def disconnect(self) -> None:
         """Let go of what is open, until it is needed again."""
 
 
 class LoginFiles:
     """Logins of one host: files of a folder."""
 
-    shared = False
+    is_shared = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def names(self) -> list[str]:
+    async def list_names(self) -> list[str]:
         """The servers that there are logins at."""
-        return known_logins(self._folder)
+        return list_logins(self._folder)
 
-    async def stamp(self, name: str) -> object | None:
+    async def read_stamp(self, name: str) -> object | None:
         """Another one whenever the file is another."""
-        return LoginFile(self._folder, name).stamp()
+        return LoginFile(self._folder, name).read_stamp()
 
     async def read(self, name: str) -> Login | None:
         """The login of a file."""
         return LoginFile(self._folder, name).read()
 
     @asynccontextmanager
-    async def changing(self, name: str) -> AsyncIterator[Change]:
+    async def open_change(self, name: str) -> AsyncIterator[LoginChange]:
         """With its lock held."""
         file = LoginFile(self._folder, name)
-        with file.locked():
+        with file.hold_lock():
             yield _FileChange(file)
 
     async def remove(self, name: str) -> bool:
         """Forget it."""
         return LoginFile(self._folder, name).remove()
 
-    def apart(self) -> LoginFiles:
+    def copy_for_loop(self) -> LoginFiles:
         """Itself: files know no event loops."""
         return self
 
-    async def rest(self) -> None:
+    async def disconnect(self) -> None:
         """Nothing: nothing is open."""
 
 
@@ -176,38 +176,38 @@ class LoginFile:
 
     def __init__(self, folder: Path, name: str) -> None:
         """BadInput when no server can be called so."""
-        self.name = check_name(name)
+        self.name = check_server_name(name)
         self.file = folder / f"{name}.json"
 
     def read(self) -> Login | None:
         """The login; None when there is none, NotAuthorized when it cannot be gone by."""
         try:
-            data = self._bytes()
+            data = self._read_bytes()
             return None if data is None else Login.model_validate_json(data)
         except ValidationError:
-            raise self._unfit("is damaged") from None
+            raise self._build_unfit("is damaged") from None
 
     def write(self, login: Login) -> None:
         """Keep it, all of it or nothing. HoldfastError when that cannot be done."""
         try:
             write_whole(self.file, login.model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
         except OSError as error:
-            raise self._not_written(error) from None
+            raise self._build_write_error(error) from None
 
     def remove(self) -> bool:
         """Forget it; False when there was none. Takes the lock."""
         if not self.file.parent.exists():
             return False
-        with self.locked():
+        with self.hold_lock():
             try:
                 self.file.unlink()
             except FileNotFoundError:
                 return False
             except OSError as error:
-                raise self._not_written(error) from None
+                raise self._build_write_error(error) from None
             return True
 
-    def stamp(self) -> tuple[int, int] | None:
+    def read_stamp(self) -> tuple[int, int] | None:
         """Is another one whenever the file is."""
         try:
             status = self.file.stat(follow_symlinks=False)
@@ -216,51 +216,51 @@ class LoginFile:
         return status.st_ctime_ns, status.st_ino
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def hold_lock(self) -> Iterator[None]:
         """One at a time, of all processes. HoldfastError when somebody else takes too long."""
         with ExitStack() as held:
             try:
                 self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self.file.parent.chmod(0o700)
                 busy = f"somebody else is changing the login at {self.name!r}: try again"
-                held.enter_context(locked(self.file, LOCK_SECONDS, busy))
+                held.enter_context(hold_lock(self.file, LOCK_SECONDS, busy))
             except OSError as error:
-                raise self._not_written(error) from None
+                raise self._build_write_error(error) from None
             yield
 
-    def _bytes(self) -> bytes | None:
+    def _read_bytes(self) -> bytes | None:
         """What is in the file. Never waits."""
         try:
             descriptor = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                if problem := _exposed(os.fstat(descriptor)):
-                    raise self._unfit(problem)
+                if problem := _explain_exposure(os.fstat(descriptor)):
+                    raise self._build_unfit(problem)
                 data = os.read(descriptor, SIZE_LIMIT + 1)
             finally:
                 os.close(descriptor)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._unfit(f"cannot be read: {error.strerror or error}") from None
+            raise self._build_unfit(f"cannot be read: {error.strerror or error}") from None
         if len(data) > SIZE_LIMIT:
-            raise self._unfit("is damaged")
+            raise self._build_unfit("is damaged")
         return data
 
-    def _unfit(self, why: str) -> NotAuthorized:
+    def _build_unfit(self, why: str) -> NotAuthorized:
         return NotAuthorized(f"the login is not used: {str(self.file)!r} {why}")
 
-    def _not_written(self, error: OSError) -> HoldfastError:
+    def _build_write_error(self, error: OSError) -> HoldfastError:
         return HoldfastError(f"{str(self.file)!r} cannot be written: {error.strerror or error}")
 
 
-def check_name(name: str) -> str:
+def check_server_name(name: str) -> str:
     """The name of a server; BadInput when none can be called so."""
     if not _NAME.fullmatch(name):
-        raise BadInput(f"no server can be called {shorten(name, 80)!r}: letters, digits, _ and -, at most 40")
+        raise BadInput(f"no server can be called {shorten_text(name, 80)!r}: letters, digits, _ and -, at most 40")
     return name
 
 
-def known_logins(folder: Path) -> list[str]:
+def list_logins(folder: Path) -> list[str]:
     """The servers that there are logins at."""
     try:
         return sorted(one.stem for one in folder.glob("*.json") if _NAME.fullmatch(one.stem))
@@ -268,12 +268,12 @@ def known_logins(folder: Path) -> list[str]:
         return []
 
 
-def now() -> datetime:
+def read_clock() -> datetime:
     """As logins count time."""
     return datetime.now(UTC)
 
 
-def _exposed(status: os.stat_result) -> str | None:
+def _explain_exposure(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"
     if status.st_uid != os.geteuid():

@@ -24,31 +24,31 @@ _ID = rb'"id"\s*:\s*"?(\d{1,15})"?\s*'
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _ID_FIRST = re.compile(rb"^\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb",")
 _ID_LAST = re.compile(rb",\s*" + _ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
-_ASKS = re.compile(rb"\s*\{?\s*(?:" + _VERSION + rb',\s*)?"method"\s*:')
+_REQUEST_START = re.compile(rb"\s*\{?\s*(?:" + _VERSION + rb',\s*)?"method"\s*:')
 """A request of the server's own: its method stands before anything long."""
-_PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_ESCAPES = re.compile(rb"\\(?:" + _PAIR + rb"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+_SURROGATE_PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPES = re.compile(rb"\\(?:" + _SURROGATE_PAIR + rb"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 
 
-class Unreadable(Exception):
+class UnreadableMessage(Exception):
     """Bytes that are no message we can use, and why."""
 
 
-def read(data: bytes) -> JSONRPCMessage:
+def read_message(data: bytes) -> JSONRPCMessage:
     """The message that these bytes are. Unreadable, in words that repeat none of them, when they are none."""
-    if over(data):
-        raise Unreadable(f"what it said holds over {VALUES_LIMIT:,} values")
+    if has_too_many_values(data):
+        raise UnreadableMessage(f"what it said holds over {VALUES_LIMIT:,} values")
     try:
         try:
             value = from_json(data)
         except ValueError:
-            value = from_json(repaired(data))
+            value = from_json(repair_bytes(data))
         return jsonrpc_message_adapter.validate_python(value, by_name=False)
     except (ValueError, RecursionError):
-        raise Unreadable("what it said is no JSON-RPC message") from None
+        raise UnreadableMessage("what it said is no JSON-RPC message") from None
 
 
-def written(message: JSONRPCMessage) -> bytes:
+def encode_message(message: JSONRPCMessage) -> bytes:
     """The bytes of a message of ours. Failure when JSON cannot say it."""
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
@@ -56,32 +56,32 @@ def written(message: JSONRPCMessage) -> bytes:
         raise Failure(Fault.REFUSED, "what it is to be told cannot be written as JSON") from None
 
 
-def over(data: bytes, limit: int = VALUES_LIMIT) -> bool:
+def has_too_many_values(data: bytes, limit: int = VALUES_LIMIT) -> bool:
     """Does this hold more values than are read? What stands within strings does not count."""
-    if _opened(data) <= limit:
+    if _count_openings(data) <= limit:
         return False
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     if bare.count(b'"') > 4 * (limit + 1):  # a name and a text for each value
         return True
-    return _opened(b"".join(bare.split(b'"')[::2])) > limit
+    return _count_openings(b"".join(bare.split(b'"')[::2])) > limit
 
 
-def _opened(data: bytes) -> int:
+def _count_openings(data: bytes) -> int:
     """At least as many as there are values: each but the first follows one of these."""
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
-def repaired(data: bytes) -> bytes:
+def repair_bytes(data: bytes) -> bytes:
     """The same with U+FFFD for what is no character: bytes of another encoding, and half of a pair (a cut emoji)."""
     return _ESCAPES.sub(
         lambda found: b"\\ufffd" if found["half"] else found[0], data.decode("utf-8", "replace").encode()
     )
 
 
-def answered(data: bytes) -> int | None:
+def find_answered_id(data: bytes) -> int | None:
     """The request that unread bytes answer, as far as their two ends tell."""
     first, last = data[:END_KEPT], data[-END_KEPT:]
     if found := _ID_FIRST.search(first):
-        return None if _ASKS.match(first[found.end() :]) else int(found[1])
+        return None if _REQUEST_START.match(first[found.end() :]) else int(found[1])
     found = _ID_LAST.search(last)
-    return int(found[1]) if found and not _ASKS.match(first) else None
+    return int(found[1]) if found and not _REQUEST_START.match(first) else None

@@ -11,28 +11,28 @@ import hashlib
 import json
 import re
 
-READING = ("list_resources", "read_resource", "list_prompts", "get_prompt")
+READ_TOOLS = ("list_resources", "read_resource", "list_prompts", "get_prompt")
 """Tools of ours that read what a server has beside its own."""
 SEPARATOR = "__"
-LIMIT = 64
+NAME_LIMIT = 64
 """Characters of a name."""
-_MARK = 8
-_FIT = re.compile(r"[A-Za-z0-9_-]+")
-_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
-_MARKED = re.compile(r"_[0-9a-f]{8}$")
+_MARK_LENGTH = 8
+_VALID_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
+_MARK_SUFFIX = re.compile(r"_[0-9a-f]{8}$")
 """A name that looks as if it had a part of a hash: it gets one, so that it is nobody else's."""
 
 
-def prefix_of(server: str) -> str:
+def build_prefix(server: str) -> str:
     """What the names of a server's tools begin with."""
     return f"{server}{SEPARATOR}"
 
 
-def tool_name(server: str, tool: str) -> str:
+def build_tool_name(server: str, tool: str) -> str:
     """The name by which models know a server's tool."""
-    plain = f"{prefix_of(server)}{tool}"
-    told_apart = SEPARATOR not in server and not server.endswith("_") and not _MARKED.search(tool)
-    if told_apart and _FIT.fullmatch(tool) and len(plain) <= LIMIT:
+    plain = f"{build_prefix(server)}{tool}"
+    told_apart = SEPARATOR not in server and not server.endswith("_") and not _MARK_SUFFIX.search(tool)
+    if told_apart and _VALID_NAME.fullmatch(tool) and len(plain) <= NAME_LIMIT:
         return plain
-    mark = hashlib.sha256(json.dumps([server, tool]).encode()).hexdigest()[:_MARK]
-    return f"{_UNFIT.sub('_', plain)[: LIMIT - _MARK - 1]}_{mark}"
+    mark = hashlib.sha256(json.dumps([server, tool]).encode()).hexdigest()[:_MARK_LENGTH]
+    return f"{_INVALID_CHARACTER.sub('_', plain)[: NAME_LIMIT - _MARK_LENGTH - 1]}_{mark}"

@@ -26,12 +26,12 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, BaseModel, JsonValue
 
-from holdfast.activities.mcp.endpoints import Endpoints, fit, told
-from holdfast.activities.mcp.logins import Login, NotAuthorized, now
-from holdfast.activities.mcp.package import quiet
-from holdfast.activities.mcp.probing import Probe, probe_of
-from holdfast.activities.mcp.refusals import accepted, denied, in_words
-from holdfast.activities.mcp.resolving import Resolved
+from holdfast.activities.mcp.endpoints import AuthorizationTransport, format_address, is_allowed_address
+from holdfast.activities.mcp.logins import Login, NotAuthorized, read_clock
+from holdfast.activities.mcp.package import quiet_logs
+from holdfast.activities.mcp.probing import ProbeTransport, build_probe
+from holdfast.activities.mcp.refusals import build_denied, check_token_response, explain_refusal
+from holdfast.activities.mcp.resolving import ResolvedServer
 from holdfast.configuration import McpOauthSettings
 
 LONGEST_SECONDS = 10 * 365 * 86_400
@@ -50,10 +50,10 @@ class Person(Protocol):
 
 
 @dataclass(frozen=True)
-class Asked:
+class LoginRequest:
     """What a login is to be: of which server, with which settings, and what it is to keep of the one before."""
 
-    resolved: Resolved
+    resolved: ResolvedServer
     settings: McpOauthSettings
     before: Login | None = None
 
@@ -69,43 +69,43 @@ class Asked:
         return str(httpx2.URL(self.url).copy_with(query=None, fragment=None, userinfo=b""))
 
 
-async def logged_in(asked: Asked, person: Person) -> Login:
+async def run_login(request: LoginRequest, person: Person) -> Login:
     """Have somebody log in. NotAuthorized with the reason when nothing comes of it."""
-    return await _obtained(_ByCode(asked, person), asked)
+    return await _run_provider(_CodeProvider(request, person), request)
 
 
-async def with_credentials(asked: Asked) -> Login:
+async def fetch_with_credentials(request: LoginRequest) -> Login:
     """A token for credentials of our own. NotAuthorized with the reason when there is none."""
-    return await _obtained(_ByCredentials(asked), asked)
+    return await _run_provider(_CredentialsProvider(request), request)
 
 
-async def refreshed(login: Login, asked: Asked) -> Login:
+async def refresh_login(login: Login, request: LoginRequest) -> Login:
     """The same login with new tokens. Denied when it will not be had any more, Unreachable when it may be later."""
-    provider = _ByCode(asked)
+    provider = _CodeProvider(request)
     try:
-        async with httpx2.AsyncClient(transport=Endpoints(asked.url, asked.settings.issuer)) as client:
-            await provider.refresh(login, client)
+        async with httpx2.AsyncClient(transport=AuthorizationTransport(request.url, request.settings.issuer)) as client:
+            await provider.refresh_tokens(login, client)
     except Exception as error:
-        raise in_words(error) from None
-    kept = _login(provider.context, asked)
+        raise explain_refusal(error) from None
+    kept = _build_login(provider.context, request)
     return kept.model_copy(update={"issuer": login.issuer, "resource": login.resource, "wanted": login.wanted})
 
 
-async def _obtained(provider: _ByCode | _ByCredentials, asked: Asked) -> Login:
+async def _run_provider(provider: _CodeProvider | _CredentialsProvider, request: LoginRequest) -> Login:
     """Have the package do everything that one request would have it do."""
-    probe = Probe(asked.url, asked.settings.issuer)
+    probe = ProbeTransport(request.url, request.settings.issuer)
     try:
         async with httpx2.AsyncClient(transport=probe, auth=provider) as client:
-            await client.send(probe_of(client, asked.resolved))
-        return _login(provider.context, asked)
+            await client.send(build_probe(client, request.resolved))
+        return _build_login(provider.context, request)
     except Exception as error:
         found = provider.context.oauth_metadata is not None
-        if probe.status >= 400 and not probe.wanted and not found:
+        if probe.status >= 400 and not probe.wants_authorization and not found:
             raise NotAuthorized(f"the server answered with HTTP status {probe.status}: is its url right?") from None
-        raise in_words(error, found=found, wanted=probe.wanted) from None
+        raise explain_refusal(error, found=found, wanted=probe.wants_authorization) from None
 
 
-class Kept:
+class TokenStorage:
     """What the package wants to have kept: here only for as long as it runs."""
 
     def __init__(self, client: OAuthClientInformationFull | None = None) -> None:
@@ -128,22 +128,22 @@ class Kept:
         self._client = client_info
 
 
-class _ByCode(OAuthClientProvider):
+class _CodeProvider(OAuthClientProvider):
     """By the authorization code that a person brings, or by a refresh token."""
 
-    def __init__(self, asked: Asked, person: Person | None = None) -> None:
+    def __init__(self, asked: LoginRequest, person: Person | None = None) -> None:
         self._asked, self._person, self._page = asked, person, ""
         redirects = [AnyUrl(person.redirect_uri)] if person else None
-        client = _configured(asked.resolved, redirects)
+        client = _build_client_information(asked.resolved, redirects)
         metadata = OAuthClientMetadata(redirect_uris=redirects, client_name="Holdfast", software_id="holdfast")
-        super().__init__(asked.resource, metadata, Kept(client), self._show, self._answer)
+        super().__init__(asked.resource, metadata, TokenStorage(client), self._keep_page, self._ask_person)
 
-    async def refresh(self, login: Login, client: httpx2.AsyncClient) -> None:
+    async def refresh_tokens(self, login: Login, client: httpx2.AsyncClient) -> None:
         """Ask for new tokens where those of a login came from."""
-        configured = _configured(self._asked.resolved, None)
+        configured = _build_client_information(self._asked.resolved, None)
         known = OAuthClientInformationFull.model_validate(login.client)
         if configured and configured.client_id != known.client_id:
-            raise denied("it is for another client than the one in the settings")
+            raise build_denied("it is for another client than the one in the settings")
         known.client_secret = configured.client_secret if configured else known.client_secret
         context = self.context
         context.client_info = known
@@ -155,7 +155,7 @@ class _ByCode(OAuthClientProvider):
             access_token=login.access_token, refresh_token=login.refresh_token, scope=login.scope
         )
         response = await client.send(await self._refresh_token())
-        accepted(response)
+        check_token_response(response)
         if not await self._handle_refresh_response(response):
             raise NotAuthorized("what the authorization server answered is no token")
 
@@ -164,46 +164,48 @@ class _ByCode(OAuthClientProvider):
         return next((one for one in advertised if wanted and issuers_match(one, wanted)), advertised[0])
 
     async def _perform_authorization(self) -> httpx2.Request:
-        _settle(self.context, self._asked)
+        _check_server(self.context, self._asked)
         return await super()._perform_authorization()
 
     async def _handle_token_response(self, response: httpx2.Response) -> None:
-        accepted(response)
+        check_token_response(response)
         await super()._handle_token_response(response)
 
-    async def _show(self, url: str) -> None:
+    async def _keep_page(self, url: str) -> None:
         self._page = url
 
-    async def _answer(self) -> AuthorizationCodeResult:
+    async def _ask_person(self) -> AuthorizationCodeResult:
         assert self._person, "somebody logs in"
-        if not fit(page := httpx2.URL(self._page), httpx2.URL(self._asked.url)):
-            raise NotAuthorized(f"the page to log in at, {told(page)}, is not encrypted")
+        if not is_allowed_address(page := httpx2.URL(self._page), httpx2.URL(self._asked.url)):
+            raise NotAuthorized(f"the page to log in at, {format_address(page)}, is not encrypted")
         found = await self._person.ask(self._page)
         if "error" in found:
-            raise denied(found["error"], found.get("error_description"))
+            raise build_denied(found["error"], found.get("error_description"))
         return AuthorizationCodeResult(code=found.get("code", ""), state=found.get("state"), iss=found.get("iss"))
 
 
-class _ByCredentials(ClientCredentialsOAuthProvider):
+class _CredentialsProvider(ClientCredentialsOAuthProvider):
     """By credentials of our own."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: LoginRequest) -> None:
         resolved, self._asked = asked.resolved, asked
         assert resolved.client_id, "the settings say so"
         assert resolved.client_secret, "the settings say so"
         issuer = asked.settings.issuer
-        super().__init__(asked.resource, Kept(), resolved.client_id, resolved.client_secret, issuer=issuer)
+        super().__init__(asked.resource, TokenStorage(), resolved.client_id, resolved.client_secret, issuer=issuer)
 
     async def _perform_authorization(self) -> httpx2.Request:
-        _settle(self.context, self._asked)
+        _check_server(self.context, self._asked)
         return await super()._perform_authorization()
 
     async def _handle_token_response(self, response: httpx2.Response) -> None:
-        accepted(response)
+        check_token_response(response)
         await super()._handle_token_response(response)
 
 
-def _configured(resolved: Resolved, redirects: list[AnyUrl] | None) -> OAuthClientInformationFull | None:
+def _build_client_information(
+    resolved: ResolvedServer, redirects: list[AnyUrl] | None
+) -> OAuthClientInformationFull | None:
     """As whom the settings say we are known."""
     if resolved.client_id is None:
         return None
@@ -212,7 +214,7 @@ def _configured(resolved: Resolved, redirects: list[AnyUrl] | None) -> OAuthClie
     )
 
 
-def _settle(context: OAuthContext, asked: Asked) -> None:
+def _check_server(context: OAuthContext, asked: LoginRequest) -> None:
     """What is decided once the authorization server is known: whether it is the right one, and what it is asked for."""
     metadata, wanted = context.oauth_metadata, asked.settings.issuer
     if wanted and not (metadata and issuers_match(str(metadata.issuer), wanted)):
@@ -227,10 +229,10 @@ def _settle(context: OAuthContext, asked: Asked) -> None:
     context.client_metadata.scope = scopes
     client = context.client_info
     if client and (asked.resolved.client_id or client.token_endpoint_auth_method is None):
-        client.token_endpoint_auth_method = _method(client, metadata)
+        client.token_endpoint_auth_method = _choose_method(client, metadata)
 
 
-def _method(client: OAuthClientInformationFull, metadata: OAuthMetadata | None) -> str:
+def _choose_method(client: OAuthClientInformationFull, metadata: OAuthMetadata | None) -> str:
     """How we say who we are, where nobody has said it."""
     if client.client_secret is None:
         return "none"
@@ -238,9 +240,9 @@ def _method(client: OAuthClientInformationFull, metadata: OAuthMetadata | None) 
     return "client_secret_post" if "client_secret_basic" not in known else "client_secret_basic"
 
 
-def _login(context: OAuthContext, asked: Asked) -> Login:
+def _build_login(context: OAuthContext, asked: LoginRequest) -> Login:
     """What is kept of what the package has found out."""
-    tokens, client, moment = context.current_tokens, context.client_info, now()
+    tokens, client, moment = context.current_tokens, context.client_info, read_clock()
     if tokens is None or client is None:
         raise NotAuthorized("the server wants no authorization: there is nothing to log in to")
     token = tokens.access_token
@@ -251,9 +253,9 @@ def _login(context: OAuthContext, asked: Asked) -> Login:
     return Login(
         url=asked.url,
         grant=asked.settings.grant,
-        client=_dumped(client, without="client_secret" if asked.resolved.client_secret else None) or {},
-        issuer=_dumped(context.oauth_metadata),
-        resource=_dumped(context.protected_resource_metadata),
+        client=_dump_model(client, without="client_secret" if asked.resolved.client_secret else None) or {},
+        issuer=_dump_model(context.oauth_metadata),
+        resource=_dump_model(context.protected_resource_metadata),
         access_token=token,
         refresh_token=tokens.refresh_token,
         scope=tokens.scope,
@@ -262,11 +264,11 @@ def _login(context: OAuthContext, asked: Asked) -> Login:
     )
 
 
-def _dumped(value: BaseModel | None, without: str | None = None) -> dict[str, JsonValue] | None:
+def _dump_model(value: BaseModel | None, without: str | None = None) -> dict[str, JsonValue] | None:
     if value is None:
         return None
     found: dict[str, Any] = value.model_dump(mode="json", exclude_none=True)
     return {name: one for name, one in found.items() if name != without}
 
 
-quiet()
+quiet_logs()

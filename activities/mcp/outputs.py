@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from holdfast.activities.catalogue.json_schemas import CHECKING, CheckedSchema
+from holdfast.activities.catalogue.json_schemas import CHECK_EXECUTOR, CheckedSchema
 from holdfast.errors import BadInput
 
 
@@ -17,16 +17,16 @@ class ResultSchema:
     def __init__(self, schema: Mapping[str, JsonValue]) -> None:
         self._schema: CheckedSchema | None = None
         try:
-            self._schema = CheckedSchema(schema, "its result", whole=False)
+            self._schema = CheckedSchema(schema, "its result", all_problems=False)
         except BadInput:
             return
 
-    async def problem(self, value: JsonValue) -> str | None:
+    async def find_problem(self, value: JsonValue) -> str | None:
         """What is wrong with a result, if anything is."""
         if self._schema is None:
             return None
         loop = asyncio.get_running_loop()
         try:
-            return next(iter(await loop.run_in_executor(CHECKING, self._schema.problems, value)), None)
+            return next(iter(await loop.run_in_executor(CHECK_EXECUTOR, self._schema.find_problems, value)), None)
         except BadInput:
             return None

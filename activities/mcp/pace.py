@@ -10,9 +10,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-SHARE = 0.2
+TIME_SHARE = 0.2
 """Of the time, in the long run."""
-AT_ONCE = 0.5
+BURST_SECONDS = 0.5
 """Seconds that it may take before it waits."""
 MESSAGE_SECONDS = 0.0002
 """What a message costs those who get it, roughly."""
@@ -28,13 +28,13 @@ class Pace:
     ) -> None:
         self._now = now
         self._sleep = sleep
-        self._left = AT_ONCE
+        self._left = BURST_SECONDS
         self._seen = now()
 
     async def spend(self, seconds: float) -> None:
         """So much was spent. Returns when there is time again."""
         now = self._now()
-        self._left = min(AT_ONCE, self._left + (now - self._seen) * SHARE) - seconds
+        self._left = min(BURST_SECONDS, self._left + (now - self._seen) * TIME_SHARE) - seconds
         self._seen = now
         if self._left < 0:
-            await self._sleep(-self._left / SHARE)
+            await self._sleep(-self._left / TIME_SHARE)

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from mcp_types import Implementation
 
-_LOUD = {
+_LOG_LEVELS = {
     "mcp.client": logging.CRITICAL,
     "mcp.shared": logging.CRITICAL,
     "client": logging.CRITICAL,
@@ -17,16 +17,16 @@ _LOUD = {
 }
 
 
-def quiet() -> None:
+def quiet_logs() -> None:
     """They log what servers say word by word, tokens too, and whole addresses. What went wrong we tell ourselves."""
-    for name, level in _LOUD.items():
+    for name, level in _LOG_LEVELS.items():
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
             logger.setLevel(level)
-    _untraced()
+    _disable_tracing()
 
 
-def _untraced() -> None:
+def _disable_tracing() -> None:
     """Nor do their spans tell whoever traces this process what servers say. There is no setting for that."""
     with suppress(ImportError):
         from mcp.shared import _otel
@@ -35,7 +35,7 @@ def _untraced() -> None:
         _otel._tracer = NoOpTracer()
 
 
-def ourselves() -> Implementation:
+def build_client_info() -> Implementation:
     """Who we are."""
     try:
         ours = version("holdfast")

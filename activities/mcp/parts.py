@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.activities.mcp.secrets import Secrets
-from holdfast.content import BlobPart, DataPart, Part, Result, TextPart, shorten
-from holdfast.values import too_deep
+from holdfast.content import BlobPart, DataPart, Part, Result, TextPart, shorten_text
+from holdfast.values import is_too_deep
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock, ResourceLink
@@ -23,93 +23,94 @@ PARTS_LIMIT = 1_000
 NAME_LIMIT = 200
 
 
-def result_of(answer: CallToolResult, secrets: Secrets) -> Result:
+def build_result(answer: CallToolResult, secrets: Secrets) -> Result:
     """A server's result, without what nobody should read."""
     blocks = answer.content[:PARTS_LIMIT]
-    shown = [block for block in blocks if _is_for(block, "user")]
-    read = [block for block in blocks if _is_for(block, "assistant")] or blocks
-    data = _data(answer, secrets)
-    parts = [part for block in read for part in _parts(block, secrets) if not _repeats(part, data)]
-    if data and not any(_wraps(data[0], part) for part in parts):
-        parts.append(_structured(data[0]))
+    shown = [block for block in blocks if _is_for_reader(block, "user")]
+    read = [block for block in blocks if _is_for_reader(block, "assistant")] or blocks
+    data = _find_data(answer, secrets)
+    parts = [part for block in read for part in _build_parts(block, secrets) if not _is_repetition(part, data)]
+    if data and not any(_is_wrapper(data[0], part) for part in parts):
+        parts.append(_build_structured_part(data[0]))
     if missing := len(answer.content) - len(blocks):
         parts.append(TextPart(text=f"[{missing:,} further parts were left out]"))
     differs = len(shown) != len(blocks) or len(read) != len(blocks)
     return Result(
-        parts=tuple(parts), shown=tuple(part for block in shown for part in _parts(block, secrets)) if differs else ()
+        parts=tuple(parts),
+        shown=tuple(part for block in shown for part in _build_parts(block, secrets)) if differs else (),
     )
 
 
-def _structured(value: Any) -> Part:
+def _build_structured_part(value: Any) -> Part:
     """What is nested so deeply that nobody could read it again is only text."""
-    return TextPart(text=json.dumps(value, ensure_ascii=False)) if too_deep(value) else DataPart(value=value)
+    return TextPart(text=json.dumps(value, ensure_ascii=False)) if is_too_deep(value) else DataPart(value=value)
 
 
-def _is_for(block: ContentBlock, reader: str) -> bool:
+def _is_for_reader(block: ContentBlock, reader: str) -> bool:
     audience = block.annotations.audience if block.annotations else None
     return not audience or reader in audience
 
 
-def _data(answer: CallToolResult, secrets: Secrets) -> tuple[Any] | tuple[()]:
+def _find_data(answer: CallToolResult, secrets: Secrets) -> tuple[Any] | tuple[()]:
     """The structured content, if there is any: null is some where the server says so."""
     value = answer.structured_content
-    return () if value is None else (secrets.hidden(value),)
+    return () if value is None else (secrets.hide_value(value),)
 
 
-def _repeats(part: Part, data: Sequence[Any]) -> bool:
+def _is_repetition(part: Part, data: Sequence[Any]) -> bool:
     """Servers repeat structured content as text, for clients that know no other: all of it, or its one field."""
     if not data or not isinstance(part, TextPart):
         return False
     fields = list(data[0].values()) if isinstance(data[0], dict) else []
     try:
-        text = _canonical(json.loads(part.text))
-        return text in (_canonical(value) for value in (data[0], *(fields if len(fields) == 1 else ())))
+        text = _encode_canonical(json.loads(part.text))
+        return text in (_encode_canonical(value) for value in (data[0], *(fields if len(fields) == 1 else ())))
     except (ValueError, RecursionError):
         return False
 
 
-def _canonical(value: Any) -> str:
+def _encode_canonical(value: Any) -> str:
     """The same for the same JSON, and no other: to Python 1 and true are equal."""
     return json.dumps(value, sort_keys=True)
 
 
-def _wraps(value: Any, part: Part) -> bool:
+def _is_wrapper(value: Any, part: Part) -> bool:
     """Is it only the text once more, as the one value of an object? Then the text is better to read."""
     return isinstance(part, TextPart) and isinstance(value, dict) and list(value.values()) == [part.text]
 
 
-def _parts(block: ContentBlock, secrets: Secrets) -> Iterator[Part]:
+def _build_parts(block: ContentBlock, secrets: Secrets) -> Iterator[Part]:
     if block.type == "text":
         yield TextPart(text=secrets.hide(block.text))
     elif block.type == "image" or block.type == "audio":
-        yield _blob(block.data, block.mime_type, secrets)
+        yield _build_blob(block.data, block.mime_type, secrets)
     elif block.type == "resource_link":
-        yield TextPart(text=secrets.hide(_link(block)))
+        yield TextPart(text=secrets.hide(_format_link(block)))
     else:
         resource = block.resource
-        name, kind = _short(resource.uri, secrets), resource.mime_type
+        name, kind = _shorten_hidden(resource.uri, secrets), resource.mime_type
         text = getattr(resource, "text", None)
         if text is None:
-            yield _blob(getattr(resource, "blob", ""), kind or "application/octet-stream", secrets, name)
+            yield _build_blob(getattr(resource, "blob", ""), kind or "application/octet-stream", secrets, name)
         else:
-            about = f", {_short(kind, secrets)}" if kind else ""
+            about = f", {_shorten_hidden(kind, secrets)}" if kind else ""
             yield TextPart(text=f"[resource {name}{about}]\n{secrets.hide(text)}")
 
 
-def _link(link: ResourceLink) -> str:
+def _format_link(link: ResourceLink) -> str:
     facts = [link.title or link.name, link.uri, link.mime_type, f"{link.size:,} bytes" if link.size else None]
     about = f": {link.description}" if link.description else ""
     return f"[link to {', '.join(fact for fact in facts if fact)}{about}]"
 
 
-def _blob(data: str, media_type: str, secrets: Secrets, name: str | None = None) -> Part:
-    kind = _short(media_type, secrets)
+def _build_blob(data: str, media_type: str, secrets: Secrets, name: str | None = None) -> Part:
+    kind = _shorten_hidden(media_type, secrets)
     try:
-        return BlobPart.of(secrets.hidden_bytes(base64.b64decode(data, validate=True)), kind, name=name)
+        return BlobPart.from_bytes(secrets.hide_bytes(base64.b64decode(data, validate=True)), kind, name=name)
     except (binascii.Error, ValueError):
         called = f"{name}, " if name else ""
         return TextPart(text=f"[{called}{kind}: what the server sent is not base64]")
 
 
-def _short(text: str, secrets: Secrets) -> str:
-    return shorten(secrets.hide(text), NAME_LIMIT)
+def _shorten_hidden(text: str, secrets: Secrets) -> str:
+    return shorten_text(secrets.hide(text), NAME_LIMIT)

@@ -16,17 +16,17 @@ LOOK_SECONDS = 1.0
 """How often is looked whether somebody has logged in."""
 
 
-class Retrying:
+class RetryPauses:
     """The pauses between attempts to connect: longer each time, and short when somebody wants it now."""
 
-    def __init__(self, sooner: Callable[[], Awaitable[bool]]) -> None:
-        """`sooner` is asked whether anything has changed that may help."""
+    def __init__(self, may_retry_now: Callable[[], Awaitable[bool]]) -> None:
+        """`may_retry_now` is asked whether anything has changed that may help."""
         self.wanted = asyncio.Event()
-        self._sooner = sooner
+        self._may_retry_now = may_retry_now
         self._pause = FIRST_PAUSE
         self._began = time.monotonic()
 
-    def begin(self) -> None:
+    def start_attempt(self) -> None:
         """An attempt begins."""
         self._began = time.monotonic()
 
@@ -37,14 +37,14 @@ class Retrying:
         await asyncio.sleep(FIRST_PAUSE)
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self._pause * random.uniform(0.8, 1.2) - FIRST_PAUSE)):
-                while not self.wanted.is_set() and not await self._sooner():
+                while not self.wanted.is_set() and not await self._may_retry_now():
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self.wanted.wait(), LOOK_SECONDS)
         self.wanted.clear()
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
 
-class Settling:
+class ListPauses:
     """What a server gets to finish changing its list before that is read: the more, the more often it changes."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -52,7 +52,7 @@ class Settling:
         self._pause = FIRST_PAUSE
         self._last = float("-inf")
 
-    def pause(self) -> float:
+    def choose_pause(self) -> float:
         """How long to wait, now that the server says that it has changed."""
         now = self._now()
         if now - self._last > 2 * self._pause:

@@ -9,83 +9,86 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from holdfast.activities.mcp.composed import telling
-from holdfast.activities.mcp.references import references, unfilled
+from holdfast.activities.mcp.composed import is_secret_name
+from holdfast.activities.mcp.references import find_references, name_references
 from holdfast.activities.mcp.secrets import Secrets
-from holdfast.activities.mcp.sensitive import Given, secrets_of
+from holdfast.activities.mcp.sensitive import GivenSettings, find_secrets
 from holdfast.configuration import McpServerSettings
 
-LIMIT = 60
+PLACE_LIMIT = 60
 """Characters of the arguments."""
 HIDDEN = "…"
 _REFERENCES = re.compile(r"\$\{\w+\}")
-_ASSIGNED = re.compile(r"(-*[\w.-]+)([=:])(?!//)(.+)", re.DOTALL)
-_LOGIN = re.compile(r"//.*@")
+_ASSIGNMENT = re.compile(r"(-*[\w.-]+)([=:])(?!//)(.+)", re.DOTALL)
+_USERINFO = re.compile(r"//.*@")
 _QUERY = re.compile(r"[?#].*")
-_LOGINS = frozenset(["-u", "-p", "--user", "--login"])
+_LOGIN_OPTIONS = frozenset(["-u", "-p", "--user", "--login"])
 """Options that may be given `name:password`."""
-_PIECE = re.compile(r"[A-Za-z0-9+_-]+")
-_KEY = 16
+_WORD_PIECE = re.compile(r"[A-Za-z0-9+_-]+")
+_KEY_LENGTH = 16
 """Characters of letters and digits that may be a key, wherever they stand."""
-_PASSWORD = 6
+_PASSWORD_LENGTH = 6
 """The same of what is no path, package or address."""
 
 
-def place_of(settings: McpServerSettings, variables: Mapping[str, str]) -> str | None:
+def format_place(settings: McpServerSettings, variables: Mapping[str, str]) -> str | None:
     """The command that starts a server, with its first arguments; None for one that is reached."""
     if settings.command is None:
         return None
     assigned = [*settings.env.items(), *settings.headers.items()]
-    unknown = {name: "" for _, text in assigned for name in references(text)}
-    secrets = Secrets(secrets_of(Given(assigned=assigned), {**unknown, **variables}))
-    words = (secrets.hide(word) for word in (unfilled(settings.command), *_told(map(unfilled, settings.args))))
-    return " ".join(_first(*words))
+    unknown = {name: "" for _, text in assigned for name in find_references(text)}
+    secrets = Secrets(find_secrets(GivenSettings(assigned=assigned), {**unknown, **variables}))
+    words = (
+        secrets.hide(word)
+        for word in (name_references(settings.command), *_hide_arguments(map(name_references, settings.args)))
+    )
+    return " ".join(_take_first(*words))
 
 
-def _told(words: Iterable[str]) -> Iterator[str]:
+def _hide_arguments(words: Iterable[str]) -> Iterator[str]:
     """Arguments without what may be secret."""
     secret = False
     for word in words:
-        yield HIDDEN if secret and _REFERENCES.sub("", word) else _without_secrets(word)
-        secret = word.startswith("-") and "=" not in word and _wants_secret(word)
+        yield HIDDEN if secret and _REFERENCES.sub("", word) else _hide_secrets(word)
+        secret = word.startswith("-") and "=" not in word and _has_secret_value(word)
 
 
-def _wants_secret(option: str) -> bool:
-    return telling(option) or option in _LOGINS
+def _has_secret_value(option: str) -> bool:
+    return is_secret_name(option) or option in _LOGIN_OPTIONS
 
 
-def _without_secrets(word: str) -> str:
+def _hide_secrets(word: str) -> str:
     """One argument; `--name=value` and `NAME=value` keep their name."""
     written = _REFERENCES.sub("", word)
-    if len(written) > LIMIT:
+    if len(written) > PLACE_LIMIT:
         return HIDDEN
-    if found := _ASSIGNED.fullmatch(written):
+    if found := _ASSIGNMENT.fullmatch(written):
         name, sign, value = found.groups()
-        if _by_chance(name):
+        if _is_random_looking(name):
             return HIDDEN
-        if _wants_secret(name) or _by_chance(value):
+        if _has_secret_value(name) or _is_random_looking(value):
             return f"{name}{sign}{HIDDEN}"
-    elif _by_chance(written):
+    elif _is_random_looking(written):
         return HIDDEN
     if " " in word:
-        return HIDDEN if telling(word) else f"'{word}'"
-    return _QUERY.sub("", _LOGIN.sub(f"//{HIDDEN}@", word)) if "//" in word else word
+        return HIDDEN if is_secret_name(word) else f"'{word}'"
+    return _QUERY.sub("", _USERINFO.sub(f"//{HIDDEN}@", word)) if "//" in word else word
 
 
-def _by_chance(text: str) -> bool:
+def _is_random_looking(text: str) -> bool:
     """Does it look as if nobody had thought of it?"""
-    least = _KEY if text.startswith("-") or set("/.@") & set(text) else _PASSWORD
-    return any(len(piece) >= least and _mixed(piece) for piece in _PIECE.findall(text))
+    least = _KEY_LENGTH if text.startswith("-") or set("/.@") & set(text) else _PASSWORD_LENGTH
+    return any(len(piece) >= least and _is_mixed(piece) for piece in _WORD_PIECE.findall(text))
 
 
-def _mixed(text: str) -> bool:
+def _is_mixed(text: str) -> bool:
     return any(map(str.isdigit, text)) and any(map(str.isalpha, text))
 
 
-def _first(command: str, *arguments: str) -> Iterator[str]:
+def _take_first(command: str, *arguments: str) -> Iterator[str]:
     """The command, and as many arguments as there is room for."""
     yield command
-    room = LIMIT
+    room = PLACE_LIMIT
     for word in arguments:
         room -= len(word) + 1
         if room < 0:

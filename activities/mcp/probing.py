@@ -10,43 +10,45 @@ import asyncio
 
 import httpx2
 
-from holdfast.activities.mcp.endpoints import REQUEST_SECONDS, Endpoints, Unreachable, told
-from holdfast.activities.mcp.resolving import Resolved
+from holdfast.activities.mcp.endpoints import REQUEST_SECONDS, AuthorizationTransport, Unreachable, format_address
+from holdfast.activities.mcp.resolving import ResolvedServer
 from holdfast.activities.mcp.secrets import UNCUT
-from holdfast.content import said
+from holdfast.content import exception_text
 
-PROBE = "holdfast.probe"
+PROBE_ID = "holdfast.probe"
 _VERSION = "2025-11-25"
 
 
-class Probe(Endpoints):
+class ProbeTransport(AuthorizationTransport):
     """A transport to the server and to whatever takes part in its authorization."""
 
     def __init__(self, server: str, issuer: str | None = None) -> None:
         super().__init__(server, issuer)
-        self.wanted: bool | None = None
+        self.wants_authorization: bool | None = None
         """Does the server want authorization? None as long as it was not asked."""
         self.status = 0
         """What it answered when it was."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Its answer to the one request is always that it wants authorization."""
-        if PROBE not in request.extensions:
+        if PROBE_ID not in request.extensions:
             return await super().handle_async_request(request)
-        if self.wanted is not None:
+        if self.wants_authorization is not None:
             return httpx2.Response(204)
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                response = await self._sent(request)
+                response = await self._send_request(request)
                 await response.aclose()
         except (httpx2.TransportError, OSError, TimeoutError) as error:
-            raise Unreachable(f"{told(request.url)} cannot be reached: {said(error, UNCUT)}") from None
+            raise Unreachable(
+                f"{format_address(request.url)} cannot be reached: {exception_text(error, UNCUT)}"
+            ) from None
         self.status = response.status_code
-        self.wanted = self.status == 401
-        return httpx2.Response(401, headers=response.headers.multi_items() if self.wanted else ())
+        self.wants_authorization = self.status == 401
+        return httpx2.Response(401, headers=response.headers.multi_items() if self.wants_authorization else ())
 
 
-def probe_of(client: httpx2.AsyncClient, resolved: Resolved) -> httpx2.Request:
+def build_probe(client: httpx2.AsyncClient, resolved: ResolvedServer) -> httpx2.Request:
     """The request that every conversation begins with. Headers of the settings go to the server alone."""
     assert resolved.url, "a server that is reached"
     about = {"protocolVersion": _VERSION, "capabilities": {}, "clientInfo": {"name": "holdfast", "version": "0"}}
@@ -59,5 +61,5 @@ def probe_of(client: httpx2.AsyncClient, resolved: Resolved) -> httpx2.Request:
             "accept": "application/json, text/event-stream",
             "mcp-protocol-version": _VERSION,
         },
-        extensions={PROBE: True},
+        extensions={PROBE_ID: True},
     )

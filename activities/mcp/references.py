@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 from holdfast.errors import BadInput
 
 _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -17,15 +17,15 @@ _FOREIGN = re.compile(r"\$\{[A-Za-z]+:[^}]*\}")
 """What other programs fill in: an answer that they ask for, a folder of theirs."""
 
 
-def references(text: str) -> Iterator[str]:
+def find_references(text: str) -> Iterator[str]:
     """The names of the variables that a text refers to."""
     return (found[1] for found in _REFERENCE.finditer(text))
 
 
-def filled(text: str, environment: Mapping[str, str]) -> str:
+def fill_references(text: str, environment: Mapping[str, str]) -> str:
     """A text with the values of what it refers to; BadInput when there is none, or only another program knows it."""
 
-    def value(found: re.Match[str]) -> str:
+    def find_value(found: re.Match[str]) -> str:
         name, other = found[1], found[2]
         if name in environment:
             return environment[name]
@@ -35,15 +35,15 @@ def filled(text: str, environment: Mapping[str, str]) -> str:
 
     if foreign := _FOREIGN.search(_REFERENCE.sub("", text)):
         known = "only variables of the environment can be referred to here, as ${NAME}"
-        raise BadInput(f"it needs {shorten(foreign[0], 80)!r}, which another program fills in: {known}")
-    return _REFERENCE.sub(value, text)
+        raise BadInput(f"it needs {shorten_text(foreign[0], 80)!r}, which another program fills in: {known}")
+    return _REFERENCE.sub(find_value, text)
 
 
-def unfilled(text: str) -> str:
+def name_references(text: str) -> str:
     """A text with its references by name, without what stands there for the case that a variable is not set."""
     return _REFERENCE.sub(lambda found: f"${{{found[1]}}}", text)
 
 
-def written(text: str, environment: Mapping[str, str]) -> str:
+def blank_references(text: str, environment: Mapping[str, str]) -> str:
     """What of a text stands in the settings themselves: a space where the environment has the rest."""
     return _REFERENCE.sub(lambda found: " " if found[1] in environment else found[2] or "", text)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from holdfast.activities.commands import environment
-from holdfast.activities.mcp.references import filled
+from holdfast.activities.commands import build_environment
+from holdfast.activities.mcp.references import fill_references
 from holdfast.activities.mcp.secrets import Secrets
-from holdfast.activities.mcp.sensitive import Given, secrets_of, variables_of
+from holdfast.activities.mcp.sensitive import GivenSettings, find_secrets, list_variables
 from holdfast.configuration import McpServerSettings
 from holdfast.errors import BadInput
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedServer:
     """How a server is reached. Nothing of it is ever written down."""
 
     words: tuple[str, ...] = field(default=(), repr=False)
@@ -42,49 +42,49 @@ class Resolved:
         return self.secrets.hide(f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}")
 
 
-def resolve(settings: McpServerSettings, variables: Mapping[str, str]) -> Resolved:
+def resolve_server(settings: McpServerSettings, variables: Mapping[str, str]) -> ResolvedServer:
     """Fill in what the settings refer to; BadInput when a variable is not there or makes no address."""
     words = [] if settings.command is None else [settings.command, *settings.args]
-    headers = {name: filled(value, variables) for name, value in settings.headers.items()}
-    added = {name: filled(value, variables) for name, value in settings.env.items()}
+    headers = {name: fill_references(value, variables) for name, value in settings.headers.items()}
+    added = {name: fill_references(value, variables) for name, value in settings.env.items()}
     oauth = settings.oauth
-    client_id = filled(oauth.client_id, variables) if oauth and oauth.client_id else None
-    client_secret = filled(oauth.client_secret, variables) if oauth and oauth.client_secret else None
-    resolved = Resolved(
-        words=_words(words, variables),
+    client_id = fill_references(oauth.client_id, variables) if oauth and oauth.client_id else None
+    client_secret = fill_references(oauth.client_secret, variables) if oauth and oauth.client_secret else None
+    resolved = ResolvedServer(
+        words=_fill_words(words, variables),
         directory=settings.cwd or settings.folder,
-        environment=environment(added, inherit=False) if words else {},
-        url=filled(settings.url, variables) if settings.url else None,
+        environment=build_environment(added, inherit=False) if words else {},
+        url=fill_references(settings.url, variables) if settings.url else None,
         headers=headers,
         client_id=client_id,
         client_secret=client_secret,
-        secrets=Secrets(secrets_of(_given(settings), variables)),
+        secrets=Secrets(find_secrets(_collect_given(settings), variables)),
         start_seconds=settings.start_seconds,
     )
-    _check(resolved)
+    _check_resolved(resolved)
     return resolved
 
 
-def secret_variables(settings: McpServerSettings) -> list[str]:
+def list_secret_variables(settings: McpServerSettings) -> list[str]:
     """The variables that a server's settings refer to, which are not for commands."""
-    return variables_of(_given(settings))
+    return list_variables(_collect_given(settings))
 
 
-def _given(settings: McpServerSettings) -> Given:
+def _collect_given(settings: McpServerSettings) -> GivenSettings:
     """What of the settings may hold secrets."""
     words = [settings.command, *settings.args, settings.url]
     secret = settings.oauth.client_secret if settings.oauth else None
     assigned = [*settings.env.items(), *settings.headers.items(), *([("client_secret", secret)] if secret else [])]
-    return Given([word for word in words if word], assigned, settings.cwd or settings.folder)
+    return GivenSettings([word for word in words if word], assigned, settings.cwd or settings.folder)
 
 
-def _words(words: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+def _fill_words(words: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
     """The command; `~` before its first slash is the home of whoever runs the worker."""
-    found = [filled(word, variables) for word in words]
+    found = [fill_references(word, variables) for word in words]
     return (os.path.expanduser(found[0]), *found[1:]) if found else ()
 
 
-def _check(resolved: Resolved) -> None:
+def _check_resolved(resolved: ResolvedServer) -> None:
     """What only shows once the references are filled in. The words tell nothing of the values."""
     if resolved.url is not None:
         try:

@@ -14,16 +14,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.activities.mcp.composed import basic_password, is_address, parts_of, parts_of_addresses, telling
-from holdfast.activities.mcp.disguises import LONGEST_WORD, SHORTEST
-from holdfast.activities.mcp.references import filled, references, written
+from holdfast.activities.mcp.composed import (
+    find_address_secrets,
+    find_basic_password,
+    find_secret_parts,
+    is_address,
+    is_secret_name,
+)
+from holdfast.activities.mcp.disguises import LONGEST_WORD, SHORTEST_SECRET
+from holdfast.activities.mcp.references import blank_references, fill_references, find_references
 from holdfast.activities.mcp.secrets import Secret
 
 SHORTEST_PASSWORD = 6
 """Characters of what is called a password or the like."""
-LINE = 16
+LINE_LENGTH = 16
 """Characters of a line that is hidden by itself."""
-_USUAL = frozenset(
+_USUAL_VARIABLES = frozenset(
     [
         "PATH",
         "HOME",
@@ -50,13 +56,13 @@ _USUAL = frozenset(
         "CI",
     ]
 )
-_USUAL_BEGINS = ("LC_", "XDG_")
-_COMMON = frozenset(["password", "postgres", "postgresql", "changeme", "anonymous", "undefined", "localhost"])
+_USUAL_PREFIXES = ("LC_", "XDG_")
+_COMMON_WORDS = frozenset(["password", "postgres", "postgresql", "changeme", "anonymous", "undefined", "localhost"])
 """What is set where there is no secret."""
 _NUMBER = re.compile(r"[\d.,:/+\- ]+")
 
 
-class Given(NamedTuple):
+class GivenSettings(NamedTuple):
     """What the settings say of one server, its references as they are written."""
 
     words: Sequence[str] = ()
@@ -67,61 +73,63 @@ class Given(NamedTuple):
     """Where paths begin that do not say it."""
 
 
-def secrets_of(given: Given, environment: Mapping[str, str]) -> Iterator[Secret]:
+def find_secrets(given: GivenSettings, environment: Mapping[str, str]) -> Iterator[Secret]:
     """What is secret of this. BadInput when it refers to what is not there."""
-    for name in variables_of(given):
-        yield from _all_of(name, environment.get(name, ""), given.folder)
-    for name, text in (*given.assigned, *flags_of(given.words)):
-        literal = written(text, environment)
+    for name in list_variables(given):
+        yield from _list_value_secrets(name, environment.get(name, ""), given.folder)
+    for name, text in (*given.assigned, *find_flags(given.words)):
+        literal = blank_references(text, environment)
         words = [one for one in literal.split() if not one.isalpha()]
-        for one in (*([literal, *words] if telling(name) else ()), *parts_of(literal)):
-            yield from _alone(name, one, given.folder)
-        for one in basic_password(filled(text, environment)):
-            yield from _alone(name, one, given.folder)
-    for one in (one for word in given.words for one in parts_of_addresses(written(word, environment))):
-        yield from _alone("password", one, given.folder)
+        for one in (*([literal, *words] if is_secret_name(name) else ()), *find_secret_parts(literal)):
+            yield from _list_password_secrets(name, one, given.folder)
+        for one in find_basic_password(fill_references(text, environment)):
+            yield from _list_password_secrets(name, one, given.folder)
+    for one in (one for word in given.words for one in find_address_secrets(blank_references(word, environment))):
+        yield from _list_password_secrets("password", one, given.folder)
 
 
-def variables_of(given: Given) -> list[str]:
+def list_variables(given: GivenSettings) -> list[str]:
     """The variables that this refers to, but for those that every process has and that are no secret."""
     texts = [*given.words, *(text for _, text in given.assigned)]
-    found = dict.fromkeys(name for text in texts for name in references(text))
-    return [name for name in found if name not in _USUAL and not name.startswith(_USUAL_BEGINS)]
+    found = dict.fromkeys(name for text in texts for name in find_references(text))
+    return [name for name in found if name not in _USUAL_VARIABLES and not name.startswith(_USUAL_PREFIXES)]
 
 
-def flags_of(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def find_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Arguments that have a name: `--api-key=…`, `--api-key …`."""
     for word, following in pairwise([*words, ""]):
         name, is_one, value = word.partition("=")
-        if name.startswith("-") and telling(name) and (is_one or not following.startswith("-")):
+        if name.startswith("-") and is_secret_name(name) and (is_one or not following.startswith("-")):
             yield name.lstrip("-"), value if is_one else following
 
 
-def _all_of(name: str, value: str, folder: Path) -> Iterator[Secret]:
+def _list_value_secrets(name: str, value: str, folder: Path) -> Iterator[Secret]:
     """A value that came by reference, and what of it is secret by itself."""
     value = value.strip()
     if is_path(value, folder):
         return
-    if is_secret(value, called_so=telling(name)):
+    if is_secret(value, called_so=is_secret_name(name)):
         yield Secret(name, value)
-        yield from _lines(name, value)
-    for part in parts_of(value):
-        yield from _alone(name, part, folder)
+        yield from _list_line_secrets(name, value)
+    for part in find_secret_parts(value):
+        yield from _list_password_secrets(name, part, folder)
 
 
-def _alone(name: str, value: str, folder: Path) -> Iterator[Secret]:
+def _list_password_secrets(name: str, value: str, folder: Path) -> Iterator[Secret]:
     """A value that is known to be a password or the like."""
     value = value.strip()
     if is_secret(value, called_so=True) and not is_path(value, folder):
         yield Secret(name, value)
-        yield from _lines(name, value)
+        yield from _list_line_secrets(name, value)
 
 
-def _lines(name: str, value: str) -> Iterator[Secret]:
+def _list_line_secrets(name: str, value: str) -> Iterator[Secret]:
     """Those of a value that has several: a key is often told line by line."""
     lines = [line.strip() for line in value.splitlines()]
     if len(lines) > 1:
-        yield from (Secret(name, one, line=True) for one in lines if len(one) >= LINE and not one.startswith("-----"))
+        yield from (
+            Secret(name, one, line=True) for one in lines if len(one) >= LINE_LENGTH and not one.startswith("-----")
+        )
 
 
 def is_path(value: str, folder: Path) -> bool:
@@ -134,8 +142,8 @@ def is_path(value: str, folder: Path) -> bool:
 def is_secret(value: str, *, called_so: bool) -> bool:
     """Would hiding it keep anything secret? Of ordinary words, numbers and addresses it would not."""
     alike = value.isalpha() or _NUMBER.fullmatch(value) is not None
-    if len(value) < SHORTEST:
+    if len(value) < SHORTEST_SECRET:
         return called_so and len(value) >= SHORTEST_PASSWORD and not alike
-    if value.lower() in _COMMON or is_address(value):
+    if value.lower() in _COMMON_WORDS or is_address(value):
         return False
     return called_so or not alike or len(value) > LONGEST_WORD

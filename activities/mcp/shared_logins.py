@@ -25,14 +25,14 @@ from holdfast.activities.ledger.protocol import LedgerUnavailable
 from holdfast.activities.mcp.logins import (
     LOCK_SECONDS,
     SIZE_LIMIT,
-    Change,
     Login,
+    LoginChange,
     LoginFiles,
-    Logins,
+    LoginStore,
     NotAuthorized,
-    check_name,
+    check_server_name,
 )
-from holdfast.content import shorten, visible
+from holdfast.content import escape_controls, shorten_text
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.keyring import Keyring, load_keyring
 from holdfast.sealing import Seals
@@ -47,7 +47,7 @@ ANSWER_SECONDS = 5.0
 """How long a request waits for the database."""
 CHANGE_SECONDS = 45.0
 """How long it is tried to write down what was given: else it would be lost."""
-HELD = timedelta(seconds=90)
+HOLD_TIME = timedelta(seconds=90)
 """So long a login is held by a worker that is no more. Longer than a request for a token and its writing may take."""
 _POLL_SECONDS = 0.1
 _TAKE = """
@@ -68,7 +68,7 @@ _NAMES = "SELECT name FROM holdfast_logins WHERE login IS NOT NULL ORDER BY name
 class SharedLogins:
     """The logins in the database that the setting `ledger` names. It connects when it is first asked."""
 
-    shared = True
+    is_shared = True
 
     def __init__(self, setting: str, seals: Seals) -> None:
         self._setting = setting
@@ -76,116 +76,116 @@ class SharedLogins:
         self._seen: dict[str, tuple[float, str | HoldfastError | None]] = {}
         """What rows held, or why they could not be read, and until when that is gone by."""
 
-    async def names(self) -> list[str]:
+    async def list_names(self) -> list[str]:
         """The servers that there are logins at."""
-        found = await self._reading.ask(lambda connection: connection.fetch(_NAMES))
+        found = await self._reading_database.ask(lambda connection: connection.fetch(_NAMES))
         return [row["name"] for row in found]
 
-    async def stamp(self, name: str) -> object | None:
+    async def read_stamp(self, name: str) -> object | None:
         """Another one whenever the row is another."""
-        kept = await self._kept(check_name(name))
+        kept = await self._read_cached(check_server_name(name))
         return None if kept is None else hashlib.sha256(kept.encode("utf-8", "replace")).hexdigest()
 
     async def read(self, name: str) -> Login | None:
         """The login of a row."""
-        return self.opened(name, await self._kept(check_name(name)))
+        return self.unseal_login(name, await self._read_cached(check_server_name(name)))
 
     @asynccontextmanager
-    async def changing(self, name: str) -> AsyncIterator[Change]:
+    async def open_change(self, name: str) -> AsyncIterator[LoginChange]:
         """With the row held."""
         holder = uuid4().hex
-        kept = await self._take(check_name(name), holder)
+        kept = await self._take_row(check_server_name(name), holder)
         try:
             yield _RowChange(self, name, holder, kept)
         finally:
             with suppress(LedgerUnavailable):  # the mark ends by itself
-                await self._writing.ask(lambda connection: connection.execute(_EMPTY, name, holder))
-                await self._writing.ask(lambda connection: connection.execute(_FREE, name, holder))
+                await self._writing_database.ask(lambda connection: connection.execute(_EMPTY, name, holder))
+                await self._writing_database.ask(lambda connection: connection.execute(_FREE, name, holder))
             self._seen.pop(name, None)
 
     async def remove(self, name: str) -> bool:
         """Forget it."""
         holder = uuid4().hex
-        kept = await self._take(check_name(name), holder)
-        await self._writing.ask(lambda connection: connection.execute(_REMOVE, name, holder))
+        kept = await self._take_row(check_server_name(name), holder)
+        await self._writing_database.ask(lambda connection: connection.execute(_REMOVE, name, holder))
         self._seen.pop(name, None)
         return kept is not None
 
     async def write(self, name: str, holder: str, login: Login) -> None:
         """Keep a login that is held. HoldfastError when it is not any more."""
-        kept = self._seals.seal(login.model_dump_json(exclude_none=True), _about(name))
+        kept = self._seals.seal(login.model_dump_json(exclude_none=True), _describe_row(name))
 
-        async def work(connection: Connection) -> str:
-            done: str = await connection.execute(_WRITE, name, holder, kept, HELD)
+        async def update_row(connection: Connection) -> str:
+            done: str = await connection.execute(_WRITE, name, holder, kept, HOLD_TIME)
             return done
 
-        if await self._writing.ask(work) != "UPDATE 1":
+        if await self._writing_database.ask(update_row) != "UPDATE 1":
             raise HoldfastError(f"the login at {name!r} was changed by somebody else meanwhile: try again")
 
-    def apart(self) -> SharedLogins:
+    def copy_for_loop(self) -> SharedLogins:
         """The same on connections of another event loop."""
         return SharedLogins(self._setting, self._seals)
 
-    async def rest(self) -> None:
+    async def disconnect(self) -> None:
         """Close what is open."""
-        for database in ("_reading", "_writing"):
+        for database in ("_reading_database", "_writing_database"):
             if database in self.__dict__:
-                await self.__dict__[database].rest()
+                await self.__dict__[database].disconnect()
 
     @cached_property
-    def _reading(self) -> Database:
+    def _reading_database(self) -> Database:
         return open_database(self._setting, answer_seconds=ANSWER_SECONDS)
 
     @cached_property
-    def _writing(self) -> Database:
+    def _writing_database(self) -> Database:
         return open_database(self._setting, answer_seconds=CHANGE_SECONDS)
 
-    async def _kept(self, name: str) -> str | None:
+    async def _read_cached(self, name: str) -> str | None:
         until, kept = self._seen.get(name, (0.0, None))
         if time.monotonic() >= until:
-            kept = await self._found(name)
+            kept = await self._fetch_row(name)
             self._seen[name] = (time.monotonic() + FRESH_SECONDS, kept)
         if isinstance(kept, HoldfastError):
             raise type(kept)(str(kept))
         return kept
 
-    async def _found(self, name: str) -> str | HoldfastError | None:
-        async def work(connection: Connection) -> Any:
+    async def _fetch_row(self, name: str) -> str | HoldfastError | None:
+        async def select_row(connection: Connection) -> Any:
             return await connection.fetchval(_FIND, name, SIZE_LIMIT + 1)
 
         try:
-            found: str | None = await self._reading.ask(work)
+            found: str | None = await self._reading_database.ask(select_row)
             return found
         except HoldfastError as error:
             return error
 
-    async def _take(self, name: str, holder: str) -> str | None:
+    async def _take_row(self, name: str, holder: str) -> str | None:
         """Hold the row, and what is in it. HoldfastError when somebody else holds it too long."""
 
-        async def work(connection: Connection) -> Any:
-            return await connection.fetchrow(_TAKE, name, holder, HELD, SIZE_LIMIT + 1)
+        async def take_row(connection: Connection) -> Any:
+            return await connection.fetchrow(_TAKE, name, holder, HOLD_TIME, SIZE_LIMIT + 1)
 
         deadline = time.monotonic() + LOCK_SECONDS
-        while (row := await self._writing.ask(work)) is None:
+        while (row := await self._writing_database.ask(take_row)) is None:
             if time.monotonic() > deadline:
                 raise HoldfastError(f"somebody else is changing the login at {name!r}: try again")
             await asyncio.sleep(_POLL_SECONDS)
         found: str | None = row["login"]
         return found
 
-    def opened(self, name: str, kept: str | None) -> Login | None:
+    def unseal_login(self, name: str, kept: str | None) -> Login | None:
         """The login that a row holds; NotAuthorized when it cannot be gone by."""
         if kept is None:
             return None
         try:
             if len(kept) > SIZE_LIMIT:
                 raise BadInput("it is damaged")
-            return Login.model_validate_json(self._seals.open(kept, _about(name)))
+            return Login.model_validate_json(self._seals.open(kept, _describe_row(name)))
         except ValidationError:
             why = "it is damaged"
         except BadInput as error:
-            why = shorten(visible(str(error)), 500)
-        place = visible(self._reading.place)
+            why = shorten_text(escape_controls(str(error)), 500)
+        place = escape_controls(self._reading_database.place)
         raise NotAuthorized(f"the login is not used: of its row {name!r} in {place}, {why}") from None
 
 
@@ -199,18 +199,18 @@ class _RowChange:
         self._kept = kept
 
     async def read(self) -> Login | None:
-        return self._logins.opened(self._name, self._kept)
+        return self._logins.unseal_login(self._name, self._kept)
 
     async def write(self, login: Login) -> None:
         await self._logins.write(self._name, self._holder, login)
 
 
-def open_logins(settings: Settings, keyring: Keyring | None = None) -> Logins:
+def open_login_store(settings: Settings, keyring: Keyring | None = None) -> LoginStore:
     """Where logins are kept, by the settings."""
     if settings.ledger is None:
-        return LoginFiles(settings.mcp_logins)
+        return LoginFiles(settings.mcp_logins_folder)
     return SharedLogins(settings.ledger, Seals(keyring or load_keyring(settings)))
 
 
-def _about(name: str) -> str:
+def _describe_row(name: str) -> str:
     return f"login {name}"

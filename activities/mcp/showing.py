@@ -8,36 +8,36 @@ from __future__ import annotations
 
 import json
 
-from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, Judged
+from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, EffectJudgement
 from holdfast.activities.mcp.server import Server
-from holdfast.approvals import About, Confirmation
-from holdfast.content import named, plain, shorten
+from holdfast.approvals import Confirmation, ToolNotes
+from holdfast.content import format_tool_name, shorten_text, strip_controls
 
 DESCRIPTION_LIMIT = 4_000
 """Characters of a description; all of it is in `holdfast tools show`."""
 HINT_LIMIT = 100
 
 
-def confirmation(server: Server, definition: Definition, judged: Judged) -> Confirmation:
+def build_tool_confirmation(server: Server, definition: Definition, judged: EffectJudgement) -> Confirmation:
     """What is shown of a call of this tool. The arguments are shown beside it, once."""
-    known = about(server, definition, judged)
-    return Confirmation(kind="mcp", title=title_of(server.name, definition), server=server.name, about=known)
+    known = build_tool_notes(server, definition, judged)
+    return Confirmation(kind="mcp", title=format_title(server.name, definition), server=server.name, about=known)
 
 
-def about(server: Server, definition: Definition, judged: Judged) -> About:
+def build_tool_notes(server: Server, definition: Definition, judged: EffectJudgement) -> ToolNotes:
     """What the server says of a tool, and what follows from that here."""
     hints = (f"{name} {json.dumps(value)}" for name, value in sorted(definition.annotations.items()))
-    return About(
-        description=shorten(server.secrets.hide(definition.description), DESCRIPTION_LIMIT),
+    return ToolNotes(
+        description=shorten_text(server.secrets.hide(definition.description), DESCRIPTION_LIMIT),
         effect=judged.effect.value,
         because=judged.because,
-        hints=tuple(shorten(hint, HINT_LIMIT) for hint in hints),
+        hints=tuple(shorten_text(hint, HINT_LIMIT) for hint in hints),
     )
 
 
-def title_of(server: str, definition: Definition) -> str:
+def format_title(server: str, definition: Definition) -> str:
     """The server and the tool's own name, and then the title that the server gives it: a stranger's words, which may be
     those of a tool of ours."""
-    name = f"{server}/{named(definition.name)}"
-    title = shorten(plain(definition.title), TITLE_LIMIT) if definition.title else definition.name
+    name = f"{server}/{format_tool_name(definition.name)}"
+    title = shorten_text(strip_controls(definition.title), TITLE_LIMIT) if definition.title else definition.name
     return name if title == definition.name else f"{name} ({title})"

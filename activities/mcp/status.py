@@ -7,7 +7,7 @@ from enum import StrEnum
 from holdfast.model import Data
 
 
-class State(StrEnum):
+class ServerState(StrEnum):
     """Where a server stands."""
 
     CONNECTING = "connecting"
@@ -25,7 +25,7 @@ class ServerStatus(Data):
     """What is known of a server, for people."""
 
     name: str
-    state: State
+    state: ServerState
     place: str | None = None
     protocol: str | None = None
     server: str | None = None
@@ -38,5 +38,5 @@ class ServerStatus(Data):
     """What of the settings is about none of its tools."""
 
 
-class Unavailable(Exception):
+class ServerUnavailable(Exception):
     """A server that is not connected, and why."""

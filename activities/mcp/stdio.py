@@ -18,19 +18,19 @@ import anyio
 from mcp_types import JSONRPCRequest
 
 from holdfast.activities.mcp.faults import Failure, Fault
-from holdfast.activities.mcp.hearing import Heard
-from holdfast.activities.mcp.lines import Lines, Oversized
-from holdfast.activities.mcp.messages import written
+from holdfast.activities.mcp.hearing import ServerRemarks
+from holdfast.activities.mcp.lines import LineBuffer, OversizedLine
+from holdfast.activities.mcp.messages import encode_message
 from holdfast.activities.mcp.pace import Pace
-from holdfast.activities.mcp.resolving import Resolved
-from holdfast.activities.mcp.streams import Incoming, Outgoing
+from holdfast.activities.mcp.resolving import ResolvedServer
+from holdfast.activities.mcp.streams import IncomingStream, OutgoingStream
 from holdfast.activities.mcp.traffic import Traffic
-from holdfast.activities.processes import MARKER, kill_tree, to_the_end
+from holdfast.activities.processes import MARKER, kill_tree, run_to_end
 from holdfast.errors import BadInput
-from holdfast.withheld import Words
+from holdfast.withheld import Redacted
 
-CHUNK = 262_144
-ERRORS_CHUNK = 16_384
+CHUNK_SIZE = 262_144
+ERRORS_CHUNK_SIZE = 16_384
 EXIT_SECONDS = 2.0
 """What it gets to end by itself once nobody speaks to it any more."""
 TELL_SECONDS = 0.5
@@ -43,31 +43,31 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def child(
-    resolved: Resolved, key: str, traffic: Traffic, gone: Callable[[str], None], heard: Heard
-) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """The streams of a server that is started here and ended with the block. `gone` is told when and why it ended.
+async def run_server_process(
+    resolved: ResolvedServer, key: str, traffic: Traffic, on_end: Callable[[str], None], remarks: ServerRemarks
+) -> AsyncIterator[tuple[IncomingStream, OutgoingStream]]:
+    """The streams of a server that is started here and ended with the block. `on_end` is told when and why it ended.
 
     `key` marks everything it starts.
     """
-    _check(resolved)
-    process = await _started(resolved, key)
+    _check_program(resolved)
+    process = await _start_process(resolved, key)
     assert process.stdin, "it has pipes"
     assert process.stdout, "it has pipes"
     assert process.stderr, "it has pipes"
-    reading = asyncio.create_task(_read(process.stdout, traffic, heard))
-    hearing = asyncio.create_task(_hear(process.stderr, heard))
-    telling = asyncio.create_task(_tell(process, reading, hearing, heard, gone))
-    tasks = [reading, hearing, telling, asyncio.create_task(_write(process, process.stdin, traffic))]
+    reading = asyncio.create_task(_read_output(process.stdout, traffic, remarks))
+    hearing = asyncio.create_task(_read_errors(process.stderr, remarks))
+    telling = asyncio.create_task(_report_end(process, reading, hearing, remarks, on_end))
+    tasks = [reading, hearing, telling, asyncio.create_task(_write_input(process, process.stdin, traffic))]
     try:
         yield traffic.ends
     finally:
         if reading.done():  # it ended by itself: that is why, and not what broke by it
-            await to_the_end(asyncio.wait({telling}))
-        await to_the_end(_end(process, key, tasks))
+            await run_to_end(asyncio.wait({telling}))
+        await run_to_end(_end_process(process, key, tasks))
 
 
-async def _started(resolved: Resolved, key: str) -> asyncio.subprocess.Process:
+async def _start_process(resolved: ResolvedServer, key: str) -> asyncio.subprocess.Process:
     """The process. Whoever does not wait for it leaves none behind."""
     starting = asyncio.create_task(
         asyncio.create_subprocess_exec(
@@ -83,16 +83,16 @@ async def _started(resolved: Resolved, key: str) -> asyncio.subprocess.Process:
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        await to_the_end(_end_of(starting, key))
+        await run_to_end(_end_started(starting, key))
         raise
 
 
-async def _end_of(starting: asyncio.Task[asyncio.subprocess.Process], key: str) -> None:
+async def _end_started(starting: asyncio.Task[asyncio.subprocess.Process], key: str) -> None:
     with suppress(OSError):
-        await _end(await starting, key, [])
+        await _end_process(await starting, key, [])
 
 
-def _check(resolved: Resolved) -> None:
+def _check_program(resolved: ResolvedServer) -> None:
     """BadInput for what the system would only tell as one missing file."""
     if not resolved.directory.is_dir():
         raise BadInput(f"its folder (`cwd`) is not there: {str(resolved.directory)!r}")
@@ -102,89 +102,89 @@ def _check(resolved: Resolved) -> None:
         raise BadInput(f"its command is not there: {resolved.secrets.hide(program)!r}{hint}")
 
 
-async def _read(output: asyncio.StreamReader, traffic: Traffic, heard: Heard) -> None:
+async def _read_output(output: asyncio.StreamReader, traffic: Traffic, remarks: ServerRemarks) -> None:
     """Pass on what it says until it ends, or nobody listens any more."""
-    lines = Lines()
+    lines = LineBuffer()
     try:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-            while data := await output.read(CHUNK):
-                for line in lines.take(data):
-                    if isinstance(line, Oversized):
-                        if not await traffic.overlong(line.id):
+            while data := await output.read(CHUNK_SIZE):
+                for line in lines.add_data(data):
+                    if isinstance(line, OversizedLine):
+                        if not await traffic.handle_overlong(line.id):
                             return
-                    elif line.strip() and not await traffic.hear(line):
-                        heard.stray(line)
+                    elif line.strip() and not await traffic.deliver_data(line):
+                        remarks.add_stray_line(line)
     finally:
-        traffic.end()
+        traffic.end_exchanges()
 
 
-async def _write(process: asyncio.subprocess.Process, input: asyncio.StreamWriter, traffic: Traffic) -> None:
+async def _write_input(process: asyncio.subprocess.Process, input: asyncio.StreamWriter, traffic: Traffic) -> None:
     """Pass on what it is told. When it takes nothing any more, whoever waits for an answer learns that none comes."""
     try:
-        async for _, item in traffic.handed_over():
+        async for _, item in traffic.take_messages():
             try:
                 if process.returncode is not None:
                     raise Failure(Fault.NOT_SENT, "it has ended")
-                input.write(written(item.message) + b"\n")
+                input.write(encode_message(item.message) + b"\n")
             except Failure as failure:
                 if isinstance(item.message, JSONRPCRequest):
-                    await traffic.fail(traffic.exchange(item.message), failure)
+                    await traffic.fail_exchange(traffic.get_exchange(item.message), failure)
             await input.drain()
     except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        traffic.end()
+        traffic.end_exchanges()
 
 
-async def _hear(errors: asyncio.StreamReader, heard: Heard) -> None:
+async def _read_errors(errors: asyncio.StreamReader, remarks: ServerRemarks) -> None:
     pace = Pace()
     with suppress(OSError):
-        while data := await errors.read(ERRORS_CHUNK):
+        while data := await errors.read(ERRORS_CHUNK_SIZE):
             began = time.perf_counter()
-            heard.errors(data)
+            remarks.add_error_data(data)
             await pace.spend(time.perf_counter() - began)
-        heard.end()
+        remarks.end_errors()
 
 
-async def _tell(
+async def _report_end(
     process: asyncio.subprocess.Process,
     reading: asyncio.Task[None],
     hearing: asyncio.Task[None],
-    heard: Heard,
-    gone: Callable[[str], None],
+    remarks: ServerRemarks,
+    on_end: Callable[[str], None],
 ) -> None:
     """Say when and why it ended: it says nothing more, or its process is no more, whoever still holds its streams."""
     while process.returncode is None and not reading.done():
         await asyncio.wait({reading}, timeout=LOOK_SECONDS)
-    await _exited(process, TELL_SECONDS)
+    await _wait_for_exit(process, TELL_SECONDS)
     await asyncio.wait({reading, hearing}, timeout=LAST_SECONDS)
-    how = f"it {_how(process.returncode)}"
-    heard.note(how)
-    gone(f"{how}{heard.said()}")
+    how = f"it {_describe_exit(process.returncode)}"
+    remarks.add_note(how)
+    on_end(f"{how}{remarks.describe_remarks()}")
     reading.cancel()
 
 
-async def _exited(process: asyncio.subprocess.Process, seconds: float) -> None:
+async def _wait_for_exit(process: asyncio.subprocess.Process, seconds: float) -> None:
     """Wait so long for its end. `wait` would also wait for whoever else holds its streams."""
     deadline = asyncio.get_running_loop().time() + seconds
     while process.returncode is None and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
-def _how(code: int | None) -> str:
+def _describe_exit(code: int | None) -> str:
     if code is None:
         return "says nothing more"
     return f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
 
 
-async def _end(process: asyncio.subprocess.Process, key: str, tasks: list[asyncio.Task[None]]) -> None:
+async def _end_process(process: asyncio.subprocess.Process, key: str, tasks: list[asyncio.Task[None]]) -> None:
     """Let it end by itself, then end what is left; everything it started as well."""
     try:
         if process.stdin:
             with suppress(OSError):
                 process.stdin.close()
-        await _exited(process, EXIT_SECONDS)
+        await _wait_for_exit(process, EXIT_SECONDS)
         await kill_tree(process.pid, key)
     except Exception as error:
-        _LOGGER.warning("A server may not have ended: %s", Words(error))
+        _LOGGER.warning("A server may not have ended: %s", Redacted(error))
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

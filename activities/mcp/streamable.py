@@ -17,17 +17,17 @@ import httpx2
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 
-from holdfast.activities.mcp.address import SESSION, VERSION, Address
-from holdfast.activities.mcp.events import Place, events, is_stream
+from holdfast.activities.mcp.address import SESSION_HEADER, VERSION_HEADER, Address
+from holdfast.activities.mcp.events import StreamPosition, is_stream, read_events
 from holdfast.activities.mcp.exchange import Exchange
 from holdfast.activities.mcp.faults import Failure, Fault
-from holdfast.activities.mcp.http import whole
-from holdfast.activities.mcp.messages import MESSAGE_LIMIT, written
+from holdfast.activities.mcp.http import read_whole
+from holdfast.activities.mcp.messages import MESSAGE_LIMIT, encode_message
 from holdfast.activities.mcp.secrets import UNCUT
-from holdfast.activities.mcp.statuses import meaning
-from holdfast.activities.mcp.streams import Incoming, Outgoing
-from holdfast.activities.mcp.traffic import CANCELLED, Traffic
-from holdfast.content import said
+from holdfast.activities.mcp.statuses import explain_status
+from holdfast.activities.mcp.streams import IncomingStream, OutgoingStream
+from holdfast.activities.mcp.traffic import CANCELLED_METHOD, Traffic
+from holdfast.content import exception_text
 
 TELL_SECONDS = 10.0
 """How long a message may take that nobody waits for."""
@@ -43,7 +43,7 @@ FAILURES_LIMIT = 2
 """Attempts to listen that fail in a row."""
 _LAST_EVENT = "last-event-id"
 _INITIALIZED = "notifications/initialized"
-_UNSENT = (
+_UNSENT_ERRORS = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
     httpx2.PoolTimeout,
@@ -54,10 +54,12 @@ _UNSENT = (
 
 
 @asynccontextmanager
-async def reached(url: str, client: httpx2.AsyncClient, traffic: Traffic) -> AsyncIterator[tuple[Incoming, Outgoing]]:
+async def open_streams(
+    url: str, client: httpx2.AsyncClient, traffic: Traffic
+) -> AsyncIterator[tuple[IncomingStream, OutgoingStream]]:
     """The streams of a server that is at an address, until the end of the block."""
-    wire = _Wire(Address(url, client), traffic)
-    writing = asyncio.create_task(wire.write())
+    wire = _HttpWire(Address(url, client), traffic)
+    writing = asyncio.create_task(wire.send_messages())
     try:
         yield traffic.ends
     finally:
@@ -71,7 +73,7 @@ class _Post(NamedTuple):
     modern: bool
 
 
-class _Wire:
+class _HttpWire:
     """The messages of one connection on their way."""
 
     def __init__(self, address: Address, traffic: Traffic) -> None:
@@ -81,20 +83,20 @@ class _Wire:
         self._tasks: set[asyncio.Task[None]] = set()
         self._telling = 0
 
-    async def write(self) -> None:
+    async def send_messages(self) -> None:
         """Send what is handed over."""
-        async for context, item in self._traffic.handed_over():
-            message, headers = item.message, _headers(item)
+        async for context, item in self._traffic.take_messages():
+            message, headers = item.message, _build_headers(item)
             if isinstance(message, JSONRPCRequest):
-                self._begin(message, headers, context)
-            elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
-                self._withdraw(message, headers)
+                self._begin_request(message, headers, context)
+            elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED_METHOD:
+                self._withdraw_request(message, headers)
             elif isinstance(message, JSONRPCNotification) and message.method == _INITIALIZED:
-                self._address.version = headers.get(VERSION, self._address.version)
-                await self._tell(message, headers, FIRST_SECONDS)
-                self._start(self._listen())
+                self._address.version = headers.get(VERSION_HEADER, self._address.version)
+                await self._send_notice(message, headers, FIRST_SECONDS)
+                self._start_task(self._listen_for_messages())
             else:
-                self._start(self._tell(message, headers))
+                self._start_task(self._send_notice(message, headers))
 
     async def close(self) -> None:
         """Drop what is under way, and tell the server that its session has ended, if it will hear that."""
@@ -104,10 +106,10 @@ class _Wire:
             await asyncio.wait(self._tasks, timeout=LEAVE_SECONDS)
         if self._address.session:
             with suppress(Exception):
-                async with asyncio.timeout(LEAVE_SECONDS), self._address.sent("DELETE", {}):
+                async with asyncio.timeout(LEAVE_SECONDS), self._address.open_response("DELETE", {}):
                     pass
 
-    def _start(self, work: Coroutine[Any, Any, None], context: Context | None = None) -> asyncio.Task[None]:
+    def _start_task(self, work: Coroutine[Any, Any, None], context: Context | None = None) -> asyncio.Task[None]:
         task = asyncio.create_task(work, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -115,142 +117,147 @@ class _Wire:
 
     # What we ask
 
-    def _begin(self, message: JSONRPCRequest, headers: Mapping[str, str], context: Context) -> None:
+    def _begin_request(self, message: JSONRPCRequest, headers: Mapping[str, str], context: Context) -> None:
         if message.method == "initialize":
             self._address.version = None  # it is what is to be found out
         else:
-            self._address.version = headers.get(VERSION, self._address.version)
-        exchange = self._traffic.exchange(message)
-        task = self._start(self._ask(message, exchange, headers), context)
-        self._posts[message.id] = _Post(task, exchange, self._address.modern)
+            self._address.version = headers.get(VERSION_HEADER, self._address.version)
+        exchange = self._traffic.get_exchange(message)
+        task = self._start_task(self._send_request(message, exchange, headers), context)
+        self._posts[message.id] = _Post(task, exchange, self._address.is_modern)
         task.add_done_callback(lambda _: self._posts.pop(message.id, None))
 
-    async def _ask(self, message: JSONRPCRequest, exchange: Exchange, headers: Mapping[str, str]) -> None:
+    async def _send_request(self, message: JSONRPCRequest, exchange: Exchange, headers: Mapping[str, str]) -> None:
         """Send a request and pass its answer on; or, in the place of one, what became of it."""
         try:
-            await self._exchange(message, exchange, headers)
+            await self._exchange_messages(message, exchange, headers)
             failure = Failure(Fault.LOST, "the connection ended before it answered")
         except Failure as error:
             failure = error
-        except _UNSENT as error:
-            failure = Failure(Fault.NOT_SENT, f"it cannot be reached: {_unreached(error)}")
+        except _UNSENT_ERRORS as error:
+            failure = Failure(Fault.NOT_SENT, f"it cannot be reached: {_describe_unreached(error)}")
         except httpx2.TransportError as error:
-            failure = Failure(Fault.LOST, f"the connection broke: {said(error, UNCUT)}")
+            failure = Failure(Fault.LOST, f"the connection broke: {exception_text(error, UNCUT)}")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return  # nobody listens any more
         except Exception as error:
-            failure = Failure(Fault.LOST, f"{type(error).__name__}: {said(error, UNCUT)}")
+            failure = Failure(Fault.LOST, f"{type(error).__name__}: {exception_text(error, UNCUT)}")
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self._traffic.fail(exchange, failure)
+            await self._traffic.fail_exchange(exchange, failure)
 
-    async def _exchange(self, message: JSONRPCRequest, exchange: Exchange, headers: Mapping[str, str]) -> None:
-        place = Place()
+    async def _exchange_messages(self, message: JSONRPCRequest, exchange: Exchange, headers: Mapping[str, str]) -> None:
+        place = StreamPosition()
         once = message.method == "tools/call"
-        async with self._address.sent("POST", headers, written(message), moving=not once) as response:
+        async with self._address.open_response("POST", headers, encode_message(message), may_move=not once) as response:
             if not response.is_success:
-                return await self._refused(response, exchange)
+                return await self._answer_refusal(response, exchange)
             if message.method == "initialize":
-                self._address.session = response.headers.get(SESSION)
+                self._address.session = response.headers.get(SESSION_HEADER)
             if not is_stream(response):
-                return await self._whole(response, exchange)
+                return await self._read_whole(response, exchange)
             try:
-                await self._follow(response, exchange, place)
+                await self._follow_stream(response, exchange, place)
             except httpx2.TransportError:
                 if place.id is None:
                     raise
-        return await self._resume(exchange, place)
+        return await self._resume_stream(exchange, place)
 
-    async def _whole(self, response: httpx2.Response, exchange: Exchange) -> None:
+    async def _read_whole(self, response: httpx2.Response, exchange: Exchange) -> None:
         """An answer that is one message."""
         status = response.status_code
         if status == 202 or not response.headers.get("content-type", "").lower().startswith("application/json"):
             raise Failure(Fault.UNREADABLE, f"it took it and gave no answer (HTTP status {status})")
-        body = await whole(response, MESSAGE_LIMIT)
+        body = await read_whole(response, MESSAGE_LIMIT)
         if body is None:
             raise Failure(Fault.UNREADABLE, f"it answered with over {MESSAGE_LIMIT:,} bytes")
-        await self._traffic.hear(body, exchange)
+        await self._traffic.deliver_data(body, exchange)
         if not exchange.answered:
             raise Failure(Fault.UNREADABLE, "what it answered is no answer to what it was asked")
 
-    async def _follow(self, response: httpx2.Response, exchange: Exchange | None, place: Place) -> bool:
+    async def _follow_stream(self, response: httpx2.Response, exchange: Exchange | None, place: StreamPosition) -> bool:
         """Pass on what a stream brings, until the answer if one is waited for. Did anything come?"""
         came = False
-        async with aclosing(events(response, place, self._traffic.pace)) as messages:
+        async with aclosing(read_events(response, place, self._traffic.pace)) as messages:
             async for data in messages:
                 came = True
-                await self._traffic.hear(data, exchange)
+                await self._traffic.deliver_data(data, exchange)
                 if exchange and exchange.answered:
                     break
         return came
 
-    async def _resume(self, exchange: Exchange, place: Place) -> None:
+    async def _resume_stream(self, exchange: Exchange, place: StreamPosition) -> None:
         """Take up a stream that ended before the answer, as far as the server lets us."""
         failed, came = 0, True
         while not exchange.answered and place.id is not None and failed < FAILURES_LIMIT:
-            await asyncio.sleep(place.pause(came=came))
+            await asyncio.sleep(place.choose_pause(came=came))
             failed += 1
             with suppress(httpx2.TransportError):
-                async with self._address.sent("GET", {_LAST_EVENT: place.id}) as response:
+                async with self._address.open_response("GET", {_LAST_EVENT: place.id}) as response:
                     if response.is_success and is_stream(response):
                         failed = 0
-                        came = await self._follow(response, exchange, place)
+                        came = await self._follow_stream(response, exchange, place)
 
-    async def _refused(self, response: httpx2.Response, exchange: Exchange) -> None:
+    async def _answer_refusal(self, response: httpx2.Response, exchange: Exchange) -> None:
         await response.aread()
         session = self._address.session is not None
-        error = meaning(response, exchange.id, session=session)
-        await self._traffic.answer(exchange, error)
+        error = explain_status(response, exchange.id, has_session=session)
+        await self._traffic.answer_exchange(exchange, error)
         if session and response.status_code == 404:
-            self._traffic.doubt()
+            self._traffic.on_doubt()
 
     # What we tell, and what the server tells
 
-    async def _tell(self, message: JSONRPCMessage, headers: Mapping[str, str], seconds: float = TELL_SECONDS) -> None:
+    async def _send_notice(
+        self, message: JSONRPCMessage, headers: Mapping[str, str], seconds: float = TELL_SECONDS
+    ) -> None:
         """Send what nobody waits for."""
         self._telling += 1
         if self._telling > TELLING_LIMIT:
-            self._traffic.break_off("it does not take what it is told")
+            self._traffic.on_break("it does not take what it is told")
         try:
             with suppress(Exception):
-                async with asyncio.timeout(seconds), self._address.sent("POST", headers, written(message)):
+                async with (
+                    asyncio.timeout(seconds),
+                    self._address.open_response("POST", headers, encode_message(message)),
+                ):
                     pass
         finally:
             self._telling -= 1
 
-    def _withdraw(self, message: JSONRPCNotification, headers: Mapping[str, str]) -> None:
+    def _withdraw_request(self, message: JSONRPCNotification, headers: Mapping[str, str]) -> None:
         """Nobody wants an answer any more. In the newer protocol that is told by not listening to it."""
         post = self._posts.get((message.params or {}).get("requestId"))
         if post and post.modern:
             post.task.cancel()
-            self._start(self._traffic.fail(post.exchange, Failure(Fault.LOST, "it was told to stop")))
-        elif not self._address.modern:
-            self._start(self._tell(message, headers))
+            self._start_task(self._traffic.fail_exchange(post.exchange, Failure(Fault.LOST, "it was told to stop")))
+        elif not self._address.is_modern:
+            self._start_task(self._send_notice(message, headers))
         if post and not post.modern:
             asyncio.get_running_loop().call_later(LINGER_SECONDS, post.task.cancel)
 
-    async def _listen(self) -> None:
+    async def _listen_for_messages(self) -> None:
         """Hear what the server says of itself, in the older protocol: not too often, and only if it wants to."""
-        failed, place = 0, Place()
+        failed, place = 0, StreamPosition()
         while self._address.session and failed < FAILURES_LIMIT:
             failed += 1
             headers = {_LAST_EVENT: place.id} if place.id else {}
             came = False
             with suppress(httpx2.TransportError, Failure):
-                async with self._address.sent("GET", headers) as response:
+                async with self._address.open_response("GET", headers) as response:
                     if response.status_code == 405 or (response.is_success and not is_stream(response)):
                         return
                     if response.is_success:
                         failed = 0
-                        came = await self._follow(response, None, place)
-            await asyncio.sleep(place.pause(came=came))
+                        came = await self._follow_stream(response, None, place)
+            await asyncio.sleep(place.choose_pause(came=came))
 
 
-def _headers(item: SessionMessage) -> dict[str, str]:
+def _build_headers(item: SessionMessage) -> dict[str, str]:
     """What a message carries beside itself."""
     about = item.metadata
     return dict(about.headers or {}) if isinstance(about, ClientMessageMetadata) else {}
 
 
-def _unreached(error: httpx2.TransportError) -> str:
-    words = said(error, UNCUT)
+def _describe_unreached(error: httpx2.TransportError) -> str:
+    words = exception_text(error, UNCUT)
     return f"{words} (does it speak http:// and not https://?)" if "WRONG_VERSION_NUMBER" in words else words

@@ -18,7 +18,7 @@ from mcp.shared.message import SessionMessage
 Envelope: TypeAlias = tuple[Context, SessionMessage]
 
 
-class _End(ABC):
+class _StreamEnd(ABC):
     @abstractmethod
     async def aclose(self) -> None: ...
 
@@ -31,7 +31,7 @@ class _End(ABC):
         await self.aclose()
 
 
-class Incoming(_End):
+class IncomingStream(_StreamEnd):
     """Where it reads. `last_context` goes with the last message."""
 
     def __init__(self, inner: MemoryObjectReceiveStream[Envelope]) -> None:
@@ -57,7 +57,7 @@ class Incoming(_End):
             raise StopAsyncIteration from None
 
 
-class Outgoing(_End):
+class OutgoingStream(_StreamEnd):
     """Where it writes."""
 
     def __init__(self, send: Callable[[SessionMessage], Awaitable[None]], close: Callable[[], None]) -> None:

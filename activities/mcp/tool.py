@@ -11,17 +11,17 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from holdfast.activities.catalogue.schemas import without_unseen
-from holdfast.activities.mcp.approved import Approved, Change, remember
-from holdfast.activities.mcp.calling import call
-from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, destructive, judged, open_world
-from holdfast.activities.mcp.endings import Asked
-from holdfast.activities.mcp.names import tool_name
+from holdfast.activities.catalogue.schemas import strip_invisible
+from holdfast.activities.mcp.approved import DefinitionChange, PinnedDefinitions, write_in_background
+from holdfast.activities.mcp.calling import call_tool
+from holdfast.activities.mcp.definitions import TITLE_LIMIT, Definition, is_destructive, is_open_world, judge_effect
+from holdfast.activities.mcp.endings import ToolRequest
+from holdfast.activities.mcp.names import build_tool_name
 from holdfast.activities.mcp.outputs import ResultSchema
 from holdfast.activities.mcp.server import Server
-from holdfast.activities.mcp.showing import about, confirmation, title_of
-from holdfast.approvals import About, Confirmation
-from holdfast.content import Result, plain, seen, shorten
+from holdfast.activities.mcp.showing import build_tool_confirmation, build_tool_notes, format_title
+from holdfast.approvals import Confirmation, ToolNotes
+from holdfast.content import Result, seen, shorten_text, strip_controls
 from holdfast.tools import Declaration, Effect, Invocation, Run, Tool
 
 GRACE_SECONDS = 60.0
@@ -36,22 +36,22 @@ class McpTool(Tool):
     live_output = True
     asks = True
 
-    def __init__(self, server: Server, definition: Definition, approved: Approved) -> None:
+    def __init__(self, server: Server, definition: Definition, approved: PinnedDefinitions) -> None:
         settings = server.settings
-        self.name = tool_name(server.name, definition.name)
-        self.display_name = shorten(plain(definition.title), TITLE_LIMIT) if definition.title else None
+        self.name = build_tool_name(server.name, definition.name)
+        self.display_name = shorten_text(strip_controls(definition.title), TITLE_LIMIT) if definition.title else None
         self.description = seen(definition.description or f"{definition.name}, a tool of {server.name}")
-        self.judged = judged(definition, settings)
-        self.effect = self.judged.effect
+        self.effect_judgement = judge_effect(definition, settings)
+        self.effect = self.effect_judgement.effect
         self.asks_first = self.effect is not Effect.READ
-        self.open_world = open_world(definition, settings)
-        self.destructive = destructive(definition, settings)
+        self.open_world = is_open_world(definition, settings)
+        self.destructive = is_destructive(definition, settings)
         self.on_host = settings.command is not None
         self.timeout_seconds = settings.timeout_seconds + GRACE_SECONDS
-        self.Parameters: Mapping[str, JsonValue] = {"type": "object", **without_unseen(definition.parameters)}
+        self.Parameters: Mapping[str, JsonValue] = {"type": "object", **strip_invisible(definition.parameters)}
         self._server = server
         self.definition = definition
-        self._approved = approved
+        self._pinned = approved
         self._output = ResultSchema(definition.output) if definition.output is not None else None
 
     def declaration(self) -> Declaration:
@@ -59,45 +59,45 @@ class McpTool(Tool):
         theirs = {"server": self._server.name, "origin": self.definition.digest, "own_name": self.definition.name}
         return super().declaration().model_copy(update=theirs)
 
-    def about(self) -> About:
+    def build_notes(self) -> ToolNotes:
         """What its server says of it, and what follows from that here."""
-        return about(self._server, self.definition, self.judged)
+        return build_tool_notes(self._server, self.definition, self.effect_judgement)
 
     def build(self, arguments: dict[str, Any], workspace: Path) -> Invocation:
         """Bind the arguments."""
-        asked = Asked(self._server, self.definition, arguments, self.effect, self._output)
-        return _Calling(self, asked, self._approved)
+        asked = ToolRequest(self._server, self.definition, arguments, self.effect, self._output)
+        return _CallInvocation(self, asked, self._pinned)
 
 
-class _Calling(Invocation):
-    def __init__(self, tool: McpTool, asked: Asked, approved: Approved) -> None:
+class _CallInvocation(Invocation):
+    def __init__(self, tool: McpTool, request: ToolRequest, pinned: PinnedDefinitions) -> None:
         self._tool = tool
-        self._asked = asked
-        self._approved = approved
+        self._request = request
+        self._pinned = pinned
 
     def describe(self) -> str:
-        given = json.dumps(self._asked.arguments, ensure_ascii=False)
-        return f"{title_of(self._asked.server.name, self._asked.definition)} {shorten(given, 200)}"
+        given = json.dumps(self._request.arguments, ensure_ascii=False)
+        return f"{format_title(self._request.server.name, self._request.definition)} {shorten_text(given, 200)}"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return self._tool.effect is Effect.READ
 
-    def changed(self) -> str | None:
-        return change.sentence if (change := self._change()) else None
+    def describe_tool_change(self) -> str | None:
+        return change.sentence if (change := self._find_change()) else None
 
-    def shown(self) -> Confirmation:
-        return confirmation(self._asked.server, self._asked.definition, self._tool.judged)
+    def build_confirmation(self) -> Confirmation:
+        return build_tool_confirmation(self._request.server, self._request.definition, self._tool.effect_judgement)
 
     async def should_confirm(self) -> Confirmation | None:
-        change = self._change()
+        change = self._find_change()
         if change is None and not self._tool.asks_first:
             return None
         diff = await asyncio.to_thread(lambda: change.diff) if change else None
-        return self.shown().model_copy(update={"diff": diff or None})
+        return self.build_confirmation().model_copy(update={"diff": diff or None})
 
     async def execute(self, run: Run) -> Result:
-        await remember(partial(self._approved.approve, self._asked.definition))
-        return await call(self._asked, run)
+        await write_in_background(partial(self._pinned.approve, self._request.definition))
+        return await call_tool(self._request, run)
 
-    def _change(self) -> Change | None:
-        return self._approved.change(self._asked.definition)
+    def _find_change(self) -> DefinitionChange | None:
+        return self._pinned.find_change(self._request.definition)

@@ -12,27 +12,27 @@ from pydantic_ai.settings import ModelSettings as ProviderSettings
 from pydantic_ai.tools import ToolDefinition
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.models.failures import REJECTED, failure_of
-from holdfast.activities.models.media import Media, Shown, described
+from holdfast.activities.models.failures import REJECTED_TYPE, build_model_failure
+from holdfast.activities.models.media import MediaLoader, ShownMedia, describe_shown
 from holdfast.activities.models.providers import Models
-from holdfast.activities.models.requesting import Called, Heard, request
+from holdfast.activities.models.requesting import OnCall, OnText, request_response
 from holdfast.activities.models.tool_names import ToolNames
-from holdfast.activities.models.transcripts import call_of, definitions_of, messages_of, reply_of
+from holdfast.activities.models.transcripts import build_call, build_messages, build_model_reply, build_tool_definitions
 from holdfast.calls import CallRequest
 from holdfast.conversations import Conversation, ModelReply, ModelSettings, UserMessage
 from holdfast.errors import BadInput
 from holdfast.tools import Declaration
 
 
-async def reply_to(
+async def request_reply(
     models: Models,
     name: str,
     conversation: Conversation,
     tools: Sequence[Declaration],
     *,
-    heard: Heard,
-    called: Callable[[CallRequest], Awaitable[None]],
-    media: Media,
+    on_text: OnText,
+    on_call: Callable[[CallRequest], Awaitable[None]],
+    media: MediaLoader,
     turn: str,
     others: bool = False,
 ) -> ModelReply:
@@ -42,76 +42,78 @@ async def reply_to(
     """
     names = ToolNames(tool.name for tool in tools)
 
-    async def call(part: ToolCallPart) -> None:
-        await called(call_of(part, names))
+    async def send_call(part: ToolCallPart) -> None:
+        await on_call(build_call(part, names))
 
-    async def ask(shown: Sequence[Shown]) -> ModelResponse:
-        messages = messages_of(conversation.messages, names, shown)
-        said = _Said(messages, definitions_of(tools, names), conversation.model.instructions)
-        return await _ask(asked, model, said, conversation.model.settings, heard, call)
+    async def request_once(shown: Sequence[ShownMedia]) -> ModelResponse:
+        messages = build_messages(conversation.messages, names, shown)
+        said = _ModelInput(messages, build_tool_definitions(tools, names), conversation.model.instructions)
+        return await _request_response(asked, model, said, conversation.model.settings, on_text, send_call)
 
-    asked = _Asked(models, name, others)
-    model = await asked.model()
-    shown = await media.shown(turn, name, conversation.messages, models.takes(name, model))
+    asked = _AskedModel(models, name, others)
+    model = await asked.get_model()
+    shown = await media.fetch_shown(turn, name, conversation.messages, models.find_media_kinds(name, model))
     try:
-        response = await ask(shown)
+        response = await request_once(shown)
     except ApplicationError as error:
-        if error.type != REJECTED or not any(isinstance(one, BinaryContent) for one in shown):
+        if error.type != REJECTED_TYPE or not any(isinstance(one, BinaryContent) for one in shown):
             raise
         # An image that the provider cannot read would fail every later step too, and with it the session.
-        response = await ask(described(shown))
-        media.refuse(name, conversation.messages, shown)
-    window = conversation.model.settings.window or models.window(name) or model.context_window
-    return asked.read(response, names).model_copy(update={"window": window})
+        response = await request_once(describe_shown(shown))
+        media.note_refused(name, conversation.messages, shown)
+    window = conversation.model.settings.window or models.find_window(name) or model.context_window
+    return asked.read_response(response, names).model_copy(update={"window": window})
 
 
-async def answer_to(models: Models, name: str, question: str, instructions: str, settings: ModelSettings) -> ModelReply:
+async def request_answer(
+    models: Models, name: str, question: str, instructions: str, settings: ModelSettings
+) -> ModelReply:
     """What the model with this name answers to a question alone; it is offered no tools."""
     names = ToolNames(())
 
-    async def call(part: ToolCallPart) -> None:
+    async def ignore_call(part: ToolCallPart) -> None:
         return
 
-    said = _Said(messages_of((UserMessage(text=question),), names), (), instructions)
-    asked = _Asked(models, name)
-    response = await _ask(asked, await asked.model(), said, settings, lambda text: None, call)
-    reply = asked.read(response, names)
+    said = _ModelInput(build_messages((UserMessage(text=question),), names), (), instructions)
+    asked = _AskedModel(models, name)
+    response = await _request_response(asked, await asked.get_model(), said, settings, lambda text: None, ignore_call)
+    reply = asked.read_response(response, names)
     if not reply.text.strip():
         raise ApplicationError(f"{name}: the model answered nothing", type="no_answer")
     return reply
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _AskedModel:
     """Who is asked."""
 
     models: Models
     name: str
     others: bool = False
 
-    async def model(self) -> Model:
+    async def get_model(self) -> Model:
         """The model. ApplicationError when it cannot be had."""
         try:
             return await self.models.get(self.name)
         except BadInput as error:
             raise ApplicationError(str(error), type="bad_model", non_retryable=True) from None
         except Exception as error:
-            raise self.failure(error) from None
+            raise self.build_failure(error) from None
 
-    def failure(self, error: Exception) -> ApplicationError:
+    def build_failure(self, error: Exception) -> ApplicationError:
         """The failure of the activity."""
-        return failure_of(error, self.name, self.models.secrets, others=self.others)
+        return build_model_failure(error, self.name, self.models.secrets, has_others=self.others)
 
-    def read(self, response: ModelResponse, names: ToolNames) -> ModelReply:
+    def read_response(self, response: ModelResponse, names: ToolNames) -> ModelReply:
         """What it answered; ApplicationError when that cannot be used."""
         try:
-            return reply_of(response, names)
+            return build_model_reply(response, names)
         except Exception as error:
-            raise self.failure(error) from None
+            raise self.build_failure(error) from None
 
 
 @dataclass(frozen=True)
-class _Said:
+class _ModelInput:
     """What a provider is sent."""
 
     messages: Sequence[ModelMessage]
@@ -119,8 +121,8 @@ class _Said:
     instructions: str | None
 
 
-async def _ask(
-    asked: _Asked, model: Model, said: _Said, wishes: ModelSettings, heard: Heard, called: Called
+async def _request_response(
+    asked: _AskedModel, model: Model, model_input: _ModelInput, wishes: ModelSettings, on_text: OnText, on_call: OnCall
 ) -> ModelResponse:
     settings = ProviderSettings()
     if wishes.max_tokens is not None:
@@ -129,17 +131,17 @@ async def _ask(
         settings["temperature"] = wishes.temperature
     try:
         async with asyncio.timeout(wishes.seconds):
-            return await request(
+            return await request_response(
                 model,
-                said.messages,
-                said.tools,
-                instructions=said.instructions,
+                model_input.messages,
+                model_input.tools,
+                instructions=model_input.instructions,
                 settings=settings,
-                heard=heard,
-                called=called,
+                on_text=on_text,
+                on_call=on_call,
             )
     except TimeoutError:
         words = f"{asked.name}: no whole reply came within {wishes.seconds:g} seconds"
         raise ApplicationError(words, type="model_slow") from None
     except Exception as error:
-        raise asked.failure(error) from None
+        raise asked.build_failure(error) from None

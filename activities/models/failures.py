@@ -19,60 +19,62 @@ from pydantic_ai.exceptions import (
 )
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.models.requesting import CutOff
-from holdfast.content import said, shorten
+from holdfast.activities.models.requesting import ReplyCutOff
+from holdfast.content import exception_text, shorten_text
 from holdfast.work import CONTEXT_WINDOW
 
 LONGEST_WAIT = 3_600.0
 """Seconds that a provider may ask us to wait."""
-PATIENCE = 60.0
+PATIENCE_SECONDS = 60.0
 """The same where another model can be asked instead."""
-REJECTED = "model_rejected"
+REJECTED_TYPE = "model_rejected"
 """The type of the failure when a provider does not take the request as it is."""
 _EXTRAS = ("openai", "anthropic", "google")
-_FOR_GOOD: tuple[tuple[type[Exception] | str, str], ...] = (
+_LASTING_ERRORS: tuple[tuple[type[Exception] | str, str], ...] = (
     (ModelContextWindowExceededError, CONTEXT_WINDOW),
     (ModelAuthenticationError, "model_unauthorized"),
     (ModelNotFoundError, "unknown_model"),
     (ModelQuotaExceededError, "model_quota"),
-    (ModelRequestRejectedError, REJECTED),
+    (ModelRequestRejectedError, REJECTED_TYPE),
     (ContentFilterError, "model_filtered"),
-    (CutOff, "model_cut_off"),
+    (ReplyCutOff, "model_cut_off"),
     (UserError, "bad_model"),
     (ImportError, "model_not_installed"),
     ("DefaultCredentialsError", "model_unauthorized"),
 )
 
 
-def failure_of(error: Exception, name: str, secrets: Iterable[str] = (), *, others: bool = False) -> ApplicationError:
-    """The failure of the activity. No secret is in its words. `others` can be asked instead."""
-    words = hidden(_words(error, name), secrets)
-    for kind, type in _FOR_GOOD:
-        if _named(error, kind) if isinstance(kind, str) else isinstance(error, kind):
-            return ApplicationError(shorten(words, 2_000), type=type, non_retryable=True)
+def build_model_failure(
+    error: Exception, name: str, secrets: Iterable[str] = (), *, has_others: bool = False
+) -> ApplicationError:
+    """The failure of the activity. No secret is in its words. `has_others`: another model can be asked instead."""
+    words = hide_secrets(_describe_error(error, name), secrets)
+    for kind, type in _LASTING_ERRORS:
+        if _is_named(error, kind) if isinstance(kind, str) else isinstance(error, kind):
+            return ApplicationError(shorten_text(words, 2_000), type=type, non_retryable=True)
     limited = isinstance(error, ModelRateLimitError)
     broke = isinstance(error, UnexpectedModelBehavior)
     type = "rate_limited" if limited else "model_broke_off" if broke else "model_unavailable"
     wait = error.retry_after if isinstance(error, ModelAPIError) else None
     delay = timedelta(seconds=min(wait, LONGEST_WAIT)) if wait is not None and wait > 0 else None
-    too_long = others and wait is not None and wait > PATIENCE
-    return ApplicationError(shorten(words, 2_000), type=type, next_retry_delay=delay, non_retryable=too_long)
+    too_long = has_others and wait is not None and wait > PATIENCE_SECONDS
+    return ApplicationError(shorten_text(words, 2_000), type=type, next_retry_delay=delay, non_retryable=too_long)
 
 
-def _words(error: Exception, name: str) -> str:
-    words = f"{name}: {said(error, 4_000)}"
+def _describe_error(error: Exception, name: str) -> str:
+    words = f"{name}: {exception_text(error, 4_000)}"
     extra = next((extra for extra in _EXTRAS if extra in words.lower()), None)
     if not isinstance(error, ImportError) or extra is None:
         return words
     return f"{words}. Where the worker runs: pip install 'holdfast[{extra}]'"
 
 
-def _named(error: Exception, kind: str) -> bool:
+def _is_named(error: Exception, kind: str) -> bool:
     """Of a package that may not be there: by the name of its class."""
     return any(base.__name__ == kind for base in type(error).__mro__)
 
 
-def hidden(text: str, secrets: Iterable[str]) -> str:
+def hide_secrets(text: str, secrets: Iterable[str]) -> str:
     """A text without the keys that providers were given: some repeat them in their errors."""
     for secret in sorted(set(secrets), key=len, reverse=True):
         if len(secret) >= 6:

@@ -13,15 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic_ai.messages import BinaryContent
 
-from holdfast.activities.files.media import binary_type
+from holdfast.activities.files.media import find_binary_type
 from holdfast.configuration import MediaKind
-from holdfast.content import BlobPart, output_name
+from holdfast.content import BlobPart, format_output_name
 from holdfast.conversations import ConversationMessage, ToolMessage
 from holdfast.errors import HoldfastError
 from holdfast.shared_outputs import SharedOutputs
-from holdfast.stores import NotThere
+from holdfast.stores import ObjectNotFound
 
-KINDS: Mapping[str, MediaKind] = {
+MEDIA_KINDS: Mapping[str, MediaKind] = {
     "image/png": "image",
     "image/jpeg": "image",
     "image/gif": "image",
@@ -39,43 +39,43 @@ REQUEST_BYTES = 15_000_000
 REQUEST_ITEMS = 20
 REFUSED_LIMIT = 10_000
 
-Shown = BinaryContent | str
+ShownMedia = BinaryContent | str
 """The bytes as a model is shown them; or why it is not, in words that end a description."""
 
 
-class Media:
+class MediaLoader:
     """What one worker shows to models."""
 
     def __init__(self, shared: SharedOutputs | None) -> None:
         self._shared = shared
         self._refused: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    async def shown(
+    async def fetch_shown(
         self, turn: str, model: str, messages: Iterable[ConversationMessage], takes: frozenset[MediaKind]
-    ) -> list[Shown]:
+    ) -> list[ShownMedia]:
         """One for every part with bytes in the conversation, in order."""
-        blobs = blobs_of(messages)
-        found: list[Shown] = [self._why_not(blob, model, takes) for blob in blobs]
-        chosen = _newest([place for place, why in enumerate(found) if not why], blobs)
+        blobs = list_blobs(messages)
+        found: list[ShownMedia] = [self._explain_not_shown(blob, model, takes) for blob in blobs]
+        chosen = _select_newest([place for place, why in enumerate(found) if not why], blobs)
         for place, why in enumerate(found):
             if not why and place not in chosen:
                 found[place] = "not shown: newer ones are. read_output shows it again"
-        fetched = await asyncio.gather(*(self._fetch(turn, blobs[place]) for place in chosen))
+        fetched = await asyncio.gather(*(self._fetch_blob(turn, blobs[place]) for place in chosen))
         for place, one in zip(chosen, fetched, strict=True):
             found[place] = one
         return found
 
-    def refuse(self, model: str, messages: Iterable[ConversationMessage], shown: Sequence[Shown]) -> None:
+    def note_refused(self, model: str, messages: Iterable[ConversationMessage], shown: Sequence[ShownMedia]) -> None:
         """Remember what a provider did not take, so that it is not sent again."""
-        for blob, one in zip(blobs_of(messages), shown, strict=True):
+        for blob, one in zip(list_blobs(messages), shown, strict=True):
             if isinstance(one, BinaryContent):
                 self._refused[model, blob.digest] = None
         while len(self._refused) > REFUSED_LIMIT:
             self._refused.popitem(last=False)
 
-    def _why_not(self, blob: BlobPart, model: str, takes: frozenset[MediaKind]) -> str:
+    def _explain_not_shown(self, blob: BlobPart, model: str, takes: frozenset[MediaKind]) -> str:
         """Why it is not shown; empty when it can be."""
-        kind = KINDS.get(_type_of(blob))
+        kind = MEDIA_KINDS.get(_find_type(blob))
         if kind is None:
             return "not shown: models do not take it"
         if not blob.whole:
@@ -84,35 +84,35 @@ class Media:
             return f"not shown: this model takes no {kind}"
         if blob.size > ITEM_BYTES:
             return f"not shown: it is over {ITEM_BYTES:,} bytes"
-        return REFUSED if (model, blob.digest) in self._refused else ""
+        return REFUSED_NOTE if (model, blob.digest) in self._refused else ""
 
-    async def _fetch(self, turn: str, blob: BlobPart) -> Shown:
+    async def _fetch_blob(self, turn: str, blob: BlobPart) -> ShownMedia:
         try:
             if self._shared is None:
-                raise NotThere
-            data = (await self._shared.read(turn, output_name(blob.whole or ""))).data
-        except (HoldfastError, NotThere):
+                raise ObjectNotFound
+            data = (await self._shared.read(turn, format_output_name(blob.whole or ""))).data
+        except (HoldfastError, ObjectNotFound):
             return "not shown: its bytes cannot be had now"
-        if hashlib.sha256(data).hexdigest() != blob.digest or binary_type(data) != _type_of(blob):
+        if hashlib.sha256(data).hexdigest() != blob.digest or find_binary_type(data) != _find_type(blob):
             return "not shown: it is not what its type says"
-        return BinaryContent(data, media_type=_type_of(blob), identifier=blob.digest[:12])
+        return BinaryContent(data, media_type=_find_type(blob), identifier=blob.digest[:12])
 
 
-REFUSED = "not shown: the provider of the model did not take it"
+REFUSED_NOTE = "not shown: the provider of the model did not take it"
 
 
-def described(shown: Sequence[Shown]) -> list[Shown]:
+def describe_shown(shown: Sequence[ShownMedia]) -> list[ShownMedia]:
     """The same with nothing shown, since the provider did not take it."""
-    return [one if isinstance(one, str) else REFUSED for one in shown]
+    return [one if isinstance(one, str) else REFUSED_NOTE for one in shown]
 
 
-def blobs_of(messages: Iterable[ConversationMessage]) -> list[BlobPart]:
+def list_blobs(messages: Iterable[ConversationMessage]) -> list[BlobPart]:
     """The parts with bytes in a conversation, in order."""
     responses = [response for message in messages if isinstance(message, ToolMessage) for response in message.responses]
     return [part for response in responses for part in response.parts if isinstance(part, BlobPart)]
 
 
-def _newest(places: Sequence[int], blobs: Sequence[BlobPart]) -> list[int]:
+def _select_newest(places: Sequence[int], blobs: Sequence[BlobPart]) -> list[int]:
     """As many of the last ones as one request may hold."""
     chosen: list[int] = []
     room = REQUEST_BYTES
@@ -124,6 +124,6 @@ def _newest(places: Sequence[int], blobs: Sequence[BlobPart]) -> list[int]:
     return chosen
 
 
-def _type_of(blob: BlobPart) -> str:
+def _find_type(blob: BlobPart) -> str:
     kind = blob.media_type.partition(";")[0].strip().lower()
     return _SYNONYMS.get(kind, kind)

@@ -19,13 +19,13 @@ from holdfast.model_keys import MODEL_KEYS
 
 NO_KEY = "none"
 """For a server that wants no key, and a package that does."""
-_FLAGS: Mapping[MediaKind, str] = {
+_PROFILE_FLAGS: Mapping[MediaKind, str] = {
     "image": "supports_image_input",
     "document": "supports_document_input",
     "audio": "supports_audio_file_input",
 }
 """Of pydantic-ai's model profiles."""
-_KEYS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+_KEY_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
 
 class Models:
@@ -41,8 +41,12 @@ class Models:
     @property
     def secrets(self) -> list[str]:
         """What must not be in an error: the values of variables that look like keys."""
-        named = {*self._settings.keys, *MODEL_KEYS}
-        return [value for name, value in self._environment.items() if value and (name in named or name.endswith(_KEYS))]
+        named = {*self._settings.key_variables, *MODEL_KEYS}
+        return [
+            value
+            for name, value in self._environment.items()
+            if value and (name in named or name.endswith(_KEY_SUFFIXES))
+        ]
 
     async def get(self, name: str) -> Model:
         """The model with this name. BadInput, UserError or ImportError when it cannot be had, with what to do."""
@@ -50,15 +54,15 @@ class Models:
             allowed = ", ".join(self._settings.allow)
             raise BadInput(f"this worker asks no model called {name!r}: its settings allow {allowed}")
         if name not in self._known:
-            self._known[name] = await self._open.enter_async_context(self._made(name))
+            self._known[name] = await self._open.enter_async_context(self._build_model(name))
         return self._known[name]
 
-    def window(self, name: str) -> int | None:
+    def find_window(self, name: str) -> int | None:
         """How many tokens a model of a server of yours reads at once, if you said so."""
         server = self._settings.servers.get(name.partition(":")[0])
         return server.window if server else None
 
-    def takes(self, name: str, model: Model) -> frozenset[MediaKind]:
+    def find_media_kinds(self, name: str, model: Model) -> frozenset[MediaKind]:
         """What the model with this name is shown beside text, by the settings or by what its package knows of it.
 
         Of a server of yours nothing is known, and some fail for good on an image: so nothing, unless you said so.
@@ -68,24 +72,24 @@ class Models:
                 return frozenset(kinds)
         if name.partition(":")[0] in self._settings.servers:
             return frozenset()
-        return frozenset(kind for kind, flag in _FLAGS.items() if model.profile.get(flag, True))
+        return frozenset(kind for kind, flag in _PROFILE_FLAGS.items() if model.profile.get(flag, True))
 
     async def close(self) -> None:
         """Close every connection."""
         self._known.clear()
         await self._open.aclose()
 
-    def _made(self, name: str) -> Model:
+    def _build_model(self, name: str) -> Model:
         provider, _, model = name.partition(":")
         server = self._settings.servers.get(provider)
         if server and model:
-            return _of_server(model, server, self._key(provider, server))
+            return _build_server_model(model, server, self._find_key(provider, server))
         if not model and name != "test":
             raise UserError(f"{name!r} is no model: say provider:model, as in anthropic:claude-sonnet-4-5, or scripted")
         return infer_model(name)
 
-    def _key(self, name: str, server: ModelServerSettings) -> str:
-        variable = server.variable
+    def _find_key(self, name: str, server: ModelServerSettings) -> str:
+        variable = server.key_variable
         if variable is None:
             return NO_KEY
         if not self._environment.get(variable):
@@ -93,7 +97,7 @@ class Models:
         return self._environment[variable]
 
 
-def _of_server(model: str, server: ModelServerSettings, key: str) -> Model:
+def _build_server_model(model: str, server: ModelServerSettings, key: str) -> Model:
     if server.speaks == "anthropic":
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider

@@ -23,26 +23,26 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-_SILENT = ("test", "function")
+_TEST_SYSTEMS = ("test", "function")
 """Models of pydantic-ai for tests, which do not say why they end."""
 
-Heard = Callable[[str], None]
-Called = Callable[[ToolCallPart], Awaitable[None]]
+OnText = Callable[[str], None]
+OnCall = Callable[[ToolCallPart], Awaitable[None]]
 
 
-async def request(
+async def request_response(
     model: Model,
     messages: Sequence[ModelMessage],
     tools: Sequence[ToolDefinition],
     *,
     instructions: str | None,
     settings: ModelSettings,
-    heard: Heard,
-    called: Called,
+    on_text: OnText,
+    on_call: OnCall,
 ) -> ModelResponse:
     """The whole response. A stream that ends before the model did is a failure, however it ends.
 
-    `called` gets each call when the next part has begun and its arguments are complete, in order: some servers write
+    `on_call` gets each call when the next part has begun and its arguments are complete, in order: some servers write
     several at once.
     """
     parts = [InstructionPart(content=instructions)] if instructions else None
@@ -54,19 +54,19 @@ async def request(
     ) as stream:
         async for event in stream:
             if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-                heard(event.part.content)
+                on_text(event.part.content)
             elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-                heard(event.delta.content_delta)
+                on_text(event.delta.content_delta)
             elif isinstance(event, PartEndEvent) and isinstance(event.part, ToolCallPart) and event.next_part_kind:
-                in_order = in_order and complete(event.part)
+                in_order = in_order and is_complete(event.part)
                 if in_order:
-                    await called(event.part)
+                    await on_call(event.part)
         response = stream.get()
     _check_end(model, response)
     return response
 
 
-def complete(call: ToolCallPart) -> bool:
+def is_complete(call: ToolCallPart) -> bool:
     """Are its arguments whole?"""
     if not isinstance(call.args, str):
         return call.args is not None
@@ -75,17 +75,17 @@ def complete(call: ToolCallPart) -> bool:
     return False
 
 
-class CutOff(Exception):
+class ReplyCutOff(Exception):
     """A reply that reached its limit before it said anything."""
 
 
 def _check_end(model: Model, response: ModelResponse) -> None:
     """A stream that was closed early looks to some as if the model had stopped; only its own word tells."""
-    if model.system in _SILENT:
+    if model.system in _TEST_SYSTEMS:
         return
     _check_reason(response)
     told = (response.provider_details or {}).get("finish_reason")
-    if told is None and (response.finish_reason is None or _speaks_openai(model)):
+    if told is None and (response.finish_reason is None or _is_openai_model(model)):
         raise UnexpectedModelBehavior("the stream ended before the model did")
 
 
@@ -99,9 +99,9 @@ def _check_reason(response: ModelResponse) -> None:
     if response.finish_reason == "error":
         raise UnexpectedModelBehavior("the model ended with an error and said nothing")
     if response.finish_reason == "length":
-        raise CutOff("the reply reached its limit of tokens before it said anything: give it more (max_tokens)")
+        raise ReplyCutOff("the reply reached its limit of tokens before it said anything: give it more (max_tokens)")
 
 
-def _speaks_openai(model: Model) -> bool:
+def _is_openai_model(model: Model) -> bool:
     """By the name of its class: the package may not be there."""
     return any(base.__name__ == "OpenAIChatModel" for base in type(model).__mro__)

@@ -6,8 +6,8 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-LIMIT = 64
-_OTHERS = re.compile(r"[^A-Za-z0-9_-]")
+NAME_LIMIT = 64
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ToolNames:
@@ -15,24 +15,24 @@ class ToolNames:
 
     def __init__(self, names: Iterable[str]) -> None:
         ours = sorted(set(names))
-        self._theirs = {name: name for name in ours if _sayable(name)}
-        self._theirs |= {name: _said(name) for name in ours if not _sayable(name)}
-        self._ours = {theirs: name for name, theirs in self._theirs.items()}
+        self._model_names = {name: name for name in ours if _is_valid_name(name)}
+        self._model_names |= {name: _build_valid_name(name) for name in ours if not _is_valid_name(name)}
+        self._own_names = {theirs: name for name, theirs in self._model_names.items()}
 
-    def theirs(self, name: str) -> str:
+    def to_model_name(self, name: str) -> str:
         """What a model calls a tool of ours. It may have called one that there is not: that gets a name it can say."""
-        return self._theirs.get(name) or (name if _sayable(name) else _said(name))
+        return self._model_names.get(name) or (name if _is_valid_name(name) else _build_valid_name(name))
 
-    def ours(self, name: str) -> str:
+    def from_model_name(self, name: str) -> str:
         """What we call a tool of theirs; one that there is not keeps its name."""
-        return self._ours.get(name, name)
+        return self._own_names.get(name, name)
 
 
-def _sayable(name: str) -> bool:
-    return 0 < len(name) <= LIMIT and _OTHERS.search(name) is None
+def _is_valid_name(name: str) -> bool:
+    return 0 < len(name) <= NAME_LIMIT and _INVALID_CHARACTER.search(name) is None
 
 
-def _said(name: str) -> str:
+def _build_valid_name(name: str) -> str:
     """With a digest, so that no two names become the same."""
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{_OTHERS.sub('_', name)[: LIMIT - 9]}_{digest}"
+    return f"{_INVALID_CHARACTER.sub('_', name)[: NAME_LIMIT - 9]}_{digest}"

@@ -27,11 +27,11 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import ToolDefinition
 
-from holdfast.activities.models.media import Shown
-from holdfast.activities.models.requesting import complete
+from holdfast.activities.models.media import ShownMedia
+from holdfast.activities.models.requesting import is_complete
 from holdfast.activities.models.tool_names import ToolNames
 from holdfast.calls import CallRequest
-from holdfast.content import BlobPart, Part, Response, encodable
+from holdfast.content import BlobPart, Part, Response, drop_surrogates
 from holdfast.content import TextPart as Text
 from holdfast.conversations import (
     AssistantMessage,
@@ -41,35 +41,35 @@ from holdfast.conversations import (
     Usage,
     UserMessage,
 )
-from holdfast.responses import NOTHING
+from holdfast.responses import NO_OUTPUT
 from holdfast.tools import Declaration
-from holdfast.values import sayable
+from holdfast.values import is_json_value
 
-BLANK = "(an empty message)"
+BLANK_TEXT = "(an empty message)"
 """Some providers refuse a conversation in which anybody says nothing."""
-UNREAD = "unreadable_arguments"
+UNREADABLE_FIELD = "unreadable_arguments"
 """The one argument of a call whose arguments were no object, as a model is reminded of it."""
-CUT_OFF = "(cut off: the reply reached its limit of tokens before these arguments were complete)"
-_RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
+CUT_OFF_TEXT = "(cut off: the reply reached its limit of tokens before these arguments were complete)"
+_RESPONSE_ADAPTER: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 
 
-def messages_of(
-    conversation: Iterable[ConversationMessage], names: ToolNames, shown: Iterable[Shown] = ()
+def build_messages(
+    conversation: Iterable[ConversationMessage], names: ToolNames, shown: Iterable[ShownMedia] = ()
 ) -> list[ModelMessage]:
     """What a provider is sent. `shown` has one for every part with bytes; it goes to where the provider's API wants it.
 
     With what a tool gave where that may hold it, as Anthropic's does; in a user's message after it, as OpenAI's chat.
     """
     told: list[ModelMessage] = []
-    ids = _Ids()
+    ids = _CallIds()
     media = iter(shown)
     for message in conversation:
         if isinstance(message, AssistantMessage):
-            ids.take(message)
-            if (response := _said(message, names, ids)).parts:
+            ids.add_message(message)
+            if (response := _build_response(message, names, ids)).parts:
                 told.append(response)
             continue
-        parts = list(_asked(message, names, ids, media))
+        parts = list(_build_request_parts(message, names, ids, media))
         if told and isinstance(told[-1], ModelRequest):  # what tools and the user say in a row is one request
             told[-1] = ModelRequest(parts=[*told[-1].parts, *parts])
         else:
@@ -77,7 +77,7 @@ def messages_of(
     return told
 
 
-class _Ids:
+class _CallIds:
     """The ids under which a provider knows calls: each stands for one call of the whole conversation.
 
     The turns of a session number their calls each from the first. Where a provider signed what it said, its own ids go
@@ -88,17 +88,17 @@ class _Ids:
         self._used: set[str] = set()
         self._last: dict[str, str] = {}
 
-    def take(self, message: AssistantMessage) -> None:
+    def add_message(self, message: AssistantMessage) -> None:
         """The calls of this message are the ones that are answered next."""
         signed = message.said is not None
         pairs = zip(message.call_ids, message.calls, strict=True)
-        self._last = {ours: self._once((signed and call.id) or ours) for ours, call in pairs}
+        self._last = {ours: self._make_unique((signed and call.id) or ours) for ours, call in pairs}
 
-    def of(self, call_id: str) -> str:
+    def get_id(self, call_id: str) -> str:
         """What a call of the last message is known by."""
         return self._last.get(call_id, call_id)
 
-    def _once(self, wanted: str) -> str:
+    def _make_unique(self, wanted: str) -> str:
         found, number = wanted, 1
         while found in self._used:
             number += 1
@@ -107,16 +107,18 @@ class _Ids:
         return found
 
 
-def _asked(message: UserMessage | ToolMessage, names: ToolNames, ids: _Ids, media: Iterator[Shown]) -> Iterator[Any]:
+def _build_request_parts(
+    message: UserMessage | ToolMessage, names: ToolNames, ids: _CallIds, media: Iterator[ShownMedia]
+) -> Iterator[Any]:
     if isinstance(message, UserMessage):
-        yield UserPromptPart(content=message.text if message.text.strip() else BLANK)
+        yield UserPromptPart(content=message.text if message.text.strip() else BLANK_TEXT)
         return
     for response in message.responses:
-        content = _content(response, media)
-        yield ToolReturnPart(names.theirs(response.tool), content, tool_call_id=ids.of(response.call_id))
+        content = _build_content(response, media)
+        yield ToolReturnPart(names.to_model_name(response.tool), content, tool_call_id=ids.get_id(response.call_id))
 
 
-def _content(response: Response, media: Iterator[Shown]) -> Any:
+def _build_content(response: Response, media: Iterator[ShownMedia]) -> Any:
     """What a tool gave: its text, with bytes described in their place, and what of them is shown."""
     files: list[BinaryContent] = []
     parts: list[Part] = []
@@ -127,36 +129,36 @@ def _content(response: Response, media: Iterator[Shown]) -> Any:
             part = Text(text=f"{part.text} ({one})" if isinstance(one, str) and one else part.text)
         parts.append(part)
     text = response.model_copy(update={"parts": tuple(parts)}).text
-    text = text if text.strip() else NOTHING
+    text = text if text.strip() else NO_OUTPUT
     return [text, *files] if files else text
 
 
-def _said(message: AssistantMessage, names: ToolNames, ids: _Ids) -> ModelResponse:
+def _build_response(message: AssistantMessage, names: ToolNames, ids: _CallIds) -> ModelResponse:
     """What the model said: as its provider had it where that signed it, else the text and then the calls."""
     calls = [
-        ToolCallPart(names.theirs(call.tool), _object(call.arguments), tool_call_id=ids.of(call_id))
+        ToolCallPart(names.to_model_name(call.tool), _to_object(call.arguments), tool_call_id=ids.get_id(call_id))
         for call_id, call in zip(message.call_ids, message.calls, strict=True)
     ]
-    if (kept := _kept(message)) is None:
+    if (kept := _load_kept_response(message)) is None:
         text = [TextPart(content=message.text)] if message.text.strip() else []
         return ModelResponse(parts=[*text, *calls])
     rest = iter(calls)
-    return replace(kept, parts=[_completed(part, rest) for part in kept.parts if not _says_nothing(part)])
+    return replace(kept, parts=[_complete_part(part, rest) for part in kept.parts if not _is_blank(part)])
 
 
-def _completed(part: ModelResponsePart, calls: Iterator[ToolCallPart]) -> ModelResponsePart:
+def _complete_part(part: ModelResponsePart, calls: Iterator[ToolCallPart]) -> ModelResponsePart:
     """A part that was kept; of a call all but this was kept elsewhere."""
     if not isinstance(part, ToolCallPart):
         return part
-    return _signed_call(next(calls), part)
+    return _sign_call(next(calls), part)
 
 
-def _signed_call(call: ToolCallPart, by: ToolCallPart) -> ToolCallPart:
+def _sign_call(call: ToolCallPart, by: ToolCallPart) -> ToolCallPart:
     """A call with what its provider said of it."""
     return replace(call, id=by.id, provider_name=by.provider_name, provider_details=by.provider_details)
 
 
-def _kept(message: AssistantMessage) -> ModelResponse | None:
+def _load_kept_response(message: AssistantMessage) -> ModelResponse | None:
     """What its provider said, if that is still what the message says.
 
     What another version of pydantic-ai wrote may not be readable: then the model goes on without it.
@@ -164,40 +166,40 @@ def _kept(message: AssistantMessage) -> ModelResponse | None:
     if message.said is None:
         return None
     try:
-        kept = _RESPONSE.validate_python(message.said)
+        kept = _RESPONSE_ADAPTER.validate_python(message.said)
     except ValidationError:
         return None
     calls = sum(isinstance(part, ToolCallPart) for part in kept.parts)
-    return kept if calls == len(message.calls) and _text(kept) == message.text else None
+    return kept if calls == len(message.calls) and _extract_text(kept) == message.text else None
 
 
-def _object(arguments: JsonValue) -> dict[str, Any]:
+def _to_object(arguments: JsonValue) -> dict[str, Any]:
     """Some providers take nothing else, and would refuse the whole conversation."""
-    return arguments if isinstance(arguments, dict) else {UNREAD: arguments}
+    return arguments if isinstance(arguments, dict) else {UNREADABLE_FIELD: arguments}
 
 
-def reply_of(response: ModelResponse, names: ToolNames) -> ModelReply:
+def build_model_reply(response: ModelResponse, names: ToolNames) -> ModelReply:
     """What a provider answered."""
     parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
     cut = response.finish_reason == "length"
-    if cut and parts and not complete(parts[-1]):
-        parts = [*parts[:-1], replace(parts[-1], args=CUT_OFF)]
+    if cut and parts and not is_complete(parts[-1]):
+        parts = [*parts[:-1], replace(parts[-1], args=CUT_OFF_TEXT)]
     used = response.usage
     return ModelReply(
-        text=_text(response),
-        calls=tuple(call_of(part, names) for part in parts),
-        said=_signed(response, parts),
+        text=_extract_text(response),
+        calls=tuple(build_call(part, names) for part in parts),
+        said=_dump_signed(response, parts),
         usage=Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens),
-        model=encodable(response.model_name) if response.model_name else None,
+        model=drop_surrogates(response.model_name) if response.model_name else None,
         cut=cut,
     )
 
 
-def _text(response: ModelResponse) -> str:
-    return encodable("".join(part.content for part in response.parts if isinstance(part, TextPart)))
+def _extract_text(response: ModelResponse) -> str:
+    return drop_surrogates("".join(part.content for part in response.parts if isinstance(part, TextPart)))
 
 
-def _signed(response: ModelResponse, calls: Sequence[ToolCallPart]) -> JsonValue:
+def _dump_signed(response: ModelResponse, calls: Sequence[ToolCallPart]) -> JsonValue:
     """What the provider said, in its order, where it signed some of it and wants that back with the calls' answers.
 
     Without what is kept of the calls anyway.
@@ -206,45 +208,51 @@ def _signed(response: ModelResponse, calls: Sequence[ToolCallPart]) -> JsonValue
     if not calls or not any(isinstance(part, ThinkingPart) or part.provider_details for part in parts):
         return None
     bare = ToolCallPart("", tool_call_id="")
-    said = [_signed_call(bare, part) if isinstance(part, ToolCallPart) else part for part in parts]
+    said = [_sign_call(bare, part) if isinstance(part, ToolCallPart) else part for part in parts]
     kept = ModelResponse(parts=said, provider_name=response.provider_name)
-    found: JsonValue = _RESPONSE.dump_python(
+    found: JsonValue = _RESPONSE_ADAPTER.dump_python(
         kept, mode="json", include={"parts", "kind", "provider_name"}, exclude_none=True
     )
-    return found if sayable(found) else None
+    return found if is_json_value(found) else None
 
 
-def _says_nothing(part: ModelResponsePart) -> bool:
+def _is_blank(part: ModelResponsePart) -> bool:
     return isinstance(part, TextPart) and not part.content.strip() and not part.provider_details
 
 
-def call_of(part: ToolCallPart, names: ToolNames) -> CallRequest:
+def build_call(part: ToolCallPart, names: ToolNames) -> CallRequest:
     """A call that a model wrote. Arguments that are no JSON are passed on as they are: validation says so (S6)."""
     arguments: JsonValue = part.args if part.args is not None else {}
     if isinstance(arguments, str):
         with suppress(ValueError, RecursionError):
             parsed = json.loads(arguments) if arguments.strip() else {}
-            arguments = parsed if sayable(parsed) else arguments
-    if not sayable(arguments):
-        arguments = _as_words(arguments)
-    return CallRequest(tool=encodable(names.ours(part.tool_name)), arguments=arguments, id=encodable(part.tool_call_id))
+            arguments = parsed if is_json_value(parsed) else arguments
+    if not is_json_value(arguments):
+        arguments = _describe_arguments(arguments)
+    return CallRequest(
+        tool=drop_surrogates(names.from_model_name(part.tool_name)),
+        arguments=arguments,
+        id=drop_surrogates(part.tool_call_id),
+    )
 
 
-def _as_words(arguments: JsonValue) -> str:
+def _describe_arguments(arguments: JsonValue) -> str:
     """What JSON cannot say, as far as it can be told."""
     if isinstance(arguments, str):
-        return encodable(arguments)
+        return drop_surrogates(arguments)
     try:
-        return encodable(json.dumps(arguments, default=str))
+        return drop_surrogates(json.dumps(arguments, default=str))
     except (ValueError, RecursionError):
         return "(nested too deeply)"
 
 
-def definitions_of(tools: Iterable[Declaration], names: ToolNames) -> list[ToolDefinition]:
+def build_tool_definitions(tools: Iterable[Declaration], names: ToolNames) -> list[ToolDefinition]:
     """What a model is told of tools."""
     return [
         ToolDefinition(
-            name=names.theirs(tool.name), description=tool.description, parameters_json_schema=dict(tool.parameters)
+            name=names.to_model_name(tool.name),
+            description=tool.description,
+            parameters_json_schema=dict(tool.parameters),
         )
         for tool in tools
     ]

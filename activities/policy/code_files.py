@@ -73,16 +73,16 @@ CODE_FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
 """Names of files and folders, wherever they are; `*` stays within a name. A folder stands for all that is in it."""
 
 
-def _compiled(names: tuple[str, ...]) -> re.Pattern[str]:
+def _compile_names(names: tuple[str, ...]) -> re.Pattern[str]:
     # File systems may not tell upper case from lower, and git does not either when it looks for `.git`.
     ways = "|".join(re.escape(name.casefold()).replace(r"\*", "[^/]*") for name in names)
     return re.compile(f"/(?:{ways})/")
 
 
-_TABLE = tuple((reason, _compiled(names)) for reason, names in CODE_FILES)
+_PATTERNS = tuple((reason, _compile_names(names)) for reason, names in CODE_FILES)
 
 
-def why_code(path: str) -> str | None:
+def explain_code_file(path: str) -> str | None:
     """Why a file, by its path, runs or decides what does; None when nothing says so."""
     text = f"/{path.strip('/')}/".casefold()
-    return next((reason for reason, pattern in _TABLE if pattern.search(text)), None)
+    return next((reason for reason, pattern in _PATTERNS if pattern.search(text)), None)

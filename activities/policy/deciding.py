@@ -21,27 +21,27 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from holdfast.activities.policy.indexing import Index
-from holdfast.activities.policy.matching import Condition, Facts, conditions_of, standing
-from holdfast.activities.policy.reachable import order
-from holdfast.activities.policy.rules import Answer, Rule, Tier
+from holdfast.activities.policy.indexing import RuleIndex
+from holdfast.activities.policy.matching import CallFacts, Condition, build_conditions, match_rule
+from holdfast.activities.policy.reachable import precedence_key
+from holdfast.activities.policy.rules import Rule, RuleEffect, Tier
 from holdfast.activities.policy.subjects import Subject
 from holdfast.activities.policy.truths import Truth
-from holdfast.approvals import canonical_digest
-from holdfast.content import visible
+from holdfast.approvals import digest_canonical
+from holdfast.content import escape_controls
 from holdfast.model import Data
 from holdfast.modes import Mode
 from holdfast.outcomes import Deadline, Needs
 from holdfast.tools import Effect
 
-DOUBT = "it may be what this rule denies: that is not known before it runs"
-_TIERS = {tier: place for place, tier in enumerate(Tier)}
+DOUBT_REASON = "it may be what this rule denies: that is not known before it runs"
+_TIER_ORDER = {tier: place for place, tier in enumerate(Tier)}
 
 
 class Ruling(Data):
     """What the policy says of a call. `rule` is the rule's name, or its FILE:LINE."""
 
-    decision: Answer
+    decision: RuleEffect
     rule: str
     tier: Tier
     reason: str | None = None
@@ -55,13 +55,13 @@ class Ruling(Data):
     needs: Needs = Needs()
     deadline: Deadline | None = None
 
-    def as_strict_as(self, other: Ruling) -> Ruling:
+    def tighten_to(self, other: Ruling) -> Ruling:
         """The same, asking for no less than another one does; a denial when they want different roles."""
         mine, theirs = self.needs, other.needs
         if mine.role and theirs.role and mine.role != theirs.role:
             words = f"it needs the role {mine.role!r}, and by the rule {other.rule!r} the role {theirs.role!r}"
             reason = f"{words}: nobody can be asked for both, until one of the rules is changed"
-            return self.model_copy(update={"decision": Answer.DENY, "reason": reason, "message": reason})
+            return self.model_copy(update={"decision": RuleEffect.DENY, "reason": reason, "message": reason})
         needs = Needs(
             role=mine.role or theirs.role,
             approvals=max(mine.approvals, theirs.approvals),
@@ -74,26 +74,26 @@ class Ruling(Data):
         return self.model_copy(update={"always_ask": always, "needs": needs, "deadline": deadline})
 
 
-class Considered(Data):
+class PassedRule(Data):
     """A rule that came before the one that decided, and why it did not."""
 
     rule: str
     where: str
     tier: Tier
-    decision: Answer
+    decision: RuleEffect
     why: str
 
 
-class Explanation(Data):
+class RulingExplanation(Data):
     """A ruling, where its rule stands, and the rules that were passed over on the way."""
 
     ruling: Ruling | None
     where: str | None = None
-    passed: tuple[Considered, ...] = ()
+    passed: tuple[PassedRule, ...] = ()
 
 
 @dataclass(frozen=True)
-class Entry:
+class PolicyRule:
     """A rule in its place."""
 
     rule: Rule
@@ -102,26 +102,26 @@ class Entry:
     line: int = 1
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """FILE:LINE."""
-        return visible(f"{self.file}:{self.line}").replace("\n", "␊")
+        return escape_controls(f"{self.file}:{self.line}").replace("\n", "␊")
 
     @property
     def label(self) -> str:
         """What a person knows it by."""
-        return self.rule.name or self.where
+        return self.rule.name or self.location
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
         """Its keys, as tests."""
-        return conditions_of(self.rule)
+        return build_conditions(self.rule)
 
-    def ruling(self, *, doubtful: bool = False) -> Ruling:
+    def build_ruling(self, *, is_doubtful: bool = False) -> Ruling:
         """What it says; when it only perhaps is about the call, that somebody must look."""
         rule = self.rule
-        if doubtful:
-            reason = f"{rule.reason} ({DOUBT})" if rule.reason else DOUBT
-            return Ruling(decision=Answer.ASK, rule=self.label, tier=self.tier, reason=reason)
+        if is_doubtful:
+            reason = f"{rule.reason} ({DOUBT_REASON})" if rule.reason else DOUBT_REASON
+            return Ruling(decision=RuleEffect.ASK, rule=self.label, tier=self.tier, reason=reason)
         return Ruling(
             decision=rule.decision,
             rule=self.label,
@@ -131,38 +131,42 @@ class Entry:
             anything=bool(rule.anything),
             always_ask=bool(rule.always_ask),
             needs=rule.needs,
-            deadline=rule.until,
+            deadline=rule.approval_deadline,
         )
 
 
 @dataclass(frozen=True)
-class _Found:
+class _RuleResult:
     """What became of one rule."""
 
-    entry: Entry
+    entry: PolicyRule
     truth: Truth
     why: str = ""
-    after: tuple[Entry, ...] = ()
+    after: tuple[PolicyRule, ...] = ()
     """Rules that would ask as well, and perhaps more strictly."""
 
 
 class Policy:
     """Rules in order of precedence."""
 
-    def __init__(self, entries: Iterable[Entry], clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self, entries: Iterable[PolicyRule], clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         given = list(entries)
-        places = sorted(range(len(given)), key=lambda at: (_TIERS[given[at].tier], *order(given[at].rule), at))
+        places = sorted(
+            range(len(given)), key=lambda at: (_TIER_ORDER[given[at].tier], *precedence_key(given[at].rule), at)
+        )
         self.entries = tuple(given[place] for place in places)
-        self._index = Index(entry.rule for entry in self.entries)
+        self._index = RuleIndex(entry.rule for entry in self.entries)
         self._clock = clock
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 over every rule in its place: the same rules have the same, wherever their files are."""
-        return canonical_digest(self.said)
+        return digest_canonical(self.rule_texts)
 
     @property
-    def said(self) -> list[dict[str, Any]]:
+    def rule_texts(self) -> list[dict[str, Any]]:
         """Every rule in its place, without its examples."""
         left_out = {"match", "not_match"}
         return [
@@ -171,11 +175,11 @@ class Policy:
         ]
 
     @cached_property
-    def approvals(self) -> dict[str | None, int]:
+    def required_approvals(self) -> dict[str | None, int]:
         """How many people the rules ask for at most: by their role, and under None where anybody counts."""
         found: dict[str | None, int] = {}
         for entry in self.entries:
-            if entry.rule.decision is Answer.ASK:
+            if entry.rule.decision is RuleEffect.ASK:
                 needs = entry.rule.needs
                 found[needs.role] = max(found.get(needs.role, 0), needs.approvals)
         return found
@@ -183,63 +187,65 @@ class Policy:
     @property
     def roles(self) -> frozenset[str]:
         """The roles that rules ask for."""
-        return frozenset(role for role in self.approvals if role is not None)
+        return frozenset(role for role in self.required_approvals if role is not None)
 
-    def rule_on(self, call: Subject | Facts, mode: Mode) -> Ruling | None:
+    def find_ruling(self, call: Subject | CallFacts, mode: Mode) -> Ruling | None:
         """What the rules say; None when they say nothing, and the tool's own wish decides."""
-        facts = call if isinstance(call, Facts) else Facts(call)
-        return _ruling(_settled(self._about(facts, mode)))
+        facts = call if isinstance(call, CallFacts) else CallFacts(call)
+        return _build_ruling(_find_deciding(self._examine_candidates(facts, mode)))
 
-    def explain(self, subject: Subject, mode: Mode) -> Explanation:
+    def explain_ruling(self, subject: Subject, mode: Mode) -> RulingExplanation:
         """The same, with every rule that was passed over and the reason for it."""
-        facts = Facts(subject)
-        seen: list[_Found] = []
+        facts = CallFacts(subject)
+        seen: list[_RuleResult] = []
 
-        def looked_at() -> Iterator[_Found]:
+        def examine_rules() -> Iterator[_RuleResult]:
             for entry in self.entries:
-                seen.append(self._told(entry, facts, mode))
+                seen.append(self._examine_rule(entry, facts, mode))
                 yield seen[-1]
 
-        found = _settled(looked_at())
-        passed = tuple(_considered(one) for one in seen if found is None or one.entry is not found.entry)
-        return Explanation(ruling=_ruling(found), where=found.entry.where if found else None, passed=passed)
+        found = _find_deciding(examine_rules())
+        passed = tuple(_describe_passed(one) for one in seen if found is None or one.entry is not found.entry)
+        return RulingExplanation(
+            ruling=_build_ruling(found), where=found.entry.location if found else None, passed=passed
+        )
 
-    def _about(self, facts: Facts, mode: Mode) -> Iterator[_Found]:
+    def _examine_candidates(self, facts: CallFacts, mode: Mode) -> Iterator[_RuleResult]:
         """The rules that are about a call, or perhaps are."""
-        for place in self._index.candidates(facts):
+        for place in self._index.find_candidates(facts):
             entry = self.entries[place]
-            if not self._silent(entry.rule, facts.subject, mode):
-                truth, _ = standing(entry.rule, entry.conditions, facts)
+            if not self._explain_silence(entry.rule, facts.subject, mode):
+                truth, _ = match_rule(entry.rule, entry.conditions, facts)
                 if truth is not Truth.NO:
-                    yield _Found(entry, truth)
+                    yield _RuleResult(entry, truth)
 
-    def _told(self, entry: Entry, facts: Facts, mode: Mode) -> _Found:
-        if silence := self._silent(entry.rule, facts.subject, mode):
-            return _Found(entry, Truth.NO, silence)
-        truth, condition = standing(entry.rule, entry.conditions, facts)
-        return _Found(entry, truth, condition.why(facts) if condition else "")
+    def _examine_rule(self, entry: PolicyRule, facts: CallFacts, mode: Mode) -> _RuleResult:
+        if silence := self._explain_silence(entry.rule, facts.subject, mode):
+            return _RuleResult(entry, Truth.NO, silence)
+        truth, condition = match_rule(entry.rule, entry.conditions, facts)
+        return _RuleResult(entry, truth, condition.explain(facts) if condition else "")
 
-    def _silent(self, rule: Rule, subject: Subject, mode: Mode) -> str | None:
+    def _explain_silence(self, rule: Rule, subject: Subject, mode: Mode) -> str | None:
         """Why a rule says nothing at all here."""
         if rule.modes is not None and mode not in rule.modes:
             return f"it is not for mode `{mode.value}`"
-        loosens = rule.modes is None and rule.decision is not Answer.DENY
+        loosens = rule.modes is None and rule.decision is not RuleEffect.DENY
         if mode is Mode.PLAN and loosens and subject.effect is not Effect.READ:
             return "it does not name mode `plan`, in which only tools that merely read proceed"
         return "it has expired" if rule.expires and rule.expires <= self._clock() else None
 
 
-def _settled(results: Iterable[_Found]) -> _Found | None:
+def _find_deciding(results: Iterable[_RuleResult]) -> _RuleResult | None:
     """The rule that decides: the first, or, after one that only asks for caution, the next that denies."""
-    floor: _Found | None = None
+    floor: _RuleResult | None = None
     done: Tier | None = None
     for found in results:
         tier, decision = found.entry.tier, found.entry.rule.decision
         if found.truth is Truth.NO or tier is done:
             continue
-        if found.truth is Truth.YES and decision is Answer.DENY:
+        if found.truth is Truth.YES and decision is RuleEffect.DENY:
             return found
-        floor = found if floor is None else _with(floor, found)
+        floor = found if floor is None else _tighten_result(floor, found)
         if found.truth is Truth.MAYBE:
             continue
         if tier is not Tier.WORKSPACE:
@@ -248,22 +254,22 @@ def _settled(results: Iterable[_Found]) -> _Found | None:
     return floor
 
 
-def _with(floor: _Found, found: _Found) -> _Found:
+def _tighten_result(floor: _RuleResult, found: _RuleResult) -> _RuleResult:
     """It is asked about already: as strictly as this rule would."""
-    asks = found.truth is Truth.YES and found.entry.rule.decision is Answer.ASK
+    asks = found.truth is Truth.YES and found.entry.rule.decision is RuleEffect.ASK
     return replace(floor, after=(*floor.after, found.entry)) if asks else floor
 
 
-def _ruling(found: _Found | None) -> Ruling | None:
+def _build_ruling(found: _RuleResult | None) -> Ruling | None:
     if found is None:
         return None
-    ruling = found.entry.ruling(doubtful=found.truth is Truth.MAYBE)
+    ruling = found.entry.build_ruling(is_doubtful=found.truth is Truth.MAYBE)
     for entry in found.after:
-        ruling = ruling.as_strict_as(entry.ruling())
+        ruling = ruling.tighten_to(entry.build_ruling())
     return ruling
 
 
-def _considered(found: _Found) -> Considered:
+def _describe_passed(found: _RuleResult) -> PassedRule:
     entry = found.entry
-    why = found.why or (DOUBT if found.truth is Truth.MAYBE else "another rule comes first, or is stricter")
-    return Considered(rule=entry.label, where=entry.where, tier=entry.tier, decision=entry.rule.decision, why=why)
+    why = found.why or (DOUBT_REASON if found.truth is Truth.MAYBE else "another rule comes first, or is stricter")
+    return PassedRule(rule=entry.label, where=entry.location, tier=entry.tier, decision=entry.rule.decision, why=why)

@@ -5,36 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.activities.policy.matching import Facts, conditions_of, standing
-from holdfast.activities.policy.outside import told_apart
-from holdfast.activities.policy.rules import Example, Fault, Rule
-from holdfast.activities.policy.subjects import BUILT_IN, Subject, subject_of
+from holdfast.activities.policy.matching import CallFacts, build_conditions, match_rule
+from holdfast.activities.policy.outside import complete_subject
+from holdfast.activities.policy.rules import Example, Rule, RuleFault
+from holdfast.activities.policy.subjects import BUILT_IN, Subject, build_call_subject
 from holdfast.activities.policy.truths import Truth
 
 
-def misbehaving(rule: Rule) -> Iterator[Fault]:
+def find_example_faults(rule: Rule) -> Iterator[RuleFault]:
     """The examples of a rule that do not behave."""
-    conditions = conditions_of(rule)
+    conditions = build_conditions(rule)
     for key, wanted in (("match", Truth.YES), ("not_match", Truth.NO)):
         for place, example in enumerate(getattr(rule, key)):
-            tool = example.tool or _usual_tool(rule, example)
+            tool = example.tool or _find_usual_tool(rule, example)
             if tool is None:
-                yield Fault((key, place), "the example says no tool, and the rule names none")
+                yield RuleFault((key, place), "the example says no tool, and the rule names none")
                 continue
-            facts = Facts(_subject(tool, example))
-            found, condition = standing(rule, conditions, facts)
+            facts = CallFacts(_build_subject(tool, example))
+            found, condition = match_rule(rule, conditions, facts)
             if found is not wanted:
-                why = condition.why(facts) if condition else "every condition holds"
+                why = condition.explain(facts) if condition else "every condition holds"
                 why = "that is not known before it runs" if found is Truth.MAYBE else why
-                yield Fault((key, place), f"the rule {_does(found)} match this example: {why}")
+                yield RuleFault((key, place), f"the rule {_describe_truth(found)} match this example: {why}")
 
 
-def _does(found: Truth) -> str:
+def _describe_truth(found: Truth) -> str:
     return {Truth.NO: "does not", Truth.MAYBE: "may or may not", Truth.YES: "does"}[found]
 
 
-def _usual_tool(rule: Rule, example: Example) -> str | None:
-    if example.command is not None or rule.on_programs:
+def _find_usual_tool(rule: Rule, example: Example) -> str | None:
+    if example.command is not None or rule.is_about_programs:
         return "shell"
     if example.url is not None:
         return "fetch"
@@ -42,7 +42,7 @@ def _usual_tool(rule: Rule, example: Example) -> str | None:
     return literal[0] if literal else next(iter(rule.tool or ()), None)
 
 
-def _subject(tool: str, example: Example) -> Subject:
+def _build_subject(tool: str, example: Example) -> Subject:
     short = {"command": example.command, "path": example.path, "url": example.url}
     arguments = {**{name: value for name, value in short.items() if value is not None}, **example.arguments}
     given: dict[str, Any] = {
@@ -51,11 +51,11 @@ def _subject(tool: str, example: Example) -> Subject:
         if getattr(example, name) is not None
     }
     if tool not in BUILT_IN:
-        given |= _said(example)
-    return told_apart(subject_of(tool, arguments, **given), example.sends)
+        given |= _build_arguments(example)
+    return complete_subject(build_call_subject(tool, arguments, **given), example.sends)
 
 
-def _said(example: Example) -> dict[str, Any]:
+def _build_arguments(example: Example) -> dict[str, Any]:
     """Of a tool that nobody knows, what the example calls its path, url and command is that."""
     return {
         "paths": (example.path,) if example.path is not None else (),

@@ -20,22 +20,22 @@ from pydantic import Field, ValidationError
 
 from holdfast.activities.policy.deciding import Policy, Ruling
 from holdfast.activities.policy.fields import Arguments, Flag
-from holdfast.activities.policy.outside import told_apart
-from holdfast.activities.policy.subjects import Kind, Subject, subject_of
-from holdfast.content import shorten, visible
-from holdfast.documents import Content, Problem, check, complaint, read
+from holdfast.activities.policy.outside import complete_subject
+from holdfast.activities.policy.subjects import CallKind, Subject, build_call_subject
+from holdfast.content import escape_controls, shorten_text
+from holdfast.documents import FileContent, Problem, format_problems, parse_document, read_content
 from holdfast.errors import BadInput
-from holdfast.model import Message, problems
+from holdfast.model import Message, describe_problems
 from holdfast.modes import Mode
-from holdfast.positions import lines_of
+from holdfast.positions import find_lines
 from holdfast.tools import Effect
 
-_START = re.compile(r'\s*(?:\{\s*"expect"\s*:\s*)?\[')
-_NEXT = re.compile(r"\s*,?\s*")
-_END = re.compile(r"\s*\]\s*\}?\s*")
+_ARRAY_START = re.compile(r'\s*(?:\{\s*"expect"\s*:\s*)?\[')
+_SEPARATOR = re.compile(r"\s*,?\s*")
+_ARRAY_END = re.compile(r"\s*\]\s*\}?\s*")
 
 
-class Expected(StrEnum):
+class ExpectedDecision(StrEnum):
     """What the policy should say; `none` when it should say nothing."""
 
     ALLOW = "allow"
@@ -49,13 +49,13 @@ class Expectation(Message):
 
     tool: str
     args: Arguments = Field(default_factory=dict)
-    decision: Expected
+    decision: ExpectedDecision
     mode: Mode = Mode.DEFAULT
     rule: str | None = None
     """The name of the rule that should decide."""
     server: str | None = None
     effect: Effect | None = None
-    kind: Kind | None = None
+    kind: CallKind | None = None
     in_workspace: Flag | None = None
     tainted: Flag = False
     sends: Flag | None = None
@@ -68,7 +68,7 @@ class Expectation(Message):
             for name in ("server", "effect", "kind", "in_workspace", "tainted")
             if getattr(self, name) is not None
         }
-        return told_apart(subject_of(self.tool, self.args, **given), self.sends)
+        return complete_subject(build_call_subject(self.tool, self.args, **given), self.sends)
 
 
 class _Expectations(Message):
@@ -76,7 +76,7 @@ class _Expectations(Message):
 
 
 @dataclass(frozen=True)
-class Tried:
+class ExpectationResult:
     """An expectation, the line on which it stands, and what the policy said."""
 
     line: int
@@ -84,78 +84,85 @@ class Tried:
     ruling: Ruling | None
 
     @property
-    def holds(self) -> bool:
+    def is_met(self) -> bool:
         """Was it as expected?"""
-        decision = self.ruling.decision.value if self.ruling else Expected.NONE.value
+        decision = self.ruling.decision.value if self.ruling else ExpectedDecision.NONE.value
         named = self.expectation.rule is None or (self.ruling is not None and self.ruling.rule == self.expectation.rule)
         return decision == self.expectation.decision.value and named
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """In one line: the call, what was expected and what came."""
         wanted = self.expectation
-        call = shorten(f"{wanted.tool} {json.dumps(wanted.args)}", 200)
+        call = shorten_text(f"{wanted.tool} {json.dumps(wanted.args)}", 200)
         rule = f" by {wanted.rule!r}" if wanted.rule else ""
         got = (
             f"{self.ruling.decision.value} by {self.ruling.rule!r} ({self.ruling.tier.value})"
             if self.ruling
             else "none"
         )
-        return visible(f"{call} in mode {wanted.mode.value}: expected {wanted.decision.value}{rule}, got {got}")
+        return escape_controls(f"{call} in mode {wanted.mode.value}: expected {wanted.decision.value}{rule}, got {got}")
 
 
-def try_all(file: Path, policy: Policy) -> list[Tried]:
+def try_expectations(file: Path, policy: Policy) -> list[ExpectationResult]:
     """Every expectation of a file against a policy; BadInput when the file cannot be read."""
-    return [Tried(line, one, policy.rule_on(one.subject, one.mode)) for line, one in read_expectations(read(file))]
+    return [
+        ExpectationResult(line, one, policy.find_ruling(one.subject, one.mode))
+        for line, one in read_expectations(read_content(file))
+    ]
 
 
-def read_expectations(content: Content) -> list[tuple[int, Expectation]]:
+def read_expectations(content: FileContent) -> list[tuple[int, Expectation]]:
     """The expectations of a TOML or JSON file with their lines; BadInput with every problem, or when there are none."""
-    found = list(_from_json(content)) if content.file.suffix == ".json" and not content.problem else _from_toml(content)
+    found = (
+        list(_parse_json(content)) if content.file.suffix == ".json" and not content.problem else _parse_toml(content)
+    )
     if not found:
-        raise BadInput(complaint(content.file, [Problem(None, "", "holds no expectation: write [[expect]]")]))
+        raise BadInput(format_problems(content.file, [Problem(None, "", "holds no expectation: write [[expect]]")]))
     return found
 
 
-def _from_toml(content: Content) -> list[tuple[int, Expectation]]:
-    document = check(content, _Expectations)
-    items = document.require().expect
-    lines = lines_of(document.text, [("expect", place) for place in range(len(items))])
+def _parse_toml(content: FileContent) -> list[tuple[int, Expectation]]:
+    document = parse_document(content, _Expectations)
+    items = document.get_value().expect
+    lines = find_lines(document.text, [("expect", place) for place in range(len(items))])
     return [(lines["expect", place], item) for place, item in enumerate(items)]
 
 
-def _from_json(content: Content) -> Iterator[tuple[int, Expectation]]:
+def _parse_json(content: FileContent) -> Iterator[tuple[int, Expectation]]:
     wrong: list[Problem] = []
-    for line, value in _elements(content):
+    for line, value in _list_elements(content):
         try:
             yield line, Expectation.model_validate(value)
         except ValidationError as error:
-            wrong.append(Problem(line, "", visible(problems(error)).replace("\n", "␊")))
+            wrong.append(Problem(line, "", escape_controls(describe_problems(error)).replace("\n", "␊")))
     if wrong:
-        raise BadInput(complaint(content.file, wrong))
+        raise BadInput(format_problems(content.file, wrong))
 
 
-def _elements(content: Content) -> Iterator[tuple[int, Any]]:
+def _list_elements(content: FileContent) -> Iterator[tuple[int, Any]]:
     """The elements of a JSON array, each with the line on which it begins: `json` tells no lines."""
     decoder = json.JSONDecoder()
     try:
         text = content.data.decode("utf-8-sig")
         json.loads(text)
-        start = _START.match(text)
+        start = _ARRAY_START.match(text)
         at = start.end() if start else -1
-        while at >= 0 and not _END.fullmatch(text, at):
-            at = _skipped(text, at)
+        while at >= 0 and not _ARRAY_END.fullmatch(text, at):
+            at = _skip_separator(text, at)
             value, end = decoder.raw_decode(text, at)
             yield text.count("\n", 0, at) + 1, value
             at = end
     except (ValueError, RecursionError) as error:
         raise BadInput(
-            complaint(content.file, [Problem(None, "", f"is not JSON: {shorten(str(error), 200)}")])
+            format_problems(content.file, [Problem(None, "", f"is not JSON: {shorten_text(str(error), 200)}")])
         ) from None
     if at < 0:
-        raise BadInput(complaint(content.file, [Problem(None, "", 'must be {"expect": [ … ]}, or the array alone')]))
+        raise BadInput(
+            format_problems(content.file, [Problem(None, "", 'must be {"expect": [ … ]}, or the array alone')])
+        )
 
 
-def _skipped(text: str, at: int) -> int:
-    blank = _NEXT.match(text, at)
+def _skip_separator(text: str, at: int) -> int:
+    blank = _SEPARATOR.match(text, at)
     return blank.end() if blank else at

@@ -11,17 +11,17 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from holdfast.activities.files.patterns import PathPattern
 from holdfast.activities.policy.globs import Glob
 from holdfast.activities.policy.hosts import HostPattern
-from holdfast.activities.policy.phrases import phrase_of
-from holdfast.activities.policy.values import Expression, complaint_about
-from holdfast.content import encodable, visible
-from holdfast.durations import seconds_of
+from holdfast.activities.policy.phrases import parse_phrase
+from holdfast.activities.policy.values import Expression, explain_unfit_value
+from holdfast.content import drop_surrogates, escape_controls
+from holdfast.durations import parse_duration
 
-ALTERNATIVES = 1_000
+MAX_ALTERNATIVES = 1_000
 """Of one condition."""
 NAME_LIMIT, REASON_LIMIT, MESSAGE_LIMIT = 100, 1_000, 4_000
 
 
-def _several(value: object) -> object:
+def _wrap_single(value: object) -> object:
     """One text stands for a list of one."""
     if isinstance(value, str):
         return (value,)
@@ -29,36 +29,36 @@ def _several(value: object) -> object:
         raise ValueError("must be text, or an array of texts")
     if not value:
         raise ValueError("is empty: it would match nothing")
-    if len(value) > ALTERNATIVES:
-        raise ValueError(f"has over {ALTERNATIVES:,} entries")
+    if len(value) > MAX_ALTERNATIVES:
+        raise ValueError(f"has over {MAX_ALTERNATIVES:,} entries")
     return value
 
 
-def _of_a_server(value: object) -> object:
+def _translate_false(value: object) -> object:
     """`false` is "of no server", for which no name can stand."""
     if value is False:
         return ("",)
     if value == "" or (isinstance(value, list) and "" in value):
         raise ValueError("is empty: say `false` for tools of no server")
-    return _several(value)
+    return _wrap_single(value)
 
 
-def _server(text: str) -> str:
+def _check_server(text: str) -> str:
     Glob(text)
     return text
 
 
-def _checked(read: Callable[[str], object]) -> AfterValidator:
-    def check(text: str) -> str:
+def _build_check(read: Callable[[str], object]) -> AfterValidator:
+    def check_text(text: str) -> str:
         if not text.strip():
             raise ValueError("is empty")
         read(text)
         return text
 
-    return AfterValidator(check)
+    return AfterValidator(check_text)
 
 
-def _path(text: str) -> None:
+def _check_path(text: str) -> None:
     """Paths of calls are normalised: some patterns can never match one."""
     PathPattern(text)
     names = text.removeprefix("/").split("/")
@@ -69,24 +69,24 @@ def _path(text: str) -> None:
         raise ValueError(f"{text!r} matches nothing: paths of calls are without `..`, save at the start of one outside")
 
 
-def _flag(value: object) -> object:
+def _check_true(value: object) -> object:
     if value is False:
         raise ValueError("can only be true: leave it out otherwise")
     return value
 
 
-def _named(text: str) -> str:
-    if not text.strip() or len(text) > NAME_LIMIT or visible(text) != text or "\n" in text:
+def _check_name(text: str) -> str:
+    if not text.strip() or len(text) > NAME_LIMIT or escape_controls(text) != text or "\n" in text:
         raise ValueError(f"must be one line of 1 to {NAME_LIMIT} characters, all of them visible")
     return text
 
 
-def _harmless(text: str) -> str:
+def _check_harmless(text: str) -> str:
     """What a terminal may be shown."""
-    return visible(encodable(text))
+    return escape_controls(drop_surrogates(text))
 
 
-def _moment(value: object) -> object:
+def _parse_moment(value: object) -> object:
     """A date counts to its end."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
@@ -100,22 +100,22 @@ def _moment(value: object) -> object:
     raise ValueError("must be a date, or a date and time with its offset")
 
 
-def _filled(value: object) -> object:
+def _check_filled(value: object) -> object:
     if value == {}:
         raise ValueError("is empty: it would say nothing")
     return value
 
 
-def _json(value: object) -> object:
-    if isinstance(value, dict) and (complaint := complaint_about(value)):
+def _check_json(value: object) -> object:
+    if isinstance(value, dict) and (complaint := explain_unfit_value(value)):
         raise ValueError(complaint)
     return value
 
 
-def _expressions(value: dict[str, Any]) -> dict[str, Any]:
+def _check_expressions(value: dict[str, Any]) -> dict[str, Any]:
     for name, pattern in value.items():
         if isinstance(pattern, dict):
-            _expressions(pattern)
+            _check_expressions(pattern)
         elif not isinstance(pattern, str):
             raise ValueError("holds something that is no regular expression in text")
         else:
@@ -126,25 +126,25 @@ def _expressions(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _lasting(text: str) -> str:
-    seconds_of(text)
+def _check_duration(text: str) -> str:
+    parse_duration(text)
     return text
 
 
 Flag = Annotated[bool, Field(strict=True)]
-OnlyTrue = Annotated[bool, BeforeValidator(_flag), Field(strict=True)]
-Texts = BeforeValidator(_several)
-Names = Annotated[tuple[Annotated[str, _checked(Glob)], ...], Texts]
-Servers = Annotated[tuple[Annotated[str, AfterValidator(_server)], ...], BeforeValidator(_of_a_server)]
-Paths = Annotated[tuple[Annotated[str, _checked(_path)], ...], Texts]
-Hosts = Annotated[tuple[Annotated[str, _checked(HostPattern)], ...], Texts]
-Commands = Annotated[tuple[Annotated[str, _checked(phrase_of)], ...], Texts]
-Arguments = Annotated[dict[str, Any], BeforeValidator(_json)]
-Table = Annotated[Arguments, BeforeValidator(_filled)]
-Spoken = Annotated[str, AfterValidator(_harmless)]
-Named = Annotated[str, AfterValidator(_named)]
-Moment = Annotated[datetime, BeforeValidator(_moment)]
-Patterns = Annotated[Table, AfterValidator(_expressions)]
-Duration = Annotated[str, AfterValidator(_lasting)]
-Reason = Annotated[Spoken, Field(max_length=REASON_LIMIT)]
-Words = Annotated[Spoken, Field(max_length=MESSAGE_LIMIT)]
+OnlyTrue = Annotated[bool, BeforeValidator(_check_true), Field(strict=True)]
+SingleOrList = BeforeValidator(_wrap_single)
+Names = Annotated[tuple[Annotated[str, _build_check(Glob)], ...], SingleOrList]
+Servers = Annotated[tuple[Annotated[str, AfterValidator(_check_server)], ...], BeforeValidator(_translate_false)]
+Paths = Annotated[tuple[Annotated[str, _build_check(_check_path)], ...], SingleOrList]
+Hosts = Annotated[tuple[Annotated[str, _build_check(HostPattern)], ...], SingleOrList]
+Commands = Annotated[tuple[Annotated[str, _build_check(parse_phrase)], ...], SingleOrList]
+Arguments = Annotated[dict[str, Any], BeforeValidator(_check_json)]
+Table = Annotated[Arguments, BeforeValidator(_check_filled)]
+SafeText = Annotated[str, AfterValidator(_check_harmless)]
+ShortName = Annotated[str, AfterValidator(_check_name)]
+Moment = Annotated[datetime, BeforeValidator(_parse_moment)]
+Patterns = Annotated[Table, AfterValidator(_check_expressions)]
+Duration = Annotated[str, AfterValidator(_check_duration)]
+Reason = Annotated[SafeText, Field(max_length=REASON_LIMIT)]
+LongText = Annotated[SafeText, Field(max_length=MESSAGE_LIMIT)]

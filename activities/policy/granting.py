@@ -9,73 +9,77 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from holdfast.activities.policy.commands import Reading
+from holdfast.activities.policy.commands import CommandReading
 from holdfast.activities.policy.deciding import Ruling
-from holdfast.activities.policy.globs import escaped
-from holdfast.activities.policy.hosts import host_of
-from holdfast.activities.policy.matching import Facts
-from holdfast.activities.policy.phrases import END, quoted
-from holdfast.activities.policy.scopes import Call, covers, rule_of
-from holdfast.activities.policy.subjects import Kind, Subject
-from holdfast.activities.shell.knowledge import harmless
+from holdfast.activities.policy.globs import escape_glob
+from holdfast.activities.policy.hosts import find_host
+from holdfast.activities.policy.matching import CallFacts
+from holdfast.activities.policy.phrases import END_MARK, quote_word
+from holdfast.activities.policy.scopes import CandidateCall, build_scope_rule, is_covered
+from holdfast.activities.policy.subjects import CallKind, Subject
+from holdfast.activities.shell.knowledge import is_harmless
 from holdfast.activities.shell.model import Program
-from holdfast.activities.shell.subcommands import subcommand
-from holdfast.content import encodable, ends, visible
+from holdfast.activities.shell.subcommands import find_subcommand
+from holdfast.content import drop_surrogates, elide_middle, escape_controls
 from holdfast.grants import Grant
-from holdfast.outcomes import Offer, Outcome, Scope
+from holdfast.outcomes import DecisionAction, Offer, Scope
 
-__all__ = ["answerable", "covering", "offers", "rule_of"]
+__all__ = ["may_use_grants", "find_covering_grant", "build_offers", "build_scope_rule"]
 
-LIMIT = 10_000
+COMMAND_LIMIT = 10_000
 """Characters of a command that a scope repeats; a longer one is known by its digest."""
-SHOWN = 500
+TEXT_SHOWN = 500
 """Characters of what is covered."""
-EXCEPT = (
+EXCEPTIONS = (
     "commands that are known to destroy or to write files, that run an interpreter, a program by its path or as "
     "somebody else (`sudo`), that set variables, or that cannot be read with certainty"
 )
 """What an answer for a whole tool leaves out of its commands. `scopes` and `shell.whole_tool` see to it."""
 
 
-def answerable(ruling: Ruling | None) -> bool:
+def may_use_grants(ruling: Ruling | None) -> bool:
     """May a standing answer speak where the policy asks so? Not where each call is a matter of its own."""
     return ruling is None or not (ruling.always_ask or ruling.needs.approvals > 1)
 
 
-def covering(grants: Iterable[Grant], call: Subject | Facts, digest: str, now: datetime) -> Grant | None:
+def find_covering_grant(grants: Iterable[Grant], call: Subject | CallFacts, digest: str, now: datetime) -> Grant | None:
     """The standing answer to a call: the first that refuses it, else the first that allows it."""
-    looked_at = Call(call, digest)
+    looked_at = CandidateCall(call, digest)
     allowing: Grant | None = None
     for grant in grants:
-        if (allowing and grant.allows) or not grant.stands(now) or not covers(grant.scope, looked_at, grant.allows):
+        if (
+            (allowing and grant.is_allowance)
+            or not grant.is_active(now)
+            or not is_covered(grant.scope, looked_at, grant.is_allowance)
+        ):
             continue
-        if not grant.allows:
+        if not grant.is_allowance:
             return grant
         allowing = grant
     return allowing
 
 
-def offers(subject: Subject, digest: str, ruling: Ruling | None) -> tuple[Offer, ...]:
+def build_offers(subject: Subject, digest: str, ruling: Ruling | None) -> tuple[Offer, ...]:
     """What a person may answer for good. Nothing for a question, or where the policy wants to hear of each call."""
-    if subject.kind is Kind.QUESTION or not answerable(ruling):
+    if subject.kind is CallKind.QUESTION or not may_use_grants(ruling):
         return ()
-    call = Call(subject, digest)
-    narrow = [offer for offer in _narrow(subject, call) if _fits(offer, call)]
+    call = CandidateCall(subject, digest)
+    narrow = [offer for offer in _build_narrow_offers(subject, call) if _covers_own_call(offer, call)]
     exactly = "exactly this call, with the same arguments"
     if subject.command is not None:
         exactly = "exactly this command as it is written, with the same folder and variables"
-    only = Offer(outcome=Outcome.PROCEED_ALWAYS, scope=Scope(digest=digest), covers=exactly)
-    return (*(narrow or [only]), *(offer for offer in _wide(subject) if _fits(offer, call)))
+    only = Offer(outcome=DecisionAction.PROCEED_ALWAYS, scope=Scope(digest=digest), covers=exactly)
+    return (*(narrow or [only]), *(offer for offer in _build_wide_offers(subject) if _covers_own_call(offer, call)))
 
 
-def _fits(offer: Offer, call: Call) -> bool:
+def _covers_own_call(offer: Offer, call: CandidateCall) -> bool:
     """Does it cover the call it is offered for?"""
-    return covers(offer.scope, call, True)
+    return is_covered(offer.scope, call, True)
 
 
-def _offer(outcome: Outcome, covers: str, subject: Subject, **scope: Any) -> Iterator[Offer]:
+def _build_offer(outcome: DecisionAction, covers: str, subject: Subject, **scope: Any) -> Iterator[Offer]:
     """An offer, if it can be said at all: names may be too long, or no text."""
-    pinned = {"tool": escaped(subject.tool), "server": escaped(subject.server or "")}
+    pinned = {"tool": escape_glob(subject.tool), "server": escape_glob(subject.server or "")}
     try:
         made = Scope(**{**pinned, **scope})
         made.model_dump_json()
@@ -84,88 +88,93 @@ def _offer(outcome: Outcome, covers: str, subject: Subject, **scope: Any) -> Ite
     yield Offer(outcome=outcome, scope=made, covers=covers)
 
 
-def _narrow(subject: Subject, call: Call) -> Iterator[Offer]:
-    always = Outcome.PROCEED_ALWAYS
+def _build_narrow_offers(subject: Subject, call: CandidateCall) -> Iterator[Offer]:
+    always = DecisionAction.PROCEED_ALWAYS
     if subject.command is not None:
-        yield from _of_command(subject, call)
-    elif subject.kind is Kind.EDIT and subject.paths:
+        yield from _build_command_offers(subject, call)
+    elif subject.kind is CallKind.EDIT and subject.paths:
         paths = tuple(dict.fromkeys(subject.paths))
-        words = f"edits of {_listed(paths)} by {_code(subject.tool)}"
-        yield from _offer(always, words, subject, path=tuple(map(escaped, paths)))
-    elif subject.urls and None not in (hosts := [host_of(url) for url in subject.urls]):
+        words = f"edits of {_format_list(paths)} by {_format_code(subject.tool)}"
+        yield from _build_offer(always, words, subject, path=tuple(map(escape_glob, paths)))
+    elif subject.urls and None not in (hosts := [find_host(url) for url in subject.urls]):
         named = tuple(dict.fromkeys(host for host in hosts if host is not None))
-        yield from _offer(always, f"{_code(subject.tool)} from {_listed(named)}", subject, host=named)
+        yield from _build_offer(always, f"{_format_code(subject.tool)} from {_format_list(named)}", subject, host=named)
 
 
-def _of_command(subject: Subject, call: Call) -> Iterator[Offer]:
+def _build_command_offers(subject: Subject, call: CandidateCall) -> Iterator[Offer]:
     """Of one program its words, of a chain all of it as it stands; then well-known programs whatever follows."""
-    facts = call.understood
-    if facts is None or facts.reading is None or subject.sets_variables or len(facts.subject.command or "") > LIMIT:
+    facts = call.rebuilt_facts
+    if (
+        facts is None
+        or facts.reading is None
+        or subject.sets_variables
+        or len(facts.subject.command or "") > COMMAND_LIMIT
+    ):
         return
     place = subject.arguments.get("directory", ".")
     about = {} if place == "." else {"directory": place}
-    where = "" if place == "." else f", in the folder {_code(str(place))}"
+    where = "" if place == "." else f", in the folder {_format_code(str(place))}"
     programs = [program for program in facts.reading.programs if not program.runner]
-    if len(programs) == 1 and _plain(programs[0]):
-        words = f"{_told(programs[0].words)}, exactly these words{where}"
-        command = (_exact(programs[0].words),)
-        yield from _offer(Outcome.PROCEED_ALWAYS, words, subject, command=command, arguments=about)
+    if len(programs) == 1 and _is_plain(programs[0]):
+        words = f"{_format_phrase_code(programs[0].words)}, exactly these words{where}"
+        command = (_format_exact(programs[0].words),)
+        yield from _build_offer(DecisionAction.PROCEED_ALWAYS, words, subject, command=command, arguments=about)
     else:
         text = facts.subject.command or ""
-        words = f"{_code(text)}, exactly as it stands{where}"
-        yield from _offer(Outcome.PROCEED_ALWAYS, words, subject, arguments={"command": text, **about})
-    if opened := _opened(facts.reading):
-        words = f"{opened.told}{where}"
-        yield from _offer(Outcome.PROCEED_ALWAYS, words, subject, command=opened.phrases, arguments=about)
+        words = f"{_format_code(text)}, exactly as it stands{where}"
+        yield from _build_offer(DecisionAction.PROCEED_ALWAYS, words, subject, arguments={"command": text, **about})
+    if opened := _open_command(facts.reading):
+        words = f"{opened.description}{where}"
+        yield from _build_offer(DecisionAction.PROCEED_ALWAYS, words, subject, command=opened.phrases, arguments=about)
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _OpenCommand:
     phrases: tuple[str, ...]
-    told: str
+    description: str
 
 
-def _opened(reading: Reading) -> _Opened | None:
+def _open_command(reading: CommandReading) -> _OpenCommand | None:
     """Well-known programs with any further words; beside them harmless ones as they stand. None for all others."""
-    open_words = [words for program in reading.programs if (words := subcommand(program))]
-    others = [program for program in reading.programs if not subcommand(program)]
-    if not open_words or not all(_plain(program) and harmless(program) for program in others):
+    open_words = [words for program in reading.programs if (words := find_subcommand(program))]
+    others = [program for program in reading.programs if not find_subcommand(program)]
+    if not open_words or not all(_is_plain(program) and is_harmless(program) for program in others):
         return None
-    phrases = [*map(_phrase, open_words), *(_exact(program.words) for program in others)]
-    opened = " and ".join(dict.fromkeys(_told(words) for words in open_words))
-    exact = " and ".join(dict.fromkeys(_told(program.words) for program in others))
+    phrases = [*map(_format_phrase, open_words), *(_format_exact(program.words) for program in others)]
+    opened = " and ".join(dict.fromkeys(_format_phrase_code(words) for words in open_words))
+    exact = " and ".join(dict.fromkeys(_format_phrase_code(program.words) for program in others))
     told = f"{opened} with further words that are known to be harmless"
-    return _Opened(tuple(dict.fromkeys(phrases)), f"{told}; beside it {exact}, exactly" if exact else told)
+    return _OpenCommand(tuple(dict.fromkeys(phrases)), f"{told}; beside it {exact}, exactly" if exact else told)
 
 
-def _wide(subject: Subject) -> Iterator[Offer]:
-    tool, server = _code(subject.tool), subject.server
-    but = "" if subject.command is None else f", but not {EXCEPT}"
-    yield from _offer(Outcome.PROCEED_ALWAYS_TOOL, f"every call of {tool}{but}", subject)
+def _build_wide_offers(subject: Subject) -> Iterator[Offer]:
+    tool, server = _format_code(subject.tool), subject.server
+    but = "" if subject.command is None else f", but not {EXCEPTIONS}"
+    yield from _build_offer(DecisionAction.PROCEED_ALWAYS_TOOL, f"every call of {tool}{but}", subject)
     if server is not None:
-        words = f"every tool of the server {_code(server)}{but}"
-        yield from _offer(Outcome.PROCEED_ALWAYS_SERVER, words, subject, tool=None)
+        words = f"every tool of the server {_format_code(server)}{but}"
+        yield from _build_offer(DecisionAction.PROCEED_ALWAYS_SERVER, words, subject, tool=None)
 
 
-def _plain(program: Program) -> bool:
+def _is_plain(program: Program) -> bool:
     return not program.wrappers and not program.assignments and None not in program.words
 
 
-def _exact(words: Iterable[str | None]) -> str:
-    return f"{_phrase(words)} {END}"
+def _format_exact(words: Iterable[str | None]) -> str:
+    return f"{_format_phrase(words)} {END_MARK}"
 
 
-def _phrase(words: Iterable[str | None]) -> str:
-    return " ".join(quoted(word) for word in words if word is not None)
+def _format_phrase(words: Iterable[str | None]) -> str:
+    return " ".join(quote_word(word) for word in words if word is not None)
 
 
-def _told(words: Iterable[str | None]) -> str:
-    return _code(_phrase(words))
+def _format_phrase_code(words: Iterable[str | None]) -> str:
+    return _format_code(_format_phrase(words))
 
 
-def _listed(texts: Iterable[str]) -> str:
-    return ends(" and ".join(map(_code, texts)), SHOWN)
+def _format_list(texts: Iterable[str]) -> str:
+    return elide_middle(" and ".join(map(_format_code, texts)), TEXT_SHOWN)
 
 
-def _code(text: str) -> str:
-    return f"`{ends(visible(encodable(text)).replace(chr(10), '␊'), SHOWN)}`"
+def _format_code(text: str) -> str:
+    return f"`{elide_middle(escape_controls(drop_surrogates(text)).replace(chr(10), '␊'), TEXT_SHOWN)}`"

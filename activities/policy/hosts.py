@@ -5,26 +5,26 @@
 
 from __future__ import annotations
 
-from holdfast.activities.policy.truths import Truth, truth
+from holdfast.activities.policy.truths import Truth, to_truth
 
-ANY, BELOW = "*", "*."
+ANY_HOST, BELOW_PREFIX = "*", "*."
 
 
-def host_of(url: str) -> str | None:
+def find_host(url: str) -> str | None:
     """The host a url leads to; None when it cannot be told."""
     import httpx2  # few calls have a url
 
     try:
-        return canonical(httpx2.URL(url.strip()).raw_host.decode("ascii"))
+        return normalise_host(httpx2.URL(url.strip()).raw_host.decode("ascii"))
     except (httpx2.InvalidURL, ValueError, TypeError):
         return None
 
 
-def canonical(host: str) -> str | None:
+def normalise_host(host: str) -> str | None:
     """A name in lower case and ASCII, or an address; None for what is no host."""
     import httpx2
 
-    from holdfast.activities.web.addresses import is_host, literal
+    from holdfast.activities.web.addresses import is_host, parse_literal
 
     try:
         text = host if ":" in host else httpx2.URL(scheme="http", host=host).raw_host.decode("ascii")
@@ -33,7 +33,7 @@ def canonical(host: str) -> str | None:
     name = text.removesuffix(".").lower()
     if not name or not is_host(name):
         return None
-    address = literal(name)
+    address = parse_literal(name)
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address) if address else name
 
@@ -42,9 +42,9 @@ class HostPattern:
     """A host, `*.example.com` for those below it, or `*` for any. ValueError for anything else."""
 
     def __init__(self, pattern: str) -> None:
-        self._any = pattern == ANY
-        self._below = pattern.startswith(BELOW)
-        name = None if self._any else canonical(pattern.removeprefix(BELOW))
+        self._any = pattern == ANY_HOST
+        self._below = pattern.startswith(BELOW_PREFIX)
+        name = None if self._any else normalise_host(pattern.removeprefix(BELOW_PREFIX))
         if name is None and not self._any:
             raise ValueError("must be a host, `*.example.com` for all below it, or `*`; without port or path")
         self._name = name or ""
@@ -54,5 +54,5 @@ class HostPattern:
         if host is None:
             return Truth.MAYBE
         if self._below:
-            return truth(host.endswith(f".{self._name}"))
-        return truth(self._any or host == self._name)
+            return to_truth(host.endswith(f".{self._name}"))
+        return to_truth(self._any or host == self._name)

@@ -7,15 +7,15 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from holdfast.activities.policy.globs import Glob
-from holdfast.activities.policy.matching import Facts
-from holdfast.activities.policy.phrases import phrase_of
+from holdfast.activities.policy.matching import CallFacts
+from holdfast.activities.policy.phrases import parse_phrase
 from holdfast.activities.policy.rules import Rule
 
-TOOLS = 500
+CACHED_TOOLS = 500
 """Tools whose rules are remembered: a worker has few."""
 
 
-class _ForTool(NamedTuple):
+class _ToolRules(NamedTuple):
     """Places of the rules for one tool: those that spell out a program, and the others."""
 
     others: tuple[int, ...]
@@ -23,43 +23,43 @@ class _ForTool(NamedTuple):
     by_program: dict[str, list[int]]
 
 
-class Index:
+class RuleIndex:
     """Places of rules in their order."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        self._rules = [(_globs(rule), _heads(rule)) for rule in rules]
-        self._for_tool = lru_cache(maxsize=TOOLS)(self._sorted_out)
+        self._rules = [(_parse_globs(rule), _list_first_words(rule)) for rule in rules]
+        self._find_tool_rules = lru_cache(maxsize=CACHED_TOOLS)(self._sort_rules)
 
-    def candidates(self, facts: Facts) -> Iterable[int]:
+    def find_candidates(self, facts: CallFacts) -> Iterable[int]:
         """The places of every rule that may be about this call, in order."""
-        rules = self._for_tool(facts.subject.names)
+        rules = self._find_tool_rules(facts.subject.tool_names)
         if not rules.programs or facts.reading is None:
             return rules.others
-        if facts.reading.heads is None:
+        if facts.reading.first_words is None:
             return sorted((*rules.others, *rules.programs))
-        named = {place for head in facts.reading.heads for place in rules.by_program.get(head, ())}
+        named = {place for head in facts.reading.first_words for place in rules.by_program.get(head, ())}
         return sorted((*rules.others, *named))
 
-    def _sorted_out(self, names: tuple[str, ...]) -> _ForTool:
-        places = [place for place, (globs, _) in enumerate(self._rules) if not globs or _any(globs, names)]
+    def _sort_rules(self, names: tuple[str, ...]) -> _ToolRules:
+        places = [place for place, (globs, _) in enumerate(self._rules) if not globs or _matches_any(globs, names)]
         by_program: dict[str, list[int]] = {}
         for place in places:
             for head in self._rules[place][1]:
                 by_program.setdefault(head, []).append(place)
         programs = tuple(place for place in places if self._rules[place][1])
-        return _ForTool(tuple(place for place in places if not self._rules[place][1]), programs, by_program)
+        return _ToolRules(tuple(place for place in places if not self._rules[place][1]), programs, by_program)
 
 
-def _any(globs: list[Glob], names: tuple[str, ...]) -> bool:
+def _matches_any(globs: list[Glob], names: tuple[str, ...]) -> bool:
     return any(glob.matches(name) for glob in globs for name in names)
 
 
-def _globs(rule: Rule) -> list[Glob]:
+def _parse_globs(rule: Rule) -> list[Glob]:
     return [Glob(text) for text in rule.tool or ()]
 
 
-def _heads(rule: Rule) -> frozenset[str]:
+def _list_first_words(rule: Rule) -> frozenset[str]:
     """What a program must begin with for the rule to be about it; none when that may be anything."""
-    firsts = [phrase_of(text).first for text in rule.command or ()]
+    firsts = [parse_phrase(text).first_words for text in rule.command or ()]
     known = [first for first in firsts if first is not None]
     return frozenset[str]().union(*known) if len(known) == len(firsts) else frozenset()

@@ -6,44 +6,44 @@ wrote when a program of it is known to do so, or when it is not certain what wou
 
 from __future__ import annotations
 
-from holdfast.activities.policy.commands import Reading
-from holdfast.activities.policy.matching import Facts
-from holdfast.activities.policy.protected import Protected
+from holdfast.activities.policy.commands import CommandReading
+from holdfast.activities.policy.matching import CallFacts
+from holdfast.activities.policy.protected import ProtectedFiles
 from holdfast.activities.policy.subjects import Subject
-from holdfast.activities.shell.knowledge import harmless
-from holdfast.activities.shell.network import brings_in
+from holdfast.activities.shell.knowledge import is_harmless
+from holdfast.activities.shell.network import may_bring_in
 
 
-def takes_in(call: Subject | Facts, *, open_world: bool = False) -> bool:
+def may_take_in(call: Subject | CallFacts, *, open_world: bool = False) -> bool:
     """Does its result hold what others wrote? `open_world` says so of a tool whose calls name no url or command."""
-    facts = call if isinstance(call, Facts) else Facts(call)
-    return open_world or bool(facts.subject.urls) or (facts.reading is not None and _brings_in(facts.reading))
+    facts = call if isinstance(call, CallFacts) else CallFacts(call)
+    return open_world or bool(facts.subject.urls) or (facts.reading is not None and _may_bring_in(facts.reading))
 
 
-def sends(call: Subject | Facts, *, open_world: bool = False) -> bool:
+def may_send(call: Subject | CallFacts, *, open_world: bool = False) -> bool:
     """May data leave by it? A url alone can carry some."""
-    facts = call if isinstance(call, Facts) else Facts(call)
-    return open_world or bool(facts.subject.urls) or (facts.reading is not None and not _looks(facts))
+    facts = call if isinstance(call, CallFacts) else CallFacts(call)
+    return open_world or bool(facts.subject.urls) or (facts.reading is not None and not _is_only_looking(facts))
 
 
-def told_apart(subject: Subject, said: bool | None, protected: Protected | None = None) -> Subject:
+def complete_subject(subject: Subject, declared: bool | None, protected: ProtectedFiles | None = None) -> Subject:
     """With whether it sends, as somebody said, or, of a call that is only described, as it looks; and what it protects.
 
     Without a workspace's own, files that decide what runs are known by their names alone.
     """
-    found = (protected or Protected()).find(subject)
-    return subject.model_copy(update={"sends": sends(subject) if said is None else said, "protected": found})
+    found = (protected or ProtectedFiles()).find(subject)
+    return subject.model_copy(update={"sends": may_send(subject) if declared is None else declared, "protected": found})
 
 
-def _brings_in(reading: Reading) -> bool:
-    return bool(reading.doubts) or any(map(brings_in, reading.programs))
+def _may_bring_in(reading: CommandReading) -> bool:
+    return bool(reading.doubts) or any(map(may_bring_in, reading.programs))
 
 
-def _looks(facts: Facts) -> bool:
+def _is_only_looking(facts: CallFacts) -> bool:
     """Is every program of its command surely harmless, and nothing set that would make it another?"""
     reading = facts.reading
     if reading is None or reading.doubts or facts.subject.sets_variables:
         return False
     return bool(reading.programs) and all(
-        harmless(program) and None not in program.words for program in reading.programs
+        is_harmless(program) and None not in program.words for program in reading.programs
     )

@@ -22,15 +22,15 @@ class PathTest:
         self._start = start[0] if start else ""
         """What every path that is meant begins with: most patterns of a large policy are about other folders."""
 
-    def covers(self, path: str) -> bool:
+    def covers_path(self, path: str) -> bool:
         """Is the path meant? What is outside the workspace only by a pattern that says so."""
         return path.startswith(self._start) and self._inside == is_inside(path) and self._pattern.matches(path)
 
-    def touches(self, path: str, below: str) -> bool:
-        """Is the path meant, or, if it is a folder, everything in it? `below` stands for that."""
-        if not (below.startswith(self._start) or path == self._start):
+    def touches_path(self, path: str, child: str) -> bool:
+        """Is the path meant, or, if it is a folder, everything in it? `child` stands for that."""
+        if not (child.startswith(self._start) or path == self._start):
             return False
-        return self._pattern.matches(path) or self._pattern.matches(below)
+        return self._pattern.matches(path) or self._pattern.matches(child)
 
 
 def is_one_file(pattern: str) -> bool:
@@ -38,6 +38,6 @@ def is_one_file(pattern: str) -> bool:
     return _PLAIN.fullmatch(pattern) is not None
 
 
-def below(path: str) -> str:
+def build_child_path(path: str) -> str:
     """Something in a folder."""
     return _CHILD if path == "." else f"{path.rstrip('/')}/{_CHILD}"

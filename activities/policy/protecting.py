@@ -13,31 +13,30 @@ from pathlib import Path
 
 import holdfast
 from holdfast.activities.policy.loading import ADMIN_FILE, WORKSPACE_FILE
-from holdfast.activities.policy.protected import Protected
+from holdfast.activities.policy.protected import ProtectedFiles
 from holdfast.errors import BadInput
-from holdfast.keys import folder as keys_folder
-from holdfast.keys import stored
+from holdfast.keys import find_keys_folder, list_keys
 from holdfast.named_files import find_named_files
 from holdfast.settings import Settings
-from holdfast.trust import records_folder, users_folder
+from holdfast.trust import find_records_folder, find_user_folder
 
-_SECONDS = 5.0
+_GIT_SECONDS = 5.0
 """What git may take to say where hooks are."""
 
 
-def protected_by(settings: Settings) -> Protected:
+def build_protected(settings: Settings) -> ProtectedFiles:
     """What these settings protect. Looks at the disk, and asks git where the hooks of the workspace are."""
     found: dict[Path, str] = {}
-    for place, reason in _places(settings):
+    for place, reason in _list_places(settings):
         for path in (Path(os.path.abspath(place)), place.resolve()):
             found.setdefault(path, reason)
-    scripts = find_named_files(settings, _folder(settings)).run
+    scripts = find_named_files(settings, _find_folder(settings)).run
     beside = {file.resolve().parent for file in scripts if file.suffix == ".py"}
     root = settings.workspace.resolve()
     above = {folder for folder in beside if root.is_relative_to(folder)}
     for folder in beside - above:
         found.setdefault(folder, "a script that the settings name imports from this folder")
-    return Protected(settings.workspace, found, frozenset(above))
+    return ProtectedFiles(settings.workspace, found, frozenset(above))
 
 
 def check_places(settings: Settings) -> None:
@@ -49,7 +48,7 @@ def check_places(settings: Settings) -> None:
             f"the data folder {str(settings.data)!r} is in the workspace {str(settings.workspace)!r}, where tools "
             f"could write it: {advice}, or another data folder (--data)"
         )
-    for key in _keys(settings):
+    for key in _list_key_files(settings):
         if key.resolve().is_relative_to(root):
             raise BadInput(
                 f"the key {str(key)!r} is in the workspace {str(settings.workspace)!r}, where tools could read and "
@@ -57,8 +56,8 @@ def check_places(settings: Settings) -> None:
             )
 
 
-def _places(settings: Settings) -> Iterator[tuple[Path, str]]:
-    named = find_named_files(settings, _folder(settings))
+def _list_places(settings: Settings) -> Iterator[tuple[Path, str]]:
+    named = find_named_files(settings, _find_folder(settings))
     if settings.file:
         yield settings.file, "it is the settings file"
     yield from ((file, "the settings take rules or servers from it") for file in named.read)
@@ -66,33 +65,33 @@ def _places(settings: Settings) -> Iterator[tuple[Path, str]]:
     yield settings.workspace / WORKSPACE_FILE.parent, "rules are in it"
     yield ADMIN_FILE.parent, "rules are in it"
     yield settings.data, "it is the data folder"
-    yield from ((key, "it is a key") for key in _keys(settings))
-    yield from ((folder, "settings, keys and records of trust are in it") for folder in _own_folders())
+    yield from ((key, "it is a key") for key in _list_key_files(settings))
+    yield from ((folder, "settings, keys and records of trust are in it") for folder in _list_own_folders())
     yield Path(holdfast.__file__).parent, "it is the code of Holdfast"
     if sys.prefix != sys.base_prefix:
         yield Path(sys.prefix), "the worker runs from it"
-    if hooks := _hooks(settings.workspace):
+    if hooks := _find_hooks_folder(settings.workspace):
         yield hooks, "git runs what is in it"
 
 
-def _folder(settings: Settings) -> Path:
+def _find_folder(settings: Settings) -> Path:
     return settings.file.parent if settings.file else Path.cwd()
 
 
-def _keys(settings: Settings) -> Iterator[Path]:
+def _list_key_files(settings: Settings) -> Iterator[Path]:
     """Private keys: those that sign, and those that payloads are encrypted with."""
     yield from (key.file for key in settings.encryption.keys if key.file)
     named = os.environ.get("HOLDFAST_KEY", "").strip()
     if "/" in named:
         yield Path(named)
     try:
-        yield from (key.file for key in stored())
+        yield from (key.file for key in list_keys())
     except BadInput:
         return
 
 
-def _own_folders() -> Iterator[Path]:
-    for folder in (users_folder, records_folder, keys_folder):
+def _list_own_folders() -> Iterator[Path]:
+    for folder in (find_user_folder, find_records_folder, find_keys_folder):
         try:
             if found := folder():
                 yield found
@@ -100,11 +99,11 @@ def _own_folders() -> Iterator[Path]:
             continue
 
 
-def _hooks(workspace: Path) -> Path | None:
+def _find_hooks_folder(workspace: Path) -> Path | None:
     """Where git looks for the hooks of the workspace; None when it is in no repository."""
     try:
         words = ["git", "-c", "safe.bareRepository=explicit", "rev-parse", "--git-path", "hooks"]
-        done = subprocess.run(words, cwd=workspace, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS)
+        done = subprocess.run(words, cwd=workspace, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return workspace / os.fsdecode(done.stdout.rstrip(b"\n")) if done.returncode == 0 else None

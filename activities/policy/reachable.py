@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.activities.policy.globs import Glob
 from holdfast.activities.policy.paths import is_one_file
-from holdfast.activities.policy.rules import CONDITIONS, Answer, Fault, Rule
-from holdfast.activities.policy.subjects import BUILT_IN, SAID, Kind
-from holdfast.approvals import canonical_digest
+from holdfast.activities.policy.rules import CONDITION_KEYS, Rule, RuleEffect, RuleFault
+from holdfast.activities.policy.subjects import BUILT_IN, DESCRIPTION_ARGUMENT, CallKind
+from holdfast.approvals import digest_canonical
 from holdfast.modes import Mode
-from holdfast.suggestions import suggest
+from holdfast.suggestions import suggest_names
 from holdfast.tools import Effect
 
 _POSSIBLE = re.compile(r"[A-Za-z0-9_.:/-]*")
@@ -26,119 +26,127 @@ KNOWN_ELSEWHERE = {
     "search_file_content": "grep", "WebFetch": "fetch", "web_fetch": "fetch", "Task": "delegate",
 }  # fmt: skip
 """What other assistants call tools that are built in here."""
-_READS = "plan, reads"
+_READING_PLAN = "plan, reads"
 """What a rule that names no mode, and does not deny, says about in plan mode (see `deciding`)."""
-_STRICTNESS = {Answer.DENY: 0, Answer.ASK: 1, Answer.ALLOW: 2}
+_STRICTNESS = {RuleEffect.DENY: 0, RuleEffect.ASK: 1, RuleEffect.ALLOW: 2}
 
 
-def order(rule: Rule) -> tuple[int, int]:
+def precedence_key(rule: Rule) -> tuple[int, int]:
     """What comes first within a tier: the higher priority, then the stricter."""
     return -rule.priority, _STRICTNESS[rule.decision]
 
 
-def contradictions(rule: Rule) -> Iterator[Fault]:
+def find_contradictions(rule: Rule) -> Iterator[RuleFault]:
     """Keys of one rule that no call can satisfy together."""
-    yield from _impossible_names(rule)
+    yield from _find_impossible_names(rule)
     kinds = frozenset(rule.kind or ())
     tools = rule.tools if rule.server in (None, ("",)) else frozenset[str]()  # a server's `edit` may be anything
     for key in ("command", "harmless", "destructive"):
         if getattr(rule, key) is None:
             continue
-        if kinds and Kind.EXEC not in kinds:
-            yield Fault((key,), f"can never match: only calls of kind `exec` have a command, and `{key}` is about it")
+        if kinds and CallKind.EXEC not in kinds:
+            yield RuleFault(
+                (key,), f"can never match: only calls of kind `exec` have a command, and `{key}` is about it"
+            )
         elif tools and all(name in BUILT_IN and not BUILT_IN[name].command for name in tools):
-            yield Fault((key,), f"can never match: {_joined(tools)} has no command for `{key}`")
-    if SAID in (rule.arguments or {}) and tools and all(name in BUILT_IN and BUILT_IN[name].command for name in tools):
-        words = f"what a model says of a command is never looked at: leave `{SAID}` out"
-        yield Fault(("arguments",), f"can never match: {words}")
+            yield RuleFault((key,), f"can never match: {_format_tools(tools)} has no command for `{key}`")
+    if (
+        DESCRIPTION_ARGUMENT in (rule.arguments or {})
+        and tools
+        and all(name in BUILT_IN and BUILT_IN[name].command for name in tools)
+    ):
+        words = f"what a model says of a command is never looked at: leave `{DESCRIPTION_ARGUMENT}` out"
+        yield RuleFault(("arguments",), f"can never match: {words}")
     if rule.harmless and rule.destructive:
-        yield Fault(("destructive",), "can never match: nothing is both harmless and destructive")
-    if rule.protected and rule.decision is Answer.ALLOW and not any(map(is_one_file, rule.path or ())):
+        yield RuleFault(("destructive",), "can never match: nothing is both harmless and destructive")
+    if rule.protected and rule.decision is RuleEffect.ALLOW and not any(map(is_one_file, rule.path or ())):
         words = "an allow rule covers a file that decides what runs only by naming that very file in `path`"
-        yield Fault(("protected",), f"can never match: {words}")
-    if rule.path and (kinds == {Kind.QUESTION} or tools == {"ask_user"}):
-        yield Fault(("path",), "can never match: a question names no path")
-    if rule.host and (kinds == {Kind.QUESTION} or (tools and all(_names_no_host(name) for name in tools))):
-        yield Fault(("host",), "can never match: such a call has no url")
+        yield RuleFault(("protected",), f"can never match: {words}")
+    if rule.path and (kinds == {CallKind.QUESTION} or tools == {"ask_user"}):
+        yield RuleFault(("path",), "can never match: a question names no path")
+    if rule.host and (kinds == {CallKind.QUESTION} or (tools and all(_has_no_host(name) for name in tools))):
+        yield RuleFault(("host",), "can never match: such a call has no url")
 
 
-def _impossible_names(rule: Rule) -> Iterator[Fault]:
+def _find_impossible_names(rule: Rule) -> Iterator[RuleFault]:
     """Names that no tool can have. A server may call its own tools anything."""
-    spelled = [text for glob in map(Glob, rule.tool or ()) for text in glob.spelled] if rule.server is None else []
+    spelled = (
+        [text for glob in map(Glob, rule.tool or ()) for text in glob.spelled_texts] if rule.server is None else []
+    )
     for name in spelled:
         if not _POSSIBLE.fullmatch(name):
             words = _WITH_COMMAND.match(name)
             hint = f': say `tool = "shell"` and `command = "{words[1].strip()}"` instead' if words else ""
-            yield Fault(("tool",), f"can never match: no tool can be called {name!r}{hint}")
+            yield RuleFault(("tool",), f"can never match: no tool can be called {name!r}{hint}")
 
 
 def find_misspelt(rule: Rule) -> Iterator[str]:
     """Names of tools in a rule that are close to that of a built-in one, which may be meant."""
     for name in sorted(rule.tools - BUILT_IN.keys()) if rule.server is None else ():
-        close = KNOWN_ELSEWHERE.get(name) or next(iter(suggest(name.lower(), BUILT_IN, 1, similar=0.75)), None)
+        close = KNOWN_ELSEWHERE.get(name) or next(iter(suggest_names(name.lower(), BUILT_IN, 1, similar=0.75)), None)
         if close:
             yield f"no built-in tool is called {name!r}: do you mean {close!r}? It is right for a tool of your own"
 
 
-def shadowed(rules: Sequence[Rule]) -> Iterator[Fault]:
+def find_shadowed(rules: Sequence[Rule]) -> Iterator[RuleFault]:
     """Rules of one file that another always forestalls: one about every call, or one with the very same conditions."""
-    ranked = sorted(range(len(rules)), key=lambda index: (*order(rules[index]), index))
+    ranked = sorted(range(len(rules)), key=lambda index: (*precedence_key(rules[index]), index))
     total: list[Rule] = []
     same: dict[str, list[Rule]] = {}
     for index in ranked:
         rule = rules[index]
-        alike = same.setdefault(_conditions(rule), [])
-        if earlier := _forestalling(rule, total, alike):
-            yield Fault(("rule", index), _late(earlier, rules))
+        alike = same.setdefault(_digest_conditions(rule), [])
+        if earlier := _find_forestalling(rule, total, alike):
+            yield RuleFault(("rule", index), _describe_shadowing(earlier, rules))
         elif rule.expires is None:
             alike.append(rule)
-            total += [rule] if not rule.conditions else []
+            total += [rule] if not rule.condition_keys else []
 
 
-def _forestalling(rule: Rule, total: Iterable[Rule], alike: Iterable[Rule]) -> Rule | None:
+def _find_forestalling(rule: Rule, total: Iterable[Rule], alike: Iterable[Rule]) -> Rule | None:
     """An allow rule must cover all of a call where others only touch it, and leaves what destroys, or decides what
     runs, to others."""
-    whole = (one for one in total if one.decision is not Answer.ALLOW or not _may_be_left(rule))
-    fitting = (one for one in alike if one.decision is not Answer.ALLOW or rule.decision is Answer.ALLOW)
-    return next((one for one in (*whole, *fitting) if _reach(rule) <= _reach(one)), None)
+    whole = (one for one in total if one.decision is not RuleEffect.ALLOW or not _may_be_left(rule))
+    fitting = (one for one in alike if one.decision is not RuleEffect.ALLOW or rule.decision is RuleEffect.ALLOW)
+    return next((one for one in (*whole, *fitting) if _list_modes(rule) <= _list_modes(one)), None)
 
 
 def _may_be_left(rule: Rule) -> bool:
     """Can it be about a call that an allow rule for everything leaves out?"""
     names = any(map(is_one_file, rule.path or ()))
-    if rule.harmless or (rule.decision is Answer.ALLOW and not (rule.on_programs or rule.arguments or names)):
+    if rule.harmless or (rule.decision is RuleEffect.ALLOW and not (rule.is_about_programs or rule.arguments or names)):
         return False
     if rule.effect == (Effect.READ,):
         return False
     tools = rule.tools
     if tools and all(name in BUILT_IN and BUILT_IN[name].effect is Effect.READ for name in tools):
         return False
-    return not rule.kind or not {Kind.INFO, Kind.QUESTION}.issuperset(rule.kind)
+    return not rule.kind or not {CallKind.INFO, CallKind.QUESTION}.issuperset(rule.kind)
 
 
-def _reach(rule: Rule) -> frozenset[str]:
+def _list_modes(rule: Rule) -> frozenset[str]:
     """The modes in which it speaks."""
     if rule.modes is not None:
-        return frozenset({*rule.modes, *({_READS} if Mode.PLAN in rule.modes else ())})
-    everywhere = frozenset({*Mode, _READS})
-    return everywhere if rule.decision is Answer.DENY else everywhere - {Mode.PLAN}
+        return frozenset({*rule.modes, *({_READING_PLAN} if Mode.PLAN in rule.modes else ())})
+    everywhere = frozenset({*Mode, _READING_PLAN})
+    return everywhere if rule.decision is RuleEffect.DENY else everywhere - {Mode.PLAN}
 
 
-def _conditions(rule: Rule) -> str:
-    said = rule.model_dump(mode="json", include={*CONDITIONS, "anything"}, exclude_none=True)
-    return canonical_digest(said)
+def _digest_conditions(rule: Rule) -> str:
+    said = rule.model_dump(mode="json", include={*CONDITION_KEYS, "anything"}, exclude_none=True)
+    return digest_canonical(said)
 
 
-def _late(earlier: Rule, rules: Sequence[Rule]) -> str:
+def _describe_shadowing(earlier: Rule, rules: Sequence[Rule]) -> str:
     place = next(index for index, one in enumerate(rules) if one is earlier) + 1
-    what = "is about every call" if not earlier.conditions else "has the same conditions"
+    what = "is about every call" if not earlier.condition_keys else "has the same conditions"
     called = f"{earlier.name!r}" if earlier.name else f"number {place}"
     return f"can never match: rule {called} comes first and {what}"
 
 
-def _names_no_host(tool: str) -> bool:
+def _has_no_host(tool: str) -> bool:
     return tool in BUILT_IN and not BUILT_IN[tool].url and not BUILT_IN[tool].command
 
 
-def _joined(tools: Iterable[str]) -> str:
+def _format_tools(tools: Iterable[str]) -> str:
     return " or ".join(f"`{tool}`" for tool in sorted(tools))

@@ -20,42 +20,42 @@ from holdfast.activities.policy.fields import (
     Duration,
     Flag,
     Hosts,
+    LongText,
     Moment,
-    Named,
     Names,
     OnlyTrue,
     Paths,
     Patterns,
     Reason,
     Servers,
+    ShortName,
+    SingleOrList,
     Table,
-    Texts,
-    Words,
 )
 from holdfast.activities.policy.globs import Glob
-from holdfast.activities.policy.subjects import Kind
-from holdfast.content import visible
-from holdfast.documents import SENTENCE
-from holdfast.durations import seconds_of
+from holdfast.activities.policy.subjects import CallKind
+from holdfast.content import escape_controls
+from holdfast.documents import SENTENCE_ERROR
+from holdfast.durations import parse_duration
 from holdfast.model import Message
 from holdfast.modes import Mode
 from holdfast.outcomes import Deadline, Needs
 from holdfast.tools import Effect
 
-RULES = 5_000
+MAX_RULES = 5_000
 """Of one file."""
-CONDITIONS = (
+CONDITION_KEYS = (
     "tool", "server", "effect", "kind", "path", "host", "command", "harmless", "destructive", "arguments", "patterns",
     "in_workspace", "tainted", "sends", "protected",
 )  # fmt: skip
 """The keys of a rule that narrow it down."""
-ASKING = ("always_ask", "role", "approvals", "not_requester", "deadline", "warning", "on_deadline")
+ASKING_KEYS = ("always_ask", "role", "approvals", "not_requester", "deadline", "warning", "on_deadline")
 """The keys that say how a person is asked."""
-WARNED = 0.1
+WARNING_SHARE = 0.1
 """How much of a deadline is left when viewers are told, unless a rule says."""
 
 
-class Answer(StrEnum):
+class RuleEffect(StrEnum):
     """What a rule says; the stricter first."""
 
     DENY = "deny"
@@ -72,20 +72,20 @@ class Tier(StrEnum):
     DEFAULT = "default"
 
 
-class Fault(NamedTuple):
+class RuleFault(NamedTuple):
     """Something wrong with a rule, and the keys that lead to it."""
 
     path: tuple[str | int, ...]
     message: str
 
 
-Inspect = Callable[["Rule"], Iterable[Fault]]
+RuleInspection = Callable[["Rule"], Iterable[RuleFault]]
 """What a loader has to say of a rule that is right by itself."""
 
 
-def _few(value: object) -> object:
-    if isinstance(value, list) and len(value) > RULES:
-        raise PydanticCustomError(SENTENCE, f"there are over {RULES:,} rules")
+def _check_count(value: object) -> object:
+    if isinstance(value, list) and len(value) > MAX_RULES:
+        raise PydanticCustomError(SENTENCE_ERROR, f"there are over {MAX_RULES:,} rules")
     return value
 
 
@@ -99,7 +99,7 @@ class Example(Message):
     url: str | None = None
     server: str | None = None
     effect: Effect | None = None
-    kind: Kind | None = None
+    kind: CallKind | None = None
     in_workspace: Flag | None = None
     tainted: Flag = False
     sends: Flag | None = None
@@ -109,13 +109,13 @@ class Example(Message):
 class Rule(Message):
     """What to say of calls of which every condition holds."""
 
-    decision: Answer
-    name: Named | None = None
+    decision: RuleEffect
+    name: ShortName | None = None
     tool: Names | None = None
     server: Servers | None = None
     """An empty name for tools of no server."""
-    effect: Annotated[tuple[Effect, ...], Texts] | None = None
-    kind: Annotated[tuple[Kind, ...], Texts] | None = None
+    effect: Annotated[tuple[Effect, ...], SingleOrList] | None = None
+    kind: Annotated[tuple[CallKind, ...], SingleOrList] | None = None
     path: Paths | None = None
     host: Hosts | None = None
     command: Commands | None = None
@@ -128,16 +128,16 @@ class Rule(Message):
     sends: Flag | None = None
     protected: OnlyTrue | None = None
     anything: OnlyTrue | None = None
-    modes: Annotated[tuple[Mode, ...], Texts] | None = None
+    modes: Annotated[tuple[Mode, ...], SingleOrList] | None = None
     """All of them when left out."""
     priority: Annotated[int, Field(strict=True, ge=0, le=999)] = 100
     reason: Reason | None = None
     """For the person."""
-    message: Words | None = None
+    message: LongText | None = None
     """For the model, when denying."""
     always_ask: OnlyTrue | None = None
     """No standing answer counts."""
-    role: Named | None = None
+    role: ShortName | None = None
     """Of those who may answer."""
     approvals: Annotated[int, Field(strict=True, ge=1, le=10)] | None = None
     not_requester: OnlyTrue | None = None
@@ -150,19 +150,19 @@ class Rule(Message):
     not_match: tuple[Example, ...] = ()
 
     @property
-    def conditions(self) -> tuple[str, ...]:
+    def condition_keys(self) -> tuple[str, ...]:
         """The keys that narrow it down."""
-        return tuple(name for name in CONDITIONS if getattr(self, name) is not None)
+        return tuple(name for name in CONDITION_KEYS if getattr(self, name) is not None)
 
     @property
     def tools(self) -> frozenset[str]:
         """The tools it is about, when it spells them all out; else none."""
         globs = [Glob(text) for text in self.tool or ()]
-        spelled = all(glob.literal for glob in globs)
+        spelled = all(glob.is_literal for glob in globs)
         return frozenset[str]().union(*(glob.literals for glob in globs)) if spelled else frozenset()
 
     @property
-    def on_programs(self) -> bool:
+    def is_about_programs(self) -> bool:
         """Does it speak of what a command runs?"""
         return bool(self.command or self.harmless or self.destructive)
 
@@ -172,60 +172,62 @@ class Rule(Message):
         return Needs(role=self.role, approvals=self.approvals or 1, not_requester=bool(self.not_requester))
 
     @property
-    def until(self) -> Deadline | None:
+    def approval_deadline(self) -> Deadline | None:
         """How long it waits for that."""
         if self.deadline is None:
             return None
-        seconds = seconds_of(self.deadline)
-        warning = seconds_of(self.warning) if self.warning else seconds * WARNED
+        seconds = parse_duration(self.deadline)
+        warning = parse_duration(self.warning) if self.warning else seconds * WARNING_SHARE
         return Deadline(seconds=seconds, warning_seconds=warning, default=self.on_deadline or "deny")
 
     @model_validator(mode="after")
-    def _says_something(self, info: ValidationInfo) -> Self:
-        faults = [*(Fault((), words) for words in self._mistakes()), *self._mistakes_in_asking()]
+    def _check_rule(self, info: ValidationInfo) -> Self:
+        faults = [*(RuleFault((), words) for words in self._find_mistakes()), *self._find_asking_mistakes()]
         faults += info.context["inspect"](self) if info.context and not faults else []
         if faults:
-            raise ValidationError.from_exception_data("rule", [_detail(fault) for fault in faults])
+            raise ValidationError.from_exception_data("rule", [_build_detail(fault) for fault in faults])
         return self
 
-    def _mistakes(self) -> Iterable[str]:
-        if not self.conditions and not self.anything:
+    def _find_mistakes(self) -> Iterable[str]:
+        if not self.condition_keys and not self.anything:
             yield "a rule without conditions is about every call: say `anything = true` if that is meant"
-        if self.anything and self.conditions and not (self.decision is Answer.ALLOW and self.on_programs):
+        if self.anything and self.condition_keys and not (self.decision is RuleEffect.ALLOW and self.is_about_programs):
             yield "`anything = true` goes with no condition, or with an allow rule on commands: leave it out"
-        if self.message is not None and self.decision is not Answer.DENY:
+        if self.message is not None and self.decision is not RuleEffect.DENY:
             yield "`message` is what a model reads of a denial: use `reason` to tell a person"
-        if self.decision is Answer.ALLOW and "command" in (self.patterns or {}):
+        if self.decision is RuleEffect.ALLOW and "command" in (self.patterns or {}):
             yield "an allow rule judges a command by its words, not by its text: use `command` instead of `patterns`"
 
-    def _mistakes_in_asking(self) -> Iterable[Fault]:
-        given = [key for key in ASKING if getattr(self, key) is not None]
-        if self.decision is not Answer.ASK:
-            yield from (Fault((key,), f"`{key}` says how a person is asked: it goes with `ask` only") for key in given)
+    def _find_asking_mistakes(self) -> Iterable[RuleFault]:
+        given = [key for key in ASKING_KEYS if getattr(self, key) is not None]
+        if self.decision is not RuleEffect.ASK:
+            yield from (
+                RuleFault((key,), f"`{key}` says how a person is asked: it goes with `ask` only") for key in given
+            )
             return
         if self.deadline is None:
             waits = (key for key in ("warning", "on_deadline") if key in given)
-            yield from (Fault((key,), f"`{key}` is about a deadline: say `deadline` as well") for key in waits)
-        elif self.warning and seconds_of(self.warning) >= seconds_of(self.deadline):
-            yield Fault(("warning",), "`warning` must be shorter than the deadline that it warns of")
+            yield from (RuleFault((key,), f"`{key}` is about a deadline: say `deadline` as well") for key in waits)
+        elif self.warning and parse_duration(self.warning) >= parse_duration(self.deadline):
+            yield RuleFault(("warning",), "`warning` must be shorter than the deadline that it warns of")
         if self.on_deadline == "allow" and self.needs != Needs():
             words = "would let a call run that nobody approved: leave out `role`, `approvals` and `not_requester`"
-            yield Fault(("on_deadline",), f'`on_deadline = "allow"` {words}, or deny')
+            yield RuleFault(("on_deadline",), f'`on_deadline = "allow"` {words}, or deny')
 
 
 class PolicyFile(Message):
     """A file: its rules, in order."""
 
-    rule: Annotated[tuple[Rule, ...], BeforeValidator(_few)] = ()
+    rule: Annotated[tuple[Rule, ...], BeforeValidator(_check_count)] = ()
 
     @model_validator(mode="after")
-    def _fit_together(self, info: ValidationInfo) -> Self:
+    def _check_rules(self, info: ValidationInfo) -> Self:
         faults = list(info.context["compare"](self.rule)) if info.context else []
         if faults:
-            raise ValidationError.from_exception_data("policy", [_detail(fault) for fault in faults])
+            raise ValidationError.from_exception_data("policy", [_build_detail(fault) for fault in faults])
         return self
 
 
-def _detail(fault: Fault) -> InitErrorDetails:
-    kind = PydanticCustomError(SENTENCE, "{words}", {"words": visible(fault.message).replace("\n", "␊")})
+def _build_detail(fault: RuleFault) -> InitErrorDetails:
+    kind = PydanticCustomError(SENTENCE_ERROR, "{words}", {"words": escape_controls(fault.message).replace("\n", "␊")})
     return InitErrorDetails(type=kind, loc=fault.path, input=None)

@@ -1,7 +1,8 @@
 """What a rule looks at: one call, as values and never as text to be searched.
 
-`Subject` is what the gate fills from a tool's own invocation. `subject_of` makes one from a tool's name and arguments
-alone, for examples, expectations and the command line: the one place that knows what the built-in tools are given.
+`Subject` is what the gate fills from a tool's own invocation. `build_call_subject` makes one from a tool's name and
+arguments alone, for examples, expectations and the command line: the one place that knows what the built-in tools are
+given.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, JsonValue, field_validator
 
-from holdfast.activities.mcp.names import prefix_of, tool_name
+from holdfast.activities.mcp.names import build_prefix, build_tool_name
 from holdfast.model import Data
 from holdfast.tools import Effect
 
 
-class Kind(StrEnum):
+class CallKind(StrEnum):
     """What a person would be asked about (S20)."""
 
     EXEC = "exec"
@@ -38,7 +39,7 @@ class Subject(Data):
     own_name: str | None = None
     """Of a server's tool: what the server calls it."""
     effect: Effect
-    kind: Kind | None = None
+    kind: CallKind | None = None
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     """As they will execute."""
     paths: tuple[str, ...] = ()
@@ -60,57 +61,57 @@ class Subject(Data):
 
     @field_validator("paths")
     @classmethod
-    def _normalised(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+    def _normalise_paths(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
         """A rule about `docs/a` is about `./docs/x/../a` as well."""
         return tuple(posixpath.normpath(path) for path in paths)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def tool_names(self) -> tuple[str, ...]:
         """What a rule on its server may call its tool: our name for it, or the server's own."""
-        if self.server is None or self.own_name is None or self.own_name.startswith(prefix_of(self.server)):
+        if self.server is None or self.own_name is None or self.own_name.startswith(build_prefix(self.server)):
             return (self.tool,)  # the last would be taken for our name of another tool
         return (self.tool, self.own_name)
 
     @property
     def sets_variables(self) -> bool:
         """Does the call change the environment that its command runs in?"""
-        return self.command is not None and bool(self.arguments.get(VARIABLES))
+        return self.command is not None and bool(self.arguments.get(VARIABLES_ARGUMENT))
 
 
-class _Known(NamedTuple):
+class _ToolTraits(NamedTuple):
     """A built-in tool: its traits, and which of its arguments names what."""
 
     effect: Effect
-    kind: Kind | None = None
+    kind: CallKind | None = None
     path: str | None = None
     url: str | None = None
     command: str | None = None
 
 
-BUILT_IN: Mapping[str, _Known] = {
-    "read_file": _Known(Effect.READ, path="path"),
-    "list_directory": _Known(Effect.READ, path="path"),
-    "glob": _Known(Effect.READ, path="path"),
-    "grep": _Known(Effect.READ, path="path"),
-    "read_output": _Known(Effect.READ),
-    "write_file": _Known(Effect.IDEMPOTENT, Kind.EDIT, path="path"),
-    "edit": _Known(Effect.ONCE, Kind.EDIT, path="path"),
-    "shell": _Known(Effect.ONCE, Kind.EXEC, command="command"),
-    "shell_output": _Known(Effect.READ),
-    "shell_stop": _Known(Effect.IDEMPOTENT),
-    "fetch": _Known(Effect.READ, Kind.INFO, url="url"),
-    "ask_user": _Known(Effect.READ, Kind.QUESTION),
-    "delegate": _Known(Effect.READ),
+BUILT_IN: Mapping[str, _ToolTraits] = {
+    "read_file": _ToolTraits(Effect.READ, path="path"),
+    "list_directory": _ToolTraits(Effect.READ, path="path"),
+    "glob": _ToolTraits(Effect.READ, path="path"),
+    "grep": _ToolTraits(Effect.READ, path="path"),
+    "read_output": _ToolTraits(Effect.READ),
+    "write_file": _ToolTraits(Effect.IDEMPOTENT, CallKind.EDIT, path="path"),
+    "edit": _ToolTraits(Effect.ONCE, CallKind.EDIT, path="path"),
+    "shell": _ToolTraits(Effect.ONCE, CallKind.EXEC, command="command"),
+    "shell_output": _ToolTraits(Effect.READ),
+    "shell_stop": _ToolTraits(Effect.IDEMPOTENT),
+    "fetch": _ToolTraits(Effect.READ, CallKind.INFO, url="url"),
+    "ask_user": _ToolTraits(Effect.READ, CallKind.QUESTION),
+    "delegate": _ToolTraits(Effect.READ),
 }
-FOLDER, VARIABLES = "directory", "environment"
+FOLDER_ARGUMENT, VARIABLES_ARGUMENT = "directory", "environment"
 """The arguments that say where a command runs, and what is added to its environment."""
-SAID = "description"
+DESCRIPTION_ARGUMENT = "description"
 """The argument in which a model says what a command is for: its own words, which no rule reads."""
 _HERE = "."
 """What a path that is left out means."""
 
 
-def subject_of(
+def build_call_subject(
     tool: str, arguments: Mapping[str, JsonValue], *, workspace: Path | None = None, **known: Any
 ) -> Subject:
     """The subject of a call of a built-in tool or, as far as that goes, of another, with fields that are `known`.
@@ -118,28 +119,28 @@ def subject_of(
     A server's tool may go by the name that the server has for it.
     """
     if (server := known.get("server")) and "own_name" not in known:
-        tool, known["own_name"] = _named(server, tool)
-    what = BUILT_IN.get(tool, _Known(Effect.ONCE, Kind.MCP if known.get("server") else None))
+        tool, known["own_name"] = _split_tool_name(server, tool)
+    what = BUILT_IN.get(tool, _ToolTraits(Effect.ONCE, CallKind.MCP if known.get("server") else None))
     if what.command:
-        arguments = {**arguments, FOLDER: arguments.get(FOLDER) or _HERE}
-        arguments.pop(SAID, None)
-    paths = [_placed(arguments.get(what.path, _HERE), workspace)] if what.path else []
-    folder = [_placed(arguments[FOLDER], workspace)] if what.command else []
+        arguments = {**arguments, FOLDER_ARGUMENT: arguments.get(FOLDER_ARGUMENT) or _HERE}
+        arguments.pop(DESCRIPTION_ARGUMENT, None)
+    paths = [_locate_path(arguments.get(what.path, _HERE), workspace)] if what.path else []
+    folder = [_locate_path(arguments[FOLDER_ARGUMENT], workspace)] if what.command else []
     found: dict[str, Any] = {
         "effect": what.effect,
         "kind": what.kind,
         "paths": tuple(paths),
-        "urls": _texts(arguments, what.url),
-        "command": next(iter(_texts(arguments, what.command)), None),
+        "urls": _list_texts(arguments, what.url),
+        "command": next(iter(_list_texts(arguments, what.command)), None),
         "in_workspace": all(map(is_inside, paths + folder)),
     }
     return Subject(tool=tool, arguments=dict(arguments), **{**found, **known})
 
 
-def _named(server: str, tool: str) -> tuple[str, str]:
+def _split_tool_name(server: str, tool: str) -> tuple[str, str]:
     """Our name for a server's tool, and the server's own, by either."""
-    prefix = prefix_of(server)
-    return (tool, tool.removeprefix(prefix)) if tool.startswith(prefix) else (tool_name(server, tool), tool)
+    prefix = build_prefix(server)
+    return (tool, tool.removeprefix(prefix)) if tool.startswith(prefix) else (build_tool_name(server, tool), tool)
 
 
 def is_inside(path: str) -> bool:
@@ -147,7 +148,7 @@ def is_inside(path: str) -> bool:
     return not path.startswith("/") and path.split("/", 1)[0] != ".."
 
 
-def _placed(path: JsonValue, workspace: Path | None) -> str:
+def _locate_path(path: JsonValue, workspace: Path | None) -> str:
     """A path as seen from the workspace. Links are not followed: the gate knows where they lead."""
     text = path if isinstance(path, str) and path else _HERE
     if not text.startswith("/") or workspace is None:
@@ -156,6 +157,6 @@ def _placed(path: JsonValue, workspace: Path | None) -> str:
     return seen if is_inside(seen) else posixpath.normpath(text)
 
 
-def _texts(arguments: Mapping[str, JsonValue], name: str | None) -> tuple[str, ...]:
+def _list_texts(arguments: Mapping[str, JsonValue], name: str | None) -> tuple[str, ...]:
     value = arguments.get(name) if name else None
     return (value,) if isinstance(value, str) else ()

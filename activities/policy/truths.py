@@ -14,16 +14,16 @@ class Truth(IntEnum):
     YES = 2
 
 
-def truth(value: bool) -> Truth:
+def to_truth(value: bool) -> Truth:
     """What is certain."""
     return Truth.YES if value else Truth.NO
 
 
-def every(values: Iterable[Truth]) -> Truth:
+def combine_all(values: Iterable[Truth]) -> Truth:
     """Of all of them. Of none it is NO: nothing was shown to be covered."""
     return min(values, default=Truth.NO)
 
 
-def some(values: Iterable[Truth]) -> Truth:
+def combine_any(values: Iterable[Truth]) -> Truth:
     """Of at least one of them."""
     return max(values, default=Truth.NO)

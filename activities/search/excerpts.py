@@ -7,73 +7,75 @@ from dataclasses import dataclass
 
 from holdfast.activities.search.matching import Hit
 
-WIDTH = 500
+MAX_WIDTH = 500
 """Characters of a line that are shown."""
-BEFORE = 100
+BEFORE_MATCH = 100
 """Bytes that are shown before the match when a line is cut."""
 
 
 @dataclass(frozen=True)
-class _Place:
+class _LinePlace:
     start: int
     column: int | None = None
     """Where the match begins, in bytes; None when the line is only context."""
 
 
-def excerpts(path: str, data: bytes, hits: Sequence[Hit], context: int) -> Iterator[list[str]]:
+def build_excerpts(path: str, data: bytes, hits: Sequence[Hit], context: int) -> Iterator[list[str]]:
     """Groups of lines that follow each other: `path:line:text` for a match, `path-line-text` for its context."""
-    places = {hit.line: _Place(hit.offset, hit.column - 1) for hit in hits}
+    places = {hit.line: _LinePlace(hit.offset, hit.column - 1) for hit in hits}
     for hit in hits:
-        for number, start in (*_before(data, hit, context), *_after(data, hit, context)):
-            places.setdefault(number, _Place(start))
+        for number, start in (*_list_before(data, hit, context), *_list_after(data, hit, context)):
+            places.setdefault(number, _LinePlace(start))
     group: list[str] = []
     for number in sorted(places):
         if group and context and number - 1 not in places:
             yield group
             group = []
-        group.append(_line(path, number, data, places[number]))
+        group.append(_format_line(path, number, data, places[number]))
     yield group
 
 
-def _before(data: bytes, hit: Hit, context: int) -> Iterator[tuple[int, int]]:
+def _list_before(data: bytes, hit: Hit, context: int) -> Iterator[tuple[int, int]]:
     start = hit.offset
     for number in range(hit.line - 1, max(0, hit.line - 1 - context), -1):
         start = data.rfind(b"\n", 0, max(0, start - 1)) + 1
         yield number, start
 
 
-def _after(data: bytes, hit: Hit, context: int) -> Iterator[tuple[int, int]]:
+def _list_after(data: bytes, hit: Hit, context: int) -> Iterator[tuple[int, int]]:
     start = hit.offset
     for number in range(hit.line + 1, hit.line + 1 + context):
-        start = _end(data, start) + 1
+        start = _find_line_end(data, start) + 1
         if start >= len(data):
             return
         yield number, start
 
 
-def _end(data: bytes, start: int) -> int:
+def _find_line_end(data: bytes, start: int) -> int:
     end = data.find(b"\n", start)
     return end if end >= 0 else len(data)
 
 
-def _line(path: str, number: int, data: bytes, place: _Place) -> str:
+def _format_line(path: str, number: int, data: bytes, place: _LinePlace) -> str:
     mark = "-" if place.column is None else ":"
-    return f"{path}{mark}{number}{mark}{_cut(data, place)}"
+    return f"{path}{mark}{number}{mark}{_cut_line(data, place)}"
 
 
-def _cut(data: bytes, place: _Place) -> str:
+def _cut_line(data: bytes, place: _LinePlace) -> str:
     """The line; when it is too long, the part of it that holds the beginning of the match."""
-    end = _end(data, place.start)
-    most = 4 * (WIDTH + 1)  # no character takes more bytes
+    end = _find_line_end(data, place.start)
+    most = 4 * (MAX_WIDTH + 1)  # no character takes more bytes
     text = data[place.start : min(end, place.start + most)].decode("utf-8", "replace").removesuffix("\r")
-    if end - place.start <= most and len(text) <= WIDTH:
+    if end - place.start <= most and len(text) <= MAX_WIDTH:
         return text
-    begin = _whole(data, max(place.start, min(place.start + (place.column or 0), end) - BEFORE), place.start)
+    begin = _find_character_start(
+        data, max(place.start, min(place.start + (place.column or 0), end) - BEFORE_MATCH), place.start
+    )
     rest = data[begin : min(end, begin + most)].decode("utf-8", "replace").removesuffix("\r")
-    return ("…" if begin > place.start else "") + rest[:WIDTH] + ("…" if len(rest) > WIDTH else "")
+    return ("…" if begin > place.start else "") + rest[:MAX_WIDTH] + ("…" if len(rest) > MAX_WIDTH else "")
 
 
-def _whole(data: bytes, begin: int, least: int) -> int:
+def _find_character_start(data: bytes, begin: int, least: int) -> int:
     """Where the character that `begin` is in begins."""
     for earlier in range(begin, max(least, begin - 3) - 1, -1):
         if data[earlier] & 0xC0 != 0x80:

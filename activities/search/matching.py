@@ -22,17 +22,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from holdfast.activities.processes import MARKER, kill_tree, to_the_end
+from holdfast.activities.processes import MARKER, kill_tree, run_to_end
 from holdfast.tools import Run, ToolFailure
 
 T = TypeVar("T")
 
 SEARCH_SECONDS = 50.0
 """Shorter than a tool's own limit, so that what was found until then is not lost."""
-AT_ONCE = 4
+CONCURRENT_SEARCHES = 4
 """Searches of one worker: each holds many files open, and others need theirs."""
-_SEARCHING = ThreadPoolExecutor(AT_ONCE, "holdfast-search")
-INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
+_SEARCH_THREADS = ThreadPoolExecutor(CONCURRENT_SEARCHES, "holdfast-search")
+INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
 """All that a search needs to know of our environment."""
 ORPHAN_SECONDS = 120
 """How long our script may live when nobody is left to end it."""
@@ -64,7 +64,7 @@ class Hit:
 class Engine(Protocol):
     """A program that searches."""
 
-    def command(self, query: Query, files: Sequence[int]) -> list[str]:
+    def build_command(self, query: Query, files: Sequence[int]) -> list[str]:
         """How it is run over these descriptors."""
 
 
@@ -74,7 +74,7 @@ class Ripgrep:
 
     program: str
 
-    def command(self, query: Query, files: Sequence[int]) -> list[str]:
+    def build_command(self, query: Query, files: Sequence[int]) -> list[str]:
         """Everything that ripgrep would decide by itself is decided here: files are text, and searched in order."""
         fixed = "--no-config --no-messages --no-ignore --no-mmap --text --encoding=none --crlf --threads=1"
         shape = "--count" if query.counting else "--no-heading --line-number --column --byte-offset --max-columns=1"
@@ -88,7 +88,7 @@ class Ripgrep:
             "--ignore-case" if query.ignore_case else "--case-sensitive",
             f"--regexp={query.pattern}",
             "--",
-            *([f"{_descriptors()}/{file}" for file in files] or [os.devnull]),
+            *([f"{_find_descriptor_folder()}/{file}" for file in files] or [os.devnull]),
         ]
 
 
@@ -96,7 +96,7 @@ class Ripgrep:
 class OwnEngine:
     """Our script, with Python's expressions."""
 
-    def command(self, query: Query, files: Sequence[int]) -> list[str]:
+    def build_command(self, query: Query, files: Sequence[int]) -> list[str]:
         """Isolated from the packages and settings of this process."""
         request = {**asdict(query), "files": list(files), "seconds": ORPHAN_SECONDS}
         script = Path(__file__).with_name("matching_worker.py")
@@ -118,9 +118,9 @@ class Matcher:
         self._group: int | None = None
         self.stopped = threading.Event()
 
-    def hits(self, query: Query, files: Sequence[int]) -> Generator[Hit, None, None]:
+    def find_hits(self, query: Query, files: Sequence[int]) -> Generator[Hit, None, None]:
         """Where these files match, in their order. Blocks; close it to end the process early."""
-        process = self._begin(query, files)
+        process = self._start_process(query, files)
         assert process.stdout
         assert process.stderr
         with process.stdout as output, process.stderr as complaints:
@@ -128,14 +128,14 @@ class Matcher:
                 if self.stopped.is_set():  # while it was starting, when there was nothing to kill yet
                     return
                 for line in output:
-                    yield _hit(line)
+                    yield _parse_hit(line)
                 complaint = complaints.read().decode("utf-8", "replace")
                 process.wait()
             finally:
                 process.kill()  # does nothing to one that has ended
                 process.wait()
                 self._group = None
-        self._check(query, process.returncode, complaint)
+        self._check_exit(query, process.returncode, complaint)
 
     async def stop(self) -> None:
         """End the search, from outside its thread."""
@@ -143,28 +143,28 @@ class Matcher:
         if self._group is not None:
             await kill_tree(self._group, self._run.key)
 
-    def _begin(self, query: Query, files: Sequence[int]) -> subprocess.Popen[bytes]:
+    def _start_process(self, query: Query, files: Sequence[int]) -> subprocess.Popen[bytes]:
         try:
             process = subprocess.Popen(
-                self._engine.command(query, files),
+                self._engine.build_command(query, files),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=files,
                 cwd="/",
-                env=_environment(self._run.key),
+                env=_build_environment(self._run.key),
                 start_new_session=True,
             )
         except OSError as error:
             raise ToolFailure("search_failed", f"The search could not start: {error}") from error
         self._group = process.pid
-        self._run.started(process.pid)
+        self._run.report_process(process.pid)
         return process
 
-    def _check(self, query: Query, code: int, complaint: str) -> None:
+    def _check_exit(self, query: Query, code: int, complaint: str) -> None:
         """1 is ripgrep's word for no match, and 2 without words a file that it could not read."""
         if code == 2 and complaint:
-            raise ToolFailure("invalid_pattern", _advice(query.pattern, complaint))
+            raise ToolFailure("invalid_pattern", _format_complaint(query.pattern, complaint))
         if code not in (0, 1, 2) and not self.stopped.is_set():
             raise ToolFailure("search_failed", f"The search ended with code {code}: {complaint[:500]}")
 
@@ -174,19 +174,19 @@ async def run_search(matcher: Matcher, search: Callable[[], T]) -> T:
 
     TimeoutError, with words, when it takes too long.
     """
-    work = _SEARCHING.submit(search)
+    work = _SEARCH_THREADS.submit(search)
     try:
         async with asyncio.timeout(SEARCH_SECONDS):
             return await asyncio.shield(asyncio.wrap_future(work))
     except TimeoutError:
-        await to_the_end(_end(matcher, work))
+        await run_to_end(_end_search(matcher, work))
         raise TimeoutError(f"The search was stopped after {SEARCH_SECONDS:g} seconds") from None
     except asyncio.CancelledError:
-        await to_the_end(_end(matcher, work))
+        await run_to_end(_end_search(matcher, work))
         raise
 
 
-async def _end(matcher: Matcher, work: Future[Any]) -> None:
+async def _end_search(matcher: Matcher, work: Future[Any]) -> None:
     """The process is gone, and then the thread that waited for it; one that has not begun never does."""
     await matcher.stop()
     if not work.cancel():
@@ -194,23 +194,23 @@ async def _end(matcher: Matcher, work: Future[Any]) -> None:
             await asyncio.wrap_future(work)
 
 
-_WHERE = re.compile(rb"(?P<line>\d+):(?:(?P<column>\d+):)?(?P<offset>\d+):(?:.?|\[Omitted .*)\r?\n?", re.DOTALL)
+_HIT_LINE = re.compile(rb"(?P<line>\d+):(?:(?P<column>\d+):)?(?P<offset>\d+):(?:.?|\[Omitted .*)\r?\n?", re.DOTALL)
 """Ripgrep leaves the column out where it cannot tell it; a line of one byte is written out, and all others omitted."""
 
 
-def _hit(line: bytes) -> Hit:
+def _parse_hit(line: bytes) -> Hit:
     """From `<descriptor's path>\\0<line>:<column>:<offset>:…`, or `<descriptor's path>\\0<count>`."""
     name, _, rest = line.partition(b"\0")
     file = int(name.rpartition(b"/")[2])
     if rest.strip().isdigit():
         return Hit(file, int(rest))
-    found = _WHERE.fullmatch(rest)
+    found = _HIT_LINE.fullmatch(rest)
     if not found:
         raise ToolFailure("search_failed", f"The search said something strange: {line[:200]!r}")
     return Hit(file, int(found["line"]), int(found["column"] or 1), int(found["offset"]))
 
 
-def _advice(pattern: str, complaint: str) -> str:
+def _format_complaint(pattern: str, complaint: str) -> str:
     """The engine's word, without its drawing."""
     reason = complaint.rpartition("error: ")[2].split("\n\n")[0].strip()[:500]
     return (
@@ -219,10 +219,10 @@ def _advice(pattern: str, complaint: str) -> str:
     )
 
 
-def _descriptors() -> str:
+def _find_descriptor_folder() -> str:
     return "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
 
 
-def _environment(key: str) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
+def _build_environment(key: str) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     return {**kept, MARKER: key}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-Find = Callable[[bytes], int | None]
+FindMatch = Callable[[bytes], int | None]
 """Where in a line the first match begins, in bytes."""
 
 
@@ -23,20 +23,20 @@ def main(request: dict[str, Any]) -> int:
     """Write `<descriptor>\\0<line>:<column>:<offset>:` for each line that matches, or `<descriptor>\\0<count>`."""
     signal.alarm(request["seconds"])  # nobody may be left to kill us
     try:
-        find = finder(request["pattern"], literal=request["literal"], ignore_case=request["ignore_case"])
+        find = build_finder(request["pattern"], literal=request["literal"], ignore_case=request["ignore_case"])
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
         sys.stderr.write(f"error: {str(error)[:1_000]}\n")
         return 2
     for descriptor in request["files"]:
         with open(descriptor, "rb", closefd=False) as file:
-            hits = islice(matches(file.read(), find), request["most"])
-        for text in written(hits, counting=request["counting"]):
+            hits = islice(list_matches(file.read(), find), request["most"])
+        for text in format_hits(hits, counting=request["counting"]):
             sys.stdout.write(f"{descriptor}\0{text}\n")
         sys.stdout.flush()
     return 0
 
 
-def finder(pattern: str, *, literal: bool, ignore_case: bool) -> Find:
+def build_finder(pattern: str, *, literal: bool, ignore_case: bool) -> FindMatch:
     """How a line is searched."""
     if literal and not ignore_case:
         wanted = pattern.encode()
@@ -45,15 +45,15 @@ def finder(pattern: str, *, literal: bool, ignore_case: bool) -> Find:
         warnings.simplefilter("ignore")
         compiled = re.compile(re.escape(pattern) if literal else pattern, re.IGNORECASE if ignore_case else 0)
 
-    def find(line: bytes) -> int | None:
+    def find_match(line: bytes) -> int | None:
         text = line.decode("utf-8", "surrogateescape")
         match = compiled.search(text)
         return len(text[: match.start()].encode("utf-8", "surrogateescape")) if match else None
 
-    return find
+    return find_match
 
 
-def matches(data: bytes, find: Find) -> Iterator[tuple[int, int, int]]:
+def list_matches(data: bytes, find: FindMatch) -> Iterator[tuple[int, int, int]]:
     """Line, column and offset of each line that matches; a carriage return at its end is no part of it."""
     offset = 0
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n") if data else (), 1):
@@ -63,7 +63,7 @@ def matches(data: bytes, find: Find) -> Iterator[tuple[int, int, int]]:
         offset += len(line) + 1
 
 
-def written(hits: Iterator[tuple[int, int, int]], *, counting: bool) -> Iterator[str]:
+def format_hits(hits: Iterator[tuple[int, int, int]], *, counting: bool) -> Iterator[str]:
     """As ripgrep puts it."""
     if counting:
         count = sum(1 for _ in hits)

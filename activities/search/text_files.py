@@ -7,7 +7,7 @@ import resource
 import stat
 from collections.abc import Generator, Iterable
 
-from holdfast.activities.files.walking import Entry
+from holdfast.activities.files.walking import WalkEntry
 
 FILE_LIMIT = 50_000_000
 """Bytes of a file that is still searched."""
@@ -15,7 +15,7 @@ BINARY_PROBE = 8_192
 """Bytes at the start of a file that decide whether it is text, as for `read_file`."""
 FIRST_BATCH = 32
 """Files in the first batch; each after it holds more, so that both few and many are searched quickly."""
-MOST_OPEN = 1_024
+MAX_OPEN = 1_024
 
 
 class TextFiles:
@@ -25,29 +25,29 @@ class TextFiles:
         self.too_large = 0
         self.unreadable = 0
 
-    def batches(self, entries: Iterable[Entry]) -> Generator[dict[int, str], None, None]:
+    def open_batches(self, entries: Iterable[WalkEntry]) -> Generator[dict[int, str], None, None]:
         """The path of each open file by its descriptor; they are closed when the next batch is asked for.
 
         The first is empty: it tells whether there is anything to complain about before the walk begins.
         """
         files: dict[int, str] = {}
-        size, most = FIRST_BATCH, most_open()
+        size, most = FIRST_BATCH, find_open_limit()
         try:
             yield files
             for entry in entries:
-                self._add(entry, files)
+                self._add_file(entry, files)
                 if len(files) >= min(size, most):
                     yield files
-                    _close(files)
+                    _close_files(files)
                     size *= 4
             if files:
                 yield files
         finally:
-            _close(files)
+            _close_files(files)
 
-    def _add(self, entry: Entry, files: dict[int, str]) -> None:
+    def _add_file(self, entry: WalkEntry, files: dict[int, str]) -> None:
         try:
-            descriptor = entry.opened()
+            descriptor = entry.open_file()
         except OSError:
             self.unreadable += 1
             return
@@ -68,13 +68,13 @@ class TextFiles:
             return False
 
 
-def most_open() -> int:
+def find_open_limit() -> int:
     """A share of what this process may have open, for other calls need theirs."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(8, min(MOST_OPEN, allowed // 8))
+    return max(8, min(MAX_OPEN, allowed // 8))
 
 
-def content(descriptor: int) -> bytes:
+def read_descriptor(descriptor: int) -> bytes:
     """All of a file, wherever its descriptor stands: whoever shares it may have read from it."""
     parts: list[bytes] = []
     offset = 0
@@ -84,6 +84,6 @@ def content(descriptor: int) -> bytes:
     return b"".join(parts)
 
 
-def _close(files: dict[int, str]) -> None:
+def _close_files(files: dict[int, str]) -> None:
     while files:
         os.close(files.popitem()[0])

@@ -5,10 +5,19 @@ from __future__ import annotations
 import re
 
 from holdfast.activities.shell.grammar import Grammar
-from holdfast.activities.shell.syntax import Compound, Link, Pipeline, Redirect, Script, Simple, Unreadable, Word
-from holdfast.activities.shell.variables import NAME, why_not
+from holdfast.activities.shell.syntax import (
+    CompoundCommand,
+    Link,
+    Pipeline,
+    Redirect,
+    Script,
+    SimpleCommand,
+    Unreadable,
+    Word,
+)
+from holdfast.activities.shell.variables import VARIABLE_NAME, explain_dangerous
 
-FUNCTION = re.compile(r"[A-Za-z0-9_:.@+-]+")
+FUNCTION_NAME = re.compile(r"[A-Za-z0-9_:.@+-]+")
 """Names of functions that are surely names."""
 _CALCULATION = re.compile(r"\(\(([A-Za-z0-9_ \t+*/%<>=!&|?:,$^~-]*)\)\)")
 _NUMBERS = frozenset(["-eq", "-ne", "-lt", "-le", "-gt", "-ge"])
@@ -17,166 +26,166 @@ _EXPRESSION = re.compile(r"[^()|<>&;\s'\"`\\]+(?=\s)")
 _TERMINATOR = re.compile(r";;&|;;|;&")
 
 
-class Reader(Grammar):
+class CommandReader(Grammar):
     """The whole of it."""
 
-    def compound(self, keyword: str) -> Compound:
+    def read_compound(self, keyword: str) -> CompoundCommand:
         """Read what begins with a keyword, or with a parenthesis."""
         if keyword == "(":
-            return self._calculation() if self.looking_at("((") else self._finish(self._subshell())
+            return self._read_calculation() if self.is_at("((") else self._finish_compound(self._read_subshell())
         self.at += len(keyword)
-        self.blanks()
+        self.skip_blanks()
         if keyword in ("[[", "select", "function", "coproc"):
-            self.not_posix(keyword)
+            self.note_bash_only(keyword)
         readers = {
-            "{": self._group,
-            "if": self._if,
-            "while": self._loop,
-            "until": self._loop,
-            "for": self._for,
-            "select": self._for,
-            "case": self._case,
-            "[[": self._test,
+            "{": self._read_group,
+            "if": self._read_if,
+            "while": self._read_loop,
+            "until": self._read_loop,
+            "for": self._read_for,
+            "select": self._read_for,
+            "case": self._read_case,
+            "[[": self._read_test,
         }
         if keyword == "function":
-            return self._function_keyword()
-        return self._coproc() if keyword == "coproc" else self._finish(readers[keyword]())
+            return self._read_function_keyword()
+        return self._read_coproc() if keyword == "coproc" else self._finish_compound(readers[keyword]())
 
-    def _finish(self, compound: Compound) -> Compound:
+    def _finish_compound(self, compound: CompoundCommand) -> CompoundCommand:
         """Read the redirections after it."""
         redirects: list[Redirect] = []
-        self.blanks()
-        while self.redirect(redirects):
-            self.blanks()
-        return Compound(compound.kind, compound.scripts, compound.words, tuple(redirects), compound.name)
+        self.skip_blanks()
+        while self.read_redirect(redirects):
+            self.skip_blanks()
+        return CompoundCommand(compound.kind, compound.scripts, compound.words, tuple(redirects), compound.name)
 
-    def _calculation(self) -> Compound:
-        self.not_posix("((")
-        found = self.take(_CALCULATION)
+    def _read_calculation(self) -> CompoundCommand:
+        self.note_bash_only("((")
+        found = self.take_match(_CALCULATION)
         if found is None:
             raise Unreadable("a calculation is too complicated")
         self.check_arithmetic(found[1])
-        return self._finish(Compound("calculation", ()))
+        return self._finish_compound(CompoundCommand("calculation", ()))
 
-    def _subshell(self) -> Compound:
+    def _read_subshell(self) -> CompoundCommand:
         self.at += 1
-        script = self._filled(")")
+        script = self._read_filled(")")
         if self.peek() != ")":
             raise Unreadable("a parenthesis is not closed")
         self.at += 1
-        return Compound("subshell", (script,))
+        return CompoundCommand("subshell", (script,))
 
-    def _filled(self, end: str = "") -> Script:
+    def _read_filled(self, end: str = "") -> Script:
         """A list that may not be empty."""
-        script = self.commands(end)
+        script = self.read_commands(end)
         if not script.links:
             raise Unreadable("a list of commands is empty")
         return script
 
-    def _group(self) -> Compound:
-        script = self._filled()
-        self.expect("}")
-        return Compound("group", (script,))
+    def _read_group(self) -> CompoundCommand:
+        script = self._read_filled()
+        self.expect_keyword("}")
+        return CompoundCommand("group", (script,))
 
-    def _if(self) -> Compound:
-        scripts = [self._filled()]
-        self.expect("then")
-        scripts.append(self._filled())
-        while self.keyword() == "elif":
-            self.expect("elif")
-            scripts.append(self._filled())
-            self.expect("then")
-            scripts.append(self._filled())
-        if self.keyword() == "else":
-            self.expect("else")
-            scripts.append(self._filled())
-        self.expect("fi")
-        return Compound("if", tuple(scripts))
+    def _read_if(self) -> CompoundCommand:
+        scripts = [self._read_filled()]
+        self.expect_keyword("then")
+        scripts.append(self._read_filled())
+        while self.peek_keyword() == "elif":
+            self.expect_keyword("elif")
+            scripts.append(self._read_filled())
+            self.expect_keyword("then")
+            scripts.append(self._read_filled())
+        if self.peek_keyword() == "else":
+            self.expect_keyword("else")
+            scripts.append(self._read_filled())
+        self.expect_keyword("fi")
+        return CompoundCommand("if", tuple(scripts))
 
-    def _loop(self) -> Compound:
-        condition = self._filled()
-        return Compound("while", (condition, self._do()))
+    def _read_loop(self) -> CompoundCommand:
+        condition = self._read_filled()
+        return CompoundCommand("while", (condition, self._read_do()))
 
-    def _do(self) -> Script:
-        self.expect("do")
-        script = self._filled()
-        self.expect("done")
+    def _read_do(self) -> Script:
+        self.expect_keyword("do")
+        script = self._read_filled()
+        self.expect_keyword("done")
         return script
 
-    def _for(self) -> Compound:
-        name = self.word()
-        if name.value is None or not name.bare or NAME.fullmatch(name.value) is None:
+    def _read_for(self) -> CompoundCommand:
+        name = self.read_word()
+        if name.value is None or not name.bare or VARIABLE_NAME.fullmatch(name.value) is None:
             raise Unreadable("the variable of a loop is not clear")
-        if reason := why_not(name.value):
-            self.doubt(reason)
-        self.newlines()
+        if reason := explain_dangerous(name.value):
+            self.add_doubt(reason)
+        self.skip_newlines()
         words: list[Word] = []
-        if self.keyword() == "in":
-            self.expect("in")
-            words = self._values()
-        if self.peek() == ";" and not self.looking_at(";;"):
+        if self.peek_keyword() == "in":
+            self.expect_keyword("in")
+            words = self._read_values()
+        if self.peek() == ";" and not self.is_at(";;"):
             self.at += 1
-        self.newlines()
-        return Compound("for", (self._do(),), tuple(words), name=name.value)
+        self.skip_newlines()
+        return CompoundCommand("for", (self._read_do(),), tuple(words), name=name.value)
 
-    def _values(self) -> list[Word]:
+    def _read_values(self) -> list[Word]:
         words: list[Word] = []
-        self.blanks()
+        self.skip_blanks()
         while self.peek() and self.peek() not in ";\n":
-            words.append(self.word())
-            self.blanks()
+            words.append(self.read_word())
+            self.skip_blanks()
         return words
 
-    def _case(self) -> Compound:
-        words, scripts = [self.word()], []
-        self.newlines()
-        self.expect("in")
-        self.newlines()
-        while self.keyword() != "esac":
-            words.extend(self._patterns())
-            scripts.append(self.commands(""))
-            ended = self.take(_TERMINATOR)
-            self.newlines()
-            if not ended and self.keyword() != "esac":
+    def _read_case(self) -> CompoundCommand:
+        words, scripts = [self.read_word()], []
+        self.skip_newlines()
+        self.expect_keyword("in")
+        self.skip_newlines()
+        while self.peek_keyword() != "esac":
+            words.extend(self._read_patterns())
+            scripts.append(self.read_commands(""))
+            ended = self.take_match(_TERMINATOR)
+            self.skip_newlines()
+            if not ended and self.peek_keyword() != "esac":
                 raise Unreadable("a case does not end")
-        self.expect("esac")
-        return Compound("case", tuple(scripts), tuple(words))
+        self.expect_keyword("esac")
+        return CompoundCommand("case", tuple(scripts), tuple(words))
 
-    def _patterns(self) -> list[Word]:
+    def _read_patterns(self) -> list[Word]:
         if self.peek() == "(":
             self.at += 1
         words: list[Word] = []
         while True:
-            self.blanks()
-            words.append(self.word())
-            self.blanks()
+            self.skip_blanks()
+            words.append(self.read_word())
+            self.skip_blanks()
             if self.peek() not in ("|", ")"):
                 raise Unreadable("a pattern of a case is not clear")
             self.at += 1
             if self.text[self.at - 1] == ")":
                 return words
 
-    def _test(self) -> Compound:
+    def _read_test(self) -> CompoundCommand:
         """What stands between `[[` and `]]`: the words may run something, the operators do not."""
         words: list[Word] = []
-        self.newlines()
-        while not (self.looking_at("]]") and self.peek(2) in ("", *" \t\n;&|()<>")):
-            if self.looking_at("<(", ">("):
-                words.append(self.word())
-            elif not self.take(_IN_TEST):
-                words.append(self._operand(words))
-            self.newlines()
+        self.skip_newlines()
+        while not (self.is_at("]]") and self.peek(2) in ("", *" \t\n;&|()<>")):
+            if self.is_at("<(", ">("):
+                words.append(self.read_word())
+            elif not self.take_match(_IN_TEST):
+                words.append(self._read_operand(words))
+            self.skip_newlines()
         self.at += 2
         self._check_test(words)
-        return Compound("test", (), tuple(words))
+        return CompoundCommand("test", (), tuple(words))
 
-    def _operand(self, before: list[Word]) -> Word:
+    def _read_operand(self, before: list[Word]) -> Word:
         if before and before[-1].text == "=~":
             start = self.at
-            if not self.take(_EXPRESSION) or "${" in self.text[start : self.at]:
+            if not self.take_match(_EXPRESSION) or "${" in self.text[start : self.at]:
                 raise Unreadable("a regular expression is not clear")
             return Word(self.text[start : self.at], None, False)
-        return self.word()
+        return self.read_word()
 
     def _check_test(self, words: list[Word]) -> None:
         texts = [word.text for word in words]
@@ -184,35 +193,35 @@ class Reader(Grammar):
             if text in _NUMBERS:
                 sides = [*texts[max(place - 1, 0) : place], *texts[place + 1 : place + 2]]
                 if not all(re.fullmatch(r"[0-9]+", side) for side in sides):
-                    self.doubt("it compares what variables hold as numbers, which bash evaluates")
+                    self.add_doubt("it compares what variables hold as numbers, which bash evaluates")
             elif text in ("-v", "-R") or (text.startswith("-") and words[place].value is None):
-                self.doubt("a test looks for a variable, whose name bash evaluates")
+                self.add_doubt("a test looks for a variable, whose name bash evaluates")
 
-    def _function_keyword(self) -> Compound:
-        name = self.word(before_parenthesis=True)
-        self.take(re.compile(r"[ \t]*\([ \t]*\)"))
-        return self.function(name)
+    def _read_function_keyword(self) -> CompoundCommand:
+        name = self.read_word(before_parenthesis=True)
+        self.take_match(re.compile(r"[ \t]*\([ \t]*\)"))
+        return self.read_function(name)
 
-    def function(self, name: Word) -> Compound:
+    def read_function(self, name: Word) -> CompoundCommand:
         """Read the body of a function."""
-        if not name.bare or name.value is None or FUNCTION.fullmatch(name.value) is None:
+        if not name.bare or name.value is None or FUNCTION_NAME.fullmatch(name.value) is None:
             raise Unreadable("the name of a function is not clear")
-        self.newlines()
-        keyword = self.keyword()
+        self.skip_newlines()
+        keyword = self.peek_keyword()
         if keyword not in ("{", "if", "while", "until", "for", "case") and (self.peek() != "(" or self.peek(1) == "("):
             raise Unreadable("the body of a function is not clear")
-        self.deeper()
-        body = self.compound(keyword or "(")
+        self.enter_level()
+        body = self.read_compound(keyword or "(")
         self.depth -= 1
-        return Compound("function", body.scripts, body.words, body.redirects, name.value)
+        return CompoundCommand("function", body.scripts, body.words, body.redirects, name.value)
 
-    def _coproc(self) -> Compound:
-        self.doubt("a coprocess runs beside the command")
-        command = self._command()
-        if isinstance(command, Simple) and any(word.text == "{" or word.text == "(" for word in command.words):
+    def _read_coproc(self) -> CompoundCommand:
+        self.add_doubt("a coprocess runs beside the command")
+        command = self._read_command()
+        if isinstance(command, SimpleCommand) and any(word.text == "{" or word.text == "(" for word in command.words):
             raise Unreadable("a coprocess has a name")
-        return Compound("coproc", (_alone(command),))
+        return CompoundCommand("coproc", (_build_script(command),))
 
 
-def _alone(command: Simple | Compound) -> Script:
+def _build_script(command: SimpleCommand | CompoundCommand) -> Script:
     return Script((Link(";", Pipeline((command,), ()), True),))

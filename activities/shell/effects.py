@@ -17,20 +17,20 @@ from typing import Any, cast, get_args
 
 from holdfast.activities.shell.model import Program
 from holdfast.activities.shell.options import cannot_be_option
-from holdfast.activities.shell.scripts import Effect, script_effects
+from holdfast.activities.shell.scripts import Effect, find_script_effects
 
-TABLE = Path(__file__).with_name("option_effects.toml")
-_KINDS = (*(effect for effect in get_args(Effect) if effect != "unknown"), "wrapped", "harmless")
+TABLE_FILE = Path(__file__).with_name("option_effects.toml")
+_EFFECT_KINDS = (*(effect for effect in get_args(Effect) if effect != "unknown"), "wrapped", "harmless")
 _OPTION = re.compile(r"(-\S+?)(::|:2|:)?")
 _VALUES = {None: 0, "::": 0, ":": 1, ":2": 2}
 _VERSION = re.compile(r"-?[0-9][0-9.]*")
 _SCRIPT_FILES = frozenset(["-f", "--file", "-E", "--exec", "--from-file"])
 """Their value is the file of a script: no operand is one."""
-_EVERYWHERE = "--help --version"
+_COMMON_OPTIONS = "--help --version"
 
 
 @dataclass(frozen=True)
-class Further:
+class OptionEffect:
     """A word by which a program goes further than its name suggests."""
 
     place: int
@@ -42,7 +42,7 @@ class Further:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _OptionEntry:
     effect: str
     """An Effect, "harmless" or "wrapped"."""
     values: int
@@ -55,7 +55,7 @@ class _Entry:
 class _Table:
     """What is known of one program or subcommand."""
 
-    entries: Mapping[str, _Entry]
+    entries: Mapping[str, _OptionEntry]
     style: str = "gnu"
     permutes: bool = True
     old_style: bool = False
@@ -69,7 +69,7 @@ class _Table:
     values: tuple[tuple[frozenset[str], re.Pattern[str], str], ...] = ()
 
     @property
-    def goes_further(self) -> bool:
+    def has_effects(self) -> bool:
         """Has it anything that is not harmless?"""
         return bool(self.operands or self.words) or any(one.effect != "harmless" for one in self.entries.values())
 
@@ -78,17 +78,17 @@ _NOTHING = _Table({})
 
 
 @lru_cache(maxsize=512)
-def find_effects(program: Program) -> tuple[Further, ...]:
+def find_effects(program: Program) -> tuple[OptionEffect, ...]:
     """The words of a program that go further than its name suggests, by their place; none for a program not known."""
-    found = _table_of(program)
-    return () if found is None else tuple(sorted(_Reader(program, *found).read(), key=lambda one: one.place))
+    found = _find_table(program)
+    return () if found is None else tuple(sorted(_WordsReader(program, *found).read(), key=lambda one: one.place))
 
 
 def may_run_unseen(program: Program) -> bool:
     """Is it given code, or may it run a program, that no word shows to be judged by itself?"""
     if program.interprets_code:
         return True
-    found = _table_of(program)
+    found = _find_table(program)
     if found is None or _is_interpreter(found[0]):
         return False
     runs = any(one.effect == "executes" for one in found[1].entries.values()) or found[1].subcommands
@@ -98,19 +98,19 @@ def may_run_unseen(program: Program) -> bool:
 
 def is_known(name: str) -> bool:
     """Is anything known of what a program of this name does with its words?"""
-    return name in _plain() or _table_of(Program((name,), (name,), (name,))) is not None
+    return name in _list_plain() or _find_table(Program((name,), (name,), (name,))) is not None
 
 
 @cache
-def _plain() -> frozenset[str]:
-    return frozenset(_raw()["plain"]["names"].split())
+def _list_plain() -> frozenset[str]:
+    return frozenset(_load_raw()["plain"]["names"].split())
 
 
-def known_options() -> list[tuple[str, str, Effect, bool]]:
+def list_known_options() -> list[tuple[str, str, Effect, bool]]:
     """Every option of the table that goes further: program, option, effect, and whether it takes a value."""
     return [
-        (name.replace(" *", " x"), option.rstrip("*"), _effect(entry.effect), entry.takes_rest)
-        for name, table in _tables().items()
+        (name.replace(" *", " x"), option.rstrip("*"), _to_effect(entry.effect), entry.takes_rest)
+        for name, table in _compile_tables().items()
         for option, entry in table.entries.items()
         if entry.effect not in ("harmless", "wrapped")
     ]
@@ -120,37 +120,37 @@ def _is_interpreter(name: str) -> bool:
     return name in ("python", "perl", "ruby", "node", "php", "lua")
 
 
-def _table_of(program: Program) -> tuple[str, _Table] | None:
+def _find_table(program: Program) -> tuple[str, _Table] | None:
     """The table of a program, under its own name or without a version or the `g` of GNU: `python3.11`, `gsort`."""
     name = program.name or ""
     if name.startswith("git-"):
-        return "git", _tables().get(f"git {name[4:]}", replace(_NOTHING, subcommands=True))
-    bare = _VERSION.sub("", name) if name not in _tables() else name
-    known = _names().get(name) or _names().get(bare) or _names().get(name.removeprefix("g"))
-    return (known, _tables()[known]) if known else None
+        return "git", _compile_tables().get(f"git {name[4:]}", replace(_NOTHING, subcommands=True))
+    bare = _VERSION.sub("", name) if name not in _compile_tables() else name
+    known = _index_names().get(name) or _index_names().get(bare) or _index_names().get(name.removeprefix("g"))
+    return (known, _compile_tables()[known]) if known else None
 
 
 @cache
-def _raw() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(TABLE.read_text())
+def _load_raw() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(TABLE_FILE.read_text())
 
 
 @cache
-def _names() -> Mapping[str, str]:
+def _index_names() -> Mapping[str, str]:
     """Every name of a program, and the table it is in."""
-    programs = {name: raw for name, raw in _raw().items() if " " not in name and name != "plain"}
+    programs = {name: raw for name, raw in _load_raw().items() if " " not in name and name != "plain"}
     return {alias: name for name, raw in programs.items() for alias in (name, *raw.get("names", ()))}
 
 
 @cache
-def _tables() -> Mapping[str, _Table]:
-    return {name: _compiled(name) for name in _raw() if name != "plain"}
+def _compile_tables() -> Mapping[str, _Table]:
+    return {name: _compile_table(name) for name in _load_raw() if name != "plain"}
 
 
-def _compiled(name: str) -> _Table:
-    raw = _raw()[name]
+def _compile_table(name: str) -> _Table:
+    raw = _load_raw()[name]
     return _Table(
-        entries=_entries(name),
+        entries=_build_entries(name),
         **{
             key: raw[key]
             for key in ("style", "permutes", "old_style", "subcommands", "most_operands", "one_address")
@@ -167,22 +167,22 @@ def _compiled(name: str) -> _Table:
     )
 
 
-def _entries(name: str) -> dict[str, _Entry]:
+def _build_entries(name: str) -> dict[str, _OptionEntry]:
     """The options of a table; its own come before those of the tables it is like."""
-    raw = _raw()[name]
-    found: dict[str, _Entry] = {}
+    raw = _load_raw()[name]
+    found: dict[str, _OptionEntry] = {}
     for other in raw.get("like", ()):
-        found |= _entries(other)
-    for kind in (*reversed(_KINDS), "scripts"):
-        listed = raw.get(kind, "") + (f" {_EVERYWHERE}" if kind == "harmless" else "")
+        found |= _build_entries(other)
+    for kind in (*reversed(_EFFECT_KINDS), "scripts"):
+        listed = raw.get(kind, "") + (f" {_COMMON_OPTIONS}" if kind == "harmless" else "")
         for text in listed.split():
             if option := _OPTION.fullmatch(text):
                 effect = "harmless" if kind == "scripts" else kind
-                found[option[1]] = _Entry(effect, _VALUES[option[2]], option[2] is not None)
+                found[option[1]] = _OptionEntry(effect, _VALUES[option[2]], option[2] is not None)
     return found
 
 
-class _Reader:
+class _WordsReader:
     """Reads the words of one program."""
 
     def __init__(self, program: Program, name: str, table: _Table) -> None:
@@ -195,11 +195,11 @@ class _Reader:
         self._waiting: list[str] = []
         """Options whose values are still to come, the next one first."""
 
-    def read(self) -> Iterator[Further]:
+    def read(self) -> Iterator[OptionEffect]:
         """What goes further, in no order."""
         words = self._program.words
         if self._table.style == "ps":
-            yield from _ps(words)
+            yield from _read_ps(words)
             return
         skipping = False
         for place in range(1, len(words)):
@@ -207,17 +207,17 @@ class _Reader:
             if skipping:
                 skipping = not (word == ";" or (word == "+" and words[place - 1] == "{}"))
             elif word is None:
-                yield from self._unknown_word(place)
+                yield from self._read_unknown(place)
             else:
-                yield from self._matching(place, word, self._table.words)
-                yield from self._word(place, word)
+                yield from self._match_patterns(place, word, self._table.words)
+                yield from self._read_word(place, word)
                 skipping = self._table.style == "words" and self._is_wrapped(word)
 
     def _is_wrapped(self, word: str) -> bool:
         entry = self._table.entries.get(word)
         return entry is not None and entry.effect == "wrapped"
 
-    def _unknown_word(self, place: int) -> Iterator[Further]:
+    def _read_unknown(self, place: int) -> Iterator[OptionEffect]:
         text = self._program.texts[place]
         surely_operand = cannot_be_option(None, text) or (self._only_operands and not self._table.operands)
         if self._waiting:
@@ -225,63 +225,63 @@ class _Reader:
         else:
             surely_operand = surely_operand and not (self._table.language and not self._scripted)
             surely_operand = surely_operand and self._table.most_operands is None and not self._table.operands
-        if not surely_operand and (self._table.goes_further or self._table.language):
-            yield Further(place, text, "unknown")
+        if not surely_operand and (self._table.has_effects or self._table.language):
+            yield OptionEffect(place, text, "unknown")
 
-    def _word(self, place: int, word: str) -> Iterator[Further]:
+    def _read_word(self, place: int, word: str) -> Iterator[OptionEffect]:
         if self._waiting:
-            yield from self._value(place, word, self._waiting.pop(0), word)
+            yield from self._read_value(place, word, self._waiting.pop(0), word)
             if word.startswith("-"):
                 waiting, self._waiting = self._waiting, []
-                yield from (one for one in self._option(place, word) if one.effect != "unknown")
+                yield from (one for one in self._read_option(place, word) if one.effect != "unknown")
                 self._waiting = waiting
         elif self._only_operands or not word.startswith(("-", "+") if self._table.style == "words" else "-"):
-            yield from self._operand(place, word)
+            yield from self._read_operand(place, word)
         elif word == "--":
             self._only_operands = self._table.style == "gnu"
         elif word == "-":
-            yield from self._operand(place, word)
+            yield from self._read_operand(place, word)
         else:
-            yield from self._option(place, word)
+            yield from self._read_option(place, word)
 
-    def _option(self, place: int, word: str) -> Iterator[Further]:
+    def _read_option(self, place: int, word: str) -> Iterator[OptionEffect]:
         if self._table.style == "words":
-            return self._one_word(place, word)
-        return self._long(place, word) if word.startswith("--") else self._letters(place, word[1:], "-")
+            return self._read_word_option(place, word)
+        return self._read_long(place, word) if word.startswith("--") else self._read_letters(place, word[1:], "-")
 
-    def _one_word(self, place: int, word: str) -> Iterator[Further]:
+    def _read_word_option(self, place: int, word: str) -> Iterator[OptionEffect]:
         entry = self._table.entries.get(word)
         if entry is not None:
             self._waiting += [word] * entry.values
-            yield from self._said(place, word, entry)
+            yield from self._report_option(place, word, entry)
             return
         name, equals, value = word.partition("=")
         starts = [one for one in self._table.entries if one.endswith("*") and word.startswith(one[:-1])]
         if equals and name in self._table.entries and not starts:
-            yield from self._said(place, name, self._table.entries[name])
-            yield from self._value(place, value, name, word)
+            yield from self._report_option(place, name, self._table.entries[name])
+            yield from self._read_value(place, value, name, word)
         elif starts:
             longest = max(starts, key=len)
-            yield from self._said(place, longest[:-1], self._table.entries[longest])
+            yield from self._report_option(place, longest[:-1], self._table.entries[longest])
         elif word.startswith("+"):
-            yield from self._operand(place, word)
+            yield from self._read_operand(place, word)
         else:
-            yield Further(place, word, "unknown")
+            yield OptionEffect(place, word, "unknown")
 
-    def _long(self, place: int, word: str) -> Iterator[Further]:
+    def _read_long(self, place: int, word: str) -> Iterator[OptionEffect]:
         name, equals, value = word.partition("=")
-        chosen = self._named(name)
+        chosen = self._find_option(name)
         if chosen is None:
-            yield Further(place, name, "unknown")
+            yield OptionEffect(place, name, "unknown")
             return
         entry = self._table.entries[chosen]
-        yield from self._said(place, name, entry)
+        yield from self._report_option(place, name, entry)
         if equals:
-            yield from self._value(place, value, chosen, word)
+            yield from self._read_value(place, value, chosen, word)
         else:
             self._waiting += [chosen] * entry.values
 
-    def _named(self, name: str) -> str | None:
+    def _find_option(self, name: str) -> str | None:
         """The option that a long name, or the beginning of one, stands for; of several the one that goes further."""
         entries = self._table.entries
         if name in entries:
@@ -289,79 +289,81 @@ class _Reader:
         longer = [one for one in entries if one.startswith(name) and len(name) > 2]
         longer += [one for one in entries if one.endswith("*") and name.startswith(one[:-1])]
         if not longer and name.startswith("--no-"):
-            return "--help" if self._named(f"--{name[5:]}") else None
+            return "--help" if self._find_option(f"--{name[5:]}") else None
         return min(longer, key=lambda one: entries[one].effect == "harmless", default=None)
 
-    def _letters(self, place: int, letters: str, start: str) -> Iterator[Further]:
+    def _read_letters(self, place: int, letters: str, start: str) -> Iterator[OptionEffect]:
         for at, letter in enumerate(letters):
             option, written = f"-{letter}", f"{start}{letters[: at + 1]}"
             entry = self._table.entries.get(option)
             if entry is None:
                 if letter.isdigit():
                     continue
-                yield Further(place, written, "unknown")
+                yield OptionEffect(place, written, "unknown")
                 return
-            yield from self._said(place, written, entry)
+            yield from self._report_option(place, written, entry)
             if entry.takes_rest and start:
                 rest = letters[at + 1 :]
                 if rest:
-                    yield from self._value(place, rest, option, f"{start}{letters}")
+                    yield from self._read_value(place, rest, option, f"{start}{letters}")
                 else:
                     self._waiting += [option] * entry.values
                 return
             self._waiting += [option] * entry.values
 
-    def _said(self, place: int, option: str, entry: _Entry) -> Iterator[Further]:
+    def _report_option(self, place: int, option: str, entry: _OptionEntry) -> Iterator[OptionEffect]:
         if entry.effect == "wrapped":
-            yield Further(place, option, "executes", wrapped=True)
+            yield OptionEffect(place, option, "executes", wrapped=True)
         elif entry.effect != "harmless":
-            yield Further(place, option, _effect(entry.effect))
+            yield OptionEffect(place, option, _to_effect(entry.effect))
 
-    def _value(self, place: int, value: str, option: str, word: str) -> Iterator[Further]:
+    def _read_value(self, place: int, value: str, option: str, word: str) -> Iterator[OptionEffect]:
         for options, pattern, effect in self._table.values:
             if option in options and pattern.fullmatch(value):
-                yield Further(place, word, _effect(effect))
+                yield OptionEffect(place, word, _to_effect(effect))
         if option in _SCRIPT_FILES:
             self._scripted = True
         if option in self._table.scripts:
             self._scripted = True
-            yield from self._script(place, value, word)
+            yield from self._read_script(place, value, word)
 
-    def _script(self, place: int, script: str, word: str) -> Iterator[Further]:
-        for effect in script_effects(self._table.language or "", script):
-            yield Further(place, word, effect)
+    def _read_script(self, place: int, script: str, word: str) -> Iterator[OptionEffect]:
+        for effect in find_script_effects(self._table.language or "", script):
+            yield OptionEffect(place, word, effect)
 
-    def _operand(self, place: int, word: str) -> Iterator[Further]:
+    def _read_operand(self, place: int, word: str) -> Iterator[OptionEffect]:
         self._operands += 1
         if self._operands == 1 and self._table.old_style and place == 1:
-            yield from self._letters(place, word, "")
+            yield from self._read_letters(place, word, "")
             return
         if self._table.subcommands:
-            self._table = self._subtable(word)
+            self._table = self._find_subtable(word)
             return
         self._only_operands = self._only_operands or not self._table.permutes
         if self._table.language and not self._scripted:
             self._scripted = True
-            yield from self._script(place, word, word)
+            yield from self._read_script(place, word, word)
             return
-        yield from self._matching(place, word, self._table.operands)
+        yield from self._match_patterns(place, word, self._table.operands)
         if self._table.most_operands is not None and self._operands > self._table.most_operands:
-            yield Further(place, word, "writes")
+            yield OptionEffect(place, word, "writes")
         if self._table.one_address and self._operands > 1:
-            yield Further(place, word, "sends")
+            yield OptionEffect(place, word, "sends")
 
-    def _subtable(self, word: str) -> _Table:
+    def _find_subtable(self, word: str) -> _Table:
         self._operands = 0
-        tables = _tables()
+        tables = _compile_tables()
         return tables.get(f"{self._name} {word}") or tables.get(f"{self._name} *") or _NOTHING
 
-    def _matching(self, place: int, word: str, patterns: tuple[tuple[re.Pattern[str], str], ...]) -> Iterator[Further]:
+    def _match_patterns(
+        self, place: int, word: str, patterns: tuple[tuple[re.Pattern[str], str], ...]
+    ) -> Iterator[OptionEffect]:
         effect = next((effect for pattern, effect in patterns if pattern.fullmatch(word)), "harmless")
         if effect != "harmless":
-            yield Further(place, word, _effect(effect))
+            yield OptionEffect(place, word, _to_effect(effect))
 
 
-def _effect(text: str) -> Effect:
+def _to_effect(text: str) -> Effect:
     return cast(Effect, text)
 
 
@@ -374,7 +376,7 @@ _PS_NAMES = re.compile(
 )
 
 
-def _ps(words: tuple[str | None, ...]) -> Iterator[Further]:
+def _read_ps(words: tuple[str | None, ...]) -> Iterator[OptionEffect]:
     """`ps` shows environments for a bare `e`; and reads all words as bare letters when it does not understand them."""
     known = [(place, word) for place, word in enumerate(words) if place and word is not None]
     understood = all(_PS_LETTERS.fullmatch(word) or _PS_NAMES.fullmatch(word) for _, word in known if word[:1] == "-")
@@ -384,11 +386,11 @@ def _ps(words: tuple[str | None, ...]) -> Iterator[Further]:
         is_value = understood and _PS_TAKES_VALUE.fullmatch(before) is not None
         if word.startswith("--"):
             if not _PS_NAMES.fullmatch(word):
-                yield Further(place, word, "unknown")
+                yield OptionEffect(place, word, "unknown")
         elif word.startswith("-"):
             if "e" in re.split("[oO]", word)[0] and not understood:
-                yield Further(place, word, "reads_elsewhere")
+                yield OptionEffect(place, word, "reads_elsewhere")
         elif "e" in re.split("[oO]", word)[0] and not is_value and word.isalpha():
-            yield Further(place, word, "reads_elsewhere")
+            yield OptionEffect(place, word, "reads_elsewhere")
         before = word
-    yield from (Further(place, "", "unknown") for place, word in enumerate(words) if place and word is None)
+    yield from (OptionEffect(place, "", "unknown") for place, word in enumerate(words) if place and word is None)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from holdfast.activities.shell.model import Program
 
-MOST = 16
+MAX_FOLDERS = 16
 """Folders of one command: more are not followed."""
-_MOVING = frozenset(["cd", "pushd"])
+_FOLDER_COMMANDS = frozenset(["cd", "pushd"])
 _BACK = "-"
 
 
 @dataclass(frozen=True)
-class Folders:
+class ReachedFolders:
     """Where the programs of a command may run."""
 
     known: tuple[Path, ...]
@@ -25,14 +25,14 @@ class Folders:
     """These are all of them."""
 
 
-def reached_folders(programs: Iterable[Program], start: Path) -> Folders:
+def find_reached_folders(programs: Iterable[Program], start: Path) -> ReachedFolders:
     """Every folder that a program of the command may run in.
 
     The order of the programs says nothing: a function is written before the `cd` that comes before its call.
     """
     known, complete = [start], True
     for program in programs:
-        if program.name not in _MOVING:
+        if program.name not in _FOLDER_COMMANDS:
             continue
         words = [word for word in program.words[1:] if word is None or word == _BACK or not word.startswith("-")]
         if words == [_BACK] or (program.name == "pushd" and not words):
@@ -43,6 +43,6 @@ def reached_folders(programs: Iterable[Program], start: Path) -> Folders:
             continue
         reached = (Path(os.path.normpath(folder / target)) for folder in known)
         known = list(dict.fromkeys([*known, *reached]))
-        if len(known) > MOST:
-            return Folders(tuple(known[:MOST]), complete=False)
-    return Folders(tuple(known), complete)
+        if len(known) > MAX_FOLDERS:
+            return ReachedFolders(tuple(known[:MAX_FOLDERS]), complete=False)
+    return ReachedFolders(tuple(known), complete)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 
-from holdfast.activities.shell.redirections import RedirectionReader, unknown
+from holdfast.activities.shell.redirections import RedirectionReader, build_unknown_word
 from holdfast.activities.shell.syntax import (
     Assignment,
-    Compound,
+    CompoundCommand,
     Link,
     Pipeline,
     Redirect,
     Script,
-    Simple,
+    SimpleCommand,
     Unreadable,
     Word,
 )
@@ -42,165 +42,165 @@ class Grammar(RedirectionReader):
     """A reader of commands; `compounds.Reader` completes it."""
 
     @abstractmethod
-    def compound(self, keyword: str) -> Compound:
+    def read_compound(self, keyword: str) -> CompoundCommand:
         """Read what begins with a keyword, or with a parenthesis."""
 
     @abstractmethod
-    def function(self, name: Word) -> Compound:
+    def read_function(self, name: Word) -> CompoundCommand:
         """Read the body of a function."""
 
-    def whole(self) -> Script:
+    def read_whole(self) -> Script:
         """Read commands to the end of the text."""
-        script = self.commands("")
+        script = self.read_commands("")
         if self.peek():
             raise Unreadable(f"it is not clear what {self.text[self.at : self.at + 10]!r} belongs to")
-        self.nothing_expected()
-        return Script(script.links, self.bodies_so_far())
+        self.check_no_body_expected()
+        return Script(script.links, self.take_bodies())
 
-    def nested(self, end: str) -> Script:
+    def read_nested(self, end: str) -> Script:
         """Read commands up to and with `end`."""
-        self.nothing_expected()
-        self.deeper()
+        self.check_no_body_expected()
+        self.enter_level()
         self.substituting += 1
-        outside = self.bodies_so_far()
-        script = self.commands(end)
-        if not self.looking_at(end):
+        outside = self.take_bodies()
+        script = self.read_commands(end)
+        if not self.is_at(end):
             raise Unreadable(f"{end!r} is missing")
-        self.nothing_expected()
+        self.check_no_body_expected()
         self.at += len(end)
         self.depth -= 1
         self.substituting -= 1
-        found = Script(script.links, self.bodies_so_far(outside))
+        found = Script(script.links, self.take_bodies(outside))
         if found.bodies and not _is_one_command(found):
             # Bash prints a substitution and reads it again, and loses operators after a here-document.
-            self.doubt("commands follow a here-document in a substitution, which bash reads in its own way")
+            self.add_doubt("commands follow a here-document in a substitution, which bash reads in its own way")
         return found
 
-    def keyword(self) -> str:
+    def peek_keyword(self) -> str:
         """The keyword that comes next, or nothing."""
         found = _KEYWORD.match(self.text, self.at)
         return found[0] if found and found[0] in KEYWORDS else ""
 
-    def expect(self, keyword: str) -> None:
+    def expect_keyword(self, keyword: str) -> None:
         """Move past a keyword that must come next."""
-        if self.keyword() != keyword:
+        if self.peek_keyword() != keyword:
             raise Unreadable(f"{keyword!r} is missing before {self.text[self.at : self.at + 10]!r}")
         self.at += len(keyword)
 
-    def commands(self, end: str) -> Script:
+    def read_commands(self, end: str) -> Script:
         """Read pipelines up to `end`, a closing keyword or the end of the text."""
         links: list[Link] = []
         operator = ";"
-        self.newlines()
-        while not self._list_ends(end):
-            pipeline = self._pipeline()
-            self.blanks()
-            connector = found[0] if (found := self.take(_CONNECTOR)) else ""
+        self.skip_newlines()
+        while not self._is_list_end(end):
+            pipeline = self._read_pipeline()
+            self.skip_blanks()
+            connector = found[0] if (found := self.take_match(_CONNECTOR)) else ""
             if connector == "\n":
                 self.read_bodies()
             links.append(Link(operator, pipeline, connector == "&"))
             operator = connector if connector in ("&&", "||") else ";"
-            self.newlines()
-            if operator != ";" and self._list_ends(end):
+            self.skip_newlines()
+            if operator != ";" and self._is_list_end(end):
                 raise Unreadable(f"nothing follows {operator!r}")
-            if not connector and not self._list_ends(end):
+            if not connector and not self._is_list_end(end):
                 raise Unreadable(f"an operator is missing before {self.text[self.at : self.at + 10]!r}")
         return Script(tuple(links))
 
-    def _list_ends(self, end: str) -> bool:
-        if not self.peek() or (end and self.looking_at(end)) or self.looking_at(";;", ";&"):
+    def _is_list_end(self, end: str) -> bool:
+        if not self.peek() or (end and self.is_at(end)) or self.is_at(";;", ";&"):
             return True
-        return self.keyword() in CLOSING
+        return self.peek_keyword() in CLOSING
 
-    def _pipeline(self) -> Pipeline:
+    def _read_pipeline(self) -> Pipeline:
         prefixes: list[str] = []
-        while (keyword := self.keyword()) in ("!", "time"):
+        while (keyword := self.peek_keyword()) in ("!", "time"):
             self.at += len(keyword)
-            self.blanks()
+            self.skip_blanks()
             prefixes.append(keyword)
             if keyword == "time":
-                self._time()
-        commands, pipes = [self._command()], []
-        self.blanks()
-        while self.peek() == "|" and not self.looking_at("||"):
-            pipes.append("|&" if self.looking_at("|&") else "|")
+                self._read_time()
+        commands, pipes = [self._read_command()], []
+        self.skip_blanks()
+        while self.peek() == "|" and not self.is_at("||"):
+            pipes.append("|&" if self.is_at("|&") else "|")
             self.at += len(pipes[-1])
-            self.newlines()
-            commands.append(self._command())
-            self.blanks()
+            self.skip_newlines()
+            commands.append(self._read_command())
+            self.skip_blanks()
         if "|&" in pipes:
-            self.not_posix("|&")
+            self.note_bash_only("|&")
         return Pipeline(tuple(commands), tuple(pipes), tuple(prefixes))
 
-    def _time(self) -> None:
-        self.not_posix("time")
+    def _read_time(self) -> None:
+        self.note_bash_only("time")
         if self.substituting:
             # Bash takes the first parenthesis after it, that of a case's pattern too, for the end.
-            self.doubt("`time` in a substitution changes where bash sees its end")
+            self.add_doubt("`time` in a substitution changes where bash sees its end")
         if re.match(r"-p[ \t]", self.text[self.at : self.at + 3]):
             self.at += 3
-            self.blanks()
+            self.skip_blanks()
         if self.peek() in ("-", "", "\n", ";", "&", "|", ")"):
             raise Unreadable("`time` has options, or nothing to run")
 
-    def _command(self) -> Simple | Compound:
-        self.deeper()
-        keyword = self.keyword()
+    def _read_command(self) -> SimpleCommand | CompoundCommand:
+        self.enter_level()
+        keyword = self.peek_keyword()
         if self.peek() == "(":
-            command: Simple | Compound = self.compound("(")
+            command: SimpleCommand | CompoundCommand = self.read_compound("(")
         elif keyword in OPENING or keyword == "coproc":
-            command = self.compound(keyword)
+            command = self.read_compound(keyword)
         elif keyword:
             raise Unreadable(f"{keyword!r} stands where a command should begin")
         else:
-            command = self._simple()
+            command = self._read_simple()
         self.depth -= 1
         return command
 
-    def _simple(self) -> Simple | Compound:
+    def _read_simple(self) -> SimpleCommand | CompoundCommand:
         words: list[Word] = []
         assignments: list[Assignment] = []
         redirects: list[Redirect] = []
         start = self.at
         while True:
-            self.blanks()
-            if self.redirect(redirects):
+            self.skip_blanks()
+            if self.read_redirect(redirects):
                 continue
             if not self.peek() or self.peek() in "\n;&|()":
                 break
             declares = bool(words) and words[0].value in DECLARING
-            if (not words or declares) and (assignment := self._assignment()):
-                self._assigned(assignment, words, assignments)
+            if (not words or declares) and (assignment := self._read_assignment()):
+                self._add_assignment(assignment, words, assignments)
                 continue
-            word = self._argument(before_parenthesis=not words)
-            if not words and not assignments and not redirects and self.take(_FUNCTION):
-                return self.function(word)
+            word = self._read_argument(before_parenthesis=not words)
+            if not words and not assignments and not redirects and self.take_match(_FUNCTION):
+                return self.read_function(word)
             words.append(word)
         if self.at == start or self.peek() == "(":
             raise Unreadable(f"a command is missing before {self.text[self.at : self.at + 10]!r}")
-        return Simple(tuple(words), tuple(assignments), tuple(redirects))
+        return SimpleCommand(tuple(words), tuple(assignments), tuple(redirects))
 
-    def _argument(self, *, before_parenthesis: bool) -> Word:
+    def _read_argument(self, *, before_parenthesis: bool) -> Word:
         if before_parenthesis and _SUBSCRIPT.match(self.text, self.at):
             raise Unreadable("an element of a list is set, or a pattern names a program")
-        word = self.word(before_parenthesis=before_parenthesis)
+        word = self.read_word(before_parenthesis=before_parenthesis)
         if self.peek() in ("<", ">") and word.text.startswith("{") and word.text.endswith("}"):
             raise Unreadable("a redirection sets a variable")
         return word
 
-    def _assignment(self) -> Assignment | None:
-        found = self.take(_ASSIGNED)
+    def _read_assignment(self) -> Assignment | None:
+        found = self.take_match(_ASSIGNED)
         if found is None:
             return None
         if found[2]:
-            self.not_posix("+=")
+            self.note_bash_only("+=")
         if self.peek() == "(":
-            self.not_posix("a list")
-            return Assignment(found[1], unknown(found[0]), bool(found[2]), self._elements())
-        empty = not self.peek() or (self.peek() in " \t\n;&|()<>" and not self.looking_at("<(", ">("))
-        return Assignment(found[1], _EMPTY if empty else self.word(), bool(found[2]))
+            self.note_bash_only("a list")
+            return Assignment(found[1], build_unknown_word(found[0]), bool(found[2]), self._read_elements())
+        empty = not self.peek() or (self.peek() in " \t\n;&|()<>" and not self.is_at("<(", ">("))
+        return Assignment(found[1], _EMPTY if empty else self.read_word(), bool(found[2]))
 
-    def _assigned(self, assignment: Assignment, words: list[Word], assignments: list[Assignment]) -> None:
+    def _add_assignment(self, assignment: Assignment, words: list[Word], assignments: list[Assignment]) -> None:
         """In front of a program it is an assignment; after `export` and the like it is also a word."""
         if not words:
             assignments.append(assignment)
@@ -210,15 +210,15 @@ class Grammar(RedirectionReader):
         scripts = (*assignment.word.scripts, *(script for word in assignment.elements for script in word.scripts))
         words.append(Word(start + assignment.word.text, value, False, scripts))
 
-    def _elements(self) -> tuple[Word, ...]:
+    def _read_elements(self) -> tuple[Word, ...]:
         self.at += 1
         words: list[Word] = []
-        self.newlines()
+        self.skip_newlines()
         while self.peek() != ")":
             if self.peek() == "[":
                 raise Unreadable("an element of a list is set by its place")
-            words.append(self.word())
-            self.newlines()
+            words.append(self.read_word())
+            self.skip_newlines()
         self.at += 1
         if self.peek() and self.peek() not in ENDS_WORD:
             raise Unreadable("something follows a list without a blank")
@@ -232,5 +232,5 @@ def _is_one_command(script: Script) -> bool:
         len(script.links) == len(pipelines) == 1
         and not pipelines[0].prefixes
         and len(pipelines[0].commands) == 1
-        and isinstance(pipelines[0].commands[0], Simple)
+        and isinstance(pipelines[0].commands[0], SimpleCommand)
     )

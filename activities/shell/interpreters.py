@@ -16,7 +16,7 @@ _INTERPRETER = re.compile(
 _INLINE = re.compile(r"--?(eval|print|command|run|exec|code).*|-[A-Za-z0-9]*[ceEpr].*", re.DOTALL)
 _EVALUATES = frozenset(["eval", "repl"])
 """What deno and bun are told."""
-_ASKING = frozenset(["-V", "-v", "--version", "-h", "--help"])
+_INFORMATION_OPTIONS = frozenset(["-V", "-v", "--version", "-h", "--help"])
 SHELLS = frozenset([
     "bash", "sh", "dash", "zsh", "ksh", "ash", "fish", "mksh", "rbash", "csh", "tcsh", "rksh", "pdksh", "oksh", "lksh",
     "posh", "yash", "osh", "ysh", "xonsh", "nu", "elvish",
@@ -31,7 +31,7 @@ sqlite3."""
 _SCRIPTED = frozenset(["sed", "gsed", "awk", "gawk", "mawk", "nawk", "original-awk"])
 
 
-def runs_files(name: str) -> bool:
+def may_run_files(name: str) -> bool:
     """Whether a program of this name runs the code of any file that it is given."""
     return name in SHELLS or _INTERPRETER.fullmatch(name) is not None
 
@@ -46,7 +46,7 @@ def is_commanded(program: Program) -> bool:
     )
 
 
-def interprets_code(program: Program) -> bool:
+def may_interpret_code(program: Program) -> bool:
     """Whether a program runs code from its words or its input, rather than from a file with a name.
 
     Scripts of awk and sed that surely run nothing are no code in this sense.
@@ -64,6 +64,6 @@ def _is_given_code(words: Sequence[str | None]) -> bool:
             return True
         if word is None or word == "-" or _INLINE.fullmatch(word):
             return True
-        if not word.startswith("-") or word in ("-m", *_ASKING):
+        if not word.startswith("-") or word in ("-m", *_INFORMATION_OPTIONS):
             return False
     return True

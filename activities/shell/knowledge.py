@@ -43,29 +43,31 @@ _INTO_FOLDERS = frozenset(["grep", "egrep", "fgrep", "rg", "diff", "cd"])
 """They look into what is below a folder, or make it the one that others look into."""
 
 
-def harmless(program: Program) -> bool:
+def is_harmless(program: Program) -> bool:
     """Whether a program surely only looks."""
     first = program.words[0] if program.words else None
     if first is None or program.interprets_code or any(is_dangerous(name) for name, _ in program.assignments):
         return False
     if not is_where_programs_are(first):
         return False
-    if any(redirection.writes for redirection in program.redirections) or destructive(program):
+    if any(redirection.is_writing for redirection in program.redirections) or explain_destructive(program):
         return False
-    if find_effects(program) or any(word is not None and _shows_programs(program, word) for word in _given(program)):
+    if find_effects(program) or any(
+        word is not None and _may_show_programs(program, word) for word in _list_given(program)
+    ):
         return False
     if program.name == "command":
         return program.words[1:2] in (("-v",), ("-V",))
-    return _git_looks(program) if program.name == "git" else program.name in _LOOKING
+    return _is_git_looking(program) if program.name == "git" else program.name in _LOOKING
 
 
-def _given(program: Program) -> Iterator[str | None]:
+def _list_given(program: Program) -> Iterator[str | None]:
     """Its words, and what it reads."""
     yield from program.words[1:]
     yield from (one.target for one in program.redirections if one.kind in ("read", "read_write"))
 
 
-def _shows_programs(program: Program, word: str) -> bool:
+def _may_show_programs(program: Program, word: str) -> bool:
     into = program.name in _INTO_FOLDERS and _ROOT.fullmatch(word) is not None
     return into or _PROCESSES.fullmatch(word) is not None
 
@@ -75,7 +77,7 @@ def is_known_to_look(name: str) -> bool:
     return name == "git" or name in _LOOKING
 
 
-def _git_looks(program: Program) -> bool:
+def _is_git_looking(program: Program) -> bool:
     words = program.normal[1:]
     subcommand = (words[0] or "") if words else ""
     if listing := _GIT_LISTING.get(subcommand):
@@ -85,63 +87,63 @@ def _git_looks(program: Program) -> bool:
 
 
 @dataclass(frozen=True)
-class Destroys:
+class DestructiveForm:
     """A form of a program that destroys: all of its patterns are found among the words."""
 
     reason: str
     words: tuple[re.Pattern[str], ...] = ()
 
 
-def _destroys(reason: str, *patterns: str) -> Destroys:
-    return Destroys(reason, tuple(re.compile(pattern, re.DOTALL) for pattern in patterns))
+def _build_form(reason: str, *patterns: str) -> DestructiveForm:
+    return DestructiveForm(reason, tuple(re.compile(pattern, re.DOTALL) for pattern in patterns))
 
 
-_ENDS = _destroys("it stops the machine")
-_WIPES = _destroys("it destroys what a disk or a file holds")
-_REMOVES_ALL = _destroys("it removes without asking, or whole folders", r"-[a-zA-Z]*[rRf].*|--(r|f).*")
-_ALL_BELOW = _destroys("it changes the rights of everything below", r"-[a-zA-Z]*R.*|--rec.*")
-_NETWORK = _destroys("it changes what the network lets through")
-_DESTROYING: Mapping[str, tuple[Destroys, ...]] = {
+_ENDS = _build_form("it stops the machine")
+_WIPES = _build_form("it destroys what a disk or a file holds")
+_REMOVES_ALL = _build_form("it removes without asking, or whole folders", r"-[a-zA-Z]*[rRf].*|--(r|f).*")
+_ALL_BELOW = _build_form("it changes the rights of everything below", r"-[a-zA-Z]*R.*|--rec.*")
+_NETWORK = _build_form("it changes what the network lets through")
+_DESTROYING: Mapping[str, tuple[DestructiveForm, ...]] = {
     "rm": (_REMOVES_ALL,),
-    "dd": (_destroys("it overwrites a file or a disk", r"of=.*"),),
+    "dd": (_build_form("it overwrites a file or a disk", r"of=.*"),),
     **dict.fromkeys(["shred", "truncate", "wipefs", "fdisk", "sfdisk", "parted", "mkswap", "blkdiscard"], (_WIPES,)),
     **dict.fromkeys(["shutdown", "reboot", "halt", "poweroff"], (_ENDS,)),
-    "systemctl": (_destroys("it stops the machine", r"poweroff|reboot|halt|kexec|suspend|hibernate"),),
-    "init": (_destroys("it stops the machine", r"[06]"),),
+    "systemctl": (_build_form("it stops the machine", r"poweroff|reboot|halt|kexec|suspend|hibernate"),),
+    "init": (_build_form("it stops the machine", r"[06]"),),
     **dict.fromkeys(["chmod", "chown", "chgrp"], (_ALL_BELOW,)),
     **dict.fromkeys(["iptables", "ip6tables", "nft", "ufw"], (_NETWORK,)),
-    "kill": (_destroys("it ends every process", r"-1", r"-(9|15|KILL|SIGKILL|TERM|SIGTERM|s|-)"),),
-    "killall": (_destroys("it ends processes by their name"),),
-    "pkill": (_destroys("it ends processes by their name"),),
-    "find": (_destroys("it removes what it finds", r"-delete"),),
-    "history": (_destroys("it clears the history", r"-[a-z]*c.*"),),
-    "crontab": (_destroys("it removes every planned job", r"-[a-z]*r.*"),),
-    "userdel": (_destroys("it removes a user"),),
+    "kill": (_build_form("it ends every process", r"-1", r"-(9|15|KILL|SIGKILL|TERM|SIGTERM|s|-)"),),
+    "killall": (_build_form("it ends processes by their name"),),
+    "pkill": (_build_form("it ends processes by their name"),),
+    "find": (_build_form("it removes what it finds", r"-delete"),),
+    "history": (_build_form("it clears the history", r"-[a-z]*c.*"),),
+    "crontab": (_build_form("it removes every planned job", r"-[a-z]*r.*"),),
+    "userdel": (_build_form("it removes a user"),),
     "docker": (
-        _destroys("it removes what containers keep", r"system|volume|image|container|builder|network", r"prune|rm"),
-        _destroys("it removes what containers keep", r"rm|rmi"),
+        _build_form("it removes what containers keep", r"system|volume|image|container|builder|network", r"prune|rm"),
+        _build_form("it removes what containers keep", r"rm|rmi"),
     ),
-    "kubectl": (_destroys("it removes what a cluster runs", r"delete|drain"),),
-    "helm": (_destroys("it removes what a cluster runs", r"uninstall|delete"),),
-    "terraform": (_destroys("it removes what was built", r"destroy|-destroy"),),
-    "tofu": (_destroys("it removes what was built", r"destroy|-destroy"),),
+    "kubectl": (_build_form("it removes what a cluster runs", r"delete|drain"),),
+    "helm": (_build_form("it removes what a cluster runs", r"uninstall|delete"),),
+    "terraform": (_build_form("it removes what was built", r"destroy|-destroy"),),
+    "tofu": (_build_form("it removes what was built", r"destroy|-destroy"),),
     "git": (
-        _destroys(
+        _build_form(
             "it overwrites what others have pushed", r"push", r"-[a-zA-Z]*f.*|--fo(r.*)?|--mirror|--delete|-d|\+.+|:.+"
         ),
-        _destroys("it throws away changes", r"reset", r"--hard|--h.*"),
-        _destroys("it removes files that are not kept", r"clean", r"-[a-zA-Z]*f.*|--f.*"),
-        _destroys("it throws away changes", r"checkout|restore", r"\.|--|-f|--force|--worktree"),
-        _destroys("it removes a branch that is not merged", r"branch", r"-[a-zA-Z]*D.*"),
-        _destroys("it throws away stashed changes", r"stash", r"drop|clear"),
-        _destroys("it rewrites history", r"filter-branch|filter-repo"),
+        _build_form("it throws away changes", r"reset", r"--hard|--h.*"),
+        _build_form("it removes files that are not kept", r"clean", r"-[a-zA-Z]*f.*|--f.*"),
+        _build_form("it throws away changes", r"checkout|restore", r"\.|--|-f|--force|--worktree"),
+        _build_form("it removes a branch that is not merged", r"branch", r"-[a-zA-Z]*D.*"),
+        _build_form("it throws away stashed changes", r"stash", r"drop|clear"),
+        _build_form("it rewrites history", r"filter-branch|filter-repo"),
     ),
 }
 _DEVICE = re.compile(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|disk|loop|mapper/|dm-|md).*|/dev/(mem|kmem|port)|/proc/sys.*")
 _SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "ash", "fish"])
 
 
-def destructive(program: Program) -> str | None:
+def explain_destructive(program: Program) -> str | None:
     """Why a program may destroy what nobody can bring back; None when nothing says so."""
     name = program.known_name or ""
     if name.startswith("mkfs"):
@@ -151,16 +153,16 @@ def destructive(program: Program) -> str | None:
     if name in _SHELLS and program.reads_pipe and all(word and word.startswith("-") for word in program.words[1:]):
         return "it runs whatever another program sends it"
     for redirection in program.redirections:
-        if redirection.writes and (reason := destructive_write(redirection.target)):
+        if redirection.is_writing and (reason := explain_destructive_write(redirection.target)):
             return reason
     words = [word for word in program.normal[1:] if word is not None]
     return next((form.reason for form in _DESTROYING.get(name, ()) if _is_form(form, words)), None)
 
 
-def destructive_write(target: str | None) -> str | None:
+def explain_destructive_write(target: str | None) -> str | None:
     """Why a file that a redirection writes may not be written; None when nothing says so."""
     return "it writes to a device" if target is not None and _DEVICE.fullmatch(target) else None
 
 
-def _is_form(form: Destroys, words: list[str]) -> bool:
+def _is_form(form: DestructiveForm, words: list[str]) -> bool:
     return all(any(pattern.fullmatch(word) for word in words) for pattern in form.words)

@@ -22,7 +22,7 @@ class Redirection:
     """As it was written."""
 
     @property
-    def writes(self) -> bool:
+    def is_writing(self) -> bool:
         """Whether a file is written."""
         return self.kind in ("write", "append", "read_write") and self.target != NOWHERE
 
@@ -86,6 +86,6 @@ class Analysis:
     """The whole command, when it is nothing but a plain chain of literal words."""
 
     @property
-    def simple(self) -> bool:
-        """Whether `canonical` can rebuild it."""
+    def is_simple(self) -> bool:
+        """Whether `rebuild_command` can rebuild it."""
         return bool(self.steps)

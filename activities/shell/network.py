@@ -31,7 +31,7 @@ _CODE = re.compile(r"(sed|gsed|[gmn]?awk)")
 """Languages in which nobody fetches anything."""
 
 
-def brings_in(program: Program) -> bool:
+def may_bring_in(program: Program) -> bool:
     """Is it known to read from elsewhere, or given code that may? Also one of which the name is not known."""
     name = program.known_name
     if name is None or name in _ALWAYS:

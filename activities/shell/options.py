@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.activities.shell.variables import why_not
+from holdfast.activities.shell.variables import explain_dangerous
 
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _NUMBER = re.compile(r"[0-9][0-9a-fA-Fxsmhd.,:-]*")
@@ -38,7 +38,7 @@ class Options:
 
 
 @dataclass
-class Begun:
+class ParsedOptions:
     """Where the command begins, and what was said before it."""
 
     at: int
@@ -46,27 +46,27 @@ class Begun:
     """Of each option, by its name, as often as it was given; an empty one for a flag."""
     assignments: list[tuple[str, str | None]] = field(default_factory=list)
 
-    def give(self, option: str, value: str) -> None:
+    def add_value(self, option: str, value: str) -> None:
         """Note an option."""
         self.values.setdefault(option, []).append(value)
 
 
-def begin(words: Sequence[str | None], options: Options) -> Begun:
+def parse_options(words: Sequence[str | None], options: Options) -> ParsedOptions:
     """Move past a program's own words; Doubt when they are not known."""
-    begun = Begun(1)
+    begun = ParsedOptions(1)
     while begun.at < len(words):
-        word = _known(words, begun.at)
+        word = _get_word(words, begun.at)
         if word == "--":
             begun.at += 1
             break
         if word.startswith("--"):
-            _long(words, word, options, begun)
+            _parse_long(words, word, options, begun)
         elif len(word) > 1 and word.startswith("-"):
-            _short(words, word, options, begun)
+            _parse_short(words, word, options, begun)
         else:
             break
         begun.at += 1
-    _operands(words, options, begun)
+    _parse_operands(words, options, begun)
     return begun
 
 
@@ -75,56 +75,56 @@ def cannot_be_option(word: str | None, text: str) -> bool:
     return not word.startswith("-") if word is not None else _NO_OPTION.fullmatch(text) is not None
 
 
-def _known(words: Sequence[str | None], at: int) -> str:
+def _get_word(words: Sequence[str | None], at: int) -> str:
     word = words[at] if at < len(words) else None
     if word is None:
         raise Doubt(f"the words of {words[0]} are not known")
     return word
 
 
-def _long(words: Sequence[str | None], word: str, options: Options, begun: Begun) -> None:
+def _parse_long(words: Sequence[str | None], word: str, options: Options, parsed: ParsedOptions) -> None:
     name, equals, value = word[2:].partition("=")
     if name in options.long_valued:
         if not equals:
-            begun.at += 1
-            value = _known(words, begun.at)
-        begun.give(name, value)
+            parsed.at += 1
+            value = _get_word(words, parsed.at)
+        parsed.add_value(name, value)
     elif name not in options.long or equals:
         raise Doubt(f"the option --{name[:40]} of {words[0]} is not known")
 
 
-def _short(words: Sequence[str | None], word: str, options: Options, begun: Begun) -> None:
+def _parse_short(words: Sequence[str | None], word: str, options: Options, parsed: ParsedOptions) -> None:
     if options.numeric and word[1:].lstrip("+-").isdigit():
         return
     for place, letter in enumerate(word[1:], 2):
         if letter in options.flags:
-            begun.give(letter, "")
+            parsed.add_value(letter, "")
         elif letter in options.attached:
-            begun.give(letter, word[place:])
+            parsed.add_value(letter, word[place:])
             return
         elif letter in options.valued:
             if place == len(word):
-                begun.at += 1
-            begun.give(letter, word[place:] or _known(words, begun.at))
+                parsed.at += 1
+            parsed.add_value(letter, word[place:] or _get_word(words, parsed.at))
             return
         else:
             raise Doubt(f"the option -{letter} of {words[0]} is not known")
 
 
-def _operands(words: Sequence[str | None], options: Options, begun: Begun) -> None:
+def _parse_operands(words: Sequence[str | None], options: Options, parsed: ParsedOptions) -> None:
     if options.assigns:
-        while begun.at < len(words) and "=" in (word := _known(words, begun.at)):
-            _assign(word, begun)
+        while parsed.at < len(words) and "=" in (word := _get_word(words, parsed.at)):
+            _add_assignment(word, parsed)
     for _ in range(options.operands):
-        if begun.at < len(words) and not _NUMBER.fullmatch(_known(words, begun.at)):
-            raise Doubt(f"{_known(words, begun.at)[:40]!r} of {words[0]} is no number")
-        begun.at += 1
+        if parsed.at < len(words) and not _NUMBER.fullmatch(_get_word(words, parsed.at)):
+            raise Doubt(f"{_get_word(words, parsed.at)[:40]!r} of {words[0]} is no number")
+        parsed.at += 1
 
 
-def _assign(word: str, begun: Begun) -> None:
+def _add_assignment(word: str, parsed: ParsedOptions) -> None:
     found = _ASSIGNED.fullmatch(word)
-    if reason := why_not(found[1] if found else None):
+    if reason := explain_dangerous(found[1] if found else None):
         raise Doubt(reason)
     if found:
-        begun.assignments.append((found[1], found[2]))
-    begun.at += 1
+        parsed.assignments.append((found[1], found[2]))
+    parsed.at += 1

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.activities.aside import Aside
+from holdfast.activities.aside import HelperProcess
 
 CPU_SECONDS = 1.0
-READER = Aside("holdfast.activities.shell.other_reader_worker", cpu_seconds=CPU_SECONDS)
+READER = HelperProcess("holdfast.activities.shell.other_reader_worker", cpu_seconds=CPU_SECONDS)
 
 
 @dataclass(frozen=True)
-class Seen:
+class OtherReading:
     """What it made of a command."""
 
     has_error: bool
@@ -20,9 +20,9 @@ class Seen:
     """The words of the first programs, as they are written."""
 
 
-def look(command: str) -> Seen | None:
+def ask_other_reader(command: str) -> OtherReading | None:
     """What it sees in a command; None when it did not come to its end."""
     answer = READER.ask(command)
     if answer is None:
         return None
-    return Seen(answer["has_error"], tuple(answer["names"]), tuple(map(tuple, answer["commands"])))
+    return OtherReading(answer["has_error"], tuple(answer["names"]), tuple(map(tuple, answer["commands"])))

@@ -18,16 +18,16 @@ def answer(command: str) -> dict[str, Any]:
     names: dict[str, None] = {}
     commands: list[list[str]] = []
     root = _PARSER.parse(command.encode()).root_node
-    for node in _nodes(root):
+    for node in _walk_nodes(root):
         if node.type == "command_name":
-            names[_text(node)] = None
+            names[_read_text(node)] = None
         elif node.type in _COMMANDS and len(commands) < MOST_COMMANDS:
             parts = (part for part in node.children if "redirect" not in part.type and "assignment" not in part.type)
-            commands.append([_text(part) for part in parts])
+            commands.append([_read_text(part) for part in parts])
     return {"has_error": root.has_error, "names": list(names), "commands": commands}
 
 
-def _nodes(root: Node) -> Iterator[Node]:
+def _walk_nodes(root: Node) -> Iterator[Node]:
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -35,5 +35,5 @@ def _nodes(root: Node) -> Iterator[Node]:
         waiting.extend(reversed(node.named_children))
 
 
-def _text(node: Node) -> str:
+def _read_text(node: Node) -> str:
     return node.text.decode(errors="replace") if node.text else ""

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.activities.shell import other_reader
-from holdfast.activities.shell.compounds import Reader
-from holdfast.activities.shell.syntax import Compound, Link, Pipeline, Script, Simple, Unreadable, Word
+from holdfast.activities.shell.compounds import CommandReader
+from holdfast.activities.shell.syntax import CompoundCommand, Link, Pipeline, Script, SimpleCommand, Unreadable, Word
 
-LONGEST = 20_000
+MAX_LENGTH = 20_000
 """Characters: more is no command but a file."""
 
-LONGEST_SECOND = 2_000
+MAX_SECOND_LENGTH = 2_000
 """Characters the other reader looks at when ours gives up: it is slow at what cannot be read."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -28,7 +28,7 @@ _UNSEEN_KINDS = frozenset(["Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"])
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParsedCommand:
     """A command as it was read."""
 
     script: Script
@@ -36,26 +36,26 @@ class Reading:
     """Why it may be read otherwise."""
 
 
-def read(command: str, *, posix: bool = False) -> Reading:
+def parse_command(command: str, *, posix: bool = False) -> ParsedCommand:
     """Read a command; one that cannot be read is full of doubts."""
-    if len(command) > LONGEST:
-        return Reading(Script(()), (f"it is longer than {LONGEST:,} characters",))
-    doubts = _unseen(command)
-    if "\0" in command or not _encodable(command):
-        return Reading(Script(()), tuple(doubts or ["it holds characters that are none"]))
+    if len(command) > MAX_LENGTH:
+        return ParsedCommand(Script(()), (f"it is longer than {MAX_LENGTH:,} characters",))
+    doubts = _list_unseen(command)
+    if "\0" in command or not _is_encodable(command):
+        return ParsedCommand(Script(()), tuple(doubts or ["it holds characters that are none"]))
     try:
-        script = Reader(command, doubts, posix=posix).whole()
+        script = CommandReader(command, doubts, posix=posix).read_whole()
     except (Unreadable, RecursionError) as error:
         reason = str(error) if isinstance(error, Unreadable) else "it is nested too deeply"
-        return Reading(_second_script(command), (*doubts, f"it cannot be read: {reason}"))
-    return Reading(script, (*doubts, *_objections(command, script)))
+        return ParsedCommand(_build_second_script(command), (*doubts, f"it cannot be read: {reason}"))
+    return ParsedCommand(script, (*doubts, *_list_objections(command, script)))
 
 
-def _encodable(command: str) -> bool:
+def _is_encodable(command: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in command)
 
 
-def _unseen(command: str) -> list[str]:
+def _list_unseen(command: str) -> list[str]:
     """Characters a person does not see, or sees as something else."""
     doubts = []
     if found := _CONTROL.search(command):
@@ -72,29 +72,29 @@ def _unseen(command: str) -> list[str]:
     return doubts
 
 
-def _objections(command: str, script: Script) -> list[str]:
-    seen = other_reader.look(command)
+def _list_objections(command: str, script: Script) -> list[str]:
+    seen = other_reader.ask_other_reader(command)
     if seen is None:
         return ["a second reader could not read it to its end"]
     if seen.has_error:
         return ["two readers of it disagree"]
-    ours = set(_names(script))
+    ours = set(_list_names(script))
     return [f"two readers of it disagree about {name[:40]!r}" for name in seen.names if name not in ours]
 
 
-def _names(script: Script) -> Iterator[str]:
+def _list_names(script: Script) -> Iterator[str]:
     """Whatever may look like a program to the other reader."""
     for link in script.links:
         yield from link.pipeline.prefixes
         for command in link.pipeline.commands:
-            yield from _names_of(command)
+            yield from _list_command_names(command)
     for body in script.bodies:
-        yield from _names_in(body)
+        yield from _list_word_names(body)
 
 
-def _names_of(command: Simple | Compound) -> Iterator[str]:
+def _list_command_names(command: SimpleCommand | CompoundCommand) -> Iterator[str]:
     words = list(command.words)
-    if isinstance(command, Simple):
+    if isinstance(command, SimpleCommand):
         if words:
             yield words[0].text
         for assignment in command.assignments:
@@ -102,27 +102,29 @@ def _names_of(command: Simple | Compound) -> Iterator[str]:
     else:
         yield command.kind
         for script in command.scripts:
-            yield from _names(script)
+            yield from _list_names(script)
     for word in (*words, *(redirect.word for redirect in command.redirects)):
-        yield from _names_in(word)
+        yield from _list_word_names(word)
 
 
-def _names_in(word: Word) -> Iterator[str]:
+def _list_word_names(word: Word) -> Iterator[str]:
     for script in word.scripts:
-        yield from _names(script)
+        yield from _list_names(script)
 
 
-def _second_script(command: str) -> Script:
+def _build_second_script(command: str) -> Script:
     """What the other reader makes of it: enough to name programs, not to decide on them."""
-    seen = other_reader.look(command) if len(command) <= LONGEST_SECOND else None
-    commands = [Simple(tuple(map(_second_word, words)), (), ()) for words in (seen.commands if seen else ())]
+    seen = other_reader.ask_other_reader(command) if len(command) <= MAX_SECOND_LENGTH else None
+    commands = [
+        SimpleCommand(tuple(map(_build_second_word, words)), (), ()) for words in (seen.commands if seen else ())
+    ]
     return Script(tuple(Link(";", Pipeline((command,), ())) for command in commands))
 
 
-def _second_word(text: str) -> Word:
-    reader = Reader(text, [])
+def _build_second_word(text: str) -> Word:
+    reader = CommandReader(text, [])
     try:
-        word = reader.word()
+        word = reader.read_word()
     except Unreadable:
         return Word(text, None, False)
     return Word(text, word.value if reader.at == len(text) else None, False)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.activities.shell.model import Program
-from holdfast.activities.shell.options import Doubt, Options, begin
+from holdfast.activities.shell.options import Doubt, Options, parse_options
 
 LOADER = re.compile(r"ld-linux.*\.so\.[0-9]+|ld-musl-.*\.so\.[0-9]+|ld(64)?\.so(\.[0-9]+)?|ld-[0-9.]+\.so")
 
@@ -36,7 +36,7 @@ class Runner:
 
 
 @dataclass(frozen=True)
-class Ran:
+class RunnerCommand:
     """What a runner would run."""
 
     wrapper: str
@@ -116,24 +116,24 @@ _MODULE = re.compile(r"-[bBdEIOPqRsSuvx]*m(.*)", re.DOTALL)
 _VERSION = re.compile(r"(@?[^@]+)@[^/]*")
 
 
-def read_runner(program: Program) -> Ran | None:
+def read_runner(program: Program) -> RunnerCommand | None:
     """What a runner would run; None when the program, or what it is told to do, is no runner.
 
     Doubt when its options are not known.
     """
     name = program.name or ""
     if LOADER.fullmatch(name):
-        return _ran(program, "loader", _LOADER, 1)
+        return _build_command(program, "loader", _LOADER, 1)
     if _PYTHON.fullmatch(name):
-        return _module(program)
+        return _read_module(program)
     for told, runner in sorted(_RUNNERS.get(name, {}).items(), key=lambda one: -len(one[0])):
-        at = _after(program.words, told, runner.before)
+        at = _find_after(program.words, told, runner.before)
         if at is not None:
-            return _ran(program, " ".join((name, *told)), runner, at)
+            return _build_command(program, " ".join((name, *told)), runner, at)
     return None
 
 
-def _module(program: Program) -> Ran | None:
+def _read_module(program: Program) -> RunnerCommand | None:
     """`python -m pip` is `pip`."""
     words = program.words
     for place, word in enumerate(words[1:], 1):
@@ -141,38 +141,38 @@ def _module(program: Program) -> Ran | None:
             return None
         if option := _MODULE.fullmatch(word):
             command = (option[1], *words[place + 1 :]) if option[1] else words[place + 1 :]
-            return Ran("python -m", len(words) - len(command), words=command)
+            return RunnerCommand("python -m", len(words) - len(command), words=command)
         if not _HARMLESS_FLAGS.fullmatch(word):
             return None
     return None
 
 
-def runner_phrases() -> Iterator[tuple[str, ...]]:
+def list_runner_phrases() -> Iterator[tuple[str, ...]]:
     """The words that make a runner of a program, for every one of them."""
     yield from (("python", "-m"), ("python3", "-m"))
     for name, tellings in _RUNNERS.items():
         yield from ((name, *told) for told in tellings)
 
 
-def _after(words: tuple[str | None, ...], told: tuple[str, ...], before: Options) -> int | None:
+def _find_after(words: tuple[str | None, ...], marks: tuple[str, ...], before: Options) -> int | None:
     """Behind the words that make it a runner; None when they are not there."""
-    if not told:
+    if not marks:
         return 1
-    if told[0] not in words:
+    if marks[0] not in words:
         return None
     try:
-        at = begin(words, before).at
+        at = parse_options(words, before).at
     except Doubt:
-        at = words.index(told[0])
-    return at + len(told) if words[at : at + len(told)] == told else None
+        at = words.index(marks[0])
+    return at + len(marks) if words[at : at + len(marks)] == marks else None
 
 
-def _ran(program: Program, wrapper: str, runner: Runner, at: int) -> Ran:
+def _build_command(program: Program, wrapper: str, runner: Runner, at: int) -> RunnerCommand:
     words = program.words
     if runner.dashed and "--" in words[at:]:
         first = words.index("--", at) + 1
-        return Ran(wrapper, first, words=words[first:])
-    begun = begin((words[0], *words[at:]), runner.options)
+        return RunnerCommand(wrapper, first, words=words[first:])
+    begun = parse_options((words[0], *words[at:]), runner.options)
     first = at + begun.at - 1 + runner.skips
     first += words[first : first + 1] == ("--",)
     code = tuple(value for option in runner.code for value in begun.values.get(option, ()))
@@ -186,4 +186,4 @@ def _ran(program: Program, wrapper: str, runner: Runner, at: int) -> Ran:
         command = ("python", "-m", *command)
     elif name is not None and runner.scripts and ("s" in begun.values or name.endswith(".py")):
         command = ("python", *command)
-    return Ran(wrapper, first, code, command)
+    return RunnerCommand(wrapper, first, code, command)

@@ -27,7 +27,7 @@ class _Unreadable(Exception):
     """A script that is not understood."""
 
 
-def script_effects(language: str, script: str) -> frozenset[Effect]:
+def find_script_effects(language: str, script: str) -> frozenset[Effect]:
     """What a script may do beside printing what it is given; empty when it surely does nothing else."""
     try:
         return frozenset(_LANGUAGES[language](script))
@@ -35,63 +35,67 @@ def script_effects(language: str, script: str) -> frozenset[Effect]:
         return frozenset(["unknown"])
 
 
-def _sed(script: str) -> Iterator[Effect]:
+def _list_sed_effects(script: str) -> Iterator[Effect]:
     at = 0
-    while (at := _skip(_BLANK, script, at)) < len(script):
+    while (at := _skip_pattern(_BLANK, script, at)) < len(script):
         at = _skip_addresses(script, at)
         command, at = script[at : at + 1], at + 1
         if command in "e":  # also where addresses end the script
             yield "executes" if command else "unknown"
-            at = _skip(_LINE, script, at)
+            at = _skip_pattern(_LINE, script, at)
         elif command in "rR":
             yield "reads_elsewhere"
-            at = _skip(_LINE, script, at)
+            at = _skip_pattern(_LINE, script, at)
         elif command in "wW":
-            yield from _sed_file(script, at)
-            at = _skip(_LINE, script, at)
+            yield from _list_sed_file_effects(script, at)
+            at = _skip_pattern(_LINE, script, at)
         elif command in "sy":
             at = _skip_part(script, at, script[at : at + 1])
             at = _skip_part(script, at - 1, script[at - 1 : at], replacement=True)
-            at = _skip(_FLAGS, script, at)
+            at = _skip_pattern(_FLAGS, script, at)
             if command == "s" and script[at : at + 1] in ("e", "w"):
                 if script[at] == "e":
                     yield "executes"
                 else:
-                    yield from _sed_file(script, at + 1)
-                at = _skip(_LINE, script, at)
-            at = _end(script, at)
+                    yield from _list_sed_file_effects(script, at + 1)
+                at = _skip_pattern(_LINE, script, at)
+            at = _skip_end(script, at)
         elif command in "aic":
-            at = _skip(_TEXT, script, at)
+            at = _skip_pattern(_TEXT, script, at)
         elif command in "btT:v#":
-            at = _skip(_LINE, script, at) if command == "#" else _end(script, _skip(_LABEL, script, at))
+            at = (
+                _skip_pattern(_LINE, script, at)
+                if command == "#"
+                else _skip_end(script, _skip_pattern(_LABEL, script, at))
+            )
         elif command in "=dDgGhHnNpPxzFlLqQ":
-            at = _end(script, _skip(re.compile(r"[ \t]*[0-9]*"), script, at) if command in "lLqQ" else at)
+            at = _skip_end(script, _skip_pattern(re.compile(r"[ \t]*[0-9]*"), script, at) if command in "lLqQ" else at)
         elif command not in "{}":
             raise _Unreadable
 
 
-def _skip(pattern: re.Pattern[str], script: str, at: int) -> int:
+def _skip_pattern(pattern: re.Pattern[str], script: str, at: int) -> int:
     found = pattern.match(script, at)
     if found is None:
         raise _Unreadable
     return found.end()
 
 
-def _end(script: str, at: int) -> int:
-    return _skip(_ENDED, script, at)
+def _skip_end(script: str, at: int) -> int:
+    return _skip_pattern(_ENDED, script, at)
 
 
-def _sed_file(script: str, at: int) -> Iterator[Effect]:
-    if script[at : _skip(_LINE, script, at)].lstrip() not in _PRINTED:
+def _list_sed_file_effects(script: str, at: int) -> Iterator[Effect]:
+    if script[at : _skip_pattern(_LINE, script, at)].lstrip() not in _PRINTED:
         yield "writes"
 
 
 def _skip_addresses(script: str, at: int) -> int:
     at = _skip_address(script, at)
-    at = _skip(re.compile(r"[ \t]*"), script, at)
+    at = _skip_pattern(re.compile(r"[ \t]*"), script, at)
     if script[at : at + 1] == ",":
-        at = _skip_address(script, _skip(re.compile(r",[ \t]*"), script, at))
-    return _skip(re.compile(r"[\s!]*"), script, at)
+        at = _skip_address(script, _skip_pattern(re.compile(r",[ \t]*"), script, at))
+    return _skip_pattern(re.compile(r"[\s!]*"), script, at)
 
 
 def _skip_address(script: str, at: int) -> int:
@@ -99,7 +103,7 @@ def _skip_address(script: str, at: int) -> int:
         return found.end()
     if script[at : at + 1] in ("/", "\\"):
         at += script[at] == "\\"
-        return _skip(re.compile("[IM]*"), script, _skip_part(script, at, script[at : at + 1]))
+        return _skip_pattern(re.compile("[IM]*"), script, _skip_part(script, at, script[at : at + 1]))
     return at
 
 
@@ -107,13 +111,13 @@ def _skip_part(script: str, at: int, mark: str, *, replacement: bool = False) ->
     """Move past `/…/` at its first mark. Seds differ in whether a mark in brackets ends it: then nobody knows."""
     if mark in ("", "\\", "\n"):
         raise _Unreadable
-    plain = _closing(script, at + 1, mark, brackets=False)
-    if not replacement and plain != _closing(script, at + 1, mark, brackets=True):
+    plain = _find_closing(script, at + 1, mark, brackets=False)
+    if not replacement and plain != _find_closing(script, at + 1, mark, brackets=True):
         raise _Unreadable
     return plain
 
 
-def _closing(script: str, at: int, mark: str, *, brackets: bool) -> int:
+def _find_closing(script: str, at: int, mark: str, *, brackets: bool) -> int:
     while at < len(script):
         if script[at] == mark:
             return at + 1
@@ -137,13 +141,13 @@ _AWK_ACTS: Mapping[str, Effect] = {
 }  # fmt: skip
 
 
-def _awk(script: str) -> Iterator[Effect]:
+def _list_awk_effects(script: str) -> Iterator[Effect]:
     """By tokens; a slash of which it is not sure whether it divides makes all of it unknown."""
     at, before, printing, depth = 0, "", False, 0
     heads: list[bool] = []  # of each open parenthesis, whether it is that of an `if`: an expression may follow it
     while at < len(script):
-        if script[at] == "/" and not _divides(before):
-            at, before = _skip(_AWK_EXPRESSION, script, at), "/…/"
+        if script[at] == "/" and not _is_division(before):
+            at, before = _skip_pattern(_AWK_EXPRESSION, script, at), "/…/"
             continue
         token = _AWK_TOKEN.match(script, at)
         if token is None or token[0] == '"':
@@ -155,7 +159,7 @@ def _awk(script: str) -> Iterator[Effect]:
             yield _AWK_ACTS[text]
         elif text in ("|", "|&", "@"):
             yield "executes"
-        elif text in (">", ">>") and printing and depth <= 0 and not _prints_only(script, at):
+        elif text in (">", ">>") and printing and depth <= 0 and not _is_print_only(script, at):
             yield "writes"
         if text == "(":
             heads.append(before in ("if", "while", "for"))
@@ -166,14 +170,14 @@ def _awk(script: str) -> Iterator[Effect]:
         before = text
 
 
-def _divides(before: str) -> bool:
+def _is_division(before: str) -> bool:
     """Whether a slash after this token divides, rather than begins an expression."""
     if before in ("++", "--", "+", "-", "$"):
         raise _Unreadable
     return before not in _AWK_BEFORE_EXPRESSION and (before[-1].isalnum() or before[-1] in '_])."/')
 
 
-def _prints_only(script: str, at: int) -> bool:
+def _is_print_only(script: str, at: int) -> bool:
     found = re.compile(r'\s*"(/dev/std(?:out|err))"\s*(?=[;}\n]|$)').match(script, at)
     return found is not None
 
@@ -184,11 +188,15 @@ _JQ_READS = re.compile(
 _YQ_ACTS = re.compile(r"\b(strenv|envsubst|load\w*|eval|system)\b")
 
 
-def _jq(script: str) -> Iterator[Effect]:
+def _list_jq_effects(script: str) -> Iterator[Effect]:
     if _JQ_READS.search(script.replace('"env"', "")):
         yield "reads_elsewhere"
     if found := _YQ_ACTS.search(script):
         yield "executes" if found[0] in ("system", "eval") else "reads_elsewhere"
 
 
-_LANGUAGES: Mapping[str, Callable[[str], Iterator[Effect]]] = {"sed": _sed, "awk": _awk, "jq": _jq}
+_LANGUAGES: Mapping[str, Callable[[str], Iterator[Effect]]] = {
+    "sed": _list_sed_effects,
+    "awk": _list_awk_effects,
+    "jq": _list_jq_effects,
+}

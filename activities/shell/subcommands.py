@@ -12,15 +12,15 @@ import re
 from collections.abc import Mapping
 
 from holdfast.activities.shell.effects import find_effects
-from holdfast.activities.shell.knowledge import destructive
+from holdfast.activities.shell.knowledge import explain_destructive
 from holdfast.activities.shell.model import Program
 
 
-def _options(*patterns: str) -> re.Pattern[str]:
+def _compile_options(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.DOTALL)
 
 
-_CHANGES = _options(
+_CHANGES = _compile_options(
     "--", "-[pswbzitR]", "-n?[0-9]+", "-n", "-U[0-9]+", "-[MC][0-9%]*", "-[SGL].*",
     "--(oneline|graph|all|branches|tags|remotes|decorate|merges|no-merges|first-parent|reverse|follow|topo-order)",
     "--(stat|shortstat|numstat|summary|name-only|name-status|patch|no-patch|raw|cached|staged|check|quiet|exit-code)",
@@ -29,53 +29,53 @@ _CHANGES = _options(
     "--(author|committer|grep|since|after|until|before|max-count|skip|date|format|pretty|diff-filter|unified)(=.*)?",
     "--(stat|color|word-diff|abbrev|diff-algorithm|decorate|find-renames|branches|tags|remotes)=.*",
 )  # fmt: skip
-_PLACES = _options(
+_PLACES = _compile_options(
     "--", "-[adlqrtz]", "--(abbrev-ref|all|always|is-ancestor|long|name-only|short|show-toplevel|tags|verify)"
 )
-_BUILDING = _options(
+_BUILDING = _compile_options(
     "-[qrv]", "-vv", "-j[0-9]*", "-p", "--(all|workspace|all-targets|lib|bins|tests|examples|release)",
     "--(quiet|verbose|locked|offline|frozen|keep-going)", "--(package|exclude|jobs)(=.*)?",
 )  # fmt: skip
-_CONTAINERS = _options(
+_CONTAINERS = _compile_options(
     "-[aqlsftn0-9]+", "--(all|quiet|no-trunc|digests|size|latest|follow|timestamps|details)",
     "--(filter|format|last|since|tail|until)(=.*)?",
 )  # fmt: skip
-_PACKAGES = _options("-[qvl]", "--(quiet|verbose|local|user|files|not-required)", "--format(=.*)?")
+_PACKAGES = _compile_options("-[qvl]", "--(quiet|verbose|local|user|files|not-required)", "--format(=.*)?")
 _SUBCOMMANDS: Mapping[str, Mapping[str, re.Pattern[str]]] = {
     "git": {
         **dict.fromkeys(["diff", "log", "show"], _CHANGES),
         **dict.fromkeys(["describe", "ls-tree", "merge-base", "rev-parse"], _PLACES),
-        "add": _options("--", "-[AuvnN]", "--(all|update|verbose|dry-run|intent-to-add)"),
-        "blame": _options("--", "-[wselt]", "-L.*", "--date=.*"),
-        "commit": _options("--", "-[aqs]", "-a?m.*", "--(all|quiet|signoff|dry-run)", "--message(=.*)?"),
-        "grep": _options(
+        "add": _compile_options("--", "-[AuvnN]", "--(all|update|verbose|dry-run|intent-to-add)"),
+        "blame": _compile_options("--", "-[wselt]", "-L.*", "--date=.*"),
+        "commit": _compile_options("--", "-[aqs]", "-a?m.*", "--(all|quiet|signoff|dry-run)", "--message(=.*)?"),
+        "grep": _compile_options(
             "--", "-[niIlLwcvohHpqrWEFGPa]+", "-e", "-[ABCm][0-9]*",
             "--(line-number|ignore-case|files-with-matches|count|word-regexp|fixed-strings|extended-regexp|perl-regexp)",
             "--(and|or|not|all-match|cached|untracked|heading|break|show-function)", "--(context|max-depth)=.*",
         ),
-        "ls-files": _options(
+        "ls-files": _compile_options(
             "--", "-[comdstuvz]+", "--(cached|others|modified|deleted|stage|exclude-standard|full-name|error-unmatch)"
         ),
-        "status": _options(
+        "status": _compile_options(
             "--", "-[sbvz]+", "-u(no|normal|all)?", "--(short|branch|verbose|long|show-stash|ignored)",
             "--porcelain(=v?[12])?", "--untracked-files(=(no|normal|all))?",
         ),
     },
     "cargo": {
         **dict.fromkeys(["build", "check", "clippy"], _BUILDING),
-        "test": _options(
+        "test": _compile_options(
             _BUILDING.pattern, "--", "--(doc|no-run|no-fail-fast|nocapture|exact|show-output)", "--test-threads=[0-9]+"
         ),
     },
     "go": {
-        "doc": _options("-(all|src|u|short)"),
-        "test": _options("-(v|race|short|cover|failfast|json)", "-(run|count|timeout)(=.*)?"),
-        "vet": _options("-(v|json)"),
+        "doc": _compile_options("-(all|src|u|short)"),
+        "test": _compile_options("-(v|race|short|cover|failfast|json)", "-(run|count|timeout)(=.*)?"),
+        "vet": _compile_options("-(v|json)"),
     },
     "docker": dict.fromkeys(["images", "inspect", "logs", "ps"], _CONTAINERS),
     **dict.fromkeys(["pip", "pip3"], dict.fromkeys(["list", "show"], _PACKAGES)),
     "ruff": {
-        "check": _options(
+        "check": _compile_options(
             "--", "-[qve]", "--(quiet|verbose|exit-zero|diff|statistics|show-files|no-cache|no-fix)",
             "--(select|ignore|extend-select|output-format)(=.*)?",
         )
@@ -87,17 +87,17 @@ _READ_FROM = "@"
 """Programs read further words from the file behind it; to git it is a name."""
 
 
-def subcommand(program: Program) -> tuple[str, ...] | None:
+def find_subcommand(program: Program) -> tuple[str, ...] | None:
     """The first words of a program of which it is well known what they do, whatever it is given; None for any other."""
-    return None if goes_further(program) else tuple(word for word in program.words[:2] if word is not None)
+    return None if may_do_more(program) else tuple(word for word in program.words[:2] if word is not None)
 
 
-def goes_further(program: Program) -> bool:
+def may_do_more(program: Program) -> bool:
     """May it do more than well-known first words say?"""
     words = [word for word in program.words if word is not None]
     if len(words) < len(program.words) or len(words) < 2:
         return True
-    if program.interprets_code or program.wrappers or destructive(program) or find_effects(program):
+    if program.interprets_code or program.wrappers or explain_destructive(program) or find_effects(program):
         return True
     options = _SUBCOMMANDS.get(words[0], {}).get(words[1])
     return options is None or not all(_is_known(word, options, words[0]) for word in words[2:])

@@ -44,7 +44,7 @@ class Redirect:
 
 
 @dataclass(frozen=True)
-class Simple:
+class SimpleCommand:
     """A program with its words, or only assignments or redirections."""
 
     words: tuple[Word, ...]
@@ -53,7 +53,7 @@ class Simple:
 
 
 @dataclass(frozen=True)
-class Compound:
+class CompoundCommand:
     """A group, loop, condition, case or test: we ask what it may run, not when."""
 
     kind: str
@@ -68,7 +68,7 @@ class Compound:
 class Pipeline:
     """Commands connected by `|` or `|&`."""
 
-    commands: tuple[Simple | Compound, ...]
+    commands: tuple[SimpleCommand | CompoundCommand, ...]
     pipes: tuple[str, ...]
     prefixes: tuple[str, ...] = ()
     """`!` and `time` in front of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_NAMES = frozenset(
+_DANGEROUS_NAMES = frozenset(
     [
         "PATH",
         "IFS",
@@ -78,21 +78,21 @@ _NAMES = frozenset(
         "TAR_OPTIONS",
     ]
 )
-_PARTS = re.compile(
+_DANGEROUS_PARTS = re.compile(
     r"(npm_config|LD|DYLD|BASH|GIT|XDG|PYTHON|PERL|PERL5|NPM|PIP|CARGO|UV|LUA|PHP|ZSH|SUDO|AWK|_JAVA|CMAKE|CURL|WGET|SSH|TAR|NODE)_"
     r"|(BASH|PYTHON|PERL|LUA|GIT|AWK)[A-Z0-9_]*$"
     r"|.*(COMMAND|PROGRAM|PAGER|EDITOR|WRAPPER|HELPER|PRELOAD|STARTUP|_PATH|_OPTIONS|_OPTS|_CONFIG|_RC|SHELL)$"
 )
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def is_dangerous(name: str) -> bool:
     """Whether setting it may change which program runs, or make one run another."""
-    return name in _NAMES or _PARTS.match(name) is not None
+    return name in _DANGEROUS_NAMES or _DANGEROUS_PARTS.match(name) is not None
 
 
-def why_not(name: str | None) -> str | None:
+def explain_dangerous(name: str | None) -> str | None:
     """Why a variable may not be set silently; None when it may."""
-    if name is None or NAME.fullmatch(name) is None:
+    if name is None or VARIABLE_NAME.fullmatch(name) is None:
         return "it sets a variable whose name is not known"
     return f"setting {name} can change which programs run" if is_dangerous(name) else None

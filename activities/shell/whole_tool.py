@@ -1,15 +1,15 @@
 """Programs that a yes to "every call of this tool" does not cover: each of them is asked about by itself.
 
-Such an answer is given in passing, for commands that nobody has seen yet. What `_wide` in `policy.granting` says to the
-person who gives it, this enforces: no interpreters, no programs by their path, nothing as somebody else, nothing that
-is known to write. What a program does of which nothing is known here, nobody can say.
+Such an answer is given in passing, for commands that nobody has seen yet. What `_build_wide_offers` in
+`policy.granting` says to the person who gives it, this enforces: no interpreters, no programs by their path, nothing
+as somebody else, nothing that is known to write. What a program does of which nothing is known here, nobody can say.
 """
 
 from __future__ import annotations
 
 import re
 
-from holdfast.activities.shell.knowledge import harmless, is_known_to_look
+from holdfast.activities.shell.knowledge import is_harmless, is_known_to_look
 from holdfast.activities.shell.model import Program
 from holdfast.activities.shell.wrappers import is_where_programs_are
 
@@ -37,4 +37,4 @@ def needs_own_answer(program: Program) -> bool:
         return True
     if _INTERPRETERS.fullmatch(name) or name in _WRITING:
         return True
-    return is_known_to_look(name) and not harmless(program)
+    return is_known_to_look(name) and not is_harmless(program)

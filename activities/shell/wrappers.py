@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 from holdfast.activities.shell.interpreters import SHELLS, is_commanded
 from holdfast.activities.shell.model import Program
-from holdfast.activities.shell.options import Begun, Doubt, Options, begin, cannot_be_option
+from holdfast.activities.shell.options import Doubt, Options, ParsedOptions, cannot_be_option, parse_options
 from holdfast.activities.shell.runners import read_runner
 
 
 @dataclass(frozen=True)
-class Run:
+class InnerProgram:
     """A program that another one runs."""
 
     wrapper: str
@@ -29,7 +29,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Code:
+class InnerCode:
     """Commands that are in the words of a program, to be read on their own."""
 
     wrapper: str
@@ -39,17 +39,17 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Unwrapped:
+class UnwrapResult:
     """What a program would run."""
 
-    inner: tuple[Run | Code, ...] = ()
+    inner: tuple[InnerProgram | InnerCode, ...] = ()
     listed: bool = True
     """It is judged itself."""
     doubts: tuple[str, ...] = ()
     normal: tuple[str | None, ...] | None = None
 
 
-Unwrapping = Callable[[Program], Unwrapped]
+Unwrapper = Callable[[Program], UnwrapResult]
 _PASSING: Mapping[str, Options] = {
     "env": Options("i0v", "uC", long=frozenset(["ignore-environment", "null", "debug"]),
                    long_valued=frozenset(["unset", "chdir"]), assigns=True),
@@ -81,7 +81,7 @@ _SHELL = Options("abcefhilmnpstuvxBCEHPT", "oO", long=frozenset(["norc", "noprof
 _SAFE_SETTINGS = frozenset(["errexit", "nounset", "pipefail", "xtrace", "noglob", "noclobber", "verbose"])
 _FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
 _VERSIONED = re.compile(r"-?[0-9][0-9.]*")
-MOST_EXECUTED = 10
+MAX_EXECUTED = 10
 """Programs of one `find`."""
 _EXECUTES = frozenset(["-exec", "-execdir", "-ok", "-okdir"])
 _ELSEWHERE = {
@@ -132,19 +132,19 @@ _GIT_RUNNING = (
 """Options that name a program, or settings that may; git reads them shortened too."""
 
 
-def unwrap(program: Program) -> Unwrapped:
+def unwrap_program(program: Program) -> UnwrapResult:
     """What a program would run, itself among it."""
     name = program.name
     if name is None:
-        return Unwrapped(doubts=(f"it is not known which program {program.texts[0][:40]!r} is",))
+        return UnwrapResult(doubts=(f"it is not known which program {program.texts[0][:40]!r} is",))
     if is_commanded(program):
-        return Unwrapped(doubts=(f"{name} takes its commands from its input",))
+        return UnwrapResult(doubts=(f"{name} takes its commands from its input",))
     if name not in SHELLS and _VERSIONED.sub("", name) in SHELLS:
-        return Unwrapped(doubts=(f"{name} reads commands in its own way",))
+        return UnwrapResult(doubts=(f"{name} reads commands in its own way",))
     try:
-        unwrapped = (_git_program if name.startswith("git-") else _UNWRAPPING.get(name, _runner))(program)
+        unwrapped = (_unwrap_git_program if name.startswith("git-") else _UNWRAPPING.get(name, _unwrap_runner))(program)
     except Doubt as doubt:
-        return Unwrapped(doubts=(str(doubt),))
+        return UnwrapResult(doubts=(str(doubt),))
     return unwrapped if is_where_programs_are(program.words[0]) else replace(unwrapped, listed=True)
 
 
@@ -153,61 +153,63 @@ def is_where_programs_are(path: str | None) -> bool:
     return path is not None and path.rpartition("/")[0] in _FOLDERS
 
 
-def _runner(program: Program) -> Unwrapped:
+def _unwrap_runner(program: Program) -> UnwrapResult:
     """What a runner runs; nothing for every other program."""
     ran = read_runner(program)
     if ran is None:
-        return Unwrapped()
-    code = [Code(ran.wrapper, text, posix=True) for text in ran.code]
+        return UnwrapResult()
+    code = [InnerCode(ran.wrapper, text, posix=True) for text in ran.code]
     texts = program.texts[ran.at :]
     texts = (*("python",) * (len(ran.words) - len(texts)), *texts)
-    run = [Run(ran.wrapper, ran.words, texts, runner_at=ran.at)] if ran.words else []
-    return Unwrapped((*run, *code))
+    run = [InnerProgram(ran.wrapper, ran.words, texts, runner_at=ran.at)] if ran.words else []
+    return UnwrapResult((*run, *code))
 
 
-def _git_program(program: Program) -> Unwrapped:
+def _unwrap_git_program(program: Program) -> UnwrapResult:
     """`git-push` is `git push`."""
     words = ("git", (program.name or "")[4:], *program.words[1:])
-    return _git(replace(program, words=words, texts=("git", *program.texts)))
+    return _unwrap_git(replace(program, words=words, texts=("git", *program.texts)))
 
 
-def _rest(program: Program, at: int, begun: Begun, wrapper: str | None = None) -> tuple[Run, ...]:
+def _build_inner(
+    program: Program, at: int, parsed: ParsedOptions, wrapper: str | None = None
+) -> tuple[InnerProgram, ...]:
     if at >= len(program.words):
         return ()
-    run = Run(wrapper or program.name or "", program.words[at:], program.texts[at:], tuple(begun.assignments))
+    run = InnerProgram(wrapper or program.name or "", program.words[at:], program.texts[at:], tuple(parsed.assignments))
     return (run,)
 
 
-def _passing(program: Program) -> Unwrapped:
+def _unwrap_passing(program: Program) -> UnwrapResult:
     if program.name == "command" and program.words[1:2] in (("-v",), ("-V",)):
-        return Unwrapped()
-    begun = begin(program.words, _PASSING[program.name or ""])
+        return UnwrapResult()
+    begun = parse_options(program.words, _PASSING[program.name or ""])
     if program.words[begun.at : begun.at + 1] == ("-",):
         raise Doubt("`env -` hides what it runs")
-    inner = _rest(program, begun.at, begun)
+    inner = _build_inner(program, begun.at, begun)
     if program.name == "exec" and not inner and any(one.kind != "duplicate" for one in program.redirections):
         raise Doubt("exec changes where the input and the output of what follows are")
     elsewhere = program.name == "env" and begun.values.keys() & {"C", "chdir"}
-    return Unwrapped(inner, listed=not inner or bool(elsewhere))
+    return UnwrapResult(inner, listed=not inner or bool(elsewhere))
 
 
-def _raising(program: Program) -> Unwrapped:
-    begun = begin(program.words, _RAISING[program.name or ""])
-    return Unwrapped(_rest(program, begun.at, begun))
+def _unwrap_raising(program: Program) -> UnwrapResult:
+    begun = parse_options(program.words, _RAISING[program.name or ""])
+    return UnwrapResult(_build_inner(program, begun.at, begun))
 
 
-def _xargs(program: Program) -> Unwrapped:
-    begun = begin(program.words, _XARGS)
+def _unwrap_xargs(program: Program) -> UnwrapResult:
+    begun = parse_options(program.words, _XARGS)
     words = program.words[begun.at :] or ("echo",)
     texts = program.texts[begun.at :] or ("echo",)
     marks = [mark or "{}" for mark in (*begun.values.get("I", ()), *begun.values.get("i", ()))]
     filled = tuple(None if word is None or any(mark in word for mark in marks) else word for word in words)
     if not marks or begun.values.keys() & {"n", "L", "l", "max-args", "max-lines"}:
-        return Unwrapped((Run("xargs", (*filled, None), (*texts, "…")),), listed=False)
-    return Unwrapped((Run("xargs", filled, texts),), listed=False)
+        return UnwrapResult((InnerProgram("xargs", (*filled, None), (*texts, "…")),), listed=False)
+    return UnwrapResult((InnerProgram("xargs", filled, texts),), listed=False)
 
 
-def _find(program: Program) -> Unwrapped:
+def _unwrap_find(program: Program) -> UnwrapResult:
     words = program.words
     doubts = [
         "the words of find are not known"
@@ -216,99 +218,99 @@ def _find(program: Program) -> Unwrapped:
     ]
     # Each is taken for a beginning, also one that is the value of another option: more is listed than runs, not less.
     beginnings = [place for place, word in enumerate(words) if word in _EXECUTES]
-    if len(beginnings) > MOST_EXECUTED:
+    if len(beginnings) > MAX_EXECUTED:
         raise Doubt("find is given too many programs to run")
-    runs = (_executed(program, place) for place in beginnings)
-    return Unwrapped(tuple(run for run in runs if run.words), doubts=tuple(doubts[:1]))
+    runs = (_build_executed(program, place) for place in beginnings)
+    return UnwrapResult(tuple(run for run in runs if run.words), doubts=tuple(doubts[:1]))
 
 
-def _executed(program: Program, place: int) -> Run:
+def _build_executed(program: Program, place: int) -> InnerProgram:
     words, begin_at = program.words, place + 1
-    end = next((at for at in range(begin_at, len(words)) if _ends(words, at)), len(words))
+    end = next((at for at in range(begin_at, len(words)) if _is_end(words, at)), len(words))
     filled = tuple(None if word is None or "{}" in word else word for word in words[begin_at:end])
-    return Run(f"find {words[place]}", filled, program.texts[begin_at:end])
+    return InnerProgram(f"find {words[place]}", filled, program.texts[begin_at:end])
 
 
-def _ends(words: tuple[str | None, ...], place: int) -> bool:
+def _is_end(words: tuple[str | None, ...], place: int) -> bool:
     return words[place] == ";" or (words[place] == "+" and words[place - 1] == "{}")
 
 
-def _shell(program: Program) -> Unwrapped:
-    begun = begin(program.words, _SHELL)
+def _unwrap_shell(program: Program) -> UnwrapResult:
+    begun = parse_options(program.words, _SHELL)
     _check_settings(program, begun)
     operand = program.words[begun.at] if begun.at < len(program.words) else None
     if "c" not in begun.values:
         if operand not in (None, "-") and "s" not in begun.values:
-            return Unwrapped()
+            return UnwrapResult()
         raise Doubt(f"{program.name} takes its commands from its input")
     if operand in (None, "-"):
         raise Doubt(f"the commands of {program.name} -c are not known")
-    code = Code(f"{program.name} -c", operand, program.name != "bash")
+    code = InnerCode(f"{program.name} -c", operand, program.name != "bash")
     if program.name in ("bash", "sh", "dash"):
-        return Unwrapped((code,), listed=False)
-    return Unwrapped((code,), doubts=(f"{program.name} reads commands in its own way",))
+        return UnwrapResult((code,), listed=False)
+    return UnwrapResult((code,), doubts=(f"{program.name} reads commands in its own way",))
 
 
-def _check_settings(program: Program, begun: Begun) -> None:
-    given = begun.values
+def _check_settings(program: Program, parsed: ParsedOptions) -> None:
+    given = parsed.values
     if given.keys() & {"i", "O"} or not _SAFE_SETTINGS.issuperset(given.get("o", ())) or {"c", "s"} <= given.keys():
         raise Doubt(f"the settings of {program.name} change how it reads commands")
-    if any(word is not None and word.startswith("+") for word in program.words[1 : begun.at + 1]):
+    if any(word is not None and word.startswith("+") for word in program.words[1 : parsed.at + 1]):
         raise Doubt(f"the settings of {program.name} change how it reads commands")
 
 
-def _eval(program: Program) -> Unwrapped:
+def _unwrap_eval(program: Program) -> UnwrapResult:
     words = program.words[2:] if program.words[1:2] == ("--",) else program.words[1:]
     known = [word for word in words if word is not None]
     if len(known) < len(words):
         raise Doubt("the commands of eval are not known")
-    return Unwrapped((Code("eval", " ".join(known)),), listed=False)
+    return UnwrapResult((InnerCode("eval", " ".join(known)),), listed=False)
 
 
-def _trap(program: Program) -> Unwrapped:
+def _unwrap_trap(program: Program) -> UnwrapResult:
     words = program.words[2:] if program.words[1:2] == ("--",) else program.words[1:]
     if len(words) < 2 or words[0] == "-":
-        return Unwrapped()
+        return UnwrapResult()
     if words[0] is None or words[0].startswith("-"):
         raise Doubt("the commands of trap are not known")
-    return Unwrapped((Code("trap", words[0]),), listed=False)
+    return UnwrapResult((InnerCode("trap", words[0]),), listed=False)
 
 
-def _git(program: Program) -> Unwrapped:
-    begun = begin(program.words, _GIT)
+def _unwrap_git(program: Program) -> UnwrapResult:
+    begun = parse_options(program.words, _GIT)
     doubts = []
     for place, word in enumerate(program.words[: begun.at]):
         setting = program.words[place + 1] if word == "-c" else word[2:] if word and word.startswith("-c") else None
         if setting and not _GIT_SETTING.fullmatch(setting):
             doubts.append(f"the setting {setting[:40]!r} of git may run a program")
     normal = (program.words[0], *program.words[begun.at :])
-    if any(_git_runs(word) for word in normal if word is not None) or _GIT_GIVEN.intersection(normal[1:2]):
+    if any(_may_run_program(word) for word in normal if word is not None) or _GIT_GIVEN.intersection(normal[1:2]):
         doubts.append("git is given a program to run")
-    return Unwrapped(doubts=tuple(doubts), normal=normal)
+    return UnwrapResult(doubts=tuple(doubts), normal=normal)
 
 
-def _git_runs(word: str) -> bool:
+def _may_run_program(word: str) -> bool:
     name = word.partition("=")[0]
     return word in _GIT_RUNS or (len(name) > 3 and any(option.startswith(name) for option in _GIT_RUNNING))
 
 
-def _elsewhere(program: Program) -> Unwrapped:
+def _unwrap_elsewhere(program: Program) -> UnwrapResult:
     name = program.name or ""
     if name in ("docker", "podman", "kubectl", "nerdctl", "nix") and not _CONTAINER_RUNS.intersection(
         word for word in program.words if word is not None
     ):
-        return Unwrapped()
-    return Unwrapped(doubts=(f"{name} {_ELSEWHERE[name]}",))
+        return UnwrapResult()
+    return UnwrapResult(doubts=(f"{name} {_ELSEWHERE[name]}",))
 
 
-_UNWRAPPING: Mapping[str, Unwrapping] = {
-    **dict.fromkeys(_PASSING, _passing),
-    **dict.fromkeys(_RAISING, _raising),
-    **dict.fromkeys(_ELSEWHERE, _elsewhere),
-    **dict.fromkeys(SHELLS, _shell),
-    "xargs": _xargs,
-    "find": _find,
-    "eval": _eval,
-    "trap": _trap,
-    "git": _git,
+_UNWRAPPING: Mapping[str, Unwrapper] = {
+    **dict.fromkeys(_PASSING, _unwrap_passing),
+    **dict.fromkeys(_RAISING, _unwrap_raising),
+    **dict.fromkeys(_ELSEWHERE, _unwrap_elsewhere),
+    **dict.fromkeys(SHELLS, _unwrap_shell),
+    "xargs": _unwrap_xargs,
+    "find": _unwrap_find,
+    "eval": _unwrap_eval,
+    "trap": _unwrap_trap,
+    "git": _unwrap_git,
 }

@@ -15,12 +15,12 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.activities.processes import to_the_end
-from holdfast.activities.supervision.ended import Owner
+from holdfast.activities.processes import run_to_end
+from holdfast.activities.supervision.ended import CommandOwner
 from holdfast.activities.supervision.runs import Runs
-from holdfast.activities.supervision.supervised import Supervised
-from holdfast.families import family
-from holdfast.withheld import Words
+from holdfast.activities.supervision.supervised import SupervisedRun
+from holdfast.families import find_family
+from holdfast.withheld import Redacted
 from holdfast.work import BackgroundCommands
 
 LOOK_SECONDS = 1.0
@@ -47,14 +47,14 @@ class Attendant:
         """Until it is cancelled. Commands then go on for their lease, or until another worker attends to them."""
         try:
             while True:
-                await self._look()
+                await self._attend_new()
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
             for task in self._attending.values():
                 task.cancel()
 
     @activity.defn(name="holdfast.background")
-    async def running(self, input: BackgroundCommands) -> list[str]:
+    async def list_running(self, input: BackgroundCommands) -> list[str]:
         """Which of these background commands of a turn still run here.
 
         However many are asked about, each that there is is looked at once, and not by who keeps our heart beating.
@@ -62,53 +62,55 @@ class Attendant:
         return await asyncio.to_thread(self._running, frozenset(input.handles), input.turn)
 
     def _running(self, names: frozenset[str], turn: str) -> list[str]:
-        found = self._runs.owned().items()
-        return [name for name, command in found if name in names and self._runs_for(command, turn)]
+        found = self._runs.list_owned().items()
+        return [name for name, command in found if name in names and self._is_running_for(command, turn)]
 
-    def _runs_for(self, command: Supervised, turn: str) -> bool:
-        owner = command.run.owner
-        return command.living and owner is not None and self._is_ours(owner) and owner.family == family(turn)
+    def _is_running_for(self, command: SupervisedRun, turn: str) -> bool:
+        owner = command.record.owner
+        return command.is_alive and owner is not None and self._is_ours(owner) and owner.family == find_family(turn)
 
-    def _is_ours(self, owner: Owner) -> bool:
+    def _is_ours(self, owner: CommandOwner) -> bool:
         return (owner.namespace, owner.queue) == (self._client.namespace, self._queue)
 
-    async def _look(self) -> None:
+    async def _attend_new(self) -> None:
         try:
-            found = await asyncio.to_thread(self._runs.owned, frozenset(self._attending))
+            found = await asyncio.to_thread(self._runs.list_owned, frozenset(self._attending))
         except OSError as error:
-            _LOGGER.warning("Background commands cannot be looked for: %s", Words(error))
+            _LOGGER.warning("Background commands cannot be looked for: %s", Redacted(error))
             return
         for name, command in found.items():
-            owner = command.run.owner
+            owner = command.record.owner
             if owner and self._is_ours(owner):
-                task = self._attending[name] = asyncio.create_task(self._attend(command, owner))
-                task.add_done_callback(self._over(name))
+                task = self._attending[name] = asyncio.create_task(self._attend_command(command, owner))
+                task.add_done_callback(self._build_callback(name))
 
-    def _over(self, name: str) -> Callable[[asyncio.Task[None]], None]:
-        def forget(task: asyncio.Task[None]) -> None:
+    def _build_callback(self, name: str) -> Callable[[asyncio.Task[None]], None]:
+        def forget_task(task: asyncio.Task[None]) -> None:
             error = None if task.cancelled() else task.exception()
             if error:
-                _LOGGER.warning("Attending to background command %s failed, and begins again: %s", name, Words(error))
+                _LOGGER.warning(
+                    "Attending to background command %s failed, and begins again: %s", name, Redacted(error)
+                )
             if error or self._runs.find(name) is None:  # one that is kept to be read needs no attendant any more
                 self._attending.pop(name, None)
 
-        return forget
+        return forget_task
 
-    async def _attend(self, command: Supervised, owner: Owner) -> None:
+    async def _attend_command(self, command: SupervisedRun, owner: CommandOwner) -> None:
         """One command, until it is over and nobody will read it any more."""
-        ending = asyncio.create_task(self._end_of(command, owner))
+        ending = asyncio.create_task(self._wait_for_owner(command, owner))
         try:
-            while command.living and not ending.done():
-                command.attend()
+            while command.is_alive and not ending.done():
+                command.renew_lease()
                 await asyncio.wait({ending}, timeout=LOOK_SECONDS)
             if not owner.workflow or not await ending:
                 return  # its lease, or the sweep, is the end of it
-            await to_the_end(command.stop())
-            await self._runs.forget(command.run.key)
+            await run_to_end(command.stop())
+            await self._runs.forget(command.record.key)
         finally:
             ending.cancel()
 
-    async def _end_of(self, command: Supervised, owner: Owner) -> bool:
+    async def _wait_for_owner(self, command: SupervisedRun, owner: CommandOwner) -> bool:
         """Wait until its turn or session has ended. False when the server knows of none: it may be another server."""
         if not owner.workflow:
             return await asyncio.Event().wait()
@@ -119,13 +121,13 @@ class Attendant:
                 of_chain = command.is_of_chain(info.first_run_id or info.execution.run_id)
                 if description.status is not WorkflowExecutionStatus.RUNNING or not of_chain:
                     return True
-                await self._close_of(owner.workflow, info.execution.run_id)
+                await self._wait_for_run(owner.workflow, info.execution.run_id)
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     return False
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _close_of(self, workflow: str, run_id: str) -> None:
+    async def _wait_for_run(self, workflow: str, run_id: str) -> None:
         """Wait until this run ends; it may go on in another. One long poll: the server says so at once."""
         closing = self._client.get_workflow_handle(workflow, run_id=run_id).fetch_history_events(
             page_size=1,

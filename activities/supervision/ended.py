@@ -10,14 +10,14 @@ from pydantic import ValidationError
 from holdfast.activities.supervision import folder as files
 from holdfast.model import Data
 
-Why = Literal["exited", "stopped", "timed_out", "abandoned", "not_started", "lost"]
+EndReason = Literal["exited", "stopped", "timed_out", "abandoned", "not_started", "lost"]
 """`abandoned`: no worker came back in time. `not_started`: nothing ran. `lost`: its supervisor is gone, and nobody
 knows how far the command got."""
-State = Literal["absent", "starting", "running", "ended"]
+RunState = Literal["absent", "starting", "running", "ended"]
 """`absent`: there is no trace, so it has not begun. `starting`: somebody is at it. `ended`: see why."""
 
 
-class Owner(Data):
+class CommandOwner(Data):
     """Whose a background command is: what its life depends on, and who may read it and stop it."""
 
     namespace: str
@@ -29,7 +29,7 @@ class Owner(Data):
     """The session or turn that it ends with; empty when it outlives both."""
 
 
-class Traced(Data):
+class RunRecord(Data):
     """Who supervises what."""
 
     key: str = ""
@@ -39,14 +39,14 @@ class Traced(Data):
     """When the supervisor was started, so that its number, used again, is not taken for it."""
     command: int = 0
     started: float = 0.0
-    owner: Owner | None = None
+    owner: CommandOwner | None = None
     """Of a background command."""
 
 
-class Ended(Data):
+class RunEnd(Data):
     """How a run ended."""
 
-    why: Why
+    why: EndReason
     code: int | None = None
     """Exit code, negative for a signal."""
     started: float | None = None
@@ -61,38 +61,38 @@ class Ended(Data):
     """Where its shell ended, if it was followed."""
 
 
-class Look(NamedTuple):
+class RunStatus(NamedTuple):
     """A run at one moment."""
 
-    state: State
-    run: Traced = Traced()
-    ended: Ended | None = None
+    state: RunState
+    run: RunRecord = RunRecord()
+    ended: RunEnd | None = None
 
 
-def look(folder: Path) -> Look:
+def read_status(folder: Path) -> RunStatus:
     """How it stands with the run in this folder. The lock first: when nobody holds it, no file changes any more."""
-    living = files.held(str(folder))
-    status, run = files.read(str(folder), files.STATUS), files.read(str(folder), files.RUN)
-    traced = _traced(run)
+    living = files.is_held(str(folder))
+    status, run = files.read_file(str(folder), files.STATUS_FILE), files.read_file(str(folder), files.RUN_FILE)
+    traced = _parse_record(run)
     if status is not None:
-        return Look("ended", traced, _ended(status, traced))
+        return RunStatus("ended", traced, _parse_end(status, traced))
     if living:
-        return Look("running" if run is not None else "starting", traced)
+        return RunStatus("running" if run is not None else "starting", traced)
     if run is None:
-        return Look("absent")
+        return RunStatus("absent")
     gone = "its supervisor is gone, and did not say how the command ended"
-    return Look("ended", traced, Ended(why="lost", started=traced.started, error=gone))
+    return RunStatus("ended", traced, RunEnd(why="lost", started=traced.started, error=gone))
 
 
-def _traced(run: dict[str, object] | None) -> Traced:
+def _parse_record(run: dict[str, object] | None) -> RunRecord:
     try:
-        return Traced.model_validate(run or {})
+        return RunRecord.model_validate(run or {})
     except ValidationError:
-        return Traced()
+        return RunRecord()
 
 
-def _ended(status: dict[str, object], run: Traced) -> Ended:
+def _parse_end(status: dict[str, object], run: RunRecord) -> RunEnd:
     try:
-        return Ended.model_validate(status)
+        return RunEnd.model_validate(status)
     except ValidationError:
-        return Ended(why="lost", started=run.started, error="the record of how the command ended cannot be read")
+        return RunEnd(why="lost", started=run.started, error="the record of how the command ended cannot be read")

@@ -20,50 +20,50 @@ import os
 import struct
 from contextlib import suppress
 
-LOCK = "lock"
-LEASE = "lease"
-RUN = "run.json"
-PREPARED = "run.new"
-OUTPUT = "output"
-STATUS = "status.json"
-CHAIN = "chain"
-RESERVED = "status.new"
+LOCK_FILE = "lock"
+LEASE_FILE = "lease"
+RUN_FILE = "run.json"
+PREPARED_FILE = "run.new"
+OUTPUT_FILE = "output"
+STATUS_FILE = "status.json"
+CHAIN_FILE = "chain"
+RESERVED_FILE = "status.new"
 RESERVED_BYTES = 4_096
-_LOCK = struct.Struct("@hhqqi4x")
+_LOCK_STRUCT = struct.Struct("@hhqqi4x")
 
 
-def take(folder: str) -> int | None:
+def take_lock(folder: str) -> int | None:
     """Lock the folder, made if need be; the descriptor that holds the lock, or None when somebody else does."""
     while True:
         with suppress(FileExistsError):
             os.mkdir(folder, 0o700)
-            _sync(os.path.dirname(folder))
+            _sync_folder(os.path.dirname(folder))
         with suppress(FileNotFoundError):  # it is being removed: make it anew
-            lock = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
-            if not _lock(lock):
+            lock = os.open(os.path.join(folder, LOCK_FILE), os.O_RDWR | os.O_CREAT, 0o600)
+            if not _try_lock(lock):
                 os.close(lock)
                 return None
-            if _same(lock, folder):
+            if _is_same_file(lock, folder):
                 return lock
             os.close(lock)
 
 
-def held(folder: str) -> bool:
+def is_held(folder: str) -> bool:
     """Does a supervisor live here?"""
     try:
-        lock = os.open(os.path.join(folder, LOCK), os.O_RDONLY)
+        lock = os.open(os.path.join(folder, LOCK_FILE), os.O_RDONLY)
     except OSError:
         return False
     try:
-        answer = fcntl.fcntl(lock, fcntl.F_OFD_GETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-        return bool(_LOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+        answer = fcntl.fcntl(lock, fcntl.F_OFD_GETLK, _LOCK_STRUCT.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        return bool(_LOCK_STRUCT.unpack(answer)[0] != fcntl.F_UNLCK)
     finally:
         os.close(lock)
 
 
-def reserve(folder: str) -> None:
+def reserve_status(folder: str) -> None:
     """Take the room for the status. OSError when there is none: then nothing has begun yet."""
-    _write(os.path.join(folder, RESERVED), bytes(RESERVED_BYTES))
+    _write_file(os.path.join(folder, RESERVED_FILE), bytes(RESERVED_BYTES))
 
 
 def write_status(folder: str, status: dict[str, object]) -> None:
@@ -71,29 +71,29 @@ def write_status(folder: str, status: dict[str, object]) -> None:
     data = json.dumps(status).encode()
     if len(data) > RESERVED_BYTES:
         data = json.dumps({**status, "error": str(status.get("error"))[:500], "directory": ""}).encode()
-    file = os.open(os.path.join(folder, RESERVED), os.O_WRONLY)
+    file = os.open(os.path.join(folder, RESERVED_FILE), os.O_WRONLY)
     try:
         os.pwrite(file, data, 0)
         os.ftruncate(file, len(data))
         os.fsync(file)
     finally:
         os.close(file)
-    os.rename(os.path.join(folder, RESERVED), os.path.join(folder, STATUS))
-    _sync(folder)
+    os.rename(os.path.join(folder, RESERVED_FILE), os.path.join(folder, STATUS_FILE))
+    _sync_folder(folder)
 
 
 def prepare_run(folder: str, run: dict[str, object]) -> None:
     """Write who supervises what, where nobody looks yet. OSError when there is no room."""
-    _write(os.path.join(folder, PREPARED), json.dumps(run).encode())
+    _write_file(os.path.join(folder, PREPARED_FILE), json.dumps(run).encode())
 
 
 def begin_run(folder: str) -> None:
     """Let it count. From here on the command may have begun."""
-    os.rename(os.path.join(folder, PREPARED), os.path.join(folder, RUN))
-    _sync(folder)
+    os.rename(os.path.join(folder, PREPARED_FILE), os.path.join(folder, RUN_FILE))
+    _sync_folder(folder)
 
 
-def read(folder: str, name: str) -> dict[str, object] | None:
+def read_file(folder: str, name: str) -> dict[str, object] | None:
     """What a file of the folder says; None when it is not there, empty when it says nothing we wrote."""
     try:
         with open(os.path.join(folder, name), "rb") as file:
@@ -105,32 +105,32 @@ def read(folder: str, name: str) -> dict[str, object] | None:
     return said if isinstance(said, dict) else {}
 
 
-def clear(folder: str) -> None:
+def clear_run(folder: str) -> None:
     """Remove a run, by whoever holds its lock."""
-    for name in (RUN, STATUS, RESERVED, PREPARED, OUTPUT, LEASE, CHAIN, LOCK):
+    for name in (RUN_FILE, STATUS_FILE, RESERVED_FILE, PREPARED_FILE, OUTPUT_FILE, LEASE_FILE, CHAIN_FILE, LOCK_FILE):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, name))
     with suppress(OSError):  # somebody may have begun anew in the same moment
         os.rmdir(folder)
 
 
-def _lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK_STRUCT.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     except (BlockingIOError, PermissionError):
         return False
     return True
 
 
-def _same(descriptor: int, folder: str) -> bool:
+def _is_same_file(descriptor: int, folder: str) -> bool:
     """Is the file that we locked still the one that is there?"""
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(os.path.join(folder, LOCK)))
+        return os.path.samestat(os.fstat(descriptor), os.stat(os.path.join(folder, LOCK_FILE)))
     except FileNotFoundError:
         return False
 
 
-def _write(path: str, data: bytes) -> None:
+def _write_file(path: str, data: bytes) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         while data:
@@ -140,7 +140,7 @@ def _write(path: str, data: bytes) -> None:
         os.close(file)
 
 
-def _sync(folder: str) -> None:
+def _sync_folder(folder: str) -> None:
     """Make names durable, not only what they name."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -10,31 +10,31 @@ import os
 import re
 from contextlib import suppress
 
-DESCRIPTOR = 240
-LIMIT = 1_000
+FOLDER_DESCRIPTOR = 240
+FOLDER_LIMIT = 1_000
 """Bytes of a path that are kept. A longer one counts as none."""
-_MOVES = re.compile(r"(?<![\w-])(cd|pushd|popd)(?![\w-])")
+_FOLDER_COMMANDS = re.compile(r"(?<![\w-])(cd|pushd|popd)(?![\w-])")
 # Whatever fails in it changes neither what the command says nor its exit code. On the first line of the command, whose
 # lines so keep their numbers.
-_TELLING = "trap '{{ set +x; builtin pwd -P; }} 2>/dev/null >&{} || :' EXIT; "
+_FOLDER_TRAP = "trap '{{ set +x; builtin pwd -P; }} 2>/dev/null >&{} || :' EXIT; "
 
 
-def moves(command: str) -> bool:
+def may_move(command: str) -> bool:
     """Does it perhaps go to another folder?"""
-    return _MOVES.search(command) is not None
+    return _FOLDER_COMMANDS.search(command) is not None
 
 
-def telling(command: str) -> str:
+def add_folder_report(command: str) -> str:
     """The command for bash, telling in the end where it is."""
-    return _TELLING.format(DESCRIPTOR) + command
+    return _FOLDER_TRAP.format(FOLDER_DESCRIPTOR) + command
 
 
-def heard(receiving: int) -> str:
+def read_folder(receiving: int) -> str:
     """The folder that was told; nothing when that is no path."""
     told = b""
     with suppress(BlockingIOError):
-        told = os.read(receiving, LIMIT + 1)
+        told = os.read(receiving, FOLDER_LIMIT + 1)
     path = told.removesuffix(b"\n")
     with suppress(UnicodeDecodeError):
-        return path.decode() if path.startswith(b"/") and len(told) <= LIMIT else ""
+        return path.decode() if path.startswith(b"/") and len(told) <= FOLDER_LIMIT else ""
     return ""

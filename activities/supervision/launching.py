@@ -20,42 +20,44 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from holdfast.activities.supervision.request import Request
-from holdfast.activities.supervision.trees import MAIN
+from holdfast.activities.supervision.trees import MAIN_SCRIPT
 
 START_SECONDS = 30.0
-NEEDED = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
+NEEDED_VARIABLES = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 """What `systemd-run` needs to find its manager."""
-_STARTING = ThreadPoolExecutor(8, "holdfast-starting")
-_ours: list[subprocess.Popen[bytes]] = []
+_START_THREADS = ThreadPoolExecutor(8, "holdfast-starting")
+_supervisors: list[subprocess.Popen[bytes]] = []
 _lock = threading.Lock()
 
 
-def unsupported() -> str | None:
+def explain_unsupported() -> str | None:
     """Why commands cannot be supervised on this system; None when they can."""
     if sys.platform != "linux" or not Path("/proc/self/stat").exists():
         return "it needs Linux, with /proc"
     return None if hasattr(os, "pidfd_open") else "this Python does not know process descriptors"
 
 
-async def launch(folder: Path, request: Request, *, prefix: Sequence[str] = ()) -> str:
+async def launch_supervisor(folder: Path, request: Request, *, prefix: Sequence[str] = ()) -> str:
     """Start the supervisor of a run. Why it was refused, or nothing: then the command runs, or has failed to."""
-    return await asyncio.get_running_loop().run_in_executor(_STARTING, _launch, folder, request, tuple(prefix))
+    return await asyncio.get_running_loop().run_in_executor(
+        _START_THREADS, _start_supervisor, folder, request, tuple(prefix)
+    )
 
 
-def see_off() -> None:
+def reap_ended() -> None:
     """Let those of our supervisors that have ended leave the table of processes."""
     with _lock:
-        _ours[:] = [process for process in _ours if process.poll() is None]
+        _supervisors[:] = [process for process in _supervisors if process.poll() is None]
 
 
-def _launch(folder: Path, request: Request, prefix: tuple[str, ...]) -> str:
-    see_off()
-    needed = {name: os.environ[name] for name in NEEDED if prefix and name in os.environ}
+def _start_supervisor(folder: Path, request: Request, prefix: tuple[str, ...]) -> str:
+    reap_ended()
+    needed = {name: os.environ[name] for name in NEEDED_VARIABLES if prefix and name in os.environ}
     receiving, sending = os.pipe()
-    asked = _in_memory(request.packed())
+    asked = _open_memory_file(request.pack())
     try:
         process = subprocess.Popen(
-            [*prefix, sys.executable, "-I", "-S", MAIN, str(folder)],
+            [*prefix, sys.executable, "-I", "-S", MAIN_SCRIPT, str(folder)],
             stdin=asked,
             stdout=sending,
             stderr=sending,
@@ -70,13 +72,13 @@ def _launch(folder: Path, request: Request, prefix: tuple[str, ...]) -> str:
         os.close(asked)
         os.close(sending)
     with _lock:
-        _ours.append(process)
+        _supervisors.append(process)
     # Closed when time is up: a supervisor that finds nobody to answer to begins nothing.
     with os.fdopen(receiving, "rb", buffering=0) as file:
-        return _refusal(_read(file.fileno(), time.monotonic() + START_SECONDS))
+        return _parse_refusal(_read_answer(file.fileno(), time.monotonic() + START_SECONDS))
 
 
-def _in_memory(data: bytes) -> int:
+def _open_memory_file(data: bytes) -> int:
     """A file that is nowhere on disk."""
     memory = os.memfd_create("request")
     with os.fdopen(os.dup(memory), "wb") as file:
@@ -85,7 +87,7 @@ def _in_memory(data: bytes) -> int:
     return memory
 
 
-def _read(descriptor: int, deadline: float) -> bytes | None:
+def _read_answer(descriptor: int, deadline: float) -> bytes | None:
     """All that is said; None when it is not all said in time."""
     ready = select.poll()
     ready.register(descriptor, select.POLLIN)
@@ -98,7 +100,7 @@ def _read(descriptor: int, deadline: float) -> bytes | None:
     return None
 
 
-def _refusal(answer: bytes | None) -> str:
+def _parse_refusal(answer: bytes | None) -> str:
     if answer is None:
         return f"its supervisor did not answer within {START_SECONDS:g} seconds"
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.activities.supervision.launching import unsupported
+from holdfast.activities.supervision.launching import explain_unsupported
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
 from holdfast.errors import BadInput
@@ -11,10 +11,10 @@ from holdfast.settings import Settings
 
 def open_runs(settings: Settings) -> Runs | None:
     """The commands of this host; None where the system cannot have them supervised."""
-    if unsupported():
+    if explain_unsupported():
         return None
     return Runs(
-        settings.runs,
+        settings.runs_folder,
         lease_seconds=settings.tools.shell.lease_seconds,
         most_bytes=settings.limits.saved_output_bytes,
     )
@@ -25,6 +25,6 @@ def open_sandbox(settings: Settings) -> Sandbox | None:
     shell = settings.tools.shell
     if shell.sandbox == "none":
         return None
-    if why := unsupported():
+    if why := explain_unsupported():
         raise BadInput(f"tools.shell.sandbox = {shell.sandbox!r} cannot be had here: {why}")
     return Sandbox(settings.workspace, network=shell.network, hidden=(settings.data,))

@@ -31,14 +31,14 @@ class Placement:
     note: str = ""
     """The same where nobody can."""
 
-    def prefix(self, name: str) -> tuple[str, ...]:
+    def build_prefix(self, name: str) -> tuple[str, ...]:
         """The words to put before a supervisor's own. The scope is not named after the run: two may try at once."""
         if self.manager is None:
             return ()
-        return (*_scope(self.manager), f"--description=Holdfast run {name}", "--")
+        return (*_build_scope_words(self.manager), f"--description=Holdfast run {name}", "--")
 
 
-def unit_of(cgroups: str) -> str | None:
+def parse_unit(cgroups: str) -> str | None:
     """The systemd service that a process belongs to, from its /proc/PID/cgroup."""
     for line in cgroups.splitlines():
         hierarchy, _, rest = line.partition(":")
@@ -50,55 +50,55 @@ def unit_of(cgroups: str) -> str | None:
     return None
 
 
-def manager_of(cgroups: str) -> Manager:
+def parse_manager(cgroups: str) -> Manager:
     """Which systemd it is: that of the machine, or of a user."""
     return "user" if "/user@" in cgroups else "system"
 
 
 async def find_placement(cgroups: str | None = None) -> Placement:
     """How to start supervisors from this process."""
-    cgroups = _own_cgroups() if cgroups is None else cgroups
-    if unit := unit_of(cgroups):
-        manager = manager_of(cgroups)
-        if await _works(manager):
+    cgroups = _read_own_cgroups() if cgroups is None else cgroups
+    if unit := parse_unit(cgroups):
+        manager = parse_manager(cgroups)
+        if await _can_make_scope(manager):
             return Placement(manager)
-        if await _kill_mode(manager, unit) == "process":
+        if await _fetch_kill_mode(manager, unit) == "process":
             return Placement()
         worry = f"systemd ends commands with {unit}, unless that has KillMode=process: systemd-run gives us no scope"
         return Placement(worry=worry)
-    if in_container():
+    if is_in_container():
         return Placement(note="this is a container: when it ends, its commands end with it")
     return Placement()
 
 
-def in_container() -> bool:
+def is_in_container() -> bool:
     """Does everything here end with one process that is not the machine's own?"""
     named = "container" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ
     return os.getpid() == 1 or named or any(Path(mark).exists() for mark in CONTAINER_MARKS)
 
 
-def _own_cgroups() -> str:
+def _read_own_cgroups() -> str:
     try:
         return Path("/proc/self/cgroup").read_text()
     except OSError:
         return ""
 
 
-def _scope(manager: Manager) -> tuple[str, ...]:
+def _build_scope_words(manager: Manager) -> tuple[str, ...]:
     return ("systemd-run", f"--{manager}", "--scope", "--quiet", "--collect")
 
 
-async def _works(manager: Manager) -> bool:
+async def _can_make_scope(manager: Manager) -> bool:
     """Found out by making one."""
-    return await _answer(*_scope(manager), "--", "true") is not None
+    return await _run_quietly(*_build_scope_words(manager), "--", "true") is not None
 
 
-async def _kill_mode(manager: Manager, unit: str) -> str:
+async def _fetch_kill_mode(manager: Manager, unit: str) -> str:
     """What systemd ends with the unit, as it tells anybody who asks; nothing where it cannot be asked."""
-    return await _answer("systemctl", f"--{manager}", "show", "--property=KillMode", "--value", unit) or ""
+    return await _run_quietly("systemctl", f"--{manager}", "show", "--property=KillMode", "--value", unit) or ""
 
 
-async def _answer(*command: str) -> str | None:
+async def _run_quietly(*command: str) -> str | None:
     """What a command that succeeds says; None when it does not, in time, or is not there."""
     if shutil.which(command[0]) is None:
         return None

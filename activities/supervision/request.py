@@ -41,13 +41,13 @@ class Request:
         self.owner = dict(owner or {})
         """Of a background command: whose it is (`ended.Owner`)."""
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """As bytes."""
         fields = {name: value for name, value in vars(self).items() if name != "input"}
         return json.dumps(fields).encode() + b"\n" + self.input
 
     @classmethod
-    def unpacked(cls, data: bytes) -> Request:
+    def unpack(cls, data: bytes) -> Request:
         """From bytes."""
         head, _, input = data.partition(b"\n")
         return cls(**{**json.loads(head), "input": input})

@@ -18,20 +18,20 @@ from holdfast.activities.commands import Command
 from holdfast.activities.outputs import SAVED_LIMIT
 from holdfast.activities.processes import MARKER, TERM_SECONDS
 from holdfast.activities.supervision import folder as files
-from holdfast.activities.supervision.ended import Owner, look
-from holdfast.activities.supervision.launching import launch
+from holdfast.activities.supervision.ended import CommandOwner, read_status
+from holdfast.activities.supervision.launching import launch_supervisor
 from holdfast.activities.supervision.placing import Placement, find_placement
 from holdfast.activities.supervision.request import Request
 from holdfast.activities.supervision.sandbox import Sandbox
-from holdfast.activities.supervision.supervised import Supervised
-from holdfast.activities.supervision.supervisor import TAKEN
+from holdfast.activities.supervision.supervised import SupervisedRun
+from holdfast.activities.supervision.supervisor import TAKEN_ANSWER
 from holdfast.tools import ToolFailure
 
 LEASE_SECONDS = 120.0
 """How long a command goes on that no worker attends to."""
-NAME = "[0-9a-f]{32}"
+NAME_PATTERN = "[0-9a-f]{32}"
 """What the name of a run looks like."""
-TRIES = 5
+MAX_TRIES = 5
 STARTING_SECONDS = 30.0
 POLL_SECONDS = 0.01
 
@@ -56,7 +56,7 @@ class Runs:
         self.starting = asyncio.Lock()
         """Held by whoever counts background commands before it starts one."""
 
-    async def placement(self) -> Placement:
+    async def get_placement(self) -> Placement:
         """How supervisors are started here; found out once, where nobody said."""
         if self._placement is None:
             self._placement = await find_placement()
@@ -69,39 +69,39 @@ class Runs:
         *,
         digest: str = "",
         sandbox: Sandbox | None = None,
-        owner: Owner | None = None,
-    ) -> Supervised:
+        owner: CommandOwner | None = None,
+    ) -> SupervisedRun:
         """Start the command under this key, or attach to the run that has it already.
 
-        ToolFailure when it cannot be started, or not in this sandbox. Not to be cancelled half-way: see `to_the_end`.
+        ToolFailure when it cannot be started, or not in this sandbox. Not to be cancelled half-way: see `run_to_end`.
         """
-        folder = self._place(key)
-        refused = TAKEN
-        for _ in range(TRIES):
+        folder = self._locate_folder(key)
+        refused = TAKEN_ANSWER
+        for _ in range(MAX_TRIES):
             if found := await self.attach(key):  # also after a refusal: what is there counts, not what was said
-                return _of(found, digest)
-            if refused != TAKEN:
-                raise _not_started(refused)
-            request = await self._request(command, key, digest, sandbox, owner)
-            placement = await self.placement()
+                return _check_digest(found, digest)
+            if refused != TAKEN_ANSWER:
+                raise _build_not_started(refused)
+            request = await self._build_request(command, key, digest, sandbox, owner)
+            placement = await self.get_placement()
             try:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                refused = await launch(folder, request, prefix=placement.prefix(folder.name))
+                refused = await launch_supervisor(folder, request, prefix=placement.build_prefix(folder.name))
             except OSError as error:
-                raise _not_started(str(error)) from error
+                raise _build_not_started(str(error)) from error
             if not refused:
-                return await self.attach(key) or Supervised(folder, key)
-        raise _not_started("others keep removing its run")
+                return await self.attach(key) or SupervisedRun(folder, key)
+        raise _build_not_started("others keep removing its run")
 
-    async def attach(self, key: str) -> Supervised | None:
+    async def attach(self, key: str) -> SupervisedRun | None:
         """The run with this key, living or ended; None when there is no trace of one, so that it has not begun.
 
         Of a run whose supervisor is gone nothing is left running.
         """
-        folder = self._place(key)
-        run = Supervised(folder, key)
+        folder = self._locate_folder(key)
+        run = SupervisedRun(folder, key)
         deadline = time.monotonic() + STARTING_SECONDS
-        while (now := look(folder)).state == "starting" and time.monotonic() < deadline:  # noqa: ASYNC110
+        while (now := read_status(folder)).state == "starting" and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
         if now.state == "absent":
             return None
@@ -109,50 +109,50 @@ class Runs:
             await run.clean_up()
         return run
 
-    def name_of(self, key: str) -> str:
+    def derive_name(self, key: str) -> str:
         """The name of a run, which leads to it without its key."""
-        return self._place(key).name
+        return self._locate_folder(key).name
 
-    def find(self, name: str) -> Supervised | None:
+    def find(self, name: str) -> SupervisedRun | None:
         """The background command with this name, living or ended; None when there is none."""
-        if not re.fullmatch(NAME, name):
+        if not re.fullmatch(NAME_PATTERN, name):
             return None
-        run = look(self._folder / name).run
-        return Supervised(self._folder / name, run.key) if run.owner else None
+        run = read_status(self._folder / name).run
+        return SupervisedRun(self._folder / name, run.key) if run.owner else None
 
-    def owned(self, besides: Collection[str] = ()) -> dict[str, Supervised]:
+    def list_owned(self, excluded: Collection[str] = ()) -> dict[str, SupervisedRun]:
         """The background commands, living or ended, by their names; without those that are left out."""
         found = {}
-        for place in _places(self._folder):
-            if place.name not in besides and (run := look(place).run).owner:
-                found[place.name] = Supervised(place, run.key)
+        for place in _list_folders(self._folder):
+            if place.name not in excluded and (run := read_status(place).run).owner:
+                found[place.name] = SupervisedRun(place, run.key)
         return found
 
     async def forget(self, key: str) -> bool:
         """Remove a run that is over; whether there is none any more. One that lives stays."""
-        return await asyncio.to_thread(_remove, self._place(key))
+        return await asyncio.to_thread(_remove_run, self._locate_folder(key))
 
     async def sweep(self, older_than: float) -> int:
         """Remove runs that have been over for so many seconds, and end what lost ones left behind; how many went."""
         swept = 0
-        for place in await asyncio.to_thread(_places, self._folder):
-            now = look(place)
+        for place in await asyncio.to_thread(_list_folders, self._folder):
+            now = read_status(place)
             if now.run.key and now.ended and now.ended.why == "lost":
-                await Supervised(place, now.run.key).clean_up()
+                await SupervisedRun(place, now.run.key).clean_up()
             with suppress(OSError):
                 if time.time() - place.stat().st_mtime >= older_than:
-                    swept += await asyncio.to_thread(_remove, place)
+                    swept += await asyncio.to_thread(_remove_run, place)
         return swept
 
-    async def _request(
-        self, command: Command, key: str, digest: str, sandbox: Sandbox | None, owner: Owner | None
+    async def _build_request(
+        self, command: Command, key: str, digest: str, sandbox: Sandbox | None, owner: CommandOwner | None
     ) -> Request:
         if sandbox:
-            await sandbox.require()
+            await sandbox.check_available()
         return Request(
             key=key,
             digest=digest,
-            words=sandbox.words(command) if sandbox else command.words,
+            words=sandbox.build_words(command) if sandbox else command.words,
             directory=str(command.directory),
             environment={**command.environment, MARKER: key},
             seconds=command.seconds,
@@ -165,38 +165,38 @@ class Runs:
             owner=owner.model_dump() if owner else None,
         )
 
-    def _place(self, key: str) -> Path:
+    def _locate_folder(self, key: str) -> Path:
         """Nothing of the key is in the name: it may hold anything."""
         return self._folder / hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _not_started(why: str) -> ToolFailure:
+def _build_not_started(why: str) -> ToolFailure:
     return ToolFailure("command_not_started", f"The command could not start: {why}")
 
 
-def _of(run: Supervised, digest: str) -> Supervised:
-    found = run.run.digest
+def _check_digest(run: SupervisedRun, digest: str) -> SupervisedRun:
+    found = run.record.digest
     if digest and found and found != digest:
         raise ToolFailure("another_command", "Another command has run under this key; nothing was started")
     return run
 
 
-def _places(folder: Path) -> list[Path]:
+def _list_folders(folder: Path) -> list[Path]:
     try:
         return sorted(place for place in folder.iterdir() if place.is_dir())
     except FileNotFoundError:
         return []
 
 
-def _remove(folder: Path) -> bool:
+def _remove_run(folder: Path) -> bool:
     """Whether there is no such run any more."""
     if not folder.exists():
         return True
-    lock = files.take(str(folder))
+    lock = files.take_lock(str(folder))
     if lock is None:
         return False
     try:
-        files.clear(str(folder))
+        files.clear_run(str(folder))
     finally:
         os.close(lock)
     return True

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.activities.commands import Command
-from holdfast.activities.supervision.spawning import REPORT
+from holdfast.activities.supervision.spawning import REPORT_DESCRIPTOR
 from holdfast.tools import ToolFailure
 
 PROGRAM = "bwrap"
 PROBE_SECONDS = 10.0
-PRIVATE = ("/tmp", "/var/tmp", "/run")
+PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/run")
 """Empty inside, and gone afterwards. /run because of the sockets in it: a read-only one can still be spoken to."""
-RESOLVER = "/etc/resolv.conf"
-ALWAYS = (
+RESOLVER_FILE = "/etc/resolv.conf"
+BASE_OPTIONS = (
     "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
     "--die-with-parent", "--cap-drop", "ALL",
     "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc",
@@ -33,7 +33,7 @@ bubblewrap always sees to."""
 
 
 @dataclass(frozen=True)
-class Inside:
+class SandboxLayout:
     """What is different inside from outside, where everything may be read and nothing written."""
 
     writable: str
@@ -44,20 +44,30 @@ class Inside:
     network: bool = False
 
 
-def bwrap_words(inside: Inside, directory: str, *, program: str = PROGRAM) -> tuple[str, ...]:
+def build_bwrap_words(layout: SandboxLayout, directory: str, *, program: str = PROGRAM) -> tuple[str, ...]:
     """The words to put before a command's own."""
     mounts = {
-        **{path: ("--tmpfs", path) for path in inside.private},
-        **{path: ("--ro-bind", path, path) for path in inside.shown},
-        inside.writable: ("--bind", inside.writable, inside.writable),
+        **{path: ("--tmpfs", path) for path in layout.private},
+        **{path: ("--ro-bind", path, path) for path in layout.shown},
+        layout.writable: ("--bind", layout.writable, layout.writable),
     }
     # Outer ones first: an inner one that came before would be covered.
-    ordered = [word for path in sorted(mounts, key=_depth) for word in mounts[path]]
-    network = () if inside.network else ("--unshare-net",)
-    return (program, *ALWAYS, *network, *ordered, "--chdir", directory, "--json-status-fd", str(REPORT), "--")
+    ordered = [word for path in sorted(mounts, key=_depth_key) for word in mounts[path]]
+    network = () if layout.network else ("--unshare-net",)
+    return (
+        program,
+        *BASE_OPTIONS,
+        *network,
+        *ordered,
+        "--chdir",
+        directory,
+        "--json-status-fd",
+        str(REPORT_DESCRIPTOR),
+        "--",
+    )
 
 
-def _depth(path: str) -> tuple[int, str]:
+def _depth_key(path: str) -> tuple[int, str]:
     return len(Path(path).parts), path
 
 
@@ -71,17 +81,17 @@ class Sandbox:
     """Folders not to be seen inside: our own data, with tokens and everybody's outputs."""
     program: str = PROGRAM
 
-    def words(self, command: Command) -> tuple[str, ...]:
+    def build_words(self, command: Command) -> tuple[str, ...]:
         """The command, closed in."""
         program = shutil.which(self.program) or self.program
-        return (*bwrap_words(self._inside(), str(command.directory), program=program), *command.words)
+        return (*build_bwrap_words(self._build_layout(), str(command.directory), program=program), *command.words)
 
-    async def require(self) -> None:
+    async def check_available(self) -> None:
         """ToolFailure when it cannot be had."""
-        if why := await self.missing():
+        if why := await self.explain_missing():
             raise ToolFailure("sandbox_unavailable", f"The command was not run: it is to run in a sandbox, but {why}")
 
-    async def missing(self) -> str | None:
+    async def explain_missing(self) -> str | None:
         """Why it cannot be had; None when it can: a real one is made, once for each kind."""
         if str(self.workspace.resolve()) == "/":
             return "the workspace is the root folder, and a sandbox in which all may be written is none"
@@ -90,15 +100,15 @@ class Sandbox:
             return None
         if shutil.which(self.program) is None:
             return f"{self.program!r} is not installed (Debian: apt-get install bubblewrap)"
-        why = await self._probe()
+        why = await self._probe_sandbox()
         if why is None:
             _proven.add(kind)
         return why
 
-    async def _probe(self) -> str | None:
+    async def _probe_sandbox(self) -> str | None:
         command = Command(words=("true",), directory=self.workspace, seconds=PROBE_SECONDS)
         process = await asyncio.create_subprocess_exec(
-            *("sh", "-c", f'exec "$@" {REPORT}>/dev/null', "probe", *self.words(command)),
+            *("sh", "-c", f'exec "$@" {REPORT_DESCRIPTOR}>/dev/null', "probe", *self.build_words(command)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
@@ -115,11 +125,11 @@ class Sandbox:
         words = said.decode("utf-8", "replace").strip()[-500:]
         return f"{words or 'it says nothing'} (does the kernel permit user namespaces?)"
 
-    def _inside(self) -> Inside:
-        private = _folders((*PRIVATE, *map(str, self.hidden)))
-        resolver = os.path.realpath(RESOLVER)
+    def _build_layout(self) -> SandboxLayout:
+        private = _resolve_folders((*PRIVATE_FOLDERS, *map(str, self.hidden)))
+        resolver = os.path.realpath(RESOLVER_FILE)
         needed = self.network and any(resolver.startswith(f"{folder}/") for folder in private)
-        return Inside(
+        return SandboxLayout(
             writable=str(self.workspace.resolve()),
             private=private,
             shown=(resolver,) if needed and os.path.exists(resolver) else (),
@@ -131,5 +141,5 @@ _proven: set[Sandbox] = set()
 """Kinds of sandbox that were made here."""
 
 
-def _folders(paths: Iterable[str]) -> tuple[str, ...]:
+def _resolve_folders(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.isdir(path)))

@@ -13,20 +13,20 @@ import signal
 from collections.abc import Mapping
 from contextlib import suppress
 
-from holdfast.activities.supervision.following import DESCRIPTOR, heard
+from holdfast.activities.supervision.following import FOLDER_DESCRIPTOR, read_folder
 from holdfast.activities.supervision.request import Request
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
-REPORT = 3
+REPORT_DESCRIPTOR = 3
 """The descriptor at which a sandbox says whether it started the command."""
-_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+_IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 """What a supervisor ignores or handles, and a command should not ignore."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def adopt() -> None:
+def adopt_orphans() -> None:
     """Become the parent of whatever our children leave behind: nothing below us gets away."""
     if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "the kernel does not let us adopt processes")
@@ -37,7 +37,7 @@ def refuse_dumps() -> None:
     _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-class Child:
+class CommandChild:
     """A process that becomes the command when it is released."""
 
     def __init__(self, request: Request) -> None:
@@ -46,17 +46,17 @@ class Child:
         self._place, placing = os.pipe()
         self._failure, failing = os.pipe()
         waiting, self._go = os.pipe()
-        input = _input(request.input)
+        input = _open_input(request.input)
         streams = {0: input, 1: sending, 2: sending}
         if request.sandboxed:
-            streams[REPORT] = reporting
+            streams[REPORT_DESCRIPTOR] = reporting
         if request.follow:
-            streams[DESCRIPTOR] = placing
+            streams[FOLDER_DESCRIPTOR] = placing
         ours = os.getpid()
         self.pid = os.fork()
         if not self.pid:
             os.close(self._go)
-            _become(request, ours, waiting, streams, failing)
+            _become_command(request, ours, waiting, streams, failing)
         for descriptor in (sending, reporting, placing, failing, waiting, input):
             os.close(descriptor)
         os.set_blocking(self.output, False)
@@ -79,22 +79,22 @@ class Child:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
-    def reported(self) -> bytes:
+    def read_report(self) -> bytes:
         """What a sandbox said about its command."""
         with suppress(BlockingIOError):
             return os.read(self.report, 65_536)
         return b""
 
-    def ended_in(self) -> str:
+    def read_end_folder(self) -> str:
         """The folder that its shell ended in, if it said so."""
-        return heard(self._place)
+        return read_folder(self._place)
 
 
-def _become(request: Request, parent: int, waiting: int, streams: Mapping[int, int], failing: int) -> None:
+def _become_command(request: Request, parent: int, waiting: int, streams: Mapping[int, int], failing: int) -> None:
     """Be the command, with these descriptors under these numbers. Never returns."""
     try:
         signal.set_wakeup_fd(-1)
-        for number in _IGNORED:
+        for number in _IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
@@ -102,8 +102,8 @@ def _become(request: Request, parent: int, waiting: int, streams: Mapping[int, i
             os._exit(1)
         os.chdir(request.directory)
         # Out of the way first: one of them may have a number that is about to be given away.
-        failing = _above(failing)
-        for place, stream in [(place, _above(stream)) for place, stream in streams.items()]:
+        failing = _move_descriptor(failing)
+        for place, stream in [(place, _move_descriptor(stream)) for place, stream in streams.items()]:
             os.dup2(stream, place)
         os.execvpe(request.words[0], request.words, request.environment)
     except BaseException as error:
@@ -112,11 +112,11 @@ def _become(request: Request, parent: int, waiting: int, streams: Mapping[int, i
         os._exit(127)
 
 
-def _above(descriptor: int) -> int:
+def _move_descriptor(descriptor: int) -> int:
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
 
 
-def _input(data: bytes) -> int:
+def _open_input(data: bytes) -> int:
     """Where the command reads: from memory, so that one that does not read cannot make us wait."""
     if not data:
         return os.open(os.devnull, os.O_RDONLY)

@@ -12,21 +12,21 @@ import time
 
 from holdfast.activities.supervision import folder as files
 from holdfast.activities.supervision.request import Request
-from holdfast.activities.supervision.spawning import Child, adopt, refuse_dumps
-from holdfast.activities.supervision.trees import born
-from holdfast.activities.supervision.watching import Bell, Kept, Lease, Watch
+from holdfast.activities.supervision.spawning import CommandChild, adopt_orphans, refuse_dumps
+from holdfast.activities.supervision.trees import read_start_time
+from holdfast.activities.supervision.watching import CommandWatch, Lease, OutputBuffer, SignalPipe
 
 _SIGNALS = 64
-TAKEN = "taken"
+TAKEN_ANSWER = "taken"
 """The answer to a worker that wants to start what has been started."""
 
 
 def main(folder: str) -> None:
     """Be the supervisor of the run in this folder. Never returns."""
     refuse_dumps()
-    bell = Bell()
-    request = Request.unpacked(_read_all(0))
-    _supervise(folder, request, bell, _detached())
+    bell = SignalPipe()
+    request = Request.unpack(_read_all(0))
+    _supervise_command(folder, request, bell, _detach_process())
     os._exit(0)
 
 
@@ -37,7 +37,7 @@ def _read_all(descriptor: int) -> bytes:
     return bytes(data)
 
 
-def _detached() -> int:
+def _detach_process() -> int:
     """Let go of what our worker gave us, save the pipe it reads our answer from."""
     answer = os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -47,62 +47,74 @@ def _detached() -> int:
     return answer
 
 
-def _answer(descriptor: int, **said: object) -> bool:
+def _send_answer(descriptor: int, **fields: object) -> bool:
     """Whether our worker could be told."""
     try:
-        os.write(descriptor, json.dumps(said).encode())
+        os.write(descriptor, json.dumps(fields).encode())
         os.close(descriptor)
     except BrokenPipeError:
         return False
     return True
 
 
-def _supervise(folder: str, request: Request, bell: Bell, answer: int) -> None:
+def _supervise_command(folder: str, request: Request, bell: SignalPipe, answer: int) -> None:
     try:
-        lock = files.take(folder)
+        lock = files.take_lock(folder)
     except OSError as error:
-        _answer(answer, refused=_words(error))
+        _send_answer(answer, refused=_describe_error(error))
         return
-    if lock is None or files.read(folder, files.RUN) is not None or files.read(folder, files.STATUS) is not None:
-        _answer(answer, refused=TAKEN)
+    if (
+        lock is None
+        or files.read_file(folder, files.RUN_FILE) is not None
+        or files.read_file(folder, files.STATUS_FILE) is not None
+    ):
+        _send_answer(answer, refused=TAKEN_ANSWER)
         return
     try:
-        kept, lease, child = _prepare(folder, request)
+        kept, lease, child = _prepare_run(folder, request)
     except OSError as error:  # no room, say; nothing has begun
-        files.clear(folder)
-        _answer(answer, refused=_words(error))
+        files.clear_run(folder)
+        _send_answer(answer, refused=_describe_error(error))
         return
     # Asked before it counts, not after: whoever looks meanwhile waits, and never sees a run that is then taken back.
-    if not _answer(answer, started=child.pid):  # nobody is there: whoever comes next begins it
+    if not _send_answer(answer, started=child.pid):  # nobody is there: whoever comes next begins it
         child.withdraw()
-        files.clear(folder)
+        files.clear_run(folder)
         return
     files.begin_run(folder)
-    files.write_status(folder, _run(request, child, kept, lease, bell))
+    files.write_status(folder, _run_command(request, child, kept, lease, bell))
 
 
-def _prepare(folder: str, request: Request) -> tuple[Kept, Lease, Child]:
+def _prepare_run(folder: str, request: Request) -> tuple[OutputBuffer, Lease, CommandChild]:
     """Everything that can fail, before anything begins."""
-    adopt()
-    files.reserve(folder)
-    kept = Kept(os.path.join(folder, files.OUTPUT), request.most_bytes)
-    os.close(os.open(os.path.join(folder, files.LEASE), os.O_WRONLY | os.O_CREAT, 0o600))
-    lease = Lease(os.path.join(folder, files.LEASE), request.lease_seconds)
-    child = Child(request)
+    adopt_orphans()
+    files.reserve_status(folder)
+    kept = OutputBuffer(os.path.join(folder, files.OUTPUT_FILE), request.most_bytes)
+    os.close(os.open(os.path.join(folder, files.LEASE_FILE), os.O_WRONLY | os.O_CREAT, 0o600))
+    lease = Lease(os.path.join(folder, files.LEASE_FILE), request.lease_seconds)
+    child = CommandChild(request)
     own = os.getpid()
-    run = {"key": request.key, "digest": request.digest, "supervisor": own, "born": born(own), "command": child.pid}
+    run = {
+        "key": request.key,
+        "digest": request.digest,
+        "supervisor": own,
+        "born": read_start_time(own),
+        "command": child.pid,
+    }
     files.prepare_run(folder, {**run, "started": time.time(), "owner": request.owner or None})
     return kept, lease, child
 
 
-def _run(request: Request, child: Child, kept: Kept, lease: Lease, bell: Bell) -> dict[str, object]:
+def _run_command(
+    request: Request, child: CommandChild, output: OutputBuffer, lease: Lease, bell: SignalPipe
+) -> dict[str, object]:
     """The command from beginning to end; what is to be known of it."""
     started = time.time()
     failure = child.release()
-    watch = Watch(child, kept, bell, sandboxed=request.sandboxed)
-    why = watch.until_over(lease, request.seconds, request.lease_seconds)
+    watch = CommandWatch(child, output, bell, sandboxed=request.sandboxed)
+    why = watch.wait_until_over(lease, request.seconds, request.lease_seconds)
     left = watch.end_all(request.grace_seconds)
-    why, code, error = verdict(why, watch.code, failure, child.reported() if request.sandboxed else None)
+    why, code, error = classify_end(why, watch.code, failure, child.read_report() if request.sandboxed else None)
     if left:
         error = f"{error}; {left} processes could not be ended".removeprefix("; ")
     return {
@@ -110,14 +122,14 @@ def _run(request: Request, child: Child, kept: Kept, lease: Lease, bell: Bell) -
         "code": code,
         "started": started,
         "ended": time.time(),
-        "bytes": kept.bytes,
-        "kept": kept.kept,
-        "error": error or kept.error,
-        "directory": child.ended_in() if request.follow else "",
+        "bytes": output.total_bytes,
+        "kept": output.kept_bytes,
+        "error": error or output.error,
+        "directory": child.read_end_folder() if request.follow else "",
     }
 
 
-def verdict(why: str, code: int | None, failure: str, report: bytes | None) -> tuple[str, int | None, str]:
+def classify_end(why: str, code: int | None, failure: str, report: bytes | None) -> tuple[str, int | None, str]:
     """Why it is over, its exit code (negative for a signal) and what went wrong with starting it.
 
     `report` is what a sandbox said. It says nothing of a command that it could not start, and tells of a signal as a
@@ -132,5 +144,5 @@ def verdict(why: str, code: int | None, failure: str, report: bytes | None) -> t
     return why, 128 - code if 128 < code <= 128 + _SIGNALS else code, ""
 
 
-def _words(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     return f"{error.strerror or error}: {error.filename}" if error.filename else f"{error.strerror or error}"

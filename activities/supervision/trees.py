@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 
-MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "main.py")
+MAIN_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "main.py")
 """The program that a supervisor is: `python -I -S MAIN FOLDER`."""
 
 
-def born(pid: int) -> int | None:
+def read_start_time(pid: int) -> int | None:
     """When a process was started, in the kernel's count: a number that is used again has another. None: not there."""
-    fields = _fields(pid)
+    fields = _read_stat(pid)
     return int(fields[19]) if fields else None
 
 
-def descendants(root: int) -> dict[int, int]:
+def list_descendants(root: int) -> dict[int, int]:
     """Every process below `root`, with its parent. Dead ones too: one that looks dead may still have threads."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
-        if name.isdigit() and (fields := _fields(int(name))):
+        if name.isdigit() and (fields := _read_stat(int(name))):
             children.setdefault(int(fields[1]), []).append(int(name))
     found: dict[int, int] = {}
     waiting = [root]
@@ -30,7 +30,7 @@ def descendants(root: int) -> dict[int, int]:
     return found
 
 
-def _fields(pid: int) -> list[bytes]:
+def _read_stat(pid: int) -> list[bytes]:
     """Of /proc/PID/stat, from the state on: a name may hold spaces and brackets. Empty when there is no process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -39,13 +39,13 @@ def _fields(pid: int) -> list[bytes]:
         return []
 
 
-def supervises(pid: int) -> bool:
+def is_supervisor(pid: int) -> bool:
     """Is this a supervisor? Its command line says so, which everybody can read of a process that refuses to be dumped.
 
     Whoever ends what a dead worker left behind leaves supervisors alone: they end by themselves.
     """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().split(b"\0")[-5:-2] == [b"-I", b"-S", os.fsencode(MAIN)]
+            return file.read().split(b"\0")[-5:-2] == [b"-I", b"-S", os.fsencode(MAIN_SCRIPT)]
     except OSError:
         return False

@@ -27,7 +27,7 @@ from holdfast.model import Data
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-_ASKING = ThreadPoolExecutor(32, "holdfast-names")
+_LOOKUP_THREADS = ThreadPoolExecutor(32, "holdfast-names")
 """Not the threads that everything else shares: a resolver may take its time."""
 CONNECT_SECONDS = 5.0
 """How long one of several addresses is tried before the next."""
@@ -85,13 +85,13 @@ class HostNotFound(Exception):
         super().__init__(f"{host!r} cannot be found")
 
 
-class _Entry(NamedTuple):
+class _AllowedTarget(NamedTuple):
     """One thing that was allowed: a name or a block of addresses, at one port or at all of them."""
 
     what: str | Network
     port: int | None
 
-    def covers(self, host: str, address: Address, port: int) -> bool:
+    def covers_target(self, host: str, address: Address, port: int) -> bool:
         if self.port not in (None, port):
             return False
         return host == self.what if isinstance(self.what, str) else address in self.what
@@ -108,55 +108,55 @@ class AddressRules(Data):
 
     @field_validator("allow")
     @classmethod
-    def _can_be_read(cls, allow: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_allow(cls, allow: tuple[str, ...]) -> tuple[str, ...]:
         for entry in allow:
-            _read_entry(entry)
+            _parse_entry(entry)
         return allow
 
     @cached_property
-    def _entries(self) -> tuple[_Entry, ...]:
-        return tuple(_read_entry(entry) for entry in self.allow)
+    def _entries(self) -> tuple[_AllowedTarget, ...]:
+        return tuple(_parse_entry(entry) for entry in self.allow)
 
     def check(self, host: str, addresses: Iterable[Address], port: int) -> None:
         """Raise AddressRefused when any of a host's addresses is not open: we do not choose for it."""
         name = host.rstrip(".").lower()
         for address in addresses:
-            if not is_public(address) and not any(entry.covers(name, address, port) for entry in self._entries):
+            if not is_public(address) and not any(entry.covers_target(name, address, port) for entry in self._entries):
                 raise AddressRefused(host)
 
     def check_literal(self, host: str, port: int) -> None:
         """The same for a host that is itself an address; names pass, for they are checked when connecting."""
-        if address := literal(host):
+        if address := parse_literal(host):
             self.check(host, (address,), port)
 
 
-def _read_entry(text: str) -> _Entry:
+def _parse_entry(text: str) -> _AllowedTarget:
     """Read one entry of an allow-list; ValueError says what is wrong with it."""
-    if (block := _block(text)) is not None:
-        return _Entry(block, None)
+    if (block := _parse_block(text)) is not None:
+        return _AllowedTarget(block, None)
     found = _PORT.fullmatch(text)
     host, port = (found["host"], int(found["port"])) if found else (text, None)
     if port is not None and not 0 < port < 65_536:
         raise ValueError(f"{text!r} names a port that cannot be")
-    if (block := _block(host[1:-1] if host.startswith("[") and host.endswith("]") else host)) is not None:
-        return _Entry(block, port)
-    return _Entry(_name(host), port)
+    if (block := _parse_block(host[1:-1] if host.startswith("[") and host.endswith("]") else host)) is not None:
+        return _AllowedTarget(block, port)
+    return _AllowedTarget(_normalise_name(host), port)
 
 
-def _block(text: str) -> Network | None:
+def _parse_block(text: str) -> Network | None:
     try:
         return ip_network(text)
     except ValueError:
         return None
 
 
-def _name(text: str) -> str:
+def _normalise_name(text: str) -> str:
     """A name as it travels: lower case, without the last dot, other scripts in their ASCII form."""
     try:
         name = httpx2.URL(scheme="http", host=text.removesuffix(".")).raw_host.decode("ascii")
     except httpx2.InvalidURL:
         name = ""
-    if not is_host(name) or literal(name):
+    if not is_host(name) or parse_literal(name):
         raise ValueError(f"{text!r} is neither a host nor a block of addresses, with or without a port")
     return name
 
@@ -176,7 +176,7 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def literal(host: str) -> Address | None:
+def parse_literal(host: str) -> Address | None:
     """The address a host spells out, also in the ways only resolvers still read: 2130706433, 0x7f.1, 127.1."""
     spelled = host.rstrip(".")
     try:
@@ -194,21 +194,21 @@ def is_public(address: Address) -> bool:
     return address.is_global and address in _OPEN_6 and not any(address in block for block in _CLOSED_6)
 
 
-async def lookup(host: str, port: int) -> list[str]:
+async def look_up_host(host: str, port: int) -> list[str]:
     """Ask the system's resolver."""
     loop = asyncio.get_running_loop()
     ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    found = await loop.run_in_executor(_ASKING, ask)
+    found = await loop.run_in_executor(_LOOKUP_THREADS, ask)
     return [str(entry[4][0]) for entry in found]
 
 
-async def resolve(host: str, port: int, rules: AddressRules) -> tuple[Address, ...]:
+async def resolve_host(host: str, port: int, rules: AddressRules) -> tuple[Address, ...]:
     """All addresses of a host, every one of them open; AddressRefused or HostNotFound otherwise."""
-    if address := literal(host):
+    if address := parse_literal(host):
         addresses: tuple[Address, ...] = (address,)
     else:
         try:
-            addresses = tuple(dict.fromkeys(ip_address(text) for text in await lookup(host, port)))
+            addresses = tuple(dict.fromkeys(ip_address(text) for text in await look_up_host(host, port)))
         except (OSError, UnicodeError) as error:
             raise HostNotFound(host) from error
     if not addresses:
@@ -236,14 +236,16 @@ class OpenConnections(httpcore2.AnyIOBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         """Connect to the first address that answers."""
-        *others, last = await resolve(host, port, self._rules)
+        *others, last = await resolve_host(host, port, self._rules)
         for address in others:
             seconds = CONNECT_SECONDS if timeout is None else min(timeout, CONNECT_SECONDS)
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                return self._kept(await super().connect_tcp(str(address), port, seconds, local_address, socket_options))
-        return self._kept(await super().connect_tcp(str(last), port, timeout, local_address, socket_options))
+                return self._keep_stream(
+                    await super().connect_tcp(str(address), port, seconds, local_address, socket_options)
+                )
+        return self._keep_stream(await super().connect_tcp(str(last), port, timeout, local_address, socket_options))
 
-    def _kept(self, stream: httpcore2.AsyncNetworkStream) -> httpcore2.AsyncNetworkStream:
+    def _keep_stream(self, stream: httpcore2.AsyncNetworkStream) -> httpcore2.AsyncNetworkStream:
         self._streams.append(stream)
         return stream
 

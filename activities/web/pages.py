@@ -18,7 +18,7 @@ URL_LIMIT = 2_000
 """Characters of a link's address; longer ones are left out."""
 URLS_LIMIT = 2_000_000
 """Characters of all addresses of a page together: a long base must not be repeated for every short link."""
-INDENTS = 6
+MAX_INDENTS = 6
 """How deep a nested list is shown."""
 
 _MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
@@ -51,21 +51,21 @@ class _Token(NamedTuple):
     attributes: Mapping[str, str] = MappingProxyType({})
 
 
-def to_text(page: str, url: str = "") -> str:
+def convert_to_text(page: str, url: str = "") -> str:
     """What a reader would see of an HTML page, with links as `text (url)`; `url` is what relative ones start from."""
-    reader = _Reader(url)
-    for token in _tokens(page):
-        reader.take(token)
-    return reader.text()
+    reader = _PageReader(url)
+    for token in _read_tokens(page):
+        reader.take_token(token)
+    return reader.build_text()
 
 
-def _tokens(page: str) -> Iterator[_Token]:
+def _read_tokens(page: str) -> Iterator[_Token]:
     at = 0
     while at < len(page):
         found = _MARKUP.search(page, at)
         start = found.start() if found else len(page)
         if start > at:
-            yield _Token(text=_decoded(page[at:start]))
+            yield _Token(text=_decode_entities(page[at:start]))
         if not found:
             return
         if tag := _TAG.match(page, start):
@@ -73,10 +73,10 @@ def _tokens(page: str) -> Iterator[_Token]:
             if token:
                 yield token
         else:
-            at = _after_declaration(page, start)
+            at = _find_declaration_end(page, start)
 
 
-def _after_declaration(page: str, start: int) -> int:
+def _find_declaration_end(page: str, start: int) -> int:
     """Where a comment, a doctype or the like ends."""
     if not page.startswith("<!--", start):
         return page.find(">", start) + 1 or len(page)
@@ -95,7 +95,7 @@ def _read_tag(page: str, tag: re.Match[str]) -> tuple[int, _Token | None]:
     while found := _ATTRIBUTE.match(page, at):
         at = found.end()
         if wanted and (key := found[1].lower()) in {"href", "alt"}:
-            attributes.setdefault(key, _decoded(found[2] or found[3] or found[4] or ""))
+            attributes.setdefault(key, _decode_entities(found[2] or found[3] or found[4] or ""))
     end = _END.match(page, at)
     at = end.end() if end else at
     if page[at - 1] != ">":
@@ -106,12 +106,12 @@ def _read_tag(page: str, tag: re.Match[str]) -> tuple[int, _Token | None]:
     return at, _Token(name=tag[1] + name, attributes=attributes)
 
 
-def _decoded(text: str) -> str:
+def _decode_entities(text: str) -> str:
     """`text` with its entities decoded. A number of thousands of digits is more than Python reads."""
     return html.unescape(_LONG_NUMBER.sub(_BEYOND_UNICODE, text)) if "&" in text else text
 
 
-class _Writer:
+class _TextWriter:
     """Lines of text: white space collapsed, at most one empty line between them."""
 
     def __init__(self) -> None:
@@ -124,14 +124,14 @@ class _Writer:
         """Add to the line."""
         if words := text.split():
             self._space = self._space or text[0].isspace()
-            self._separate()
+            self._write_separator()
             self._pieces.append(" ".join(words))
         self._space = (self._space and not words) or text[-1:].isspace()
 
     def write_verbatim(self, text: str) -> None:
         """Add lines as they are."""
         if text:
-            self._separate()
+            self._write_separator()
             self._pieces.append(text)
 
     def append(self, text: str) -> None:
@@ -150,11 +150,11 @@ class _Writer:
         """One line further down, but never more than one empty line."""
         self.break_line(min(2, self._breaks + 1))
 
-    def text(self) -> str:
+    def build_text(self) -> str:
         """All of it."""
         return "".join(self._pieces)
 
-    def _separate(self) -> None:
+    def _write_separator(self) -> None:
         if self._breaks:
             self._pieces.append("\n" * self._breaks if self._pieces else "")
             self._pieces.append(self._prefix)
@@ -163,11 +163,11 @@ class _Writer:
         self._breaks, self._space, self._prefix = 0, False, ""
 
 
-class _Reader:
+class _PageReader:
     """Turns tags into lines. Counts what is open instead of keeping a tree: no depth of nesting hurts it."""
 
     def __init__(self, url: str) -> None:
-        self._out = _Writer()
+        self._out = _TextWriter()
         self._base = url if len(url) <= URL_LIMIT else ""
         self._urls_left = URLS_LIMIT
         self._hidden = 0
@@ -178,24 +178,24 @@ class _Reader:
         self._link = ""
         self._link_text: list[str] = []
 
-    def text(self) -> str:
+    def build_text(self) -> str:
         """The page so far."""
         self._end_link()
         self._end_verbatim()
-        return self._out.text()
+        return self._out.build_text()
 
-    def take(self, token: _Token) -> None:
+    def take_token(self, token: _Token) -> None:
         """Go on by one token."""
         if token.name in ("template", "/template"):
             self._hidden = max(0, self._hidden + (1 if token.name == "template" else -1))
         elif self._hidden:
             return
         elif token.name:
-            self._tag(token.name.removeprefix("/"), token.name[0] != "/", token.attributes)
+            self._take_tag(token.name.removeprefix("/"), token.name[0] != "/", token.attributes)
         else:
-            self._text(token.text)
+            self._take_text(token.text)
 
-    def _text(self, text: str) -> None:
+    def _take_text(self, text: str) -> None:
         if self._preformatted:
             self._verbatim.append(text)
             return
@@ -203,22 +203,22 @@ class _Reader:
         if self._link:
             self._link_text.append(text)
 
-    def _tag(self, name: str, opens: bool, attributes: Mapping[str, str]) -> None:
+    def _take_tag(self, name: str, opens: bool, attributes: Mapping[str, str]) -> None:
         if name == "a":
             self._end_link()
-            self._link = self._resolved(attributes.get("href", "")) if opens else ""
+            self._link = self._resolve_link(attributes.get("href", "")) if opens else ""
         elif name == "pre":
-            self._pre(opens)
+            self._take_pre(opens)
         elif name == "br":
-            self._break()
+            self._break_line()
         elif name == "img" and opens:
-            self._text(attributes.get("alt", ""))
+            self._take_text(attributes.get("alt", ""))
         elif name == "base" and opens:
-            self._base = self._resolved(attributes.get("href", "")) or self._base
+            self._base = self._resolve_link(attributes.get("href", "")) or self._base
         elif not self._preformatted:
-            self._block(name, opens)
+            self._take_block(name, opens)
 
-    def _break(self) -> None:
+    def _break_line(self) -> None:
         if self._preformatted:
             self._verbatim.append("\n")
         elif self._cells:
@@ -226,19 +226,19 @@ class _Reader:
         else:
             self._out.break_again()
 
-    def _block(self, name: str, opens: bool) -> None:
+    def _take_block(self, name: str, opens: bool) -> None:
         if name in _HEADINGS:
             self._out.break_line(2, _HEADINGS[name] if opens else "")
         elif name == "li":
-            self._out.break_line(1, "  " * min(self._lists - 1, INDENTS) + "- " if opens else "")
+            self._out.break_line(1, "  " * min(self._lists - 1, MAX_INDENTS) + "- " if opens else "")
         elif name in ("td", "th"):
-            self._cell(opens)
+            self._take_cell(opens)
         elif name in _PARAGRAPHS:
-            self._paragraph(name, opens)
+            self._take_paragraph(name, opens)
         elif name in _LINES:
-            self._line(name)
+            self._take_line(name)
 
-    def _paragraph(self, name: str, opens: bool) -> None:
+    def _take_paragraph(self, name: str, opens: bool) -> None:
         if name in ("ul", "ol"):
             self._lists = max(0, self._lists + (1 if opens else -1))
             self._out.break_line(1 if self._lists > opens else 2, None if opens else "")
@@ -250,7 +250,7 @@ class _Reader:
         else:
             self._out.break_line(2)
 
-    def _line(self, name: str) -> None:
+    def _take_line(self, name: str) -> None:
         if name == "tr":
             self._cells = 0
         if self._cells:
@@ -258,12 +258,12 @@ class _Reader:
         else:
             self._out.break_line(1)
 
-    def _cell(self, opens: bool) -> None:
+    def _take_cell(self, opens: bool) -> None:
         if opens:
             self._cells += 1
             self._out.write(" | " if self._cells > 1 else "")
 
-    def _pre(self, opens: bool) -> None:
+    def _take_pre(self, opens: bool) -> None:
         self._preformatted = max(0, self._preformatted + (1 if opens else -1))
         if not self._preformatted:
             self._end_verbatim()
@@ -281,7 +281,7 @@ class _Reader:
         self._link = ""
         self._link_text.clear()
 
-    def _resolved(self, href: str) -> str:
+    def _resolve_link(self, href: str) -> str:
         """A link's address in full; empty for what leads nowhere: places on the page, scripts, data."""
         href = href.strip()
         if not href or len(href) > URL_LIMIT or self._urls_left <= 0:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from holdfast.functions import FunctionTool, tool
     from holdfast.limits import TurnLimits
     from holdfast.modes import Confirming, Mode
-    from holdfast.outcomes import Offer, Outcome, Scope
+    from holdfast.outcomes import DecisionAction, Offer, Scope
     from holdfast.plugin import HoldfastPlugin
-    from holdfast.responses import FunctionResponse, function_response
+    from holdfast.responses import FunctionResponse, build_function_response
     from holdfast.schedules import Schedule
     from holdfast.session import Session
     from holdfast.sessions import SessionInput, SessionView
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         Invocation,
         Retries,
         Run,
-        Strict,
+        StrictParameters,
         Tool,
         ToolFailure,
     )
@@ -77,9 +77,9 @@ _HOMES = {
     "events": ("Event",),
     "functions": ("FunctionTool", "tool"),
     "modes": ("Confirming", "Mode"),
-    "outcomes": ("Offer", "Outcome", "Scope"),
+    "outcomes": ("Offer", "DecisionAction", "Scope"),
     "plugin": ("HoldfastPlugin",),
-    "responses": ("FunctionResponse", "function_response"),
+    "responses": ("FunctionResponse", "build_function_response"),
     "schedules": ("Schedule",),
     "settings": ("Settings",),
     "tools": (
@@ -90,7 +90,7 @@ _HOMES = {
         "Invocation",
         "Retries",
         "Run",
-        "Strict",
+        "StrictParameters",
         "Tool",
         "ToolFailure",
     ),
@@ -120,6 +120,7 @@ __all__ = [
     "ContextChange",
     "DataPart",
     "Decision",
+    "DecisionAction",
     "DecisionNotice",
     "DecisionRefused",
     "Declaration",
@@ -139,7 +140,6 @@ __all__ = [
     "ModelSettings",
     "NoWorker",
     "Offer",
-    "Outcome",
     "Refused",
     "RequestRefused",
     "Response",
@@ -155,7 +155,7 @@ __all__ = [
     "SessionView",
     "Settings",
     "Status",
-    "Strict",
+    "StrictParameters",
     "TextPart",
     "Tool",
     "ToolFailure",
@@ -167,7 +167,7 @@ __all__ = [
     "TurnView",
     "after_tool",
     "before_tool",
-    "function_response",
+    "build_function_response",
     "tool",
 ]
 

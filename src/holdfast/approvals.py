@@ -19,12 +19,22 @@ from pydantic import AwareDatetime, Field, JsonValue, field_validator, model_val
 from holdfast.content import Text
 from holdfast.errors import BadInput
 from holdfast.model import Data, Message
-from holdfast.outcomes import ALIASES, ALWAYS, Arguments, Deadline, Lasting, Needs, Offer, Outcome, Scope
+from holdfast.outcomes import (
+    ACTION_ALIASES,
+    ALWAYS_ACTIONS,
+    Arguments,
+    Deadline,
+    DecisionAction,
+    Lasting,
+    Needs,
+    Offer,
+    Scope,
+)
 
 ConfirmationKind = Literal["exec", "edit", "mcp", "info", "question", "outcome_unknown"]
 
 
-class About(Data):
+class ToolNotes(Data):
     """What is known of a tool that is somebody else's, for whoever decides on a call of it.
 
     Words for people, and part of no digest: that is over the definition itself.
@@ -59,7 +69,7 @@ class Confirmation(Data):
     diff: Text | None = None
     path: Text | None = None
     server: Text | None = None
-    about: About | None = None
+    about: ToolNotes | None = None
     urls: tuple[Text, ...] = ()
     question: Text | None = None
     """What a person is asked in a question's own words."""
@@ -96,7 +106,7 @@ class Decision(Message):
 
     approval_id: str = Field(max_length=2_000)
     digest: str = Field(max_length=200)
-    outcome: Outcome
+    outcome: DecisionAction
     id: str | None = Field(default=None, max_length=200)
     by: str | None = Field(default=None, max_length=500)
     at: datetime | None = None
@@ -123,53 +133,53 @@ class Decision(Message):
     @field_validator("outcome", mode="before")
     @classmethod
     def _read_alias(cls, value: object) -> object:
-        return ALIASES.get(value, value) if isinstance(value, str) else value
+        return ACTION_ALIASES.get(value, value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_combination(self) -> Self:
         outcome = self.outcome
-        if self.stop_turn and outcome is not Outcome.CANCEL:
+        if self.stop_turn and outcome is not DecisionAction.CANCEL:
             raise ValueError("stop_turn goes with the outcome `cancel` only")
-        if self.remember and outcome is not Outcome.CANCEL:
+        if self.remember and outcome is not DecisionAction.CANCEL:
             raise ValueError("remember goes with the outcome `cancel` only: to allow always is an outcome of its own")
-        if (self.scope or self.uses) and not self.stands:
+        if (self.scope or self.uses) and not self.is_grant:
             raise ValueError("scope and uses go with `proceed_always…`, or with `cancel` and remember")
         changes = (self.arguments is not None) + (self.content is not None)
-        if self.arguments is not None and outcome not in (Outcome.MODIFY, Outcome.PROCEED_ONCE):
+        if self.arguments is not None and outcome not in (DecisionAction.MODIFY, DecisionAction.PROCEED_ONCE):
             raise ValueError("arguments go with `modify` and `proceed_once` only")
-        if outcome is Outcome.MODIFY and changes != 1:
+        if outcome is DecisionAction.MODIFY and changes != 1:
             raise ValueError("modify needs the new `arguments`, or the changed text as `content`, and not both")
-        if outcome is Outcome.PROCEED_ONCE and changes > 1:
+        if outcome is DecisionAction.PROCEED_ONCE and changes > 1:
             raise ValueError("give `arguments` or `content`, not both")
         return self
 
     @property
-    def stands(self) -> bool:
+    def is_grant(self) -> bool:
         """Does it answer further calls too?"""
-        return self.remember or self.outcome in ALWAYS
+        return self.remember or self.outcome in ALWAYS_ACTIONS
 
     @property
-    def says_more(self) -> bool:
+    def has_later_fields(self) -> bool:
         """Does it say what the first version of turns did not understand?"""
         later = {"arguments", "scope", "remember", "uses", "lasting", "expires", "signer", "signature"}
-        known = self.outcome in (Outcome.PROCEED_ONCE, Outcome.RESPOND, Outcome.CANCEL)
+        known = self.outcome in (DecisionAction.PROCEED_ONCE, DecisionAction.RESPOND, DecisionAction.CANCEL)
         given = {name for name in self.model_fields_set & later if getattr(self, name)}
-        return not known or self.changes or bool(given - {"lasting"}) or self.lasting != "session"
+        return not known or self.has_changes or bool(given - {"lasting"}) or self.lasting != "session"
 
     @property
-    def changes(self) -> bool:
+    def has_changes(self) -> bool:
         """Does it give the call other arguments?"""
-        return self.outcome is Outcome.MODIFY or (
-            self.outcome is Outcome.PROCEED_ONCE and (self.arguments is not None or self.content is not None)
+        return self.outcome is DecisionAction.MODIFY or (
+            self.outcome is DecisionAction.PROCEED_ONCE and (self.arguments is not None or self.content is not None)
         )
 
     @property
     def key(self) -> str:
         """What makes this decision itself: its approval and its id, or, without one, everything it says."""
-        return f"{self.approval_id}#{self.id or canonical_digest(self.model_dump(mode='json'))}"
+        return f"{self.approval_id}#{self.id or digest_canonical(self.model_dump(mode='json'))}"
 
 
-class Answer(Data):
+class QuestionAnswer(Data):
     """What a person said to a tool that asked in the middle of its run."""
 
     action: Literal["accept", "decline", "cancel"]
@@ -202,18 +212,18 @@ class ApprovalId(NamedTuple):
         return cls(parts[0], parts[1], int(parts[2]))
 
 
-def canonical_bytes(value: Any) -> bytes:
+def encode_canonical(value: Any) -> bytes:
     """JSON with sorted keys and no white space. Raises ValueError for what JSON cannot say (NaN)."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8", "surrogatepass")
 
 
-def canonical_digest(value: Any) -> str:
+def digest_canonical(value: Any) -> str:
     """SHA-256 over that."""
-    return hashlib.sha256(canonical_bytes(value)).hexdigest()
+    return hashlib.sha256(encode_canonical(value)).hexdigest()
 
 
-def call_digest(
+def digest_call(
     *,
     tool: str,
     server: str | None,
@@ -226,14 +236,14 @@ def call_digest(
     `context` is what the call goes by of that of its turn, as far as there is any.
     """
     said = {"tool": tool, "server": server, "definition": definition, "arguments": arguments}
-    return canonical_digest({**said, "context": dict(context)} if context else said)
+    return digest_canonical({**said, "context": dict(context)} if context else said)
 
 
-def question_digest(call: str, question: Confirmation, state: JsonValue) -> str:
+def digest_question(call: str, question: Confirmation, state: JsonValue) -> str:
     """The digest that an answer to a running tool names: over the call's own, what is asked, and where it goes on.
 
     So an answer counts for that question alone. Fields that have their default are left out: one that questions learn
     later changes no digest.
     """
     asked = question.model_dump(mode="json", exclude_defaults=True)
-    return canonical_digest({"call": call, "question": asked, "state": state})
+    return digest_canonical({"call": call, "question": asked, "state": state})

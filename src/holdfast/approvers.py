@@ -25,6 +25,6 @@ class Approver(Message):
     """Its key signs what others say: the decision's `by` is then whom it vouches for. For a gateway."""
 
     @property
-    def for_anyone(self) -> bool:
+    def is_for_anyone(self) -> bool:
         """Does it vouch in any name, listed or not? Only the key of a data folder does (see `owner_key`)."""
         return self.name == ANYONE

@@ -18,18 +18,18 @@ from holdfast.content import Response
 from holdfast.model import Data
 from holdfast.moves import (
     DISCARDED,
-    discard,
-    expire,
-    hold,
-    reconsider,
-    stop,
-    take_change,
-    take_decision,
-    take_outcome,
-    take_verdict,
+    apply_call_change,
+    apply_call_decision,
+    apply_call_outcome,
+    apply_call_verdict,
+    discard_call,
+    expire_call,
+    hold_call,
+    reapply_call_verdict,
+    stop_call,
 )
 from holdfast.tools import Effect, Interrupt
-from holdfast.verdicts import Asks, CallOutcome, Reconsider, Verdict
+from holdfast.verdicts import ExecutionOutcome, NeedsApprovalAgain, QuestionRaised, Verdict
 
 
 class Batch(Data):
@@ -57,35 +57,35 @@ class Batch(Data):
         return next((call for call in self.calls if call.id == call_id), None)
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Has every call ended, and comes no other?"""
-        return self.complete and all(call.terminal for call in self.calls)
+        return self.complete and all(call.is_terminal for call in self.calls)
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """May execution begin? All calls are there and scheduled or ended, or some have already begun (S9)."""
-        settled = all(call.terminal or call.status is Status.SCHEDULED for call in self.calls)
+        settled = all(call.is_terminal or call.status is Status.SCHEDULED for call in self.calls)
         return any(call.started_at for call in self.calls) or (self.complete and settled)
 
     @property
-    def waiting(self) -> tuple[Call, ...]:
+    def waiting_calls(self) -> tuple[Call, ...]:
         """The calls a person has to say something about."""
         return tuple(call for call in self.calls if call.status is Status.AWAITING_APPROVAL)
 
     @property
-    def unjudged(self) -> tuple[Call, ...]:
+    def unvalidated_calls(self) -> tuple[Call, ...]:
         """The calls that validation has not answered."""
         return tuple(call for call in self.calls if call.status is Status.VALIDATING)
 
     @property
-    def answered(self) -> tuple[Call, ...]:
+    def answered_calls(self) -> tuple[Call, ...]:
         """The calls whose answers are final and have nothing before them that is not, in order (S13)."""
-        return tuple(takewhile(lambda call: call.terminal, self.calls))
+        return tuple(takewhile(lambda call: call.is_terminal, self.calls))
 
-    def deliverable(self, *, early: bool = False) -> tuple[Call, ...]:
+    def list_deliverable(self, *, early: bool = False) -> tuple[Call, ...]:
         """Those of them that are told. Not of a reply that is not complete, unless `early`: it may yet be discarded."""
         told = not self.discarded and (early or self.complete or self.stream is None)
-        return self.answered if told else ()
+        return self.answered_calls if told else ()
 
     @property
     def responses(self) -> tuple[Response, ...]:
@@ -93,83 +93,83 @@ class Batch(Data):
         return tuple(call.response for call in self.calls if call.response)
 
 
-def new_batch(batch_id: str, requests: Collection[CallRequest], now: datetime) -> Batch:
+def build_batch(batch_id: str, requests: Collection[CallRequest], now: datetime) -> Batch:
     """A batch whose calls all are `validating`. Ids are the engine's own: `b2c3` is call 3 of batch 2 (S4)."""
-    return grown(Batch(id=batch_id), requests, now)
+    return extend_batch(Batch(id=batch_id), requests, now)
 
 
-def grown(batch: Batch, requests: Collection[CallRequest], now: datetime) -> Batch:
+def extend_batch(batch: Batch, requests: Collection[CallRequest], now: datetime) -> Batch:
     """The batch with further calls. Where nothing begins any more they are cancelled with the same reason."""
     fresh = (
         Call(id=f"{batch.id}c{place}", request=request, attempt=batch.attempt, created_at=now)
         for place, request in enumerate(requests, start=len(batch.calls) + 1)
     )
-    came = tuple(stop(call, batch.halted, now) if batch.halted else call for call in fresh)
+    came = tuple(stop_call(call, batch.halted, now) if batch.halted else call for call in fresh)
     return batch.model_copy(update={"calls": (*batch.calls, *came)})
 
 
-def completed(batch: Batch) -> Batch:
+def complete_batch(batch: Batch) -> Batch:
     """The batch to which no further call comes."""
     return batch.model_copy(update={"complete": True})
 
 
-def judged(batch: Batch, verdicts: Mapping[str, Verdict], now: datetime) -> Batch:
+def apply_verdicts(batch: Batch, verdicts: Mapping[str, Verdict], now: datetime) -> Batch:
     """The batch after validation of these calls. Those that have moved on meanwhile keep their state."""
 
     def judge(call: Call) -> Call:
         verdict = verdicts.get(call.id)
         if verdict is None or call.status is not Status.VALIDATING:
             return call
-        return take_verdict(call, verdict, now)
+        return apply_call_verdict(call, verdict, now)
 
-    return _each(batch, judge)
+    return _update_calls(batch, judge)
 
 
-def decided(batch: Batch, call_id: str, decision: Decision, now: datetime) -> Batch:
+def apply_decision(batch: Batch, call_id: str, decision: Decision, now: datetime) -> Batch:
     """The batch after a decision on this call that counts (`decisions.py` says which do)."""
-    return _one(batch, call_id, lambda call: take_decision(call, decision, now))
+    return _update_call(batch, call_id, lambda call: apply_call_decision(call, decision, now))
 
 
-def changed(batch: Batch, call_id: str, verdict: Verdict, now: datetime) -> Batch:
+def apply_change(batch: Batch, call_id: str, verdict: Verdict, now: datetime) -> Batch:
     """The batch after validation has seen what a person made of a call, if that is still awaited."""
-    return _one(batch, call_id, lambda call: take_change(call, verdict, now) if call.changing else call)
+    return _update_call(batch, call_id, lambda call: apply_call_change(call, verdict, now) if call.changing else call)
 
 
-def reconsidered(batch: Batch, before: Batch, verdicts: Mapping[str, Verdict], now: datetime) -> Batch:
+def reapply_verdicts(batch: Batch, before: Batch, verdicts: Mapping[str, Verdict], now: datetime) -> Batch:
     """The batch after new verdicts on calls as they were in `before`. Those that have moved on keep their state."""
 
     def judge(call: Call) -> Call:
         verdict, then = verdicts.get(call.id), before.get(call.id)
-        if verdict is None or then is None or moved_on(call, then):
+        if verdict is None or then is None or has_moved_on(call, then):
             return call
-        return reconsider(call, verdict, now)
+        return reapply_call_verdict(call, verdict, now)
 
-    return _each(batch, judge)
+    return _update_calls(batch, judge)
 
 
-def moved_on(call: Call, then: Call) -> bool:
+def has_moved_on(call: Call, then: Call) -> bool:
     """Is a verdict on the call as it was then no longer about the call as it is?"""
     return (call.status, call.revision, call.bound, call.changing) != (
         then.status, then.revision, then.bound, then.changing,
     )  # fmt: skip
 
 
-def expired(batch: Batch, now: datetime) -> Batch:
+def apply_deadlines(batch: Batch, now: datetime) -> Batch:
     """The batch with the default taken wherever a deadline has passed (S28)."""
-    return _each(batch, lambda call: expire(call, now) if _due(call, now) else call)
+    return _update_calls(batch, lambda call: expire_call(call, now) if _is_overdue(call, now) else call)
 
 
-def warned(batch: Batch, now: datetime) -> Batch:
+def mark_near_deadlines(batch: Batch, now: datetime) -> Batch:
     """The batch with those marked of which the deadline is near."""
 
     def warn(call: Call) -> Call:
-        moment = warning_of(call)
+        moment = find_warning_time(call)
         return call.model_copy(update={"warned": True}) if moment and moment <= now else call
 
-    return _each(batch, warn)
+    return _update_calls(batch, warn)
 
 
-def warning_of(call: Call) -> datetime | None:
+def find_warning_time(call: Call) -> datetime | None:
     """When viewers are to be told that a call's deadline is near; None when never, or when they were."""
     deadline = call.confirmation.deadline if call.confirmation else None
     if call.status is not Status.AWAITING_APPROVAL or not call.deadline_at or not deadline or call.warned:
@@ -177,100 +177,100 @@ def warning_of(call: Call) -> datetime | None:
     return call.deadline_at - timedelta(seconds=deadline.warning_seconds) if deadline.warning_seconds else None
 
 
-def edited(batch: Batch, call_id: str, editing: Editing | None) -> Batch:
+def set_editing(batch: Batch, call_id: str, editing: Editing | None) -> Batch:
     """The batch while somebody has a call open in an editor, and after."""
-    return _one(batch, call_id, lambda call: call.model_copy(update={"editing": editing}))
+    return _update_call(batch, call_id, lambda call: call.model_copy(update={"editing": editing}))
 
 
-def begun(batch: Batch, call_ids: Collection[str], now: datetime) -> Batch:
+def start_calls(batch: Batch, call_ids: Collection[str], now: datetime) -> Batch:
     """The batch with these scheduled calls executing."""
-    return _each(
+    return _update_calls(
         batch,
-        lambda call: call.to(Status.EXECUTING, started_at=now) if call.id in call_ids else call,
+        lambda call: call.move_to(Status.EXECUTING, started_at=now) if call.id in call_ids else call,
     )
 
 
-def held(batch: Batch, call_id: str, question: Confirmation) -> Batch:
+def hold_batch_call(batch: Batch, call_id: str, question: Confirmation) -> Batch:
     """With a call whose tool asks, and waits for the answer where it runs."""
-    return _one(batch, call_id, lambda call: hold(call, question))
+    return _update_call(batch, call_id, lambda call: hold_call(call, question))
 
 
-def moved(batch: Batch, call_id: str, host: str | None) -> Batch:
+def move_to_host(batch: Batch, call_id: str, host: str | None) -> Batch:
     """With a call that lives on another host now."""
 
     def move(call: Call) -> Call:
         return call.model_copy(update={"bound": call.bound.model_copy(update={"host": host})}) if call.bound else call
 
-    return _one(batch, call_id, move)
+    return _update_call(batch, call_id, move)
 
 
-def ended(batch: Batch, call_id: str, outcome: CallOutcome, now: datetime, *, ask: bool = False) -> Batch:
+def apply_outcome(batch: Batch, call_id: str, outcome: ExecutionOutcome, now: datetime, *, ask: bool = False) -> Batch:
     """The batch after a tool's activity answered. Only a call at work can end so.
 
     `ask`: of what nobody knows, somebody is asked.
     """
 
     def end(call: Call) -> Call:
-        if call.id != call_id or not call.at_work:
+        if call.id != call_id or not call.is_at_work:
             return call
         if call.status is Status.SCHEDULED:  # it was answered, and ended in the same moment
-            call = call.to(Status.EXECUTING)
+            call = call.move_to(Status.EXECUTING)
         if batch.discarded:
-            return discard(call, outcome, str(batch.halted), now)
-        if batch.halted and isinstance(outcome, Asks | Reconsider):  # nobody is asked for it any more
+            return discard_call(call, outcome, str(batch.halted), now)
+        if batch.halted and isinstance(outcome, QuestionRaised | NeedsApprovalAgain):  # nobody is asked for it any more
             call = call if call.stopping else call.model_copy(update={"stopping": batch.halted})
-        return take_outcome(call, outcome, now, ask=ask)
+        return apply_call_outcome(call, outcome, now, ask=ask)
 
-    return _each(batch, end)
+    return _update_calls(batch, end)
 
 
-def stopped(batch: Batch, reason: str, now: datetime, *, only: Collection[str] | None = None) -> Batch:
+def stop_calls(batch: Batch, reason: str, now: datetime, *, only: Collection[str] | None = None) -> Batch:
     """The batch after a stop of all its calls, those that are yet to come included, or of `only` these."""
     if only is not None:
-        return _each(batch, lambda call: stop(call, reason, now) if call.id in only else call)
-    return _halted(_each(batch, lambda call: stop(call, reason, now)), reason)
+        return _update_calls(batch, lambda call: stop_call(call, reason, now) if call.id in only else call)
+    return _halt_batch(_update_calls(batch, lambda call: stop_call(call, reason, now)), reason)
 
 
-def discarded(batch: Batch, reason: str, now: datetime) -> Batch:
+def discard_batch(batch: Batch, reason: str, now: datetime) -> Batch:
     """The batch after the attempt that it came from failed: nothing of it begins, what runs is stopped (S12)."""
-    gone = _halted(_each(batch, lambda call: stop(call, reason, now, kind=DISCARDED)), reason)
+    gone = _halt_batch(_update_calls(batch, lambda call: stop_call(call, reason, now, kind=DISCARDED)), reason)
     return gone.model_copy(update={"discarded": True, "complete": True})
 
 
-def interrupted(batch: Batch, reason: str, now: datetime) -> Batch:
+def interrupt_calls(batch: Batch, reason: str, now: datetime) -> Batch:
     """The batch after a user's new message: what runs and may not be interrupted finishes, the rest stops (S18)."""
 
     def interrupt(call: Call) -> Call:
-        finishes = call.at_work and not call.asking and not interruptible(call)
-        return call if finishes else stop(call, reason, now)
+        finishes = call.is_at_work and not call.is_asking and not may_interrupt(call)
+        return call if finishes else stop_call(call, reason, now)
 
-    return _halted(_each(batch, interrupt), reason)
+    return _halt_batch(_update_calls(batch, interrupt), reason)
 
 
-def interruptible(call: Call) -> bool:
+def may_interrupt(call: Call) -> bool:
     """Does a user's new message stop this call?"""
     return call.bound is None or call.bound.tool.traits.interrupt is Interrupt.CANCEL
 
 
-def _halted(batch: Batch, reason: str) -> Batch:
+def _halt_batch(batch: Batch, reason: str) -> Batch:
     return batch if batch.halted else batch.model_copy(update={"halted": reason})
 
 
-def withdrawn(batch: Batch, now: datetime) -> Batch:
+def withdraw_batch(batch: Batch, now: datetime) -> Batch:
     """A queued batch taken back: it never starts, nothing more comes to it, and its calls say so (S14)."""
-    gone = stopped(batch, "The batch was withdrawn before it started", now)
+    gone = stop_calls(batch, "The batch was withdrawn before it started", now)
     return gone.model_copy(update={"withdrawn": True, "complete": True})
 
 
-def _each(batch: Batch, change: Callable[[Call], Call]) -> Batch:
+def _update_calls(batch: Batch, change: Callable[[Call], Call]) -> Batch:
     return batch.model_copy(update={"calls": tuple(change(call) for call in batch.calls)})
 
 
-def _one(batch: Batch, call_id: str, change: Callable[[Call], Call]) -> Batch:
-    return _each(batch, lambda call: change(call) if call.id == call_id else call)
+def _update_call(batch: Batch, call_id: str, change: Callable[[Call], Call]) -> Batch:
+    return _update_calls(batch, lambda call: change(call) if call.id == call_id else call)
 
 
-def _due(call: Call, now: datetime) -> bool:
+def _is_overdue(call: Call, now: datetime) -> bool:
     """Is its deadline past? Somebody who changed it in time has answered."""
     waits = call.status is Status.AWAITING_APPROVAL and not call.changing
     return waits and call.deadline_at is not None and call.deadline_at <= now

@@ -19,7 +19,7 @@ class BesideTheFile(Message):
 
     @field_validator("folder", mode="before")
     @classmethod
-    def _of_the_file(cls, value: object, info: ValidationInfo) -> object:
+    def _take_file_folder(cls, value: object, info: ValidationInfo) -> object:
         if not info.context:
             return value
         if value != Path():

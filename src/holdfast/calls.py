@@ -14,12 +14,12 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field, JsonValue
 
 from holdfast.actors import Actor
-from holdfast.approvals import Answer, Confirmation, Decision, question_digest
+from holdfast.approvals import Confirmation, Decision, QuestionAnswer, digest_question
 from holdfast.content import CallError, Response
 from holdfast.errors import InvalidTransition
 from holdfast.forms import BOUND_TO_QUESTION
-from holdfast.model import Data, Message, few
-from holdfast.verdicts import Bound
+from holdfast.model import Data, Message, max_items
+from holdfast.verdicts import BoundCall
 
 
 class Status(StrEnum):
@@ -63,7 +63,7 @@ class CallRequest(Message):
     """The model's own id for the call, echoed in the response; need not be unique (S4)."""
 
 
-Calls = Annotated[tuple[CallRequest, ...], few(10_000)]
+Calls = Annotated[tuple[CallRequest, ...], max_items(10_000)]
 """Calls from outside. How many may be in a batch is said elsewhere, in better words; here it is how many are read."""
 
 
@@ -75,7 +75,7 @@ class Editing(Data):
     """When it no longer counts, should they never say that they are done."""
 
 
-class Pause(Data):
+class PendingQuestion(Data):
     """A call that asked in the middle of its run, and where it goes on."""
 
     held: bool = False
@@ -83,7 +83,7 @@ class Pause(Data):
     state: JsonValue = None
     times: int = 1
     """How often it has asked."""
-    answer: Answer | None = None
+    answer: QuestionAnswer | None = None
     question: Confirmation | None = None
     """What was answered, of a tool that ended."""
     run: int = 1
@@ -98,7 +98,7 @@ class Call(Data):
     attempt: int = 1
     """Of the model step that it came from."""
     status: Status = Status.VALIDATING
-    bound: Bound | None = None
+    bound: BoundCall | None = None
     rule: str | None = None
     """The policy rule that judged it."""
     confirmation: Confirmation | None = None
@@ -109,7 +109,7 @@ class Call(Data):
     run: int = 1
     """Raised when a person says that it is to run again, though it may have run, and with every answer that it goes on
     with: another effect than the one before."""
-    pause: Pause | None = None
+    pause: PendingQuestion | None = None
     decision: Decision | None = None
     approvals: tuple[Decision, ...] = ()
     """The decisions that let it proceed: as many as its rule needs."""
@@ -144,18 +144,18 @@ class Call(Data):
     response: Response | None = None
 
     @property
-    def terminal(self) -> bool:
+    def is_terminal(self) -> bool:
         """Has it ended?"""
         return self.status in TERMINAL
 
     @property
-    def at_work(self) -> bool:
+    def is_at_work(self) -> bool:
         """Is its tool at work, or does it wait for an answer where it is?"""
         held = self.pause is not None and self.pause.held
-        return self.status is Status.EXECUTING or (held and not self.terminal)
+        return self.status is Status.EXECUTING or (held and not self.is_terminal)
 
     @property
-    def asking(self) -> bool:
+    def is_asking(self) -> bool:
         """Does it wait for an answer in the middle of its run?"""
         return self.status is Status.AWAITING_APPROVAL and self.pause is not None and self.pause.answer is None
 
@@ -163,7 +163,7 @@ class Call(Data):
     def approval_digest(self) -> str | None:
         """What a decision on it must name: the digest of what would run, or of what its tool asks."""
         if self.bound and self.pause and self.confirmation and self.confirmation.checks >= BOUND_TO_QUESTION:
-            return question_digest(self.bound.digest, self.confirmation, self.pause.state)
+            return digest_question(self.bound.digest, self.confirmation, self.pause.state)
         return self.bound.digest if self.bound else None
 
     @property
@@ -177,7 +177,7 @@ class Call(Data):
         return self.ended_at - self.created_at if self.ended_at and self.created_at else None
 
     @property
-    def execution(self) -> timedelta | None:
+    def execution_time(self) -> timedelta | None:
         """How long it ran; None for a call that never did."""
         return self.ended_at - self.started_at if self.ended_at and self.started_at else None
 
@@ -186,7 +186,7 @@ class Call(Data):
         """The tool's name as it was asked for."""
         return self.request.tool
 
-    def to(self, status: Status, **changes: Any) -> Call:
+    def move_to(self, status: Status, **changes: Any) -> Call:
         """The call after a move of the table; any other move is an InvalidTransition."""
         if status not in TRANSITIONS[self.status]:
             raise InvalidTransition(f"call {self.id!r} cannot go from {self.status} to {status}")

@@ -20,29 +20,29 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.service import RPCError
 
 from holdfast.approvals import ApprovalId, Decision
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 from holdfast.errors import BadInput, HoldfastError, PayloadUnreadable
-from holdfast.families import MARK
+from holdfast.families import ID_MARK
 from holdfast.identity import whoami
 from holdfast.looking import own_of, read_memo
-from holdfast.model import problems
-from holdfast.outcomes import ALIASES, ALWAYS, Lasting, Outcome, Scope
-from holdfast.queries import ask
-from holdfast.requests import Acknowledged
+from holdfast.model import describe_problems
+from holdfast.outcomes import ACTION_ALIASES, ALWAYS_ACTIONS, DecisionAction, Lasting, Scope
+from holdfast.queries import query_turn
+from holdfast.requests import DecisionResult
 from holdfast.session import Session
-from holdfast.translating import translated
+from holdfast.translating import translate_error
 from holdfast.turn import UPDATE_SECONDS, Turn
-from holdfast.turns import TASK_QUEUE, WORKFLOW, TurnInput, check_input, check_outside, check_size
-from holdfast.views import ApprovalView, InboxView, TurnView, as_of, urgency
-from holdfast.watching import Feeds
-from holdfast.workflows.attributes import STATE
+from holdfast.turns import TASK_QUEUE, TURN_WORKFLOW, TurnInput, check_input, check_outside, check_size
+from holdfast.views import ApprovalView, InboxView, TurnView, drop_stale_editors, urgency_key
+from holdfast.watching import TurnFeeds
+from holdfast.workflows.attributes import STATE_ATTRIBUTE
 
 if TYPE_CHECKING:
     from holdfast.keys import Signer
 
 __all__ = ["Holdfast", "Session", "Turn"]
 
-REST_SECONDS = 2.0
+FETCH_SECONDS = 2.0
 """How long an inbox waits for a turn that has more to show than its memo holds."""
 
 
@@ -56,23 +56,23 @@ class Holdfast:
         self.client = client
         self.task_queue = task_queue
         self._signer = signer or _find_signer(client)
-        self._feeds = Feeds(client)
+        self._feeds = TurnFeeds(client)
 
     @property
-    def me(self) -> str:
+    def actor_name(self) -> str:
         """In whose name things are done here, when no other is given."""
         return self._signer.name if self._signer else whoami()
 
-    def turn(self, turn_id: str) -> Turn:
+    def get_turn(self, turn_id: str) -> Turn:
         """A turn by its id; nothing is asked of the server yet."""
         return Turn(self.client, turn_id, self._feeds)
 
-    def session(self, session_id: str | None = None) -> Session:
+    def get_session(self, session_id: str | None = None) -> Session:
         """A session by its id, or a new one; nothing is asked of the server yet."""
         session_id = f"session-{uuid4().hex[:12]}" if session_id is None else session_id
-        if not session_id.strip() or len(session_id) > 400 or MARK in session_id:
-            raise BadInput(f"a session's id has between 1 and 400 characters, and no {MARK}")
-        return Session(self.client, session_id, self._feeds, self.task_queue, self.me)
+        if not session_id.strip() or len(session_id) > 400 or ID_MARK in session_id:
+            raise BadInput(f"a session's id has between 1 and 400 characters, and no {ID_MARK}")
+        return Session(self.client, session_id, self._feeds, self.task_queue, self.actor_name)
 
     async def start(self, input: TurnInput, *, turn_id: str | None = None) -> Turn:
         """Start a turn. An id that is in use, or was, is refused."""
@@ -80,37 +80,37 @@ class Holdfast:
         check_input(input)
         check_size(len(input.model_dump_json()))
         turn_id = turn_id or f"turn-{uuid4().hex[:12]}"
-        input = input if input.requester else input.model_copy(update={"requester": self.me})
+        input = input if input.requester else input.model_copy(update={"requester": self.actor_name})
         if not turn_id.strip() or len(turn_id) > 500:
             raise BadInput("a turn's id has between 1 and 500 characters")
-        if MARK in turn_id:
-            raise BadInput(f"a turn's id has no {MARK}: that is for the turns of sessions")
+        if ID_MARK in turn_id:
+            raise BadInput(f"a turn's id has no {ID_MARK}: that is for the turns of sessions")
         try:
             await self.client.start_workflow(
-                WORKFLOW,
+                TURN_WORKFLOW,
                 input,
                 id=turn_id,
                 task_queue=self.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                static_summary=_summary(input),
+                static_summary=_summarise_input(input),
             )
         except Exception as error:
-            raise translated(error, turn_id) from error
-        return self.turn(turn_id)
+            raise translate_error(error, turn_id) from error
+        return self.get_turn(turn_id)
 
-    async def approve(self, approval_id: str, **details: Any) -> Acknowledged | None:
+    async def approve(self, approval_id: str, **details: Any) -> DecisionResult | None:
         """Let one call run as it was shown. See `decide`."""
-        return await self.decide(approval_id, Outcome.PROCEED_ONCE, **details)
+        return await self.decide(approval_id, DecisionAction.PROCEED_ONCE, **details)
 
-    async def deny(self, approval_id: str, **details: Any) -> Acknowledged | None:
+    async def deny(self, approval_id: str, **details: Any) -> DecisionResult | None:
         """Refuse one call. See `decide`."""
-        return await self.decide(approval_id, Outcome.CANCEL, **details)
+        return await self.decide(approval_id, DecisionAction.CANCEL, **details)
 
     async def decide(
         self,
         approval_id: str,
-        outcome: Outcome | str,
+        outcome: DecisionAction | str,
         *,
         digest: str | None = None,
         by: str | None = None,
@@ -125,7 +125,7 @@ class Holdfast:
         stop_turn: bool = False,
         decision_id: str | None = None,
         seconds: float = UPDATE_SECONDS,
-    ) -> Acknowledged | None:
+    ) -> DecisionResult | None:
         """Decide on one approval, addressed by its id alone. docs/approving.md tells what can be said.
 
         `digest` is that of what was shown; left out, it is looked up. Sent as an update; when updates are exhausted or
@@ -148,12 +148,12 @@ class Holdfast:
             stop_turn=stop_turn,
             decision_id=decision_id,
         )
-        return await self.turn(ApprovalId.parse(approval_id).turn).decide(decision, seconds=seconds)
+        return await self.get_turn(ApprovalId.parse(approval_id).turn).decide(decision, seconds=seconds)
 
     async def prepare_decision(
         self,
         approval_id: str,
-        outcome: Outcome | str,
+        outcome: DecisionAction | str,
         *,
         digest: str | None = None,
         by: str | None = None,
@@ -173,18 +173,18 @@ class Holdfast:
         Any SDK can deliver it, as the body of the signal or update `decide`. BadInput when it cannot be a decision.
         """
         address = ApprovalId.parse(approval_id)
-        turn = self.turn(address.turn)
-        meant = ALIASES.get(outcome, outcome)
-        if self._signer and scope is None and (remember or meant in ALWAYS):
-            scope = await turn.scope_of(address, Outcome(meant))  # a signature must cover it
+        turn = self.get_turn(address.turn)
+        meant = ACTION_ALIASES.get(outcome, outcome)
+        if self._signer and scope is None and (remember or meant in ALWAYS_ACTIONS):
+            scope = await turn.fetch_scope(address, DecisionAction(meant))  # a signature must cover it
         try:
             decision = Decision.model_validate(
                 {
                     "approval_id": str(address),
-                    "digest": digest or await turn.digest_of(address),
+                    "digest": digest or await turn.fetch_digest(address),
                     "outcome": outcome,
                     "id": decision_id or uuid4().hex,
-                    "by": by or self.me,
+                    "by": by or self.actor_name,
                     "at": datetime.now(UTC),
                     "note": note,
                     "content": content,
@@ -198,22 +198,22 @@ class Holdfast:
                 }
             )
         except ValidationError as error:
-            raise BadInput(f"this is not a decision: {problems(error, 'decision')}") from error
+            raise BadInput(f"this is not a decision: {describe_problems(error, 'decision')}") from error
         return self._signer.sign(decision) if self._signer else decision
 
-    async def inbox(self) -> list[ApprovalView]:
+    async def list_approvals(self) -> list[ApprovalView]:
         """Everything that waits for a person, in all turns, the most urgent first. Most turns need no worker for it.
 
         Turns that can be read neither from the server nor by asking them are in `inbox_view`.
         """
-        return list((await self.inbox_view()).approvals)
+        return list((await self.fetch_inbox()).approvals)
 
-    async def inbox_view(self) -> InboxView:
+    async def fetch_inbox(self) -> InboxView:
         """The same, and the turns in which something may wait that cannot be read.
 
         PayloadUnreadable when nothing else waits and one of these is encrypted with a key that this process lacks.
         """
-        query = f"{STATE.name} = 'awaiting_approval' AND ExecutionStatus = 'Running'"
+        query = f"{STATE_ATTRIBUTE.name} = 'awaiting_approval' AND ExecutionStatus = 'Running'"
         items: list[ApprovalView] = []
         unread: dict[str, HoldfastError] = {}
         try:
@@ -222,25 +222,25 @@ class Holdfast:
                 items += memo.approvals
                 try:
                     if memo.total > len(memo.approvals):
-                        items += await self._rest(found.id, {item.approval_id for item in memo.approvals})
+                        items += await self._fetch_omitted(found.id, {item.approval_id for item in memo.approvals})
                 except HoldfastError as error:
                     unread[found.id] = error
         except RPCError as error:
-            raise translated(error, "inbox") from error
+            raise translate_error(error, "inbox") from error
         locked = next((error for error in unread.values() if isinstance(error, PayloadUnreadable)), None)
         if locked and not items:  # one turn that we cannot read hides no other
             raise locked
         return InboxView(
-            approvals=tuple(sorted(as_of(datetime.now(UTC), items), key=urgency)),
+            approvals=tuple(sorted(drop_stale_editors(datetime.now(UTC), items), key=urgency_key)),
             unread={turn: str(error) for turn, error in unread.items()},
         )
 
-    async def _rest(self, turn_id: str, known: set[str]) -> list[ApprovalView]:
+    async def _fetch_omitted(self, turn_id: str, known: set[str]) -> list[ApprovalView]:
         """What the memo had no room for."""
         try:
-            view = await ask(self.client, turn_id, "view", result_type=TurnView, seconds=REST_SECONDS)
+            view = await query_turn(self.client, turn_id, "view", result_type=TurnView, seconds=FETCH_SECONDS)
         except (RPCError, WorkflowQueryFailedError) as error:
-            raise translated(error, turn_id) from error
+            raise translate_error(error, turn_id) from error
         return [item for item in own_of(turn_id, view.approvals) if item.approval_id not in known]
 
 
@@ -250,7 +250,7 @@ def _find_signer(client: Client) -> Signer | None:
     return next((signer for signer in signers if signer), None)
 
 
-def _summary(input: TurnInput) -> str:
+def _summarise_input(input: TurnInput) -> str:
     if input.prompt is not None:
-        return shorten(input.prompt, 120)
+        return shorten_text(input.prompt, 120)
     return f"{sum(map(len, input.batches))} calls in {len(input.batches)} batches"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from holdfast.content import BlobPart, Response, TextPart, ends, how_to_read
+from holdfast.content import BlobPart, Response, TextPart, describe_saved_output, elide_middle
 from holdfast.conversations import (
     AssistantMessage,
     Compaction,
@@ -21,24 +21,24 @@ from holdfast.conversations import (
 )
 from holdfast.model import Data
 
-NEAR = 0.8
+NEARLY_FULL = 0.8
 """How full a model's window may become."""
-AIM = 0.5
+TARGET_SHARE = 0.5
 """How full it is to be afterwards."""
 CHARACTERS_PER_TOKEN = 4
 """Roughly, where nobody has counted."""
-STUB = 300
+STUB_CHARACTERS = 300
 """Characters that stay of a result that is left out."""
-SHORTEST = 1_000
+SHORTEST_RESULT = 1_000
 """Characters that stay at least of one of the last results."""
 PAGE_CHARACTERS = 1_000_000
 """Of the messages that are asked for at once; more where one of them is longer."""
 BLOB_CHARACTERS = 6_000
 """What an image or a document counts as: about 1,500 tokens, where it is shown to the model."""
-SUMMARY = "[The conversation before this was summarised, since it had grown too long. The summary:]\n\n"
+SUMMARY_HEADING = "[The conversation before this was summarised, since it had grown too long. The summary:]\n\n"
 
 
-class Cut(Data):
+class ConversationCut(Data):
     """What is to be left out of a conversation as the model would be told it now."""
 
     results_before: int = 0
@@ -49,47 +49,47 @@ class Cut(Data):
     """Characters that stay of every other result."""
 
 
-def page_of(messages: Sequence[ConversationMessage], after: int, epoch: int, known: int | None) -> ConversationPage:
+def build_page(messages: Sequence[ConversationMessage], after: int, epoch: int, known: int | None) -> ConversationPage:
     """The messages after so many that somebody has of the epoch they know; all when that is another one."""
     start = min(after, len(messages)) if known == epoch else 0
     end = start
     room = PAGE_CHARACTERS
     while end < len(messages) and (room > 0 or end == start):
-        room -= _characters(messages[end])
+        room -= _count_characters(messages[end])
         end += 1
     return ConversationPage(epoch=epoch, start=start, messages=tuple(messages[start:end]), more=end < len(messages))
 
 
-def near(window: int | None, tokens: int) -> bool:
+def is_nearly_full(window: int | None, tokens: int) -> bool:
     """Is a conversation of so many tokens nearly too long?"""
-    return window is not None and tokens >= NEAR * window
+    return window is not None and tokens >= NEARLY_FULL * window
 
 
-def size(messages: Sequence[ConversationMessage]) -> int:
+def estimate_tokens(messages: Sequence[ConversationMessage]) -> int:
     """About how many tokens these are."""
-    return sum(map(_characters, messages)) // CHARACTERS_PER_TOKEN
+    return sum(map(_count_characters, messages)) // CHARACTERS_PER_TOKEN
 
 
-def cut_for(messages: Sequence[ConversationMessage], aim: int) -> Cut:
+def plan_cut(messages: Sequence[ConversationMessage], aim: int) -> ConversationCut:
     """What to leave out so that about `aim` tokens are left."""
-    keep = _kept_from(messages, aim // 2)
-    limit = _limit(messages[keep:], aim // 2)
-    shown = [*without_results(messages[:keep]), *shortened(messages[keep:], limit)]
-    if keep == 0 or size(shown) <= aim:
-        return Cut(results_before=keep, limit=limit)
-    return Cut(results_before=keep, before=keep, limit=limit)
+    keep = _find_kept_start(messages, aim // 2)
+    limit = _find_result_limit(messages[keep:], aim // 2)
+    shown = [*stub_results(messages[:keep]), *shorten_results(messages[keep:], limit)]
+    if keep == 0 or estimate_tokens(shown) <= aim:
+        return ConversationCut(results_before=keep, limit=limit)
+    return ConversationCut(results_before=keep, before=keep, limit=limit)
 
 
-def told(
+def build_model_messages(
     session: Sequence[ConversationMessage], own: Sequence[ConversationMessage], done: Compaction
 ) -> list[ConversationMessage]:
     """What the model is told: of a session's messages what is left, then the turn's own."""
-    rest = [*without_results(session[: done.results_before]), *session[done.results_before :]][done.before :]
-    return [*([UserMessage(text=SUMMARY + done.summary)] if done.summary else []), *rest, *own]
+    rest = [*stub_results(session[: done.results_before]), *session[done.results_before :]][done.before :]
+    return [*([UserMessage(text=SUMMARY_HEADING + done.summary)] if done.summary else []), *rest, *own]
 
 
-def compacted(
-    session: int, own: Sequence[ConversationMessage], done: Compaction, cut: Cut, summary: str | None
+def apply_cut(
+    session: int, own: Sequence[ConversationMessage], done: Compaction, cut: ConversationCut, summary: str | None
 ) -> tuple[list[ConversationMessage], Compaction]:
     """A turn's own messages after a cut, and what it leaves out of its session's `session` messages.
 
@@ -106,27 +106,27 @@ def compacted(
         results_before=max(done.results_before, done.before + min(results, of_session)),
         summary=summary if cut.before else done.summary,
     )
-    return [*without_results(rest[:left]), *shortened(rest[left:], cut.limit)], after
+    return [*stub_results(rest[:left]), *shorten_results(rest[left:], cut.limit)], after
 
 
-def without_results(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+def stub_results(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
     """The same, with a stub in the place of every long result, and the description of every image or document."""
-    return [_short(message, STUB, described=True) for message in messages]
+    return [_shorten_message(message, STUB_CHARACTERS, described=True) for message in messages]
 
 
-def shortened(messages: Sequence[ConversationMessage], limit: int | None) -> list[ConversationMessage]:
+def shorten_results(messages: Sequence[ConversationMessage], limit: int | None) -> list[ConversationMessage]:
     """The same, with both ends of every result that is longer than that."""
     if limit is None:
         return list(messages)
-    return [_short(message, limit) for message in messages]
+    return [_shorten_message(message, limit) for message in messages]
 
 
-def as_text(messages: Sequence[ConversationMessage], tokens: int) -> str:
+def format_conversation(messages: Sequence[ConversationMessage], tokens: int) -> str:
     """A conversation to be summarised: as text, since no provider takes calls of tools that it is not offered."""
-    return ends("\n\n".join(map(_as_text, messages)), tokens * CHARACTERS_PER_TOKEN)
+    return elide_middle("\n\n".join(map(_format_message, messages)), tokens * CHARACTERS_PER_TOKEN)
 
 
-def _as_text(message: ConversationMessage) -> str:
+def _format_message(message: ConversationMessage) -> str:
     if isinstance(message, UserMessage):
         return f"User: {message.text}"
     if isinstance(message, ToolMessage):
@@ -135,29 +135,29 @@ def _as_text(message: ConversationMessage) -> str:
     return "\n".join([f"Assistant: {message.text}", *calls])
 
 
-def _short(message: ConversationMessage, limit: int, *, described: bool = False) -> ConversationMessage:
+def _shorten_message(message: ConversationMessage, limit: int, *, described: bool = False) -> ConversationMessage:
     if not isinstance(message, ToolMessage):
         return message
     return ToolMessage(
-        responses=tuple(_short_response(response, limit, described=described) for response in message.responses)
+        responses=tuple(_shorten_response(response, limit, described=described) for response in message.responses)
     )
 
 
-def _short_response(response: Response, limit: int, *, described: bool) -> Response:
+def _shorten_response(response: Response, limit: int, *, described: bool) -> Response:
     text = "\n".join(part.text for part in response.parts)
     has_blobs = any(isinstance(part, BlobPart) for part in response.parts)
     if len(text) <= limit and not (described and has_blobs):
         return response
     whole = next((part.whole for part in response.parts if isinstance(part, TextPart) and part.whole), None)
-    text = ends(text, limit) + (f"\n[{how_to_read(whole)}]" if whole else "")
+    text = elide_middle(text, limit) + (f"\n[{describe_saved_output(whole)}]" if whole else "")
     return response.model_copy(update={"parts": (TextPart(text=text, whole=whole),), "display": None})
 
 
-def _kept_from(messages: Sequence[ConversationMessage], tokens: int) -> int:
+def _find_kept_start(messages: Sequence[ConversationMessage], tokens: int) -> int:
     """Where the last messages begin that are kept: as many as there is room for, and always the last step."""
     start = room = 0
     for place in range(len(messages) - 1, -1, -1):
-        room += _characters(messages[place]) // CHARACTERS_PER_TOKEN
+        room += _count_characters(messages[place]) // CHARACTERS_PER_TOKEN
         if start and room > tokens:
             return start
         if not isinstance(messages[place], ToolMessage):
@@ -165,15 +165,15 @@ def _kept_from(messages: Sequence[ConversationMessage], tokens: int) -> int:
     return start
 
 
-def _limit(kept: Sequence[ConversationMessage], tokens: int) -> int | None:
+def _find_result_limit(kept: Sequence[ConversationMessage], tokens: int) -> int | None:
     """How long a result of the last steps may be, when even they are too long."""
     responses = [response for message in kept if isinstance(message, ToolMessage) for response in message.responses]
-    if size(kept) <= tokens or not responses:
+    if estimate_tokens(kept) <= tokens or not responses:
         return None
-    return max(SHORTEST, tokens * CHARACTERS_PER_TOKEN // len(responses))
+    return max(SHORTEST_RESULT, tokens * CHARACTERS_PER_TOKEN // len(responses))
 
 
-def _characters(message: ConversationMessage) -> int:
+def _count_characters(message: ConversationMessage) -> int:
     if isinstance(message, ToolMessage):
         blobs = sum(isinstance(part, BlobPart) for response in message.responses for part in response.parts)
         return sum(len(response.text) + 20 for response in message.responses) + blobs * BLOB_CHARACTERS

@@ -19,40 +19,40 @@ from pydantic import (
     model_validator,
 )
 
-from holdfast.activities.ledger.addresses import ledger_address
+from holdfast.activities.ledger.addresses import check_ledger_address
 from holdfast.approvers import Approver
 from holdfast.beside import BesideTheFile
 from holdfast.content import OUTPUT_LIMIT
 from holdfast.deployments import DeploymentSettings
-from holdfast.documents import Content, Document, check
+from holdfast.documents import Document, FileContent, parse_document
 from holdfast.encryption_settings import EncryptionSettings
 from holdfast.model import Message
 from holdfast.modes import Confirming, Mode
 from holdfast.setting_values import (
     Command,
     Environment,
-    Filled,
     Flag,
     Header,
     Limit,
     Name,
-    Place,
+    NonEmpty,
+    SettingPath,
     Word,
-    destination,
-    glob,
-    host_name,
-    listening,
-    naming,
-    person,
-    plain_web_address,
-    possible_tool_name,
-    public_key,
-    queue_name,
-    reference,
-    referring,
-    some,
-    unique,
-    web_address,
+    check_destination,
+    check_glob,
+    check_host_name,
+    check_listen_address,
+    check_not_empty,
+    check_person_name,
+    check_plain_web_address,
+    check_public_key,
+    check_queue_name,
+    check_reference,
+    check_secret_reference,
+    check_tool_name,
+    check_unique,
+    check_variable_reference,
+    check_web_address,
 )
 from holdfast.storage_settings import StorageSettings
 from holdfast.telemetry import TelemetrySettings
@@ -78,7 +78,7 @@ class ShellSettings(Message):
     """Of a command in a sandbox."""
 
     @model_validator(mode="after")
-    def _network_of_a_sandbox(self) -> ShellSettings:
+    def _check_network(self) -> ShellSettings:
         if self.network and self.sandbox == "none":
             raise ValueError(
                 "has `network = true`, which is for a `sandbox`: without one nothing keeps commands from it"
@@ -89,16 +89,16 @@ class ShellSettings(Message):
 class FetchSettings(Message):
     """Private hosts that may be fetched all the same, and how much of an answer is read."""
 
-    allow: tuple[Annotated[str, AfterValidator(destination)], ...] = ()
+    allow: tuple[Annotated[str, AfterValidator(check_destination)], ...] = ()
     max_bytes: Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)] = 5_000_000
 
 
 class ToolSettings(Message):
     """Which tools there are, and how the built-in ones behave."""
 
-    modules: tuple[Annotated[str, AfterValidator(reference)], ...] = ()
+    modules: tuple[Annotated[str, AfterValidator(check_reference)], ...] = ()
     entry_points: Flag = True
-    disable: tuple[Annotated[str, AfterValidator(possible_tool_name)], ...] = ()
+    disable: tuple[Annotated[str, AfterValidator(check_tool_name)], ...] = ()
     shell: ShellSettings = ShellSettings()
     fetch: FetchSettings = FetchSettings()
 
@@ -116,8 +116,8 @@ class DiscoverySettings(BesideTheFile):
 
     @field_validator("name")
     @classmethod
-    def _is_unique(cls, value: str, info: ValidationInfo) -> str:
-        return unique(value, "discovery", info)
+    def _check_unique(cls, value: str, info: ValidationInfo) -> str:
+        return check_unique(value, "discovery", info)
 
 
 class When(StrEnum):
@@ -140,7 +140,9 @@ class HookTraits(Message):
     """When a hook is asked, about which tools, and what it means when it fails."""
 
     when: When
-    tools: Annotated[tuple[Annotated[Filled, AfterValidator(glob)], ...], AfterValidator(some)] = ("*",)
+    tools: Annotated[tuple[Annotated[NonEmpty, AfterValidator(check_glob)], ...], AfterValidator(check_not_empty)] = (
+        "*",
+    )
     timeout_seconds: Annotated[float, Field(strict=True, ge=1, le=300)] = 10
     on_failure: OnFailure = OnFailure.DENY
 
@@ -150,16 +152,16 @@ class HookSettings(HookTraits, BesideTheFile):
 
     name: Name
     command: Command | None = None
-    python: Annotated[str, AfterValidator(reference)] | None = None
+    python: Annotated[str, AfterValidator(check_reference)] | None = None
     environment: Environment = Field(default_factory=dict)
 
     @field_validator("name")
     @classmethod
-    def _is_unique(cls, value: str, info: ValidationInfo) -> str:
-        return unique(value, "hooks", info)
+    def _check_unique(cls, value: str, info: ValidationInfo) -> str:
+        return check_unique(value, "hooks", info)
 
     @model_validator(mode="after")
-    def _one_way(self) -> HookSettings:
+    def _check_one_way(self) -> HookSettings:
         if (self.command is None) == (self.python is None):
             raise ValueError("needs `command` or `python`, and not both")
         if self.python and self.environment:
@@ -170,19 +172,19 @@ class HookSettings(HookTraits, BesideTheFile):
 class ApproverSettings(Approver):
     """Somebody who may decide, with a name and a key that nobody else has."""
 
-    name: Annotated[str, AfterValidator(person)]
-    key: Annotated[str, AfterValidator(public_key)] | None = None
-    roles: tuple[Filled, ...] = ()
+    name: Annotated[str, AfterValidator(check_person_name)]
+    key: Annotated[str, AfterValidator(check_public_key)] | None = None
+    roles: tuple[NonEmpty, ...] = ()
     vouches: Flag = False
 
     @field_validator("name")
     @classmethod
-    def _is_unique(cls, value: str, info: ValidationInfo) -> str:
-        return unique(value, "approvers", info)
+    def _check_unique(cls, value: str, info: ValidationInfo) -> str:
+        return check_unique(value, "approvers", info)
 
     @field_validator("key")
     @classmethod
-    def _is_its_own(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _check_own_key(cls, value: str | None, info: ValidationInfo) -> str | None:
         if info.context and value is not None:
             keys = info.context["names"].setdefault("keys of approvers", set())
             if value in keys:
@@ -191,8 +193,8 @@ class ApproverSettings(Approver):
         return value
 
     @model_validator(mode="after")
-    def _can_vouch(self) -> ApproverSettings:
-        if self.for_anyone:
+    def _check_vouching(self) -> ApproverSettings:
+        if self.is_for_anyone:
             raise ValueError(f"cannot be called {self.name!r}: that name is the data folder's own key's")
         if self.vouches and self.key is None:
             raise ValueError("vouches, and has no `key` to do it with")
@@ -204,18 +206,18 @@ class McpOauthSettings(Message):
 
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     """A person logs in once, or the worker has credentials of its own."""
-    client_id: Filled | None = None
+    client_id: NonEmpty | None = None
     """As whom we are known there; registered at each login when left out."""
-    client_secret: Annotated[Filled, AfterValidator(referring)] | None = None
-    issuer: Annotated[str, AfterValidator(web_address)] | None = None
+    client_secret: Annotated[NonEmpty, AfterValidator(check_secret_reference)] | None = None
+    issuer: Annotated[str, AfterValidator(check_web_address)] | None = None
     """The authorization server that knows this client: its secret goes nowhere else."""
-    scopes: tuple[Filled, ...] = ()
+    scopes: tuple[NonEmpty, ...] = ()
     """What is asked for; else what the server says."""
     redirect_port: Annotated[int, Field(strict=True, ge=0, le=65_535)] = 0
     """Where a login is answered, on this machine; 0 is any that is free."""
 
     @model_validator(mode="after")
-    def _is_complete(self) -> McpOauthSettings:
+    def _check_complete(self) -> McpOauthSettings:
         if self.grant == "client_credentials" and not (self.client_id and self.client_secret):
             raise ValueError('has `grant = "client_credentials"`, and needs `client_id` and `client_secret` for it')
         if self.client_secret and not (self.client_id and self.issuer):
@@ -228,19 +230,21 @@ class McpOauthSettings(Message):
 class McpServerSettings(BesideTheFile):
     """An MCP server: a command to start, or a URL to reach. One with neither adds to a server of `files`."""
 
-    command: Filled | None = None
+    command: NonEmpty | None = None
     args: tuple[Word, ...] = ()
     env: Environment = Field(default_factory=dict)
-    cwd: Place | None = None
+    cwd: SettingPath | None = None
     """Where the command runs; in the file's folder when left out."""
-    url: Annotated[str, AfterValidator(web_address)] | None = None
+    url: Annotated[str, AfterValidator(check_web_address)] | None = None
     headers: Mapping[Header, Word] = Field(default_factory=dict)
     oauth: McpOauthSettings | None = None
-    include: Annotated[tuple[Annotated[Filled, AfterValidator(glob)], ...], AfterValidator(some)] = ("*",)
-    exclude: tuple[Annotated[Filled, AfterValidator(glob)], ...] = ()
+    include: Annotated[tuple[Annotated[NonEmpty, AfterValidator(check_glob)], ...], AfterValidator(check_not_empty)] = (
+        "*",
+    )
+    exclude: tuple[Annotated[NonEmpty, AfterValidator(check_glob)], ...] = ()
     trust: Flag = False
     """Is what it says of its tools' effects true?"""
-    effects: Mapping[Filled, Effect] = Field(default_factory=dict)
+    effects: Mapping[NonEmpty, Effect] = Field(default_factory=dict)
     """Of its tools, by the names that the server has for them, whatever it says itself."""
     timeout_seconds: Limit = 300
     """Of one call."""
@@ -248,7 +252,7 @@ class McpServerSettings(BesideTheFile):
     """Until it is connected and has listed its tools."""
 
     @model_validator(mode="after")
-    def _one_way(self, info: ValidationInfo) -> McpServerSettings:
+    def _check_one_way(self, info: ValidationInfo) -> McpServerSettings:
         named = bool(info.context and info.context["names"].get("mcp.files"))
         ways = (self.command is not None) + (self.url is not None)
         if ways > 1 or (ways == 0 and not named):
@@ -265,12 +269,12 @@ class McpServerSettings(BesideTheFile):
 class McpSettings(Message):
     """MCP servers by name: those of files that other programs read too, and our own."""
 
-    files: tuple[Place, ...] = ()
+    files: tuple[SettingPath, ...] = ()
     servers: Mapping[Name, McpServerSettings] = Field(default_factory=dict)
 
     @field_validator("files")
     @classmethod
-    def _are_known(cls, value: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
+    def _check_known(cls, value: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
         if info.context and value:
             info.context["names"]["mcp.files"] = {"named"}
         return value
@@ -282,15 +286,15 @@ MediaKind = Literal["image", "document", "audio"]
 class ModelServerSettings(Message):
     """A server of models at an address of yours, that speaks as a provider does."""
 
-    url: Annotated[str, AfterValidator(plain_web_address)]
+    url: Annotated[str, AfterValidator(check_plain_web_address)]
     speaks: Literal["openai", "anthropic"] = "openai"
-    key: Annotated[Filled, AfterValidator(naming)] | None = None
+    key: Annotated[NonEmpty, AfterValidator(check_variable_reference)] | None = None
     """By reference to the worker's environment; without one nothing secret is sent."""
     window: int | None = Field(default=None, ge=1_000, le=100_000_000)
     """Tokens that its models can read at once."""
 
     @property
-    def variable(self) -> str | None:
+    def key_variable(self) -> str | None:
         """The variable that holds its key."""
         return self.key[2:-1] if self.key else None
 
@@ -298,34 +302,36 @@ class ModelServerSettings(Message):
 class ModelsSettings(Message):
     """Which models turns may ask, and servers beside those of the providers."""
 
-    default: Filled | None = None
+    default: NonEmpty | None = None
     """What `holdfast chat` and `holdfast run` ask when nothing else is said."""
-    allow: Annotated[tuple[Annotated[Filled, AfterValidator(glob)], ...], AfterValidator(some)] = ("*",)
-    takes: Mapping[Annotated[Filled, AfterValidator(glob)], tuple[MediaKind, ...]] = Field(default_factory=dict)
+    allow: Annotated[tuple[Annotated[NonEmpty, AfterValidator(check_glob)], ...], AfterValidator(check_not_empty)] = (
+        "*",
+    )
+    takes: Mapping[Annotated[NonEmpty, AfterValidator(check_glob)], tuple[MediaKind, ...]] = Field(default_factory=dict)
     """What models of these names are shown of what tools give beside text. The first that matches counts; without one
     a provider's model takes what its package knows, and a model of a server of yours nothing."""
     servers: Mapping[Name, ModelServerSettings] = Field(default_factory=dict)
 
     @property
-    def keys(self) -> tuple[str, ...]:
+    def key_variables(self) -> tuple[str, ...]:
         """The variables that hold the servers' keys."""
-        return tuple(server.variable for server in self.servers.values() if server.variable)
+        return tuple(server.key_variable for server in self.servers.values() if server.key_variable)
 
 
 class GatewaySettings(Message):
     """Where the HTTP endpoint listens, and the names it answers to beside that one."""
 
-    host: Annotated[Filled, AfterValidator(host_name)] = "127.0.0.1"
+    host: Annotated[NonEmpty, AfterValidator(check_host_name)] = "127.0.0.1"
     port: Annotated[int, Field(strict=True, ge=0, le=65_535)] = 8234
     """0 is any that is free."""
-    names: tuple[Annotated[Filled, AfterValidator(host_name)], ...] = ()
+    names: tuple[Annotated[NonEmpty, AfterValidator(check_host_name)], ...] = ()
     """Of a proxy in front of it that passes on the name it was called by."""
 
 
 class WorkerSettings(Message):
     """How a worker is asked how it is, and how long it takes to end."""
 
-    health: Annotated[str, AfterValidator(listening)] | None = None
+    health: Annotated[str, AfterValidator(check_listen_address)] | None = None
     """Where probes ask it: host:port."""
     grace_seconds: Annotated[float, Field(strict=True, ge=0, le=86_400)] | None = None
     """What running calls get to finish by themselves when it ends; None for a few seconds."""
@@ -347,11 +353,11 @@ class LimitSettings(Message):
 class Configuration(Message):
     """The whole file. None where it says nothing and the environment or a default decides."""
 
-    workspace: Place | None = None
-    data: Place | None = None
-    task_queue: Annotated[Filled, AfterValidator(queue_name)] | None = None
-    policy: tuple[Place, ...] = ()
-    modes: Annotated[tuple[Mode, ...], AfterValidator(some)] | None = None
+    workspace: SettingPath | None = None
+    data: SettingPath | None = None
+    task_queue: Annotated[NonEmpty, AfterValidator(check_queue_name)] | None = None
+    policy: tuple[SettingPath, ...] = ()
+    modes: Annotated[tuple[Mode, ...], AfterValidator(check_not_empty)] | None = None
     confirm: Confirming = Confirming.POLICY
     """Of all turns: which calls are asked about. A turn may want more of them."""
     yolo_asks: Flag = True
@@ -360,7 +366,7 @@ class Configuration(Message):
     hooks: tuple[HookSettings, ...] = ()
     approvers: tuple[ApproverSettings, ...] = ()
     decisions: Literal["signed", "unsigned"] | None = None
-    ledger: Annotated[str, AfterValidator(ledger_address)] | None = None
+    ledger: Annotated[str, AfterValidator(check_ledger_address)] | None = None
     ledger_days: Annotated[int, Field(strict=True, ge=1, le=3_650)] = 30
     tools: ToolSettings = ToolSettings()
     discovery: tuple[DiscoverySettings, ...] = ()
@@ -375,6 +381,6 @@ class Configuration(Message):
     deployment: DeploymentSettings = DeploymentSettings()
 
 
-def configuration_of(content: Content) -> Document[Configuration]:
+def parse_configuration(content: FileContent) -> Document[Configuration]:
     """Check a settings file. Relative paths count from the folder where it is."""
-    return check(content, Configuration, {"folder": content.file.parent, "names": {}})
+    return parse_document(content, Configuration, {"folder": content.file.parent, "names": {}})

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, JsonValue
 from holdfast.background import CommandState
 from holdfast.contexts import ContextChange
 from holdfast.model import Data
-from holdfast.values import too_deep
+from holdfast.values import is_too_deep
 
 OUTPUT_LIMIT = 40_000
 """Characters of a result that reach the model (S33)."""
@@ -34,20 +34,20 @@ NAME_LIMIT = 128
 """Characters of a tool's name."""
 
 
-def encodable(text: str) -> str:
+def drop_surrogates(text: str) -> str:
     """`text` without what UTF-8 cannot say (lone surrogates): it must be writable wherever it goes."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-Text = Annotated[str, AfterValidator(encodable)]
+Text = Annotated[str, AfterValidator(drop_surrogates)]
 
 
-def _writable(value: JsonValue) -> JsonValue:
+def _check_writable(value: JsonValue) -> JsonValue:
     """`value` as JSON can say it: no lone surrogates; ValueError for NaN, infinity, and what nobody reads again."""
-    if too_deep(value):
+    if is_too_deep(value):
         raise ValueError("it is nested too deeply")
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return value if text.isascii() else json.loads(encodable(text))
+    return value if text.isascii() else json.loads(drop_surrogates(text))
 
 
 class TextPart(Data):
@@ -63,7 +63,7 @@ class DataPart(Data):
     """A structured result: any JSON value."""
 
     kind: Literal["data"] = "data"
-    value: Annotated[JsonValue, AfterValidator(_writable)]
+    value: Annotated[JsonValue, AfterValidator(_check_writable)]
 
     @property
     def text(self) -> str:
@@ -86,7 +86,7 @@ class BlobPart(Data):
     """The bytes on their way from the tool to their file. Never in a history."""
 
     @classmethod
-    def of(cls, data: bytes, media_type: str, *, name: str | None = None) -> BlobPart:
+    def from_bytes(cls, data: bytes, media_type: str, *, name: str | None = None) -> BlobPart:
         """A part of these bytes."""
         digest = hashlib.sha256(data).hexdigest()
         return cls(media_type=media_type, size=len(data), digest=digest, name=name, data=data)
@@ -124,7 +124,7 @@ class Result(Data):
     """Of a background command: whether it runs."""
 
     @classmethod
-    def of(cls, text: str, *, display: str | None = None) -> Result:
+    def from_text(cls, text: str, *, display: str | None = None) -> Result:
         """A result of one text part."""
         return cls(parts=(TextPart(text=text),), display=display)
 
@@ -153,7 +153,7 @@ class Response(Data):
         return "\n".join(lines)
 
 
-def shorten(text: str, limit: int) -> str:
+def shorten_text(text: str, limit: int) -> str:
     """One line's worth of `text`, for summaries and views; says how much it left out."""
     if len(text) <= limit:
         return text
@@ -161,12 +161,12 @@ def shorten(text: str, limit: int) -> str:
     return text[: max(0, limit - len(note))] + note
 
 
-def named(tool: str) -> str:
+def format_tool_name(tool: str) -> str:
     """A tool's name for people: whole, and harmless. What is longer than any name is cut, and says how long it is.
 
     A name that was cut before stays as it is.
     """
-    shown = visible(tool[: NAME_LIMIT + 1])
+    shown = escape_controls(tool[: NAME_LIMIT + 1])
     if len(shown) <= NAME_LIMIT:
         return shown
     note = f"… ({len(tool):,} characters)"
@@ -179,10 +179,10 @@ def first_line(text: str, limit: int = 200) -> str:
     if not lines:
         return ""
     more = " …" if len(lines) > 1 else ""
-    return shorten(visible(" ".join(lines[0][: 2 * limit].split())), limit - len(more)) + more
+    return shorten_text(escape_controls(" ".join(lines[0][: 2 * limit].split())), limit - len(more)) + more
 
 
-def ends(text: str, limit: int) -> str:
+def elide_middle(text: str, limit: int) -> str:
     """Both ends of `text` when it is long, with what is between them counted: nobody hides at the end of a line."""
     if len(text) <= limit:
         return text
@@ -191,37 +191,37 @@ def ends(text: str, limit: int) -> str:
     return text[:half] + left_out + text[len(text) - half :]
 
 
-def said(error: BaseException, limit: int = 1_000) -> str:
+def exception_text(error: BaseException, limit: int = 1_000) -> str:
     """An exception's words, whatever its author did to them."""
     try:
-        return shorten(str(error), limit) or type(error).__name__
+        return shorten_text(str(error), limit) or type(error).__name__
     except Exception:
         return type(error).__name__
 
 
-def truncate(text: str, limit: int = OUTPUT_LIMIT, *, whole: str | None = None) -> str:
+def truncate_output(text: str, limit: int = OUTPUT_LIMIT, *, whole: str | None = None) -> str:
     """Keep 20 % of `limit` from the start of `text` and 80 % from its end (S33); `whole` says where all of it is."""
     if len(text) <= limit:
         return text
     head = int(limit * HEAD_SHARE)
-    return joined(text[:head], text[len(text) - (limit - head) :], len(text) - limit, whole=whole)
+    return join_ends(text[:head], text[len(text) - (limit - head) :], len(text) - limit, whole=whole)
 
 
-def joined(head: str, tail: str, omitted: int | None, *, whole: str | None = None) -> str:
+def join_ends(head: str, tail: str, omitted: int | None, *, whole: str | None = None) -> str:
     """The two ends of a long text with a line between them that says what is missing and how to read it."""
-    where = f"; {how_to_read(whole)}" if whole else "" if whole is None else "; the rest could not be kept"
+    where = f"; {describe_saved_output(whole)}" if whole else "" if whole is None else "; the rest could not be kept"
     count = "more" if omitted is None else f"{omitted:,} characters"
     return f"{head}\n… [{count} left out{where}] …\n{tail}"
 
 
-def output_name(whole: str) -> str:
+def format_output_name(whole: str) -> str:
     """What a saved output is called by models, from the path or the name of its file."""
     return whole.rpartition("/")[2][:OUTPUT_NAME]
 
 
-def how_to_read(whole: str) -> str:
+def describe_saved_output(whole: str) -> str:
     """What a model is told of an output that was saved in this file."""
-    return f"{READ_OUTPUT} reads the whole, by the name {output_name(whole)}"
+    return f"{READ_OUTPUT} reads the whole, by the name {format_output_name(whole)}"
 
 
 _ESCAPES = re.compile(
@@ -247,30 +247,30 @@ _NOT_PLAIN = re.compile(rf"[{_UNSEEN}{_DRAWN_AS_NOTHING}\xa0\u1680\u2000-\u200a\
 """Also what looks like a blank, and is a part of a word."""
 
 
-def has_unseen(text: str) -> bool:
+def has_invisible(text: str) -> bool:
     """Does it hold control or invisible characters?"""
     return _HIDDEN.search(text) is not None
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     """`text` with every control and invisible character written out: harmless, and nothing in it is hidden.
 
     For what a person decides on. A command that hides part of itself behind an escape code would run all of it.
     """
-    return _NOT_PLAIN.sub(lambda found: _written(found[0]), text)
+    return _NOT_PLAIN.sub(lambda found: _escape_character(found[0]), text)
 
 
 def exact(text: str) -> str:
     """A name in one line, so that no two look alike of which one hides something: an id, by which somebody decides."""
-    return visible(text).replace("\u3000", "⟨U+3000⟩").replace("\n", "␊").replace("\t", "␉")
+    return escape_controls(text).replace("\u3000", "⟨U+3000⟩").replace("\n", "␊").replace("\t", "␉")
 
 
-def _written(character: str) -> str:
+def _escape_character(character: str) -> str:
     code = ord(character)
     return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
 
 
-def plain(text: str) -> str:
+def strip_controls(text: str) -> str:
     """`text` without terminal escape codes, control or invisible characters: safe to show anywhere (S32).
 
     For output, where what an escape code encloses is meant for a terminal and not for a reader. A carriage return that
@@ -282,7 +282,7 @@ def plain(text: str) -> str:
 
 def seen(text: str) -> str:
     """`text` as `plain` makes it, without anything that a model reads and a person does not see."""
-    return _HIDDEN.sub("", plain(text))
+    return _HIDDEN.sub("", strip_controls(text))
 
 
 _STYLE = re.compile(r"\x1b\[([0-9;]{0,60})m")
@@ -292,20 +292,20 @@ _STYLES = {0, 1, 2, 3, 4, 7, 9, 22, 23, 24, 27, 29, *_COLOURS}
 RESET = "\x1b[0m"
 
 
-def plain_with_styles(text: str) -> str:
+def strip_all_but_styles(text: str) -> str:
     """`text` as `plain` has it, but for the styles of its letters: the one escape code left is `ESC [ … m`.
 
     Ends without a style. For viewers that can show it, where what is shown decides nothing.
     """
     text, pieces, place = text.replace("\r\n", "\n"), [], 0
     for escape in _ESCAPES.finditer(text):
-        pieces += [plain(text[place : escape.start()]), _style(escape[0])]
+        pieces += [strip_controls(text[place : escape.start()]), _keep_style(escape[0])]
         place = escape.end()
-    found = "".join([*pieces, plain(text[place:])])
+    found = "".join([*pieces, strip_controls(text[place:])])
     return found + RESET if "\x1b" in found and not found.endswith(RESET) else found
 
 
-def _style(escape: str) -> str:
+def _keep_style(escape: str) -> str:
     """What is harmless of an escape code; empty for one that is no style."""
     style = _STYLE.fullmatch(escape)
     codes = [int(code or 0) for code in style[1].split(";")] if style else []

@@ -32,7 +32,7 @@ class Context(Data):
     tools: tuple[str, ...] | None = None
     """The tools there are, if not all."""
 
-    def offers(self, tool: str) -> bool:
+    def has_tool(self, tool: str) -> bool:
         """Is this tool among those there are?"""
         return self.tools is None or tool in self.tools
 
@@ -55,13 +55,13 @@ class ContextChange(Data):
 
     @field_validator("tools")
     @classmethod
-    def _few(cls, value: tuple[str, ...] | str | None) -> tuple[str, ...] | str | None:
+    def _check_tool_count(cls, value: tuple[str, ...] | str | None) -> tuple[str, ...] | str | None:
         if isinstance(value, tuple) and len(value) > 1_000:
             raise ValueError("at most 1,000 tools can be named")
         return value
 
 
-def changed(context: Context, change: ContextChange) -> Context:
+def apply_context_change(context: Context, change: ContextChange) -> Context:
     """The context after a change."""
     environment = {**context.environment, **change.environment}
     return Context(
@@ -71,7 +71,7 @@ def changed(context: Context, change: ContextChange) -> Context:
     )
 
 
-def told(before: Context, after: Context) -> str:
+def describe_context_change(before: Context, after: Context) -> str:
     """What changed, in a line."""
     said = [f"folder {after.folder}"] if after.folder != before.folder else []
     names = {name for name, _ in before.environment.items() ^ after.environment.items()}
@@ -80,7 +80,7 @@ def told(before: Context, after: Context) -> str:
     return ", ".join(said)
 
 
-def of_use(context: Context, depends_on: tuple[Dependence, ...]) -> dict[str, JsonValue]:
+def select_context(context: Context, depends_on: tuple[Dependence, ...]) -> dict[str, JsonValue]:
     """What of the context a tool's call goes by, as far as it is not what every turn begins with: for its digest."""
     parts: dict[str, JsonValue] = {}
     if "folder" in depends_on and context.folder != HOME:

@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue, NonNegativeInt
 
 from holdfast.calls import CallRequest, Calls
 from holdfast.content import Response
-from holdfast.model import Data, Message, few
+from holdfast.model import Data, Message, max_items
 
 
 class Usage(Data):
@@ -23,7 +23,7 @@ class Usage(Data):
         )
 
     @property
-    def tokens(self) -> int:
+    def total_tokens(self) -> int:
         """Both."""
         return self.input_tokens + self.output_tokens
 
@@ -49,7 +49,7 @@ class ScriptedReply(ModelReply):
 
     seconds: float = Field(default=0, ge=0, le=3_600, allow_inf_nan=False)
     """What passes before each call is written, and before the end."""
-    breaks: Annotated[tuple[NonNegativeInt, ...], few(1_000)] = ()
+    breaks: Annotated[tuple[NonNegativeInt, ...], max_items(1_000)] = ()
     """After how many calls the first attempts at it break off; the one after them does not."""
 
 
@@ -69,17 +69,17 @@ class ModelChoice(Message):
     """Which model answers: `provider:model`, or `scripted`, which gives the replies of `script` in order."""
 
     name: str = Field(default="scripted", min_length=1, max_length=300)
-    script: Annotated[tuple[ScriptedReply, ...], few(10_000)] = ()
-    delegated: dict[str, Annotated[tuple[ScriptedReply, ...], few(10_000)]] = Field(default_factory=dict)
+    script: Annotated[tuple[ScriptedReply, ...], max_items(10_000)] = ()
+    delegated: dict[str, Annotated[tuple[ScriptedReply, ...], max_items(10_000)]] = Field(default_factory=dict)
     """Scripts of the turns that a scripted model delegates, by their prompts."""
-    fallbacks: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=300)], ...], few(20)] = ()
+    fallbacks: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=300)], ...], max_items(20)] = ()
     """Asked in this order when the one before fails for good."""
     instructions: str | None = Field(default=None, max_length=1_000_000)
     """What the model is told before everything else."""
     settings: ModelSettings = ModelSettings()
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def model_names(self) -> tuple[str, ...]:
         """All of them, in order."""
         return (self.name, *self.fallbacks)
 

@@ -25,12 +25,12 @@ from temporalio.converter import (
     StorageDriver,
 )
 
-from holdfast.content import said
+from holdfast.content import exception_text
 from holdfast.encryption import LOCKED, EncryptingCodec
 from holdfast.errors import BadInput, KeyMissing, PayloadUnreadable
 from holdfast.keyring import Keyring, load_keyring
-from holdfast.payloads import MISSING, THRESHOLD, TOO_LARGE, FileStorage, Nowhere, too_large
-from holdfast.stores import drivers_of
+from holdfast.payloads import MISSING, THRESHOLD, TOO_LARGE, FileStorage, MissingDriver, build_too_large
+from holdfast.stores import build_drivers
 from holdfast.unread import Unreadable
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 _MARKER = "__temporal_external_storage_reference"
 """What Temporal marks references with that a codec has encoded."""
-_GONE = {
+_REASONS = {
     MISSING: "a payload that is kept outside the history is not there ({})",
     LOCKED: "a payload cannot be read: {}",
 }
@@ -64,10 +64,10 @@ class HoldfastPayloadConverter(CompositePayloadConverter):
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """See the base class."""
         hints: Sequence[type | None] = type_hints or [None] * len(payloads)
-        return [self._read(payload, hint) for payload, hint in zip(payloads, hints, strict=True)]
+        return [self._read_payload(payload, hint) for payload, hint in zip(payloads, hints, strict=True)]
 
-    def _read(self, payload: Payload, hint: type | None) -> Any:
-        if why := unreadable(payload):
+    def _read_payload(self, payload: Payload, hint: type | None) -> Any:
+        if why := explain_unreadable(payload):
             if hint not in (None, Any):
                 raise PayloadUnreadable(why)
             return Unreadable(why, gone=True)
@@ -76,16 +76,16 @@ class HoldfastPayloadConverter(CompositePayloadConverter):
         except Exception as error:
             if hint not in (None, Any):
                 raise
-            return Unreadable(said(error, 500))
+            return Unreadable(exception_text(error, 500))
 
 
 class TolerantConverter(DataConverter):
     """A converter that a forged mark cannot stop: Temporal fails the task of a marked reference that is none."""
 
     async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [await self._unmarked(payload) for payload in payloads]
+        return [await self._check_reference(payload) for payload in payloads]
 
-    async def _unmarked(self, payload: Payload) -> Payload:
+    async def _check_reference(self, payload: Payload) -> Payload:
         if payload.metadata.get(_MARKER) != b"true":
             return payload
         try:
@@ -96,17 +96,17 @@ class TolerantConverter(DataConverter):
             return Payload(metadata={"encoding": MISSING}, data=b"a reference that is none")
         return reference
 
-    async def reference(self, payload: Payload) -> ExternalStorageReference | None:
+    async def find_reference(self, payload: Payload) -> ExternalStorageReference | None:
         """Where a payload is kept, if it is only a reference."""
         [unmarked] = await self._decode_reference_payload_sequence([payload])
         return self.external_storage._decode_reference(unmarked) if self.external_storage else None
 
-    async def retrieved(self, payload: Payload) -> Payload:
+    async def fetch_payload(self, payload: Payload) -> Payload:
         """A payload from where it is kept, as it was stored; or why nobody can tell."""
         [unmarked] = await self._decode_reference_payload_sequence([payload])
         return await self.external_storage._retrieve_payload(unmarked) if self.external_storage else unmarked
 
-    async def decrypted(self, payload: Payload) -> Payload:
+    async def decrypt_payload(self, payload: Payload) -> Payload:
         """What a retrieved payload holds; or why nobody can tell."""
         return (await self.payload_codec.decode([payload]))[0] if self.payload_codec else payload
 
@@ -126,7 +126,7 @@ class TolerantStorage(ExternalStorage):
             if self._decode_reference(payload) is None:
                 found.append(payload)
                 continue
-            retrieved = await self._retrieve_payload(payload) if size < TOO_LARGE else too_large()
+            retrieved = await self._retrieve_payload(payload) if size < TOO_LARGE else build_too_large()
             size += retrieved.ByteSize()
             found.append(retrieved)
         return found
@@ -138,10 +138,10 @@ class TolerantStorage(ExternalStorage):
             return ExternalStorageReference(driver_name="unreadable")
 
     def _get_driver_by_name(self, name: str) -> StorageDriver:
-        return self._driver_map.get(name) or Nowhere()
+        return self._driver_map.get(name) or MissingDriver()
 
 
-def data_converter(
+def build_data_converter(
     existing: DataConverter | None,
     payloads: Path,
     *,
@@ -152,7 +152,7 @@ def data_converter(
     converter = existing
     if converter is None or converter is DataConverter.default or converter is pydantic_data_converter:
         converter = TolerantConverter(payload_converter_class=HoldfastPayloadConverter)
-    converter = _encrypting(converter, keyring or Keyring())
+    converter = _add_encryption(converter, keyring or Keyring())
     if converter.external_storage is not None:
         return converter
     known = list(drivers) or [FileStorage(payloads)]
@@ -162,21 +162,21 @@ def data_converter(
     return dataclasses.replace(converter, external_storage=storage)
 
 
-def converter_of(
+def build_converter(
     settings: Settings, existing: DataConverter | None = None, *, keyring: Keyring | None = None
 ) -> DataConverter:
     """The same with the keys and the stores that the settings name. BadInput when one of them cannot be had."""
     keyring = load_keyring(settings) if keyring is None else keyring
-    return data_converter(existing, settings.payloads, keyring=keyring, drivers=drivers_of(settings))
+    return build_data_converter(existing, settings.payloads_folder, keyring=keyring, drivers=build_drivers(settings))
 
 
-def unreadable(payload: Payload) -> str | None:
+def explain_unreadable(payload: Payload) -> str | None:
     """Why a payload that was opened cannot be read; None when it can, whatever it holds."""
-    words = _GONE.get(payload.metadata.get("encoding", b""))
+    words = _REASONS.get(payload.metadata.get("encoding", b""))
     return words.format(payload.data.decode("utf-8", "replace")) if words else None
 
 
-def _encrypting(converter: DataConverter, keyring: Keyring) -> DataConverter:
+def _add_encryption(converter: DataConverter, keyring: Keyring) -> DataConverter:
     """With our codec. Without keys too: it then says of what is encrypted that it is."""
     if converter.payload_codec is not None and not isinstance(converter.payload_codec, EncryptingCodec):
         if keyring.keys:

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-Key = tuple[str | int | None, ...]
+CountedKey = tuple[str | int | None, ...]
 """Which run of a turn, and what of it."""
-REMEMBERED = 20_000
+MAX_REMEMBERED = 20_000
 """A refused task is run again at once: what was counted long ago does not come back."""
 
 
-class Counted:
+class CountedKeys:
     """The newest of what was counted. One thread at a time may ask."""
 
-    def __init__(self, limit: int = REMEMBERED) -> None:
+    def __init__(self, limit: int = MAX_REMEMBERED) -> None:
         self._limit = limit
-        self._keys: OrderedDict[Key, None] = OrderedDict()
+        self._keys: OrderedDict[CountedKey, None] = OrderedDict()
 
-    def first(self, key: Key) -> bool:
+    def add_if_new(self, key: CountedKey) -> bool:
         """Was this not counted before? From now on it was."""
         known = key in self._keys
         self._keys[key] = None

@@ -13,21 +13,21 @@ from pydantic import Field
 from holdfast.content import CallError, Result, TextPart
 from holdfast.contexts import ToolName, names_tool
 from holdfast.limits import TurnLimits
-from holdfast.memory import Memory
+from holdfast.memory import TurnMemory
 from holdfast.modes import Mode
-from holdfast.tools import Strict
+from holdfast.tools import StrictParameters
 from holdfast.turns import TurnInput, TurnResult
-from holdfast.verdicts import CallOutcome, Failed, Finished, Stopped
+from holdfast.verdicts import ExecutionOutcome, Failed, Finished, Stopped
 
 DELEGATE = "delegate"
-DEEPEST = 3
+MAX_DEPTH = 3
 """How many turns may delegate to one another."""
-STEPS = 100
+MAX_STEPS = 100
 """Of a delegated turn that is given no other limit."""
-_LOOSENESS = (Mode.PLAN, Mode.DEFAULT, Mode.AUTO_EDIT, Mode.YOLO)
+_STRICTEST_FIRST = (Mode.PLAN, Mode.DEFAULT, Mode.AUTO_EDIT, Mode.YOLO)
 
 
-class Delegation(Strict):
+class Delegation(StrictParameters):
     """The arguments of `delegate`."""
 
     prompt: str = Field(
@@ -41,14 +41,14 @@ class Delegation(Strict):
     mode: Literal["default", "auto_edit", "plan"] | None = Field(
         default=None, description="plan: it only reads. Never more than you may do yourself"
     )
-    max_steps: int = Field(default=STEPS, ge=1, le=1_000, description="How often it may ask its model")
+    max_steps: int = Field(default=MAX_STEPS, ge=1, le=1_000, description="How often it may ask its model")
 
 
-def turn_for(parent: TurnInput, memory: Memory, limits: TurnLimits, given: Delegation) -> TurnInput:
+def build_delegated_input(parent: TurnInput, memory: TurnMemory, limits: TurnLimits, given: Delegation) -> TurnInput:
     """What a delegated turn starts with. `limits` is what is left for it of its parent's."""
     tools = memory.context.tools
     if given.tools is not None:  # the list that the parent was started with stays the child's own limit
-        offered = (name for name in given.tools if memory.context.offers(name))
+        offered = (name for name in given.tools if memory.context.has_tool(name))
         tools = tuple(name for name in offered if names_tool(parent.tools, name))
     model = parent.model
     if model and (script := model.delegated.get(given.prompt)) is not None:
@@ -63,7 +63,7 @@ def turn_for(parent: TurnInput, memory: Memory, limits: TurnLimits, given: Deleg
             "depth": parent.depth + 1,
             "memory": memory.model_copy(
                 update={
-                    "mode": stricter(memory.mode, Mode(given.mode) if given.mode else memory.mode),
+                    "mode": find_stricter_mode(memory.mode, Mode(given.mode) if given.mode else memory.mode),
                     "context": memory.context.model_copy(update={"tools": tools}),
                     "replies": 0,
                     "filled": 0,
@@ -74,7 +74,7 @@ def turn_for(parent: TurnInput, memory: Memory, limits: TurnLimits, given: Deleg
     )
 
 
-def outcome_of(result: TurnResult, *, stopping: bool) -> CallOutcome:
+def build_delegated_outcome(result: TurnResult, *, stopping: bool) -> ExecutionOutcome:
     """What a call that ran a turn ends with."""
     parts = (TextPart(text=result.text),) if result.text else ()
     if result.status == "completed":
@@ -85,6 +85,6 @@ def outcome_of(result: TurnResult, *, stopping: bool) -> CallOutcome:
     return Failed(error=CallError(type=f"turn_{result.status}", message=reason), parts=parts)
 
 
-def stricter(one: Mode, other: Mode) -> Mode:
+def find_stricter_mode(one: Mode, other: Mode) -> Mode:
     """Of two modes the one in which less proceeds."""
-    return min(one, other, key=_LOOSENESS.index)
+    return min(one, other, key=_STRICTEST_FIRST.index)

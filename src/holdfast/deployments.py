@@ -13,19 +13,19 @@ from pydantic import AfterValidator
 
 from holdfast.model import Message
 
-NAME = "holdfast"
+DEFAULT_NAME = "holdfast"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 _BUILD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,127}")
 
 
-def deployment_name(text: str) -> str:
+def check_deployment_name(text: str) -> str:
     """A name that Temporal takes: it writes versions as `name.build` and as `name:build`."""
     if not _NAME.fullmatch(text):
         raise ValueError("must be 1 to 80 letters, digits, `_` or `-`, a letter or a digit first")
     return text
 
 
-def build_name(text: str) -> str:
+def check_build_name(text: str) -> str:
     """A build that Temporal takes, and that can stand in a command without quotes."""
     if not _BUILD.fullmatch(text):
         raise ValueError("must be 1 to 128 letters, digits, `.`, `_`, `+`, `@` or `-`, a letter or a digit first")
@@ -35,5 +35,5 @@ def build_name(text: str) -> str:
 class DeploymentSettings(Message):
     """The deployment that a worker belongs to, and its version there."""
 
-    name: Annotated[str, AfterValidator(deployment_name)] = NAME
-    build: Annotated[str, AfterValidator(build_name)] | None = None
+    name: Annotated[str, AfterValidator(check_deployment_name)] = DEFAULT_NAME
+    build: Annotated[str, AfterValidator(check_build_name)] | None = None

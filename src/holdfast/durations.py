@@ -6,13 +6,13 @@ import re
 
 UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 SHORTEST, LONGEST = 1, 365 * 86_400
-_WRITTEN = re.compile("".join(f"(?:([0-9]{{1,9}}) ?{unit} ?)?" for unit in UNITS))
-_SAID = {"d": "d", "h": "h", "m": "min", "s": "s"}
+_DURATION = re.compile("".join(f"(?:([0-9]{{1,9}}) ?{unit} ?)?" for unit in UNITS))
+_UNIT_NAMES = {"d": "d", "h": "h", "m": "min", "s": "s"}
 
 
-def seconds_of(text: str) -> int:
+def parse_duration(text: str) -> int:
     """Read a duration; ValueError says what it must look like."""
-    found = _WRITTEN.fullmatch(text.strip())
+    found = _DURATION.fullmatch(text.strip())
     if not found or not any(found.groups()):
         raise ValueError("must be a duration such as 90s, 15m, 1h30m, 7d or 2w, the larger unit first")
     seconds = sum(int(number or 0) * size for number, size in zip(found.groups(), UNITS.values(), strict=True))
@@ -21,11 +21,11 @@ def seconds_of(text: str) -> int:
     return seconds
 
 
-def told(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration for a person: `1 h 30 min`, `7 d`; what is less than a second is left out."""
     left = max(0, int(seconds))
     parts = []
-    for unit, word in _SAID.items():
+    for unit, word in _UNIT_NAMES.items():
         number, left = divmod(left, UNITS[unit])
         parts += [f"{number} {word}"] if number else []
     return " ".join(parts) or "0 s"

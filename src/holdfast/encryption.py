@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 from holdfast.errors import KeyMissing
 from holdfast.keyring import Key, Keyring
 from holdfast.payloads import MISSING
@@ -55,100 +55,105 @@ class EncryptingCodec(PayloadCodec):
 
     def __init__(self, keyring: Keyring) -> None:
         self._keys = {key.id: AESGCM(key.secret) for key in keyring.keys}
-        self._marking = [_marking(key) for key in keyring.keys]
+        self._marking = [_derive_mark_secret(key) for key in keyring.keys]
         self._ring = keyring
         self._refuses_plain = keyring.refuses_plain and bool(keyring.keys)
-        self._metadata = _metadata(keyring)
+        self._metadata = _build_metadata(keyring)
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Encrypt."""
-        key = self._ring.active
+        key = self._ring.active_key
         if key is None:
             return list(payloads)
-        return [await _aside(payload, lambda one: self._encrypt(one, key)) for payload in payloads]
+        return [await _run_in_thread(payload, lambda one: self._encrypt(one, key)) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Decrypt. KeyMissing for what is written with a key of ours that is not here; nothing else is raised."""
-        return [await _aside(payload, self._open) for payload in payloads]
+        return [await _run_in_thread(payload, self._decrypt) for payload in payloads]
 
     def _encrypt(self, payload: Payload, key: Key) -> Payload:
         nonce = os.urandom(_NONCE)
-        sealed = self._keys[key.id].encrypt(nonce, payload.SerializeToString(), _authenticated(key.id))
+        sealed = self._keys[key.id].encrypt(nonce, payload.SerializeToString(), _build_associated_data(key.id))
         data = nonce + sealed
-        marks = b"".join(_mark(secret, key.id, data) for secret in self._marking[1:])
+        marks = b"".join(_compute_mark(secret, key.id, data) for secret in self._marking[1:])
         return Payload(metadata={**self._metadata, VOUCHED: marks} if marks else self._metadata, data=data)
 
-    def _open(self, payload: Payload) -> Payload:
+    def _decrypt(self, payload: Payload) -> Payload:
         if payload.metadata.get("encoding") == MISSING:
             return payload
         if payload.metadata.get("encoding") != ENCRYPTED:
-            return _locked("it is not encrypted, and the settings refuse that") if self._refuses_plain else payload
+            return (
+                _build_locked("it is not encrypted, and the settings refuse that") if self._refuses_plain else payload
+            )
         name = payload.metadata.get(KEY_ID, b"").decode("utf-8", "replace")
         cipher = self._keys.get(name)
         if cipher is None:
-            return self._without_key(payload, name)
+            return self._build_without_key(payload, name)
         nonce, sealed = payload.data[:_NONCE], payload.data[_NONCE:]
         if len(sealed) < _TAG:
-            return _locked(f"it is not all of what the key {_shown(name)} encrypted")
+            return _build_locked(f"it is not all of what the key {_format_name(name)} encrypted")
         try:
-            return Payload.FromString(cipher.decrypt(nonce, sealed, _authenticated(name)))
+            return Payload.FromString(cipher.decrypt(nonce, sealed, _build_associated_data(name)))
         except (InvalidTag, DecodeError):
-            return _locked(f"it is not what the key {_shown(name)} encrypted: it was changed, or that key was another")
+            return _build_locked(
+                f"it is not what the key {_format_name(name)} encrypted: it was changed, or that key was another"
+            )
 
-    def _without_key(self, payload: Payload, name: str) -> Payload:
-        what = f"it is encrypted with the key {_shown(name)}, which this process does not have: {_advice(self._ring)}"
+    def _build_without_key(self, payload: Payload, name: str) -> Payload:
+        named, keys = _format_name(name), _describe_keys(self._ring)
+        what = f"it is encrypted with the key {named}, which this process does not have: {keys}"
         marks = b"" if name in self._ring.retired else payload.metadata.get(VOUCHED, b"")
         places = range(0, min(len(marks), 100 * _MARK), _MARK)
-        ours = [_mark(secret, name, payload.data) for secret in self._marking] if marks else []
+        ours = [_compute_mark(secret, name, payload.data) for secret in self._marking] if marks else []
         if any(hmac.compare_digest(marks[place : place + _MARK], mark) for place in places for mark in ours):
             logger.error("A payload cannot be read: %s", what)
             raise KeyMissing(what)
-        return _locked(what)
+        return _build_locked(what)
 
 
-async def _aside(payload: Payload, work: Work) -> Payload:
+async def _run_in_thread(payload: Payload, work: Work) -> Payload:
     return await asyncio.to_thread(work, payload) if len(payload.data) > LARGE else work(payload)
 
 
-def key_of(payload: Payload) -> str | None:
+def find_key_id(payload: Payload) -> str | None:
     """The id of the key that a payload is encrypted with; None when it is not encrypted."""
     if payload.metadata.get("encoding") != ENCRYPTED:
         return None
     return payload.metadata.get(KEY_ID, b"").decode("utf-8", "replace")
 
 
-def _metadata(ring: Keyring) -> Mapping[str, bytes]:
-    if ring.active is None:
+def _build_metadata(ring: Keyring) -> Mapping[str, bytes]:
+    if ring.active_key is None:
         return {}
-    name = ring.active.id
+    name = ring.active_key.id
     return {"encoding": ENCRYPTED, "encryption-cipher": CIPHER, KEY_ID: name.encode()}
 
 
-def _marking(key: Key) -> bytes:
+def _derive_mark_secret(key: Key) -> bytes:
     """The secret that a key's marks are made with: what encrypts does nothing else."""
     return HKDFExpand(hashes.SHA256(), length=32, info=b"holdfast mark 1").derive(key.secret)
 
 
-def _mark(secret: bytes, name: str, data: bytes) -> bytes:
+def _compute_mark(secret: bytes, name: str, data: bytes) -> bytes:
     """What a holder of one key says of what another encrypted: it is one of ours."""
     said = name.encode("utf-8", "replace") + b"\0" + hashlib.sha256(data).digest()
     return hmac.digest(secret, said, hashlib.sha256)[:_MARK]
 
 
-def _authenticated(name: str) -> bytes:
+def _build_associated_data(name: str) -> bytes:
     return b"\0".join((_LABEL, CIPHER, name.encode("utf-8", "replace")))
 
 
-def _locked(why: str) -> Payload:
+def _build_locked(why: str) -> Payload:
     logger.warning("A payload cannot be read: %s", why)
     return Payload(metadata={"encoding": LOCKED}, data=why.encode())
 
 
-def _shown(name: str) -> str:
-    return repr(shorten(name, 40)) if name.isprintable() else "of no name that shows"
+def _format_name(name: str) -> str:
+    return repr(shorten_text(name, 40)) if name.isprintable() else "of no name that shows"
 
 
-def _advice(ring: Keyring) -> str:
+def _describe_keys(ring: Keyring) -> str:
     if ring.keys:
         return "add it to [encryption] in the settings of this process (`holdfast encryption check` tells what it has)"
     return (

@@ -9,12 +9,12 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from holdfast.beside import BesideTheFile
 from holdfast.model import Message
-from holdfast.setting_values import Command, Name, Place, unique
+from holdfast.setting_values import Command, Name, SettingPath, check_unique
 
 _VARIABLE = re.compile(r"HOLDFAST_[A-Za-z0-9_]+")
 
 
-def _ours(text: str) -> str:
+def _check_variable_name(text: str) -> str:
     """Text that may be a key is not repeated by a complaint about it, and so not by this one either."""
     if not _VARIABLE.fullmatch(text):
         raise ValueError(
@@ -28,9 +28,9 @@ class KeySettings(BesideTheFile):
     """A key: its id, which stands beside everything it encrypts, and where it comes from."""
 
     id: Name
-    env: Annotated[str, AfterValidator(_ours)] | None = None
+    env: Annotated[str, AfterValidator(_check_variable_name)] | None = None
     """A variable of the environment that holds it."""
-    file: Place | None = None
+    file: SettingPath | None = None
     """A file that holds it, for its owner alone."""
     command: Command | None = None
     """A program that prints it."""
@@ -39,11 +39,11 @@ class KeySettings(BesideTheFile):
 
     @field_validator("id")
     @classmethod
-    def _is_unique(cls, value: str, info: ValidationInfo) -> str:
-        return unique(value, "encryption.keys", info)
+    def _check_unique(cls, value: str, info: ValidationInfo) -> str:
+        return check_unique(value, "encryption.keys", info)
 
     @model_validator(mode="after")
-    def _one_way(self) -> KeySettings:
+    def _check_one_way(self) -> KeySettings:
         if sum(way is not None for way in (self.env, self.file, self.command)) != 1:
             raise ValueError("needs one of `env`, `file` and `command`: where the key comes from")
         if self.command is None and "timeout_seconds" in self.model_fields_set:
@@ -61,13 +61,13 @@ class EncryptionSettings(Message):
     """Ids of keys that are over, and that nobody waits for any more."""
 
     @model_validator(mode="after")
-    def _are_over(self) -> EncryptionSettings:
+    def _check_over(self) -> EncryptionSettings:
         if both := [key.id for key in self.keys if key.id in self.retired]:
             raise ValueError(f"has {both[0]!r} among `keys` and among `retired`: leave it out of one of them")
         return self
 
     @model_validator(mode="after")
-    def _can_refuse(self) -> EncryptionSettings:
+    def _check_refusal(self) -> EncryptionSettings:
         if self.plain == "refuse" and not self.keys:
             raise ValueError('has `plain = "refuse"`, and no `keys` that anything could be encrypted with')
         return self

@@ -14,7 +14,7 @@ from holdfast.actors import ActorKind
 from holdfast.approvals import ApprovalId
 from holdfast.batches import Batch
 from holdfast.calls import Call, Status
-from holdfast.content import named, shorten, visible
+from holdfast.content import escape_controls, format_tool_name, shorten_text
 from holdfast.model import Data
 
 SUMMARY_LIMIT = 300
@@ -62,42 +62,42 @@ class EventPage(Data):
     """The run of the turn that has these events: it is to be asked."""
 
 
-def call_changes(turn_id: str, before: Batch | None, after: Batch) -> Iterator[dict[str, object]]:
+def list_call_changes(turn_id: str, before: Batch | None, after: Batch) -> Iterator[dict[str, object]]:
     """The fields of one event for each call that differs between two states of a batch."""
     former = {call.id: call for call in before.calls} if before and before.id == after.id else {}
     for place, call in enumerate(after.calls, start=1):
         old = former.get(call.id)
-        if old is None or _differs(old, call):
+        if old is None or _is_changed(old, call):
             yield {
                 "kind": "call",
                 "batch": after.id,
                 "place": place,
                 "of": len(after.calls),
-                **_describe(turn_id, old, call),
+                **_build_event_fields(turn_id, old, call),
             }
 
 
-def deliveries(before: Batch | None, after: Batch, *, early: bool = False) -> Iterator[dict[str, object]]:
+def list_deliveries(before: Batch | None, after: Batch, *, early: bool = False) -> Iterator[dict[str, object]]:
     """The fields of one event for each call whose answer has become deliverable."""
-    known = len(before.deliverable(early=early)) if before and before.id == after.id else 0
-    for place, call in enumerate(after.deliverable(early=early)[known:], start=known + 1):
+    known = len(before.list_deliverable(early=early)) if before and before.id == after.id else 0
+    for place, call in enumerate(after.list_deliverable(early=early)[known:], start=known + 1):
         yield {
             "kind": "result",
             "batch": after.id,
             "call": call.id,
             "place": place,
             "of": len(after.calls),
-            "tool": named(call.tool),
-            "title": line(call.bound.title) if call.bound else None,
+            "tool": format_tool_name(call.tool),
+            "title": shorten_line(call.bound.title) if call.bound else None,
             "after": call.status.value,
         }
 
 
-def _differs(old: Call, new: Call) -> bool:
-    return _told(old) != _told(new)
+def _is_changed(old: Call, new: Call) -> bool:
+    return _select_facts(old) != _select_facts(new)
 
 
-def _told(call: Call) -> tuple[object, ...]:
+def _select_facts(call: Call) -> tuple[object, ...]:
     """What of a call is worth an event when it changes."""
     return (
         call.status, call.revision, call.stopping, len(call.approvals), call.warned, call.editing and call.editing.by,
@@ -105,28 +105,28 @@ def _told(call: Call) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _describe(turn_id: str, old: Call | None, call: Call) -> dict[str, object]:
+def _build_event_fields(turn_id: str, old: Call | None, call: Call) -> dict[str, object]:
     asking = call.status is Status.AWAITING_APPROVAL
     decided = call.actor if old and old.actor != call.actor else None
     error = call.error
     return {
         "call": call.id,
-        "tool": named(call.tool),
+        "tool": format_tool_name(call.tool),
         "before": old.status.value if old else None,
         "after": call.status.value,
-        "title": line(call.bound.title) if call.bound else None,
+        "title": shorten_line(call.bound.title) if call.bound else None,
         "approval_id": str(ApprovalId(turn_id, call.id, call.revision)) if asking else None,
         "digest": call.approval_digest if asking else None,
         "asks": call.confirmation.kind if asking and call.confirmation else None,
         "rule": call.rule if old and old.status is Status.VALIDATING else None,
-        "by": line(decided.name, 100) if decided else None,
+        "by": shorten_line(decided.name, 100) if decided else None,
         "actor": decided.kind if decided else None,
-        "error": line(f"{error.type}: {error.message}") if error else None,
-        "note": line(_note(old, call)) or None,
+        "error": shorten_line(f"{error.type}: {error.message}") if error else None,
+        "note": shorten_line(_describe_details(old, call)) or None,
     }
 
 
-def _note(old: Call | None, call: Call) -> str:
+def _describe_details(old: Call | None, call: Call) -> str:
     """What else there is to say."""
     if call.stopping:
         return f"stopping: {call.stopping}"
@@ -145,6 +145,6 @@ def _note(old: Call | None, call: Call) -> str:
     return "nobody is editing it any more" if old.editing and not call.editing and call.revision == old.revision else ""
 
 
-def line(text: str, limit: int = SUMMARY_LIMIT) -> str:
+def shorten_line(text: str, limit: int = SUMMARY_LIMIT) -> str:
     """A text as an event carries it: short, and harmless for a terminal."""
-    return visible(shorten(text, limit))
+    return escape_controls(shorten_text(text, limit))

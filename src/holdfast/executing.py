@@ -6,24 +6,31 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from holdfast.approvals import Answer
+from holdfast.approvals import QuestionAnswer
 from holdfast.background import BackgroundCommand, CommandState, find_host, note_command
-from holdfast.batches import Batch, completed, ended, held, interrupted, moved, stopped
+from holdfast.batches import (
+    Batch,
+    apply_outcome,
+    complete_batch,
+    hold_batch_call,
+    interrupt_calls,
+    move_to_host,
+    stop_calls,
+)
 from holdfast.calls import Call, Status
-from holdfast.contexts import Context, told
-from holdfast.contexts import changed as changed_context
+from holdfast.contexts import Context, apply_context_change, describe_context_change
 from holdfast.errors import RequestRefused
-from holdfast.events import line
+from holdfast.events import shorten_line
 from holdfast.moves import QUESTIONS_LIMIT
-from holdfast.siblings import abort_reason, aborts
-from holdfast.streaming import Streaming
+from holdfast.siblings import describe_abort, needs_abort
+from holdfast.streaming import StreamState
 from holdfast.tools import Effect
 from holdfast.turns import TurnInput
-from holdfast.verdicts import CallOutcome, Deny, Failed, Finished, Reconsider, Verdict
+from holdfast.verdicts import Deny, ExecutionOutcome, Failed, Finished, NeedsApprovalAgain, Verdict
 from holdfast.work import Question
 
 
-class Executing(Streaming):
+class ExecutionState(StreamState):
     """Batches whose calls run."""
 
     def __init__(self, turn_id: str, clock: Callable[[], datetime]) -> None:
@@ -43,101 +50,103 @@ class Executing(Streaming):
         """By which tools, and how often."""
         self.commands: tuple[BackgroundCommand, ...] = ()
         """Its background commands, and those of earlier turns of its session."""
-        self.moved = False
+        self.has_moved = False
         """The context has changed, and calls that go by it have not been judged within it yet: none begins before."""
-        self.stale = False
+        self.is_stale = False
         """A grant, the mode or the context has changed since the waiting calls were judged."""
 
-    def activate(self) -> Batch:
+    def activate_batch(self) -> Batch:
         """Take the next batch of the queue to work."""
-        self.moved = False
+        self.has_moved = False
         self._before = (dict(self.seen), dict(self.wrote), self.context)
-        return super().activate()
+        return super().activate_batch()
 
-    def discard(self, stream: str, reason: str) -> None:
+    def discard_attempt(self, stream: str, reason: str) -> None:
         """Nothing that an attempt saw or changed counts for what comes after it; what it took in from outside does."""
-        super().discard(stream, reason)
+        super().discard_attempt(stream, reason)
         if self.active and self.active.discarded:
             self.seen, self.wrote, self.context = self._before
 
-    def end_call(self, call_id: str, outcome: CallOutcome, *, ask: bool = False) -> None:
+    def apply_outcome(self, call_id: str, outcome: ExecutionOutcome, *, ask: bool = False) -> None:
         """Take what became of a running call. What it saw of files, and leaves, counts for the calls after it.
 
         `ask`: where nobody knows, somebody is asked, if that can be.
         """
-        call = self.work.get(call_id)
+        call = self.active_batch.get(call_id)
         bound = call.bound if call else None
-        if isinstance(outcome, Finished) and not self.work.discarded:
+        if isinstance(outcome, Finished) and not self.active_batch.discarded:
             self.seen |= outcome.result.seen
             if bound and bound.tool.effect is not Effect.READ:
                 self.wrote |= outcome.result.seen
             if outcome.result.context and bound and not bound.concurrency_safe:
-                self._go_on_within(changed_context(self.context, outcome.result.context))
+                self._set_context(apply_context_change(self.context, outcome.result.context))
         if isinstance(outcome, Finished) and outcome.result.command and call:
             self._note(outcome.result.command, call)
-        if bound and bound.takes_in and not isinstance(outcome, Reconsider):
-            self.tainted.append(line(bound.title))
+        if bound and bound.takes_in and not isinstance(outcome, NeedsApprovalAgain):
+            self.tainted.append(shorten_line(bound.title))
             self.outside[bound.tool.name] += 1
         ask = ask and self.input.interactive and not self.stop
-        self.change(ended(self.work, call_id, outcome, self._clock(), ask=ask))
-        over = self.work.get(call_id)
-        if over and over != call and aborts(over, self.input.plan):
-            self.change(stopped(self.work, abort_reason(over), self._clock()))
-        self._obey({call_id: outcome.verdict if isinstance(outcome, Reconsider) else outcome})
+        self.update_batch(apply_outcome(self.active_batch, call_id, outcome, self._clock(), ask=ask))
+        over = self.active_batch.get(call_id)
+        if over and over != call and needs_abort(over, self.input.plan):
+            self.update_batch(stop_calls(self.active_batch, describe_abort(over), self._clock()))
+        self._apply_hook_stops({call_id: outcome.verdict if isinstance(outcome, NeedsApprovalAgain) else outcome})
 
-    def _go_on_within(self, context: Context) -> None:
+    def _set_context(self, context: Context) -> None:
         """The context of the calls after this one. What people are asked about is asked within it."""
         if context == self.context:
             return
         before, self.context = self.context, context
-        self._emit(kind="turn", after="context", note=line(told(before, context)))
-        ahead = (call for call in self.work.calls if call.status in (Status.AWAITING_APPROVAL, Status.SCHEDULED))
-        self.moved = any(call.bound and call.bound.tool.traits.depends_on for call in ahead)
-        self.stale = self.stale or self.moved
+        self._emit_event(kind="turn", after="context", note=shorten_line(describe_context_change(before, context)))
+        ahead = (
+            call for call in self.active_batch.calls if call.status in (Status.AWAITING_APPROVAL, Status.SCHEDULED)
+        )
+        self.has_moved = any(call.bound and call.bound.tool.traits.depends_on for call in ahead)
+        self.is_stale = self.is_stale or self.has_moved
 
-    def interrupt(self, reason: str) -> None:
+    def interrupt_work(self, reason: str) -> None:
         """Stop what may be interrupted of the batch at work, and begin nothing more of it (S18)."""
         if self.active:
-            self.change(completed(interrupted(self.active, reason, self._clock())))
+            self.update_batch(complete_batch(interrupt_calls(self.active, reason, self._clock())))
 
     def check_question(self, question: Question) -> None:
         """RequestRefused for what no tool at work could ask."""
         call = self.active.get(question.call) if self.active and not self.active.halted else None
-        if call is None or not call.at_work or call.run != question.run or call.stopping:
+        if call is None or not call.is_at_work or call.run != question.run or call.stopping:
             raise RequestRefused("not_executing", f"call {question.call!r} is not at work, and asks nothing")
         if not self.input.interactive:
             raise RequestRefused("not_interactive", "nobody is there to be asked in this turn")
 
-    def check_patience(self, question: Question) -> None:
+    def check_question_count(self, question: Question) -> None:
         """RequestRefused for a tool that asks without end. Not for a question that was taken before this was asked."""
         call = self.active.get(question.call) if self.active else None
         if call and call.pause and call.pause.times >= QUESTIONS_LIMIT:
             raise RequestRefused("asks_too_much", f"call {call.id!r} has asked {QUESTIONS_LIMIT} times")
 
-    def hold(self, question: Question) -> int:
+    def hold_call(self, question: Question) -> int:
         """Ask what a tool at work asks; which revision of its call that is."""
         self.check_question(question)
-        self.change(held(self.work, question.call, question.question))
-        call = self.work.get(question.call)
+        self.update_batch(hold_batch_call(self.active_batch, question.call, question.question))
+        call = self.active_batch.get(question.call)
         assert call, "it was just there"
         return call.revision
 
-    def answer(self, call_id: str, revision: int) -> Answer | None:
+    def find_answer(self, call_id: str, revision: int) -> QuestionAnswer | None:
         """What was answered to that; `cancel` when nobody will any more."""
         call = self.active.get(call_id) if self.active else None
-        if call is None or call.terminal or call.revision != revision or call.pause is None:
-            return Answer(action="cancel")
+        if call is None or call.is_terminal or call.revision != revision or call.pause is None:
+            return QuestionAnswer(action="cancel")
         return call.pause.answer
 
     def is_stopping(self, call: Call) -> bool:
         """Has a call been told to stop, or is its batch no longer at work?"""
-        now = self.work.get(call.id)
+        now = self.active_batch.get(call.id)
         return now is None or now.stopping is not None
 
-    def move(self, call_id: str, host: str | None) -> Call:
+    def move_call(self, call_id: str, host: str | None) -> Call:
         """A running call that nobody has begun, bound to another host."""
-        self.change(moved(self.work, call_id, host))
-        call = self.work.get(call_id)
+        self.update_batch(move_to_host(self.active_batch, call_id, host))
+        call = self.active_batch.get(call_id)
         assert call, "it was just there"
         return call
 
@@ -147,7 +156,7 @@ class Executing(Streaming):
             handle=said.handle,
             turn=self.turn_id,
             call=call.id,
-            title=line(call.bound.title if call.bound else call.tool),
+            title=shorten_line(call.bound.title if call.bound else call.tool),
             host=call.bound.host if call.bound else None,
             running=said.running,
         )
@@ -157,21 +166,21 @@ class Executing(Streaming):
         """Where a call must run that reads or stops a background command; None for every other call."""
         return find_host(self.commands, call.bound.tool.name, call.bound.arguments) if call.bound else None
 
-    def seen_of(self, call: Call) -> dict[str, str]:
+    def list_seen_digests(self, call: Call) -> dict[str, str]:
         """Of the files a call touches, what the turn last saw."""
-        return _of(self.seen, call)
+        return _select_files(self.seen, call)
 
-    def wrote_of(self, call: Call) -> dict[str, str]:
+    def list_written_digests(self, call: Call) -> dict[str, str]:
         """Of the files a call touches, what the turn last wrote."""
-        return _of(self.wrote, call)
+        return _select_files(self.wrote, call)
 
-    def _obey(self, said: Mapping[str, Verdict | CallOutcome]) -> None:
+    def _apply_hook_stops(self, answers: Mapping[str, Verdict | ExecutionOutcome]) -> None:
         """End the turn when a hook wants that."""
-        wishes = (one.stop_turn for one in said.values() if isinstance(one, Deny | Finished | Failed))
+        wishes = (one.stop_turn for one in answers.values() if isinstance(one, Deny | Finished | Failed))
         if reason := next(filter(None, wishes), None):
             self.stop_turn("stopped", reason)
 
 
-def _of(known: Mapping[str, str], call: Call) -> dict[str, str]:
+def _select_files(known: Mapping[str, str], call: Call) -> dict[str, str]:
     touched = call.bound.basis if call.bound else {}
     return {path: known[path] for path in touched if path in known}

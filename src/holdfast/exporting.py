@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import BadInput
-from holdfast.spans import Place, Span
+from holdfast.spans import Span, SpanPlace
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
-QUEUED = 20_000
+MAX_QUEUED = 20_000
 """Spans that wait at most: those of a turn of a thousand calls come at once."""
-BATCH = 512
+BATCH_SIZE = 512
 DELAY_SECONDS = 0.5
 """How long a span waits for others to go with it."""
 FLUSH_SECONDS = 3.0
@@ -33,13 +33,13 @@ FLUSH_SECONDS = 3.0
 QUIET_SECONDS = 60.0
 """Between two lines about a collector that is away."""
 PROTOCOL = "http/protobuf"
-MISSING = (
+PACKAGES_MISSING = (
     'telemetry.traces = "otlp" needs packages that are not installed: install "holdfast[otel]", or '
     "opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http"
 )
 
 
-class Sink(Protocol):
+class SpanSink(Protocol):
     """Whoever takes spans."""
 
     def put(self, span: Span) -> None:
@@ -49,7 +49,9 @@ class Sink(Protocol):
 class SpanQueue:
     """Takes spans from any thread, and sends them from one of its own."""
 
-    def __init__(self, send: Callable[[Sequence[Span]], bool], stop: Callable[[], None], *, most: int = QUEUED) -> None:
+    def __init__(
+        self, send: Callable[[Sequence[Span]], bool], stop: Callable[[], None], *, most: int = MAX_QUEUED
+    ) -> None:
         """`send` may take its time, and says whether they arrived; `stop` makes it give up."""
         self._send = send
         self._stop = stop
@@ -68,13 +70,13 @@ class SpanQueue:
         """Take one; what there is no room for is lost."""
         with self._more:
             if self._closing or len(self._spans) >= self._most:
-                self._miss(1)
+                self._note_lost(1)
                 return
             self._spans.append(span)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="holdfast-spans", daemon=True)
+                self._thread = threading.Thread(target=self._send_batches, name="holdfast-spans", daemon=True)
                 self._thread.start()
-            if len(self._spans) == 1 or len(self._spans) >= BATCH:
+            if len(self._spans) == 1 or len(self._spans) >= BATCH_SIZE:
                 self._more.notify()
 
     def close(self, seconds: float = FLUSH_SECONDS) -> None:
@@ -86,30 +88,30 @@ class SpanQueue:
             thread.join(seconds)
         with self._more:
             if self._spans:
-                self._miss(len(self._spans))
+                self._note_lost(len(self._spans))
                 self._spans.clear()
         self._stop()
 
-    def _work(self) -> None:
-        while batch := self._next():
+    def _send_batches(self) -> None:
+        while batch := self._take_batch():
             try:
                 arrived = self._send(batch)
             except Exception:  # whatever a collector or its package does, spans are only spans
                 arrived = False
             if not arrived:
                 with self._more:
-                    self._miss(len(batch))
+                    self._note_lost(len(batch))
 
-    def _next(self) -> list[Span]:
+    def _take_batch(self) -> list[Span]:
         """What goes next; nothing when there will be nothing more."""
         with self._more:
             while not self._spans and not self._closing:
                 self._more.wait()
-            if not self._closing and len(self._spans) < BATCH:
+            if not self._closing and len(self._spans) < BATCH_SIZE:
                 self._more.wait(DELAY_SECONDS)
-            return [self._spans.popleft() for _ in range(min(BATCH, len(self._spans)))]
+            return [self._spans.popleft() for _ in range(min(BATCH_SIZE, len(self._spans)))]
 
-    def _miss(self, count: int) -> None:
+    def _note_lost(self, count: int) -> None:
         self.lost += count
         self._untold += count
         if self.on_loss:
@@ -126,8 +128,8 @@ def open_queue(worker: str) -> SpanQueue:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
     except ImportError:
-        raise BadInput(MISSING) from None
-    _hush()
+        raise BadInput(PACKAGES_MISSING) from None
+    _silence_packages()
     try:
         exporter: SpanExporter = OTLPSpanExporter()
     except Exception as error:  # its words may quote variables, and those hold secrets
@@ -139,7 +141,7 @@ def open_queue(worker: str) -> SpanQueue:
     resource = Resource.create({**service, "service.instance.id": worker})
 
     def send(spans: Sequence[Span]) -> bool:
-        return exporter.export([_readable(span, resource) for span in spans]).name == "SUCCESS"
+        return exporter.export([_convert_span(span, resource) for span in spans]).name == "SUCCESS"
 
     return SpanQueue(send, exporter.shutdown)
 
@@ -151,12 +153,12 @@ def check_protocol() -> None:
             raise BadInput(f"{name} wants another protocol than {PROTOCOL}, and no other is spoken here: unset it")
 
 
-def _readable(span: Span, resource: Any) -> ReadableSpan:
+def _convert_span(span: Span, resource: Any) -> ReadableSpan:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
 
-    def context(place: Place) -> SpanContext:
+    def context(place: SpanPlace) -> SpanContext:
         return SpanContext(int(place.trace, 16), int(place.span, 16), True, TraceFlags(TraceFlags.SAMPLED))
 
     return ReadableSpan(
@@ -173,7 +175,7 @@ def _readable(span: Span, resource: Any) -> ReadableSpan:
     )
 
 
-def _hush() -> None:
+def _silence_packages() -> None:
     """The packages would tell of each attempt at a collector that is away; we do, once a minute."""
     logger = logging.getLogger("opentelemetry")
     if logger.level == logging.NOTSET:

@@ -5,25 +5,25 @@ A grant given in one of them counts in all (S24). Nobody gives a turn such an id
 
 from __future__ import annotations
 
-MARK = "~"
+ID_MARK = "~"
 
 
-def turn_of_session(session: str, number: int) -> str:
+def format_session_turn_id(session: str, number: int) -> str:
     """The id of a session's turn."""
-    return f"{session}{MARK}{number}"
+    return f"{session}{ID_MARK}{number}"
 
 
-def number_in_session(turn: str) -> int:
+def parse_session_number(turn: str) -> int:
     """The place of a turn among those of its session; 0 of one that is no session's."""
-    number = turn.rpartition(MARK)[2]
+    number = turn.rpartition(ID_MARK)[2]
     return int(number) if number.isascii() and number.isdecimal() else 0
 
 
-def turn_of_call(turn: str, call: str, run: int = 1) -> str:
+def format_call_turn_id(turn: str, call: str, run: int = 1) -> str:
     """The id of the turn that a call runs."""
-    return f"{turn}{MARK}{call}" if run == 1 else f"{turn}{MARK}{call}-{run}"
+    return f"{turn}{ID_MARK}{call}" if run == 1 else f"{turn}{ID_MARK}{call}-{run}"
 
 
-def family(turn: str) -> str:
+def find_family(turn: str) -> str:
     """What the turns of one session have in common; of a turn alone, itself."""
-    return turn.partition(MARK)[0]
+    return turn.partition(ID_MARK)[0]

@@ -20,7 +20,7 @@ Field = Mapping[str, Any]
 NUMBER_LIMIT = 1e300
 """More is no number to most programs."""
 KINDS = ("string", "integer", "number", "boolean", "array")
-_SPOKEN = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
+_BOOLEAN_WORDS = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 
 
 class Choice(NamedTuple):
@@ -37,42 +37,42 @@ class Limits(NamedTuple):
     most: float | None
 
 
-def kind_of(field: Field) -> str | None:
+def find_kind(field: Field) -> str | None:
     """One of KINDS; None for a field that takes anything."""
     kind = field.get("type")
-    if kind is None and _choices(field):
+    if kind is None and _read_choices(field):
         return "string"
     return kind if isinstance(kind, str) and kind in KINDS else None
 
 
-def choices_of(field: Field) -> tuple[Choice, ...]:
+def list_choices(field: Field) -> tuple[Choice, ...]:
     """What may be chosen, once or several times."""
     items = field.get("items")
-    return _choices(items) if kind_of(field) == "array" and isinstance(items, Mapping) else _choices(field)
+    return _read_choices(items) if find_kind(field) == "array" and isinstance(items, Mapping) else _read_choices(field)
 
 
-def limits_of(field: Field) -> Limits:
+def read_limits(field: Field) -> Limits:
     """Of a number its size, of a text its length, of several choices their number."""
     names = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}
-    least, most = names.get(kind_of(field) or "", ("minimum", "maximum"))
-    return Limits(_limit(field, least), _limit(field, most))
+    least, most = names.get(find_kind(field) or "", ("minimum", "maximum"))
+    return Limits(_read_limit(field, least), _read_limit(field, most))
 
 
-def format_of(field: Field) -> Format | None:
+def find_format(field: Field) -> Format | None:
     """What a text is to be, if it is to be something that we know."""
     named = field.get("format")
-    return FORMATS.get(named) if isinstance(named, str) and kind_of(field) == "string" else None
+    return FORMATS.get(named) if isinstance(named, str) and find_kind(field) == "string" else None
 
 
-def default_of(field: Field) -> JsonValue:
+def find_default(field: Field) -> JsonValue:
     """What stands there unless somebody says otherwise; None when there is nothing, or nothing that fits."""
     value: JsonValue = field.get("default")
-    if value is None or misfit(field, value) or not _sayable(value):
+    if value is None or explain_misfit(field, value) or not _is_json_value(value):
         return None
-    return exact(field, value)
+    return normalise_value(field, value)
 
 
-def _sayable(value: JsonValue) -> bool:
+def _is_json_value(value: JsonValue) -> bool:
     """Can JSON say it?"""
     try:
         json.dumps(value, allow_nan=False)
@@ -81,74 +81,74 @@ def _sayable(value: JsonValue) -> bool:
     return True
 
 
-def exact(field: Field, value: JsonValue) -> JsonValue:
+def normalise_value(field: Field, value: JsonValue) -> JsonValue:
     """A value that fits as the field has it: 7.0 is the whole number 7."""
-    if kind_of(field) == "integer" and isinstance(value, float) and value.is_integer():
+    if find_kind(field) == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
 
 
-def typed(field: Field, text: str) -> JsonValue:
+def parse_typed(field: Field, text: str) -> JsonValue:
     """What somebody means who typed this: a choice by its value, number or title, the rest as JSON or as it is."""
-    kind, choices = kind_of(field), choices_of(field)
+    kind, choices = find_kind(field), list_choices(field)
     if kind == "array":
-        return _several(choices, text)
+        return _parse_choices(choices, text)
     if kind == "string":
-        found = _chosen(choices, text)
-        return found if found is not None else text.strip() if format_of(field) else text
-    if kind == "boolean" and text.strip().casefold() in _SPOKEN:
-        return _SPOKEN[text.strip().casefold()]
-    return read_json(text)
+        found = _find_choice(choices, text)
+        return found if found is not None else text.strip() if find_format(field) else text
+    if kind == "boolean" and text.strip().casefold() in _BOOLEAN_WORDS:
+        return _BOOLEAN_WORDS[text.strip().casefold()]
+    return parse_json(text)
 
 
-def misfit(field: Field, value: JsonValue, *, strict: bool = True) -> str | None:
+def explain_misfit(field: Field, value: JsonValue, *, strict: bool = True) -> str | None:
     """Why a value cannot stand there, to be read after the field's name; None when it can.
 
     Not strict is how the first turns that had forms looked at answers.
     """
-    kind = kind_of(field) if strict else field.get("type")
+    kind = find_kind(field) if strict else field.get("type")
     match kind:
         case "string":
-            return _misfit_text(field, value, format_of(field) if strict else None)
+            return _explain_text(field, value, find_format(field) if strict else None)
         case "boolean":
             return None if isinstance(value, bool) else "must be true or false"
         case "integer" | "number":
-            return _misfit_number(field, value, whole=kind == "integer")
+            return _explain_number(field, value, whole=kind == "integer")
         case "array":
-            return _misfit_choices(field, value)
+            return _explain_choices(field, value)
     return None
 
 
-def read_json(text: str) -> JsonValue:
+def parse_json(text: str) -> JsonValue:
     """The JSON that a text is, or the text."""
     try:
-        found: JsonValue = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        found: JsonValue = json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_finite)
     except (ValueError, RecursionError):
         return text
     return found
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """A number as people write it."""
     return f"{int(value):,}" if value == int(value) and abs(value) < 1e15 else f"{value:g}"
 
 
-def named(choice: Choice) -> str:
+def format_choice(choice: Choice) -> str:
     """A choice with what it is called."""
     return f"{choice.value!r} ({choice.title})" if choice.title else repr(choice.value)
 
 
-def _several(choices: tuple[Choice, ...], text: str) -> JsonValue:
-    if (whole := _chosen(choices, text)) is not None:
+def _parse_choices(choices: tuple[Choice, ...], text: str) -> JsonValue:
+    if (whole := _find_choice(choices, text)) is not None:
         return [whole]
-    if isinstance(found := read_json(text), list):
+    if isinstance(found := parse_json(text), list):
         return found
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    chosen = ((part, _chosen(choices, part)) for part in parts)
+    chosen = ((part, _find_choice(choices, part)) for part in parts)
     return list(dict.fromkeys(part if one is None else one for part, one in chosen))
 
 
-def _chosen(choices: tuple[Choice, ...], text: str) -> str | None:
+def _find_choice(choices: tuple[Choice, ...], text: str) -> str | None:
     """The choice that is meant. A number that is itself a value is that value."""
     words = text.strip()
     for value, _ in choices:
@@ -160,21 +160,21 @@ def _chosen(choices: tuple[Choice, ...], text: str) -> str | None:
     return meant[0] if len(meant) == 1 and words else None
 
 
-def _misfit_text(field: Field, value: JsonValue, wanted: Format | None) -> str | None:
+def _explain_text(field: Field, value: JsonValue, wanted: Format | None) -> str | None:
     if not isinstance(value, str):
         return "must be text"
-    choices = choices_of(field)
+    choices = list_choices(field)
     if choices and value not in {one.value for one in choices}:
-        return f"must be one of {', '.join(map(named, choices))}"
-    least, most = limits_of(field)
+        return f"must be one of {', '.join(map(format_choice, choices))}"
+    least, most = read_limits(field)
     if least is not None and len(value) < least:
-        return f"must have at least {_characters(least)}"
+        return f"must have at least {_format_characters(least)}"
     if most is not None and len(value) > most:
-        return f"must have at most {_characters(most)}"
+        return f"must have at most {_format_characters(most)}"
     return f"must be {wanted.words}" if wanted and not wanted.fits(value) else None
 
 
-def _misfit_number(field: Field, value: JsonValue, *, whole: bool) -> str | None:
+def _explain_number(field: Field, value: JsonValue, *, whole: bool) -> str | None:
     wanted = "must be a whole number" if whole else "must be a number"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return wanted
@@ -182,61 +182,61 @@ def _misfit_number(field: Field, value: JsonValue, *, whole: bool) -> str | None
         return "is too large a number"
     if whole and value != int(value):
         return wanted
-    least, most = limits_of(field)
+    least, most = read_limits(field)
     if least is not None and value < least:
-        return f"must be at least {number(least)}"
+        return f"must be at least {format_number(least)}"
     if most is not None and value > most:
-        return f"must be at most {number(most)}"
+        return f"must be at most {format_number(most)}"
     return None
 
 
-def _misfit_choices(field: Field, value: JsonValue) -> str | None:
-    choices = choices_of(field)
+def _explain_choices(field: Field, value: JsonValue) -> str | None:
+    choices = list_choices(field)
     known = {one.value for one in choices}
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         return "must be a list of texts"
     if choices and (others := [one for one in value if one not in known]):
-        return f"must hold only {', '.join(map(named, choices))}, and not {others[0]!r}"
-    least, most = limits_of(field)
+        return f"must hold only {', '.join(map(format_choice, choices))}, and not {others[0]!r}"
+    least, most = read_limits(field)
     if least is not None and len(value) < least:
-        return f"must hold at least {number(least)}"
+        return f"must hold at least {format_number(least)}"
     if most is not None and len(value) > most:
-        return f"must hold at most {number(most)}"
+        return f"must hold at most {format_number(most)}"
     return None
 
 
-def _choices(field: Field) -> tuple[Choice, ...]:
+def _read_choices(field: Field) -> tuple[Choice, ...]:
     """Plain ones, those with titles beside them, and those that have a title each."""
     plain, titled = field.get("enum"), field.get("oneOf") or field.get("anyOf")
     if isinstance(plain, list):
         titles = field.get("enumNames")
         pairs = zip_longest(plain, titles[: len(plain)] if isinstance(titles, list) else ())
-        return tuple(Choice(value, _title(title, value)) for value, title in pairs if isinstance(value, str))
+        return tuple(Choice(value, _find_title(title, value)) for value, title in pairs if isinstance(value, str))
     if isinstance(titled, list):
         found = ((one.get("const"), one.get("title")) for one in titled if isinstance(one, Mapping))
-        return tuple(Choice(value, _title(title, value)) for value, title in found if isinstance(value, str))
+        return tuple(Choice(value, _find_title(title, value)) for value, title in found if isinstance(value, str))
     return ()
 
 
-def _title(title: object, value: object) -> str | None:
+def _find_title(title: object, value: object) -> str | None:
     return title if isinstance(title, str) and title and title != value else None
 
 
-def _limit(field: Field, name: str) -> float | None:
+def _read_limit(field: Field, name: str) -> float | None:
     value = field.get(name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= NUMBER_LIMIT
     return float(value) if is_number and value is not None else None
 
 
-def _characters(count: float) -> str:
-    return f"{number(count)} character{'' if count == 1 else 's'}"
+def _format_characters(count: float) -> str:
+    return f"{format_number(count)} character{'' if count == 1 else 's'}"
 
 
-def _no_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     """A number that can be written again: `1e999` cannot."""
     value = float(text)
-    return value if math.isfinite(value) else _no_constant(text)
+    return value if math.isfinite(value) else _refuse_constant(text)

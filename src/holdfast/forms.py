@@ -13,8 +13,8 @@ from itertools import islice
 
 from pydantic import JsonValue
 
-from holdfast.content import shorten
-from holdfast.fields import Field, default_of, exact, kind_of, misfit, read_json, typed
+from holdfast.content import shorten_text
+from holdfast.fields import Field, explain_misfit, find_default, find_kind, normalise_value, parse_json, parse_typed
 
 CHECKS = 2
 """The rules by which answers are checked now. A question carries those that it was asked by: whether an answer counts
@@ -25,16 +25,16 @@ NAMES_SHOWN = 20
 Form = Mapping[str, JsonValue]
 
 
-def answer_of(form: Form, text: str, checks: int = CHECKS) -> dict[str, JsonValue]:
+def parse_answer(form: Form, text: str, checks: int = CHECKS) -> dict[str, JsonValue]:
     """The answer that somebody gave as text; ValueError with every way in which it does not fit."""
-    answer = _read(form, text, checks)
-    answer = _completed(form, answer) if checks else answer
-    if found := list(problems(form, answer, checks)):
-        raise ValueError(shorten("; ".join(found[:20]), 4_000))
+    answer = _read_answer(form, text, checks)
+    answer = _complete_answer(form, answer) if checks else answer
+    if found := list(find_problems(form, answer, checks)):
+        raise ValueError(shorten_text("; ".join(found[:20]), 4_000))
     return answer
 
 
-def option_of(options: Sequence[str], text: str, checks: int = CHECKS) -> str | None:
+def find_option(options: Sequence[str], text: str, checks: int = CHECKS) -> str | None:
     """The option that a text means, whatever its case and the space around it; None when it is none of them."""
     if not checks:
         return text if text in options else None
@@ -42,55 +42,55 @@ def option_of(options: Sequence[str], text: str, checks: int = CHECKS) -> str | 
     return next((option for option in options if option.strip().casefold() == words), None)
 
 
-def problems(form: Form, answer: Mapping[str, JsonValue], checks: int = CHECKS) -> Iterator[str]:
+def find_problems(form: Form, answer: Mapping[str, JsonValue], checks: int = CHECKS) -> Iterator[str]:
     """Each way in which an answer does not fit."""
-    fields = fields_of(form)
-    known = ", ".join(repr(shorten(name, 100)) for name in islice(fields, NAMES_SHOWN)) or "none"
+    fields = list_fields(form)
+    known = ", ".join(repr(shorten_text(name, 100)) for name in islice(fields, NAMES_SHOWN)) or "none"
     for name in answer:
         if name not in fields:
-            yield f"{shorten(name, 100)!r} is not asked for (the fields are: {known})"
-    for name in required_of(form):
+            yield f"{shorten_text(name, 100)!r} is not asked for (the fields are: {known})"
+    for name in list_required(form):
         if name not in answer:
             yield f"{name!r} is missing"
     for name, field in fields.items():
-        if name in answer and (complaint := misfit(field, answer[name], strict=checks > 0)):
+        if name in answer and (complaint := explain_misfit(field, answer[name], strict=checks > 0)):
             yield f"{name!r} {complaint}"
 
 
-def fields_of(form: Form) -> dict[str, Field]:
+def list_fields(form: Form) -> dict[str, Field]:
     """The fields, in order."""
     found = form.get("properties")
     fields = found.items() if isinstance(found, Mapping) else ()
     return {name: field for name, field in fields if isinstance(field, Mapping)}
 
 
-def required_of(form: Form) -> tuple[str, ...]:
+def list_required(form: Form) -> tuple[str, ...]:
     """The fields that an answer must have."""
     found = form.get("required")
-    fields = fields_of(form)
+    fields = list_fields(form)
     return tuple(name for name in found if isinstance(name, str) and name in fields) if isinstance(found, list) else ()
 
 
-def _completed(form: Form, given: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _complete_answer(form: Form, given: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """An answer with the defaults of what it does not name, and without what it says to leave out."""
-    fields = fields_of(form)
+    fields = list_fields(form)
     answer: dict[str, JsonValue] = {}
     for name, field in fields.items():
-        value = exact(field, given[name]) if name in given else default_of(field)
-        if value is not None or (name in given and kind_of(field) is None):
+        value = normalise_value(field, given[name]) if name in given else find_default(field)
+        if value is not None or (name in given and find_kind(field) is None):
             answer[name] = value
     return answer | {name: value for name, value in given.items() if name not in fields}
 
 
-def _read(form: Form, text: str, checks: int) -> dict[str, JsonValue]:
-    found = read_json(text)
+def _read_answer(form: Form, text: str, checks: int) -> dict[str, JsonValue]:
+    found = parse_json(text)
     if isinstance(found, dict):
         return found
-    fields = fields_of(form)
+    fields = list_fields(form)
     if len(fields) != 1:
         example = json.dumps(dict.fromkeys(fields, "…"), ensure_ascii=False)
-        raise ValueError(f"the answer must be a JSON object with the fields asked for, as {shorten(example, 300)}")
+        raise ValueError(f"the answer must be a JSON object with the fields asked for, as {shorten_text(example, 300)}")
     [(name, field)] = fields.items()
     if checks:
-        return {name: typed(field, text)}
+        return {name: parse_typed(field, text)}
     return {name: text if field.get("type") == "string" else found}

@@ -29,11 +29,11 @@ from typing import Any, cast, overload
 from pydantic import BaseModel, TypeAdapter
 
 from holdfast.approvals import Confirmation
-from holdfast.content import BlobPart, DataPart, Part, Result, TextPart, shorten
+from holdfast.content import BlobPart, DataPart, Part, Result, TextPart, shorten_text
 from holdfast.errors import BadInput
-from holdfast.signatures import Function, signature_of
+from holdfast.signatures import Function, read_signature
 from holdfast.suggestions import did_you_mean
-from holdfast.tools import Aborts, DecisionNotice, Effect, Interrupt, Invocation, Retries, Run, Tool
+from holdfast.tools import AbortsSiblings, DecisionNotice, Effect, Interrupt, Invocation, Retries, Run, Tool
 
 _PARTS = (TextPart, DataPart, BlobPart)
 _TRAITS = {
@@ -52,9 +52,9 @@ _TRAITS = {
     "timeout_seconds",
     "heartbeat_seconds",
 }
-Answer = bool | str | Confirmation | None
-Confirm = bool | str | Callable[..., Answer | Awaitable[Answer]]
-Safe = bool | Callable[..., bool]
+ConfirmAnswer = bool | str | Confirmation | None
+Confirm = bool | str | Callable[..., ConfirmAnswer | Awaitable[ConfirmAnswer]]
+ConcurrencySafe = bool | Callable[..., bool]
 OnDecision = Callable[[DecisionNotice], Awaitable[None] | None]
 
 
@@ -70,9 +70,9 @@ def tool(
     description: str | None = None,
     effect: Effect = Effect.ONCE,
     confirm: Confirm | None = None,
-    concurrency_safe: Safe | None = None,
+    concurrency_safe: ConcurrencySafe | None = None,
     interrupt: Interrupt = Interrupt.BLOCK,
-    aborts_siblings: Aborts = False,
+    aborts_siblings: AbortsSiblings = False,
     live_output: bool = False,
     markdown: bool = False,
     task_queue: str | None = None,
@@ -106,18 +106,18 @@ class FunctionTool(Tool):
         description: str | None = None,
         effect: Effect = Effect.ONCE,
         confirm: Confirm | None = None,
-        concurrency_safe: Safe | None = None,
+        concurrency_safe: ConcurrencySafe | None = None,
         on_decision: OnDecision | None = None,
         **traits: Any,
     ) -> None:
         _check_function(function, concurrency_safe)
-        said = signature_of(function)
+        said = read_signature(function)
         self.function = function
         self.name = name or function.__name__
         self.description = description or said.description or self.name
         self.effect = effect
         self.confirm: Confirm = effect is not Effect.READ if confirm is None else confirm
-        self.safe: Safe = effect is Effect.READ if concurrency_safe is None else concurrency_safe
+        self.safe: ConcurrencySafe = effect is Effect.READ if concurrency_safe is None else concurrency_safe
         self.on_decision = on_decision
         self.Parameters = said.parameters
         self.runs = said.runs
@@ -133,19 +133,19 @@ class FunctionTool(Tool):
     def build(self, arguments: BaseModel, workspace: Path) -> Invocation:
         """Bind the arguments."""
         fields = type(arguments).model_fields
-        return _Calling(self, {str(field.alias): getattr(arguments, name) for name, field in fields.items()})
+        return _FunctionInvocation(self, {str(field.alias): getattr(arguments, name) for name, field in fields.items()})
 
 
-class _Calling(Invocation):
+class _FunctionInvocation(Invocation):
     def __init__(self, tool: FunctionTool, arguments: Mapping[str, Any]) -> None:
         self._tool = tool
         self._arguments = arguments
 
     def describe(self) -> str:
-        shown = ", ".join(f"{name}={shorten(repr(value), 80)}" for name, value in self._arguments.items())
+        shown = ", ".join(f"{name}={shorten_text(repr(value), 80)}" for name, value in self._arguments.items())
         return f"{self._tool.display_name or self._tool.name}({shown})"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         safe = self._tool.safe
         return (safe(**self._arguments) if callable(safe) else safe) is True
 
@@ -166,11 +166,11 @@ class _Calling(Invocation):
     async def execute(self, run: Run) -> Result:
         given = {**self._arguments, **dict.fromkeys(self._tool.runs, run)}
         function = self._tool.function
-        made = function(**given) if inspect.iscoroutinefunction(function) else await in_thread(function, given)
-        return as_result(await made if inspect.isawaitable(made) else made)
+        made = function(**given) if inspect.iscoroutinefunction(function) else await run_in_thread(function, given)
+        return build_result(await made if inspect.isawaitable(made) else made)
 
 
-def as_result(made: object) -> Result:
+def build_result(made: object) -> Result:
     """What a function gave back, as a result: text as text, bytes and parts as parts, what JSON can say as data.
 
     The call has run by now: whatever it gave back, it is a result.
@@ -182,20 +182,20 @@ def as_result(made: object) -> Result:
     if isinstance(made, tuple | list) and made and all(isinstance(item, _PARTS) for item in made):
         return Result(parts=tuple(cast("list[Part]", made)))
     if made is None:
-        return Result.of("(done)")
+        return Result.from_text("(done)")
     if isinstance(made, str):
-        return Result.of(made)
+        return Result.from_text(made)
     if isinstance(made, bytes | bytearray):
-        return Result(parts=(BlobPart.of(bytes(made), "application/octet-stream"),))
+        return Result(parts=(BlobPart.from_bytes(bytes(made), "application/octet-stream"),))
     with suppress(Exception):
         value = TypeAdapter(type(made)).dump_python(made, mode="json", warnings=False)
         return Result(parts=(DataPart(value=value),))
     with suppress(Exception):
-        return Result.of(str(made))
-    return Result.of(f"(a {type(made).__name__} that cannot be shown)")
+        return Result.from_text(str(made))
+    return Result.from_text(f"(a {type(made).__name__} that cannot be shown)")
 
 
-async def in_thread(function: Function, arguments: Mapping[str, Any]) -> Any:
+async def run_in_thread(function: Function, arguments: Mapping[str, Any]) -> Any:
     """Call a function in a thread of its own, and wait for its end even when stopped: nobody can stop a thread."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()

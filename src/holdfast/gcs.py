@@ -15,10 +15,10 @@ from gcloud.aio.storage import Storage
 from temporalio.contrib.gcp.gcsdriver import GCSStorageDriver, GCSStorageDriverClient
 from temporalio.converter import StorageDriver
 
-from holdfast.keeping import Kept
+from holdfast.keeping import CachedConnection
 from holdfast.payloads import TOO_LARGE
 from holdfast.storage_settings import GcsSettings
-from holdfast.stores import MOST_BYTES, Buckets, NotThere, StoredObject, TooLarge
+from holdfast.stores import MAX_BYTES, Buckets, ObjectNotFound, ObjectTooLarge, StoredObject
 
 _SECONDS = 15
 _GONE, _CHANGED = 404, 412
@@ -31,18 +31,18 @@ class GcsBuckets(Buckets):
 
     def __init__(self, settings: GcsSettings) -> None:
         super().__init__(settings)
-        self._kept: Kept[Storage] = Kept(self._opening)
+        self._kept: CachedConnection[Storage] = CachedConnection(self._open_client)
 
-    def _opening(self) -> AbstractAsyncContextManager[Storage]:
+    def _open_client(self) -> AbstractAsyncContextManager[Storage]:
         return Storage()
 
-    def driver(self) -> StorageDriver:
+    def build_driver(self) -> StorageDriver:
         """Temporal's."""
-        return GCSStorageDriver(_Client(self), self.settings.bucket, max_payload_size=MOST_BYTES)
+        return GCSStorageDriver(_Client(self), self.settings.bucket, max_payload_size=MAX_BYTES)
 
     async def put(self, bucket: str, name: str, data: bytes) -> None:
         """See the base class."""
-        async with self._kept.use() as client:
+        async with self._kept.use_connection() as client:
             await client.upload(
                 bucket,
                 self.prefix + name,
@@ -54,21 +54,21 @@ class GcsBuckets(Buckets):
 
     async def get(self, bucket: str, name: str) -> bytes:
         """See the base class."""
-        async with self._kept.use() as client:
+        async with self._kept.use_connection() as client:
             try:
                 found = await client.download_metadata(bucket, self.prefix + name, timeout=_SECONDS)
                 if int(found.get("size", 0)) > TOO_LARGE:
-                    raise TooLarge
+                    raise ObjectTooLarge
                 return await client.download(bucket, self.prefix + name, timeout=_SECONDS * 2)
             except ClientResponseError as error:
                 if error.status == _GONE:
-                    raise NotThere from error
+                    raise ObjectNotFound from error
                 raise
 
-    async def listing(self, start: str) -> AsyncIterator[StoredObject]:
+    async def list_objects(self, start: str) -> AsyncIterator[StoredObject]:
         """See the base class."""
         asked = {"prefix": self.prefix + start}
-        async with self._kept.use() as client:
+        async with self._kept.use_connection() as client:
             while True:
                 page = await client.list_objects(self.settings.bucket, params=asked, timeout=_SECONDS)
                 for item in page.get("items", ()):
@@ -81,7 +81,7 @@ class GcsBuckets(Buckets):
 
     async def remove(self, found: StoredObject) -> bool:
         """See the base class. Not everything that speaks as Google does heeds the condition, so we look as well."""
-        async with self._kept.use() as client:
+        async with self._kept.use_connection() as client:
             try:
                 now = await client.download_metadata(self.settings.bucket, self.prefix + found.name, timeout=_SECONDS)
                 if str(now.get("generation")) != found.version:
@@ -98,7 +98,7 @@ class GcsBuckets(Buckets):
                 raise
             return True
 
-    def why(self, error: BaseException) -> str:
+    def explain_error(self, error: BaseException) -> str:
         """See the base class."""
         if isinstance(error, ClientResponseError):
             return f"{error.status}: {error.message}"

@@ -14,7 +14,7 @@ from holdfast.approvals import Decision
 from holdfast.content import Text
 from holdfast.errors import DecisionRefused, RequestRefused
 from holdfast.model import Data
-from holdfast.outcomes import Offer, Outcome, Scope
+from holdfast.outcomes import DecisionAction, Offer, Scope
 
 MAX_GRANTS = 200
 """Of one turn."""
@@ -32,16 +32,16 @@ class Grant(Data):
     used: int = 0
 
     @property
-    def allows(self) -> bool:
+    def is_allowance(self) -> bool:
         """Does it allow, or refuse?"""
-        return self.decision.outcome is not Outcome.CANCEL
+        return self.decision.outcome is not DecisionAction.CANCEL
 
     @property
-    def by(self) -> str:
+    def given_by(self) -> str:
         """Who gave it."""
         return self.decision.by or "somebody"
 
-    def stands(self, now: datetime) -> bool:
+    def is_active(self, now: datetime) -> bool:
         """Does it still answer anything?"""
         decision = self.decision
         unspent = decision.uses is None or self.used < decision.uses
@@ -57,12 +57,12 @@ class Grants:
         self._given = given
 
     @property
-    def given(self) -> int:
+    def given_count(self) -> int:
         """How many there ever were."""
         return self._given
 
     @property
-    def all(self) -> tuple[Grant, ...]:
+    def all_grants(self) -> tuple[Grant, ...]:
         """In the order in which they were given."""
         return tuple(self._all.values())
 
@@ -72,14 +72,14 @@ class Grants:
             message = f"this turn holds {MAX_GRANTS} grants: revoke some, or decide for once"
             raise DecisionRefused("too_many_grants", message)
 
-    def give(self, offer: Offer, decision: Decision, now: datetime) -> Grant:
+    def add_grant(self, offer: Offer, decision: Decision, now: datetime) -> Grant:
         """Keep a standing answer."""
         self._given += 1
         grant = Grant(id=f"g{self._given}", scope=offer.scope, covers=offer.covers, decision=decision, given_at=now)
         self._all[grant.id] = grant
         return grant
 
-    def adopt(self, grants: Iterable[Grant], before: Iterable[Grant]) -> bool:
+    def adopt_grants(self, grants: Iterable[Grant], before: Iterable[Grant]) -> bool:
         """Keep those that were given in another turn, which had those `before`, as far as there is room. Any?"""
         known = {grant.decision.key for grant in (*self._all.values(), *before)}
         fresh = [grant for grant in grants if grant.decision.key not in known]
@@ -100,21 +100,21 @@ class Grants:
         del self._all[grant_id]
         return grant
 
-    def free_of(self, grant_ids: Iterable[str]) -> tuple[Grant, ...]:
+    def restore_uses(self, grant_ids: Iterable[str]) -> tuple[Grant, ...]:
         """All, as they were before they were used this often."""
         taken = Counter(grant_ids)
-        return tuple(grant.model_copy(update={"used": grant.used - taken[grant.id]}) for grant in self.all)
+        return tuple(grant.model_copy(update={"used": grant.used - taken[grant.id]}) for grant in self.all_grants)
 
-    def use(self, grant_ids: Iterable[str | None]) -> None:
+    def count_uses(self, grant_ids: Iterable[str | None]) -> None:
         """Count the calls that were answered."""
         for grant_id in grant_ids:
             if grant_id and (grant := self._all.get(grant_id)):
                 self._all[grant_id] = grant.model_copy(update={"used": grant.used + 1})
 
-    def for_execution(self, grant_id: str | None) -> tuple[Grant, ...]:
+    def select_for_execution(self, grant_id: str | None) -> tuple[Grant, ...]:
         """The grant that let a call proceed, if it still stands, and every refusal.
 
         Uses were counted when the call was scheduled, so none is counted again.
         """
-        kept = (grant for grant in self.all if grant.id == grant_id or not grant.allows)
+        kept = (grant for grant in self.all_grants if grant.id == grant_id or not grant.is_allowance)
         return tuple(grant.model_copy(update={"used": 0}) for grant in kept)

@@ -22,23 +22,23 @@ from temporalio.worker import Worker
 
 from holdfast.activities.live import LiveRuns
 from holdfast.errors import BadInput
-from holdfast.tails import bare
+from holdfast.tails import build_bare_client
 
 
-def process_queue(task_queue: str) -> str:
+def build_process_queue(task_queue: str) -> str:
     """A task queue that only this process polls."""
     return f"{task_queue}-process-{uuid4().hex}"
 
 
-def host_queue(task_queue: str, file: Path) -> str:
+def build_host_queue(task_queue: str, file: Path) -> str:
     """The task queue of this host, by the name that is kept in a file of its data folder."""
     with suppress(FileExistsError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write_new(file, uuid4().hex)
-    return f"{task_queue}-host-{host_name_of(file)}"
+    return f"{task_queue}-host-{read_host_name(file)}"
 
 
-def host_name_of(file: Path) -> str:
+def read_host_name(file: Path) -> str:
     """The name that a file holds; BadInput when it does not."""
     name = file.read_text(errors="replace").strip()
     if not re.fullmatch("[0-9a-f]{32}", name):
@@ -57,7 +57,7 @@ def _write_new(file: Path, text: str) -> None:
         draft.unlink()
 
 
-class Host:
+class HostWorker:
     """The workers of a process for its own queue and its host's. They live while any worker of the process does."""
 
     def __init__(self, live: LiveRuns) -> None:
@@ -67,34 +67,34 @@ class Host:
         self._running: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
-    async def used_by(self, client: Client, options: HostOptions) -> AsyncIterator[None]:
+    async def poll_queues(self, client: Client, options: HostOptions) -> AsyncIterator[None]:
         """Poll both queues at least until the end of the block."""
         self._users += 1
         if not self._workers:
-            self._workers = [self._answering(client), _executing(client, options)]
+            self._workers = [self._build_output_worker(client), _build_execution_worker(client, options)]
             self._running = [asyncio.create_task(worker.run()) for worker in self._workers]
         try:
             yield
         finally:
             self._users -= 1
             if self._users == 0:
-                await self._end()
+                await self._stop_workers()
 
     async def drain(self) -> None:
         """Take up no more calls that live here; those that run get their grace. What they put out is still told."""
         await asyncio.gather(*(worker.shutdown() for worker in self._workers[1:]))
 
-    def _answering(self, client: Client) -> Worker:
+    def _build_output_worker(self, client: Client) -> Worker:
         return Worker(
-            bare(client),
-            task_queue=self._live.host,
-            activities=[self._live.output],
+            build_bare_client(client),
+            task_queue=self._live.host_queue,
+            activities=[self._live.find_output],
             max_concurrent_activities=5,
             max_concurrent_activity_task_polls=1,
             graceful_shutdown_timeout=timedelta(0),
         )
 
-    async def _end(self) -> None:
+    async def _stop_workers(self) -> None:
         workers, running = self._workers, self._running
         self._workers, self._running = [], []
         with suppress(Exception):  # what they were asked is not worth failing for
@@ -112,9 +112,9 @@ class HostOptions(NamedTuple):
     grace: timedelta
 
 
-def _executing(client: Client, options: HostOptions) -> Worker:
+def _build_execution_worker(client: Client, options: HostOptions) -> Worker:
     return Worker(
-        _plain(client),
+        _build_plain_client(client),
         task_queue=options.queue,
         activities=options.activities,
         max_concurrent_activities=options.concurrent,
@@ -124,7 +124,7 @@ def _executing(client: Client, options: HostOptions) -> Worker:
     )
 
 
-def _plain(client: Client) -> Client:
+def _build_plain_client(client: Client) -> Client:
     """The same connection and encoding, without our plugin."""
     config: ClientConfig = client.config(active_config=True)
     config["plugins"] = []

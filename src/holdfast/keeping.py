@@ -17,11 +17,11 @@ T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
 
 IDLE_SECONDS = 30.0
-_KEEPERS: set[asyncio.Task[None]] = set()
+_KEEPER_TASKS: set[asyncio.Task[None]] = set()
 """A loop itself refers to its tasks only weakly."""
 
 
-class Kept(Generic[T]):
+class CachedConnection(Generic[T]):
     """One connection of each event loop that asks for it."""
 
     def __init__(
@@ -35,14 +35,14 @@ class Kept(Generic[T]):
         self._used = asyncio.Event()
 
     @asynccontextmanager
-    async def use(self) -> AsyncIterator[T]:
+    async def use_connection(self) -> AsyncIterator[T]:
         """The connection, open until the end of the block."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop or self._opened is None:
             self._loop, self._opened, self._users, self._used = loop, loop.create_future(), 0, asyncio.Event()
-            keeper = loop.create_task(self._keep(self._opened))
-            _KEEPERS.add(keeper)
-            keeper.add_done_callback(_KEEPERS.discard)
+            keeper = loop.create_task(self._keep_open(self._opened))
+            _KEEPER_TASKS.add(keeper)
+            keeper.add_done_callback(_KEEPER_TASKS.discard)
         opened = self._opened
         self._users += 1
         try:
@@ -52,11 +52,11 @@ class Kept(Generic[T]):
                 self._users -= 1
                 self._used.set()
 
-    async def _keep(self, opened: asyncio.Future[T]) -> None:
+    async def _keep_open(self, opened: asyncio.Future[T]) -> None:
         try:
             async with self._opening() as connection:
                 opened.set_result(connection)
-                await self._idle(opened)
+                await self._wait_until_idle(opened)
         except Exception as error:
             if opened.done():
                 _LOGGER.warning("A connection did not close well: %s", type(error).__name__)
@@ -64,10 +64,10 @@ class Kept(Generic[T]):
                 opened.set_exception(error)
                 opened.exception()  # nobody may be waiting any more
         finally:
-            self._forget(opened)
+            self._forget_connection(opened)
             opened.cancel()
 
-    async def _idle(self, opened: asyncio.Future[T]) -> None:
+    async def _wait_until_idle(self, opened: asyncio.Future[T]) -> None:
         """Return when nobody has used it for a while; from then on nobody can any more."""
         while self._opened is opened:
             self._used.clear()
@@ -76,8 +76,8 @@ class Kept(Generic[T]):
                     await self._used.wait()
             except TimeoutError:
                 if self._users == 0:
-                    self._forget(opened)
+                    self._forget_connection(opened)
 
-    def _forget(self, opened: asyncio.Future[T]) -> None:
+    def _forget_connection(self, opened: asyncio.Future[T]) -> None:
         if self._opened is opened:
             self._opened = None

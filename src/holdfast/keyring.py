@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from holdfast.encryption_settings import KeySettings
     from holdfast.settings import Settings
 
-SIZE = 32
+KEY_SIZE = 32
 _LIMIT = 10_000
 """Bytes that are read in search of a key, which has 44."""
-_MAKE = "`holdfast encryption new-key` makes one"
+_KEY_HINT = "`holdfast encryption new-key` makes one"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Keyring:
     """Ids of keys that are over: what names one of them is taken as forged, and not waited for."""
 
     @property
-    def active(self) -> Key | None:
+    def active_key(self) -> Key | None:
         """The one that is written with."""
         return self.keys[0] if self.keys else None
 
@@ -67,14 +67,14 @@ class KeyFound:
     problem: str | None = None
 
 
-def new_key() -> str:
+def generate_key() -> str:
     """A key as it is written down."""
-    return base64.b64encode(os.urandom(SIZE)).decode()
+    return base64.b64encode(os.urandom(KEY_SIZE)).decode()
 
 
 def load_keyring(settings: Settings) -> Keyring:
     """The keys that the settings name. BadInput with everything that is wrong with them."""
-    found = look_at(settings)
+    found = check_keys(settings)
     problems = [one.problem for one in found if one.problem]
     if problems:
         raise BadInput("\n".join(problems))
@@ -82,19 +82,19 @@ def load_keyring(settings: Settings) -> Keyring:
     return Keyring(tuple(one.key for one in found if one.key), said.plain == "refuse", frozenset(said.retired))
 
 
-def look_at(settings: Settings) -> list[KeyFound]:
+def check_keys(settings: Settings) -> list[KeyFound]:
     """Every key that the settings name, read or with the reason why not."""
     found: list[KeyFound] = []
     for place, given in enumerate(settings.encryption.keys, start=1):
-        one = _read(given, os.environ)
+        one = _read_key(given, os.environ)
         twin = next((other.id for other in found if one.key and other.key and other.key.secret == one.key.secret), None)
         if twin:
             one = KeyFound(given.id, one.origin, problem=f"it is the same as {twin!r}: a new id needs a new key")
-        found.append(_told(one, settings, place))
+        found.append(_add_line(one, settings, place))
     return found
 
 
-def _told(found: KeyFound, settings: Settings, place: int) -> KeyFound:
+def _add_line(found: KeyFound, settings: Settings, place: int) -> KeyFound:
     """With the line that names it, if it is of no use."""
     if found.problem is None:
         return found
@@ -104,47 +104,47 @@ def _told(found: KeyFound, settings: Settings, place: int) -> KeyFound:
     return KeyFound(found.id, found.origin, problem=text)
 
 
-def _read(given: KeySettings, environment: Mapping[str, str]) -> KeyFound:
-    origin = _origin(given)
+def _read_key(given: KeySettings, environment: Mapping[str, str]) -> KeyFound:
+    origin = _describe_origin(given)
     try:
         if given.env:
-            text = _from_environment(given.env, environment)
+            text = _read_environment_key(given.env, environment)
         elif given.file:
-            text = _from_file(given.file)
+            text = _read_file_key(given.file)
         else:
-            text = _from_command(given)
-        return KeyFound(given.id, origin, key=Key(given.id, _decoded(text)))
+            text = _read_command_key(given)
+        return KeyFound(given.id, origin, key=Key(given.id, _decode_key(text)))
     except ValueError as error:
         return KeyFound(given.id, origin, problem=str(error))
 
 
-def _origin(given: KeySettings) -> str:
+def _describe_origin(given: KeySettings) -> str:
     if given.env:
         return f"the variable {given.env}"
     return f"the file {str(given.file)!r}" if given.file else f"the command {(given.command or ('',))[0]!r}"
 
 
-def _from_environment(name: str, environment: Mapping[str, str]) -> bytes:
+def _read_environment_key(name: str, environment: Mapping[str, str]) -> bytes:
     if not environment.get(name, "").strip():
         raise ValueError("it is not set")
     return environment[name].encode("utf-8", "replace")
 
 
-def _from_file(file: Path) -> bytes:
+def _read_file_key(file: Path) -> bytes:
     """Never waits; not from a file that others may read or write."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            if problem := _unfit(os.fstat(descriptor)):
+            if problem := _explain_unfit(os.fstat(descriptor)):
                 raise ValueError(problem)
             return os.read(descriptor, _LIMIT)
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise ValueError(f"{(error.strerror or 'it cannot be read').lower()}; {_MAKE}") from None
+        raise ValueError(f"{(error.strerror or 'it cannot be read').lower()}; {_KEY_HINT}") from None
 
 
-def _unfit(status: os.stat_result) -> str | None:
+def _explain_unfit(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "it is not a regular file"
     if status.st_mode & 0o077:
@@ -152,7 +152,7 @@ def _unfit(status: os.stat_result) -> str | None:
     return None
 
 
-def _from_command(given: KeySettings) -> bytes:
+def _read_command_key(given: KeySettings) -> bytes:
     """What the command prints. What it complains about may hold anything, and is not repeated."""
     try:
         process = subprocess.Popen(
@@ -168,7 +168,7 @@ def _from_command(given: KeySettings) -> bytes:
     deadline = time.monotonic() + given.timeout_seconds
     with process:
         try:
-            said = _said(process, deadline)
+            said = _read_output(process, deadline)
             code = process.wait(max(0.0, deadline - time.monotonic()))
         except (subprocess.TimeoutExpired, ValueError) as error:
             with suppress(ProcessLookupError):
@@ -181,7 +181,7 @@ def _from_command(given: KeySettings) -> bytes:
     return said
 
 
-def _said(process: subprocess.Popen[bytes], deadline: float) -> bytes:
+def _read_output(process: subprocess.Popen[bytes], deadline: float) -> bytes:
     """All that it prints, as far as that could be a key; in memory, since a file would be on a disk."""
     said, pipe = b"", process.stdout
     assert pipe
@@ -196,13 +196,13 @@ def _said(process: subprocess.Popen[bytes], deadline: float) -> bytes:
     raise ValueError("it prints far more than a key")
 
 
-def _decoded(text: bytes) -> bytes:
+def _decode_key(text: bytes) -> bytes:
     """The key that is written here, in either alphabet of base64."""
     words = text.strip().replace(b"-", b"+").replace(b"_", b"/")
     try:
         secret = base64.b64decode(words + b"=" * (-len(words) % 4), validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError(f"what it holds is no base64; {_MAKE}") from None
-    if len(secret) != SIZE:
-        raise ValueError(f"what it holds is base64 of {len(secret):,} bytes, and a key has {SIZE}; {_MAKE}")
+        raise ValueError(f"what it holds is no base64; {_KEY_HINT}") from None
+    if len(secret) != KEY_SIZE:
+        raise ValueError(f"what it holds is base64 of {len(secret):,} bytes, and a key has {KEY_SIZE}; {_KEY_HINT}")
     return secret

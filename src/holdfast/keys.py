@@ -29,12 +29,12 @@ from cryptography.hazmat.primitives.serialization import (
 
 from holdfast.approvals import Decision
 from holdfast.approvers import Approver
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 from holdfast.errors import BadInput
-from holdfast.outcomes import Outcome
-from holdfast.signing import key_id, public_text, sign
+from holdfast.outcomes import DecisionAction
+from holdfast.signing import derive_key_id, format_public_key, sign_decision
 
-ONCE_COUNTS = timedelta(days=1)
+SIGNATURE_LIFETIME = timedelta(days=1)
 """How long a signed answer to one call counts: what is kept back or played again later is worth nothing."""
 _LIMIT = 10_000
 """Bytes of a file; a key has 119."""
@@ -51,12 +51,12 @@ class Signer:
     def sign(self, decision: Decision) -> Decision:
         """The decision as it is sent. BadInput when it holds what nobody can sign."""
         said: dict[str, object] = {"by": (self.vouches and decision.by) or self.name}
-        if decision.outcome is Outcome.PROCEED_ONCE and decision.expires is None:
-            said["expires"] = datetime.now(UTC) + ONCE_COUNTS
+        if decision.outcome is DecisionAction.PROCEED_ONCE and decision.expires is None:
+            said["expires"] = datetime.now(UTC) + SIGNATURE_LIFETIME
         try:
-            return sign(decision.model_copy(update=said), self.key)
+            return sign_decision(decision.model_copy(update=said), self.key)
         except (ValueError, OverflowError, RecursionError) as error:
-            raise BadInput(f"this decision cannot be signed: {shorten(str(error), 200)}") from error
+            raise BadInput(f"this decision cannot be signed: {shorten_text(str(error), 200)}") from error
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ class StoredKey:
     @property
     def id(self) -> str | None:
         """What decisions call it."""
-        return key_id(self.public) if self.public else None
+        return derive_key_id(self.public) if self.public else None
 
 
-def folder() -> Path:
+def find_keys_folder() -> Path:
     """Where keys are kept. A relative path in the variable does not count, as the standard has it."""
     given = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
     try:
@@ -83,14 +83,14 @@ def folder() -> Path:
         raise BadInput("you have no home folder to keep keys in: set XDG_CONFIG_HOME") from None
 
 
-def create(name: str) -> StoredKey:
+def create_key(name: str) -> StoredKey:
     """Make a key and keep it for its owner alone. BadInput when there is one by that name."""
-    file = folder() / _checked(name)
+    file = find_keys_folder() / _check_name(name)
     try:
         key = make_key(file)
     except FileExistsError:
         raise BadInput(f"there is a key called {name!r} already, and it is not overwritten: {str(file)!r}") from None
-    return StoredKey(name, file, public_text(key.public_key()))
+    return StoredKey(name, file, format_public_key(key.public_key()))
 
 
 def make_key(file: Path) -> Ed25519PrivateKey:
@@ -109,38 +109,38 @@ def make_key(file: Path) -> Ed25519PrivateKey:
     return key
 
 
-def stored() -> list[StoredKey]:
+def list_keys() -> list[StoredKey]:
     """Every key in the folder, by name."""
     try:
-        files = sorted(file for file in folder().iterdir() if not file.name.startswith("."))
+        files = sorted(file for file in find_keys_folder().iterdir() if not file.name.startswith("."))
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise BadInput(f"the folder of keys cannot be read, {str(folder())!r}: {error.strerror}") from error
-    return [_looked_at(file) for file in files]
+        raise BadInput(f"the folder of keys cannot be read, {str(find_keys_folder())!r}: {error.strerror}") from error
+    return [_check_key(file) for file in files]
 
 
-def find(named: str) -> StoredKey:
+def find_key(key_name: str) -> StoredKey:
     """The key that is meant by a name, or by a path, which holds a slash. BadInput when it is of no use."""
-    file = _located(named)
-    return StoredKey(_name(file), file, public_text(read(file).public_key()))
+    file = _locate_key(key_name)
+    return StoredKey(_read_owner(file), file, format_public_key(read_key(file).public_key()))
 
 
-def signer_of(named: str, approvers: Iterable[Approver] = ()) -> Signer:
+def load_signer(named: str, approvers: Iterable[Approver] = ()) -> Signer:
     """The signer that a name or a path means: called as the approvers call its key, else as the file is."""
-    file = _located(named)
-    key = read(file)
-    public = public_text(key.public_key())
+    file = _locate_key(named)
+    key = read_key(file)
+    public = format_public_key(key.public_key())
     ours = next((approver for approver in approvers if approver.key == public), None)
-    return Signer(ours.name, key, ours.vouches) if ours else Signer(_name(file), key)
+    return Signer(ours.name, key, ours.vouches) if ours else Signer(_read_owner(file), key)
 
 
-def read(file: Path) -> Ed25519PrivateKey:
+def read_key(file: Path) -> Ed25519PrivateKey:
     """Read a private key. Never waits; BadInput when it is none, or when others may read or write it."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            if problem := _unfit(os.fstat(descriptor)):
+            if problem := _explain_unfit(os.fstat(descriptor)):
                 raise BadInput(f"the key {str(file)!r} {problem}")
             text = os.read(descriptor, _LIMIT)
         finally:
@@ -163,7 +163,7 @@ def read(file: Path) -> Ed25519PrivateKey:
     return key
 
 
-def _unfit(status: os.stat_result) -> str | None:
+def _explain_unfit(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"
     if status.st_mode & 0o077:
@@ -185,33 +185,33 @@ def _write_new(file: Path, text: bytes) -> None:
         raise
 
 
-def _looked_at(file: Path) -> StoredKey:
+def _check_key(file: Path) -> StoredKey:
     try:
-        return StoredKey(file.name, file, public_text(read(file).public_key()))
+        return StoredKey(file.name, file, format_public_key(read_key(file).public_key()))
     except BadInput as error:
         return StoredKey(file.name, file, problem=str(error))
 
 
-def _name(file: Path) -> str:
+def _read_owner(file: Path) -> str:
     """Whose key it is, as far as its file says."""
     return file.name.removesuffix(".pem")
 
 
-def _located(named: str) -> Path:
+def _locate_key(named: str) -> Path:
     if "/" not in named:
-        return folder() / _checked(named)
+        return find_keys_folder() / _check_name(named)
     try:
         return Path(named).expanduser().absolute()
     except RuntimeError:
         raise BadInput(f"{named!r} names a home folder that nobody has") from None
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> str:
     """A name that can be a file's and a person's."""
     plain = name.isprintable() and name == name.strip() and "/" not in name and not name.startswith((".", "-", "~"))
     if not name or not plain or len(name.encode()) > 200:
         raise BadInput(
-            f"{shorten(name, 80)!r} cannot be a key's name: up to 200 bytes of what shows, no slash, and no `.`, "
+            f"{shorten_text(name, 80)!r} cannot be a key's name: up to 200 bytes of what shows, no slash, and no `.`, "
             "`-` or `~` first"
         )
     return name

@@ -23,23 +23,23 @@ class TurnLimits(Message):
     """What the model read and wrote, as its provider counts."""
 
 
-def time_is_up(limits: TurnLimits) -> str:
+def describe_time_limit(limits: TurnLimits) -> str:
     """Why a turn ends whose time has passed."""
     seconds = limits.seconds or LONGEST_SECONDS
     return f"The turn reached its limit of {seconds:,.0f} seconds"
 
 
-def reached(limits: TurnLimits, *, calls: int, tokens: int, seconds: float) -> str | None:
+def find_reached_limit(limits: TurnLimits, *, calls: int, tokens: int, seconds: float) -> str | None:
     """Which limit a turn has gone beyond, in words; None while it may go on."""
     if calls > limits.calls:
         return f"The turn reached its limit of {limits.calls:,} tool calls: this batch would make {calls:,}"
     if limits.tokens is not None and tokens >= limits.tokens:
         return f"The turn reached its limit of {limits.tokens:,} tokens: it has used {tokens:,}"
     if seconds >= (limits.seconds or LONGEST_SECONDS):
-        return time_is_up(limits)
+        return describe_time_limit(limits)
     return None
 
 
-def no_step_left(limits: TurnLimits, steps: int) -> str | None:
+def explain_no_step(limits: TurnLimits, steps: int) -> str | None:
     """Why a turn with so many steps may not take another; None when it may."""
     return f"The turn reached its limit of {limits.steps:,} model steps" if steps >= limits.steps else None

@@ -54,7 +54,7 @@ GAUGES = {
     LIVE_TURNS: "Turns that have not ended, of this task queue, on all workers together",
     WAITING_TURNS: "Those of them that wait for somebody",
 }
-LOST = ("worker_lost", "no_worker")
+LOST_REASONS = ("worker_lost", "no_worker")
 """Reasons of calls for which there was nobody."""
 BUCKETS: Mapping[str, tuple[float, ...]] = {name: buckets for name, (_, buckets) in HISTOGRAMS.items()}
 
@@ -67,7 +67,7 @@ class Measurement(NamedTuple):
     labels: Mapping[str, str]
 
 
-def measured(phase: Phase) -> Iterator[Measurement]:
+def measure_phase(phase: Phase) -> Iterator[Measurement]:
     """What a phase that has ended adds."""
     outcome, tool = {"outcome": phase.outcome}, {"tool": phase.tool}
     match phase.kind:
@@ -91,18 +91,18 @@ def measured(phase: Phase) -> Iterator[Measurement]:
             yield Measurement(TURN_SECONDS, phase.seconds, outcome)
 
 
-def nothing_yet(tools: Iterable[str]) -> Iterator[Measurement]:
+def list_zero_series(tools: Iterable[str]) -> Iterator[Measurement]:
     """What is alarming when it happens for the first time, as it is before that: a series at zero."""
     yield Measurement(TURNS, 0, {"outcome": "failed"})
     for kind in get_args(ConfirmationKind):
         yield Measurement(DECISIONS, 0, {"kind": kind, "outcome": "expired"})
     for tool in tools:
         yield Measurement(OUTCOME_UNKNOWN, 0, {"tool": tool})
-        for reason in LOST:
+        for reason in LOST_REASONS:
             yield Measurement(CALLS, 0, {"tool": tool, "outcome": "error", "reason": reason})
 
 
-def used(before: Usage, after: Usage) -> Iterator[Measurement]:
+def measure_usage(before: Usage, after: Usage) -> Iterator[Measurement]:
     """What a model has read and written since."""
     for direction in ("input", "output"):
         more = getattr(after, f"{direction}_tokens") - getattr(before, f"{direction}_tokens")

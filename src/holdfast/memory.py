@@ -27,7 +27,7 @@ STREAMS_KEPT = 1_000
 """Streams of a turn that continues as new, the newest."""
 
 
-class Memory(Data):
+class TurnMemory(Data):
     """What holds for the calls after those of a turn."""
 
     mode: Mode = Mode.DEFAULT
@@ -63,10 +63,10 @@ class EarlierRun(Data):
     """The last of those that had ended by then, with all before it."""
 
 
-class Carried(Data):
+class RunCarryover(Data):
     """What a turn takes along when it continues as new: everything but what its earlier runs can be asked for."""
 
-    memory: Memory
+    memory: TurnMemory
     began_at: AwareDatetime
     messages: tuple[ConversationMessage, ...] = ()
     steps: NonNegativeInt = 0

@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
-SURPLUS = 2_000
+MAX_UNKNOWN_FIELDS = 2_000
 """Fields that a message may have beyond twice those that there are: a misspelt one is named, a flood of them is not."""
 
-MOST_LISTED = 20_000
+MAX_LISTED = 20_000
 """Problems that are told one by one. Pydantic makes words for all of them, or for none: 300,000 take a second."""
 
 
@@ -31,14 +31,14 @@ class Message(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _has_few_fields(cls, value: Any) -> Any:
+    def _check_field_count(cls, value: Any) -> Any:
         """Each field too many costs time to say so, and a workflow task has two seconds."""
-        if isinstance(value, dict) and len(value) > 2 * len(cls.model_fields) + SURPLUS:
+        if isinstance(value, dict) and len(value) > 2 * len(cls.model_fields) + MAX_UNKNOWN_FIELDS:
             raise ValueError(f"it has {len(value):,} fields, and there are {len(cls.model_fields)}")
         return value
 
 
-def few(most: int) -> BeforeValidator:
+def max_items(most: int) -> BeforeValidator:
     """For a list from outside: one that is too long is refused before each of its items is looked at.
 
     Each that is wrong costs time to say so, and a workflow task has little.
@@ -52,20 +52,20 @@ def few(most: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def problems(error: ValidationError, whole: str = "value", most: int = 8) -> str:
+def describe_problems(error: ValidationError, whole: str = "value", most: int = 8) -> str:
     """What is wrong with some data (called `whole`), in one line that a person or a model can act on."""
-    if error.error_count() > MOST_LISTED:
+    if error.error_count() > MAX_LISTED:
         return f"{whole}: {error.error_count():,} things are wrong with it"
     found = []
     for item in error.errors(include_url=False, include_context=False)[:most]:
         where = ".".join(str(step) for step in item["loc"]) or whole
-        given = _brief(item["input"])
+        given = _shorten_value(item["input"])
         got = "" if item["type"] == "missing" else f", got {given[:80]}{'…' if len(given) > 80 else ''}"
         found.append(f"{where}: {item['msg']}{got}")
     return "; ".join(found)
 
 
-def _brief(value: object) -> str:
+def _shorten_value(value: object) -> str:
     """A value's words, without making all of them where it is large."""
     if isinstance(value, str):
         return repr(value[:100])

@@ -26,5 +26,5 @@ class Confirming(StrEnum):
     """All of them, whatever a rule, a grant or a mode allows. What is denied stays denied."""
 
 
-PERMITTED = (Mode.DEFAULT, Mode.AUTO_EDIT, Mode.PLAN)
+DEFAULT_PERMITTED = (Mode.DEFAULT, Mode.AUTO_EDIT, Mode.PLAN)
 """What a worker permits that was not told otherwise: nobody gets everything by asking for it."""

@@ -40,7 +40,7 @@ class NamedFiles:
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 by path; empty for a file that cannot be read."""
-        return {str(file): _digest(file) for file in sorted({*self.read, *self.run})}
+        return {str(file): _digest_file(file) for file in sorted({*self.read, *self.run})}
 
 
 def find_named_files(settings: Configuration | Settings, folder: Path) -> NamedFiles:
@@ -49,45 +49,45 @@ def find_named_files(settings: Configuration | Settings, folder: Path) -> NamedF
         *((hook.command, hook.folder) for hook in settings.hooks),
         *((command, one.folder) for one in settings.discovery for command in (one.discovery_command, one.call_command)),
         *((key.command, key.folder) for key in settings.encryption.keys),
-        *_servers(settings),
+        *_list_servers(settings),
     ]
     modules = [*settings.tools.modules, *(hook.python for hook in settings.hooks)]
-    scripts = (file for words, place in commands for file in _scripts(words or (), place or folder))
-    sources = (file for reference in modules if reference for file in _module(reference.partition(":")[0], folder))
+    scripts = (file for words, place in commands for file in _find_scripts(words or (), place or folder))
+    sources = (file for reference in modules if reference for file in _find_module(reference.partition(":")[0], folder))
     return NamedFiles(
         tuple(dict.fromkeys((*settings.policy, *settings.mcp.files))),
-        tuple(dict.fromkeys(file for file in (*scripts, *sources) if not _of_the_system(file))),
+        tuple(dict.fromkeys(file for file in (*scripts, *sources) if not _is_system_file(file))),
     )
 
 
-def combined_digest(content: str, named: NamedFiles) -> str:
+def combine_digests(content: str, named: NamedFiles) -> str:
     """One digest of a settings file, by that of its content, and of what it names."""
     digests = named.digests
     return hashlib.sha256(json.dumps([content, digests]).encode()).hexdigest() if digests else content
 
 
-def _servers(settings: Configuration | Settings) -> Iterator[tuple[Sequence[str], Path]]:
+def _list_servers(settings: Configuration | Settings) -> Iterator[tuple[Sequence[str], Path]]:
     mcp = settings.mcp
     if not mcp.files and not mcp.servers:
         return
-    from holdfast.activities.mcp.servers_file import configured  # few settings have servers
+    from holdfast.activities.mcp.servers_file import load_configured  # few settings have servers
 
-    for server in configured(mcp)[0].values():
+    for server in load_configured(mcp)[0].values():
         if server.command is not None:
             yield (server.command, *server.args), server.cwd or server.folder
 
 
-def _scripts(words: Sequence[str], folder: Path) -> Iterator[Path]:
+def _find_scripts(words: Sequence[str], folder: Path) -> Iterator[Path]:
     """The words that are files, as seen from where the command runs, also behind `--option=`; and `-m module`."""
     for word, before in zip(words, ("", *words), strict=False):
         for text in (word, word.partition("=")[2]):
-            if text and (file := _file(folder, text)):
+            if text and (file := _find_file(folder, text)):
                 yield file
         if before == "-m" and os.path.basename(words[0]).startswith("python"):
-            yield from _module(word, folder)
+            yield from _find_module(word, folder)
 
 
-def _module(name: str, folder: Path) -> Iterator[Path]:
+def _find_module(name: str, folder: Path) -> Iterator[Path]:
     """The source of a module and of the packages that it is in: in the folder, or where Python finds it.
 
     Nothing is imported.
@@ -104,10 +104,10 @@ def _module(name: str, folder: Path) -> Iterator[Path]:
     path = "/".join((first, *rest))
     sources = [f"{path}.py", f"{path}/__main__.py"]
     sources += [f"{'/'.join((first, *rest[:depth]))}/__init__.py" for depth in range(len(rest) + 1)]
-    yield from (file for place in places for source in sources if (file := _file(place, source)))
+    yield from (file for place in places for source in sources if (file := _find_file(place, source)))
 
 
-def _file(folder: Path, text: str) -> Path | None:
+def _find_file(folder: Path, text: str) -> Path | None:
     try:
         file = Path(os.path.abspath(folder / Path(text).expanduser()))
         return file if file.is_file() else None
@@ -115,11 +115,11 @@ def _file(folder: Path, text: str) -> Path | None:
         return None
 
 
-def _of_the_system(file: Path) -> bool:
+def _is_system_file(file: Path) -> bool:
     return any(file.is_relative_to(place) for place in _SYSTEM) or not _INSTALLED.isdisjoint(file.parts)
 
 
-def _digest(file: Path) -> str:
+def _digest_file(file: Path) -> str:
     """Never waits: what is not a regular file has none."""
     digest = hashlib.sha256()
     try:
@@ -133,6 +133,6 @@ def _digest(file: Path) -> str:
     return digest.hexdigest()
 
 
-def changed_files(before: dict[str, str], after: dict[str, str]) -> Iterable[str]:
+def list_changed_files(before: dict[str, str], after: dict[str, str]) -> Iterable[str]:
     """The files that are not as they were."""
     return (file for file in sorted(before.keys() | after.keys()) if before.get(file) != after.get(file))

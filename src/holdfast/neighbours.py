@@ -22,7 +22,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 LOOK_EVERY = timedelta(minutes=1)
-ALIVE = timedelta(seconds=75)
+ALIVE_WITHIN = timedelta(seconds=75)
 """Since its last poll, which takes a minute at most. The server lists a poller for five minutes after its last poll."""
 _MARK = re.compile(r" tools:([0-9a-f]{8})$")
 _LOGGER = logging.getLogger(__name__)
@@ -37,11 +37,11 @@ class Neighbours:
         self.different: tuple[str, ...] = ()
         """Their identities, as of the last look."""
 
-    def mark(self, identity: str) -> str:
+    def mark_identity(self, identity: str) -> str:
         """The identity of our worker: the given one, with the digest of its tools, rules and hooks."""
         return f"{_MARK.sub('', identity)} tools:{self._digest}"
 
-    def explain(self) -> str:
+    def explain_missing_tool(self) -> str:
         """For a call whose tool is not here: who may have it. Empty when nobody else is known."""
         if not self.different:
             return ""
@@ -83,7 +83,7 @@ class Neighbours:
         alive = {
             poller.identity
             for poller in answer.pollers
-            if now - poller.last_access_time.ToDatetime(UTC) < ALIVE and not poller.deployment_options.build_id
+            if now - poller.last_access_time.ToDatetime(UTC) < ALIVE_WITHIN and not poller.deployment_options.build_id
         }
         marks = {
             identity: found[1] for identity in alive if (found := _MARK.search(identity)) and not _is_gone(identity)

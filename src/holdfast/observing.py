@@ -16,10 +16,10 @@ from temporalio.runtime import Runtime
 from temporalio.worker import ActivityInboundInterceptor, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
 
 from holdfast.activities.observing import ObservedActivity
-from holdfast.counted import Counted, Key
-from holdfast.exporting import Sink, SpanQueue, open_queue
+from holdfast.counted import CountedKey, CountedKeys
+from holdfast.exporting import SpanQueue, SpanSink, open_queue
 from holdfast.live_turns import keep_counting
-from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS, SPANS_LOST, Measurement, nothing_yet
+from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS, SPANS_LOST, Measurement, list_zero_series
 from holdfast.phases import OTHER
 from holdfast.spans import Span
 from holdfast.telemetry import TelemetrySettings
@@ -29,7 +29,7 @@ TOOLS_COUNTED = 1_000
 """Different tools that are counted by name: servers may name theirs anew as often as they like."""
 
 
-class Counting:
+class Instruments:
     """The instruments of a process."""
 
     def __init__(self, meter: MetricMeter) -> None:
@@ -40,62 +40,66 @@ class Counting:
         self._gauges = {name: meter.create_gauge(name, about) for name, about in GAUGES.items()}
         self._tools: set[str] = set()
 
-    def expect(self, tools: Iterable[str]) -> None:
+    def expect_tools(self, tools: Iterable[str]) -> None:
         """Begin at nothing where the first one matters: what was never counted cannot be seen to rise."""
-        self.count(nothing_yet(tools))
+        self.count_measurements(list_zero_series(tools))
 
-    def show(self, name: str, value: int) -> None:
+    def set_gauge(self, name: str, value: int) -> None:
         """How many there are now."""
         self._gauges[name].set(value)
 
-    def count(self, found: Iterable[Measurement]) -> None:
+    def count_measurements(self, found: Iterable[Measurement]) -> None:
         """Add what was measured."""
         for name, value, labels in found:
-            bounded = self._bounded(labels) if "tool" in labels else labels
+            bounded = self._bound_labels(labels) if "tool" in labels else labels
             if name in self._counters:
                 self._counters[name].add(int(value), bounded)
             else:
                 self._histograms[name].record(value, bounded)
 
-    def _bounded(self, labels: Mapping[str, str]) -> Mapping[str, str]:
+    def _bound_labels(self, labels: Mapping[str, str]) -> Mapping[str, str]:
         tool = labels["tool"]
         if len(self._tools) < TOOLS_COUNTED:
             self._tools.add(tool)
         return labels if tool in self._tools else {**labels, "tool": OTHER}
 
 
-class Observing(client.Interceptor, worker.Interceptor):
+class TelemetryInterceptor(client.Interceptor, worker.Interceptor):
     """Observes what the workers of a process do."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
         self._settings = settings
-        self.counting: Counting | None = None
-        self.sink: Sink | None = None
-        self._counted = Counted()
+        self.counting: Instruments | None = None
+        self.sink: SpanSink | None = None
+        self._counted = CountedKeys()
         self._asking = Lock()
         """Workflows run in several threads."""
         self._users = 0
         self.worker = ""
         """Who the workers of this process are, to Temporal."""
 
-    def begin(self, used: client.Client) -> None:
+    def start_observing(self, client_used: client.Client) -> None:
         """From now on, workers of this client are observed as the settings say; BadInput where that cannot be.
 
         What is counted goes where the client's runtime takes it, and nowhere when that takes nothing.
         """
-        self.worker = used.identity
-        meter = (used.service_client.config.runtime or Runtime.default()).metric_meter
+        self.worker = client_used.identity
+        meter = (client_used.service_client.config.runtime or Runtime.default()).metric_meter
         if self.counting is None and meter is not MetricMeter.noop:
-            self.counting = Counting(meter)
+            self.counting = Instruments(meter)
         if self.sink is None and self._settings.traces == "otlp":
             self.sink = queue = open_queue(self.worker)
-            queue.on_loss = self._lost
+            queue.on_loss = self._count_lost
 
     @asynccontextmanager
-    async def told(self, used: client.Client, task_queue: str) -> AsyncIterator[None]:
+    async def observe_worker(self, client_used: client.Client, task_queue: str) -> AsyncIterator[None]:
         """While a worker runs. What is left is sent at its end, if that can be done in a moment."""
         self._users += 1
-        looking = asyncio.create_task(keep_counting(used, task_queue, self.counting.show)) if self.counting else None
+        looking = (
+            asyncio.create_task(keep_counting(client_used, task_queue, self.counting.set_gauge))
+            if self.counting
+            else None
+        )
         try:
             yield
         finally:
@@ -106,15 +110,15 @@ class Observing(client.Interceptor, worker.Interceptor):
                 queue, self.sink = self.sink, None
                 await asyncio.to_thread(queue.close)
 
-    def _lost(self, spans: int) -> None:
+    def _count_lost(self, spans: int) -> None:
         if self.counting:
-            self.counting.count([Measurement(SPANS_LOST, spans, {})])
+            self.counting.count_measurements([Measurement(SPANS_LOST, spans, {})])
 
-    def observer(self) -> Observer | None:
+    def build_observer(self) -> Observer | None:
         """What workflows are given; None when nobody wants to know anything."""
         if self.counting is None and self.sink is None:
             return None
-        return Observer(self._count, self._tell if self.sink else None, self._settings.content)
+        return Observer(self._count_once, self._send_spans if self.sink else None, self._settings.content)
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """Tell of attempts."""
@@ -124,17 +128,17 @@ class Observing(client.Interceptor, worker.Interceptor):
         self, input: WorkflowInterceptorClassInput
     ) -> type[WorkflowInboundInterceptor] | None:
         """Tell of turns and sessions."""
-        input.unsafe_extern_functions[OBSERVER] = self.observer
+        input.unsafe_extern_functions[OBSERVER] = self.build_observer
         return ObservedWorkflow
 
-    def _count(self, what: Key, found: Iterable[Measurement]) -> None:
+    def _count_once(self, what: CountedKey, found: Iterable[Measurement]) -> None:
         if self.counting:
             with self._asking:
-                first = self._counted.first(what)
+                first = self._counted.add_if_new(what)
             if first:
-                self.counting.count(found)
+                self.counting.count_measurements(found)
 
-    def _tell(self, spans: Iterable[Span]) -> None:
+    def _send_spans(self, spans: Iterable[Span]) -> None:
         if self.sink:
             for span in spans:
                 self.sink.put(span)

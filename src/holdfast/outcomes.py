@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, JsonValue
 
 from holdfast.content import Text
-from holdfast.model import Data, Message, few
+from holdfast.model import Data, Message, max_items
 
 
-class Outcome(StrEnum):
+class DecisionAction(StrEnum):
     """What a person can say of a call (S21)."""
 
     PROCEED_ONCE = "proceed_once"
@@ -31,15 +31,21 @@ class Outcome(StrEnum):
     CANCEL = "cancel"
 
 
-ALIASES = {"yes": Outcome.PROCEED_ONCE, "yes_always": Outcome.PROCEED_ALWAYS_TOOL, "no": Outcome.CANCEL}
-ALWAYS = frozenset({Outcome.PROCEED_ALWAYS, Outcome.PROCEED_ALWAYS_TOOL, Outcome.PROCEED_ALWAYS_SERVER})
-PROCEEDS = ALWAYS | {Outcome.PROCEED_ONCE}
+ACTION_ALIASES = {
+    "yes": DecisionAction.PROCEED_ONCE,
+    "yes_always": DecisionAction.PROCEED_ALWAYS_TOOL,
+    "no": DecisionAction.CANCEL,
+}
+ALWAYS_ACTIONS = frozenset(
+    {DecisionAction.PROCEED_ALWAYS, DecisionAction.PROCEED_ALWAYS_TOOL, DecisionAction.PROCEED_ALWAYS_SERVER}
+)
+PROCEED_ACTIONS = ALWAYS_ACTIONS | {DecisionAction.PROCEED_ONCE}
 
 Lasting = Literal["turn", "session"]
 """How long a grant lasts, unless it expires before. A turn without a session keeps its grants itself."""
 
 
-def _sayable(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _check_json(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Only what can be written down again: what is not a number is not a value, and has no digest."""
     try:
         json.dumps(value, allow_nan=False)
@@ -48,9 +54,9 @@ def _sayable(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return value
 
 
-Arguments = Annotated[dict[str, JsonValue], AfterValidator(_sayable)]
+Arguments = Annotated[dict[str, JsonValue], AfterValidator(_check_json)]
 
-Patterns = Annotated[tuple[str, ...], few(1_000)]
+Patterns = Annotated[tuple[str, ...], max_items(1_000)]
 
 
 class Scope(Message):
@@ -69,7 +75,7 @@ class Scope(Message):
 class Offer(Data):
     """A standing answer that a person may give: the outcome, what it would cover, and that in words."""
 
-    outcome: Outcome
+    outcome: DecisionAction
     scope: Scope
     covers: Text
 

@@ -14,11 +14,11 @@ from contextlib import suppress
 from holdfast.approvers import ANYONE, Approver
 from holdfast.errors import BadInput
 from holdfast.identity import whoami
-from holdfast.keys import Signer, make_key, read
+from holdfast.keys import Signer, make_key, read_key
 from holdfast.settings import Settings
-from holdfast.signing import public_text
+from holdfast.signing import format_public_key
 
-UNSIGNED = (
+UNSIGNED_WARNING = (
     "Decisions are not signed here: whoever may write to the Temporal namespace can approve calls, in any name. "
     "Guard the namespace, or give the approvers keys (docs/approvers.md)."
 )
@@ -26,11 +26,11 @@ UNSIGNED = (
 
 def ensure_owner_key(settings: Settings) -> None:
     """Make the folder's key, unless it is there or not wanted. BadInput when it cannot be written or used."""
-    if not _wanted(settings):
+    if not _is_wanted(settings):
         return
     with suppress(FileExistsError):
-        make_key(settings.owner_key)
-    read(settings.owner_key)
+        make_key(settings.owner_key_file)
+    read_key(settings.owner_key_file)
 
 
 def find_approvers(settings: Settings) -> tuple[Approver, ...]:
@@ -38,16 +38,16 @@ def find_approvers(settings: Settings) -> tuple[Approver, ...]:
 
     BadInput when there is a key that cannot be used, or when the settings want signatures and nobody could give one.
     """
-    if not _wanted(settings):
+    if not _is_wanted(settings):
         return settings.approvers
-    if not settings.owner_key.exists():
+    if not settings.owner_key_file.exists():
         if settings.decisions == "signed":
             raise BadInput(
                 'decisions = "signed", and nobody has a key: name approvers with keys (docs/approvers.md), '
                 "or start `holdfast up`, which makes one for its data folder"
             )
         return settings.approvers
-    public = public_text(read(settings.owner_key).public_key())
+    public = format_public_key(read_key(settings.owner_key_file).public_key())
     return (*settings.approvers, Approver(name=ANYONE, key=public, vouches=True))
 
 
@@ -56,14 +56,18 @@ def find_owner_signer(settings: Settings) -> Signer | None:
 
     A key that others own or could read is passed over: then decisions go unsigned, and are refused where that matters.
     """
-    if not _wanted(settings):
+    if not _is_wanted(settings):
         return None
     try:
-        return Signer(whoami(), read(settings.owner_key), vouches=True) if settings.owner_key.exists() else None
+        return (
+            Signer(whoami(), read_key(settings.owner_key_file), vouches=True)
+            if settings.owner_key_file.exists()
+            else None
+        )
     except (BadInput, OSError):
         return None
 
 
-def _wanted(settings: Settings) -> bool:
+def _is_wanted(settings: Settings) -> bool:
     """Does the folder's key count? Not beside keys of approvers."""
     return settings.decisions != "unsigned" and all(approver.key is None for approver in settings.approvers)

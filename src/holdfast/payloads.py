@@ -32,10 +32,10 @@ THRESHOLD = 16 * 1024
 TOO_LARGE = 100_000_000
 """Bytes above which a payload is not even read: decoding it would take longer than a workflow task may."""
 MISSING = b"holdfast/missing"
-SWEPT = ".swept-"
+SWEPT_PREFIX = ".swept-"
 """Before the name of a file that a sweep is about to remove, and may yet put back."""
 NAMESPACES = ".namespaces"
-SHARED = "outputs"
+SHARED_FOLDER = "outputs"
 """The folder beside payloads for outputs that workers of other hosts read (`shared_outputs`)."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -56,9 +56,9 @@ class FileStorage(StorageDriver):
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
         """Write what is not there yet."""
         if context.target and context.target.namespace not in self._noted:
-            await asyncio.to_thread(self._note, context.target.namespace)
-        with self._answering():
-            return [await asyncio.to_thread(self._store, payload) for payload in payloads]
+            await asyncio.to_thread(self._note_namespace, context.target.namespace)
+        with self._translate_errors():
+            return [await asyncio.to_thread(self._store_payload, payload) for payload in payloads]
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
@@ -69,28 +69,28 @@ class FileStorage(StorageDriver):
         dropped and a made-up update refused, while a turn whose own payload is missing fails its task and is
         retried until the file is back.
         """
-        with self._answering():
-            return [await asyncio.to_thread(self._retrieve, claim) for claim in claims]
+        with self._translate_errors():
+            return [await asyncio.to_thread(self._retrieve_payload, claim) for claim in claims]
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """A disk that does not do what it should is a store that does not answer, as a bucket would be."""
         try:
             yield
         except OSError as error:
             raise StoreUnavailable(f"payloads in {self._folder} cannot be written or read: {error.strerror}") from error
 
-    def _store(self, payload: Payload) -> StorageDriverClaim:
+    def _store_payload(self, payload: Payload) -> StorageDriverClaim:
         data = payload.SerializeToString(deterministic=True)
         name = hashlib.sha256(data).hexdigest()
-        path = self._path(name)
-        if not self._used_again(path, len(data)):
+        path = self._locate_file(name)
+        if not self._touch_file(path, len(data)):
             for made in (self._folder, path.parent):
                 made.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(path, data)
         return StorageDriverClaim(claim_data={"sha256": name})
 
-    def _used_again(self, path: Path, size: int) -> bool:
+    def _touch_file(self, path: Path, size: int) -> bool:
         """Is it there? Then it is young from now on."""
         try:
             os.utime(path)
@@ -98,42 +98,42 @@ class FileStorage(StorageDriver):
         except FileNotFoundError:
             return False
 
-    def _note(self, namespace: str) -> None:
+    def _note_namespace(self, namespace: str) -> None:
         note_namespace(self._folder, namespace)
         self._noted.add(namespace)
 
-    def _retrieve(self, claim: StorageDriverClaim) -> Payload:
+    def _retrieve_payload(self, claim: StorageDriverClaim) -> Payload:
         name = claim.claim_data.get("sha256", "")
         if not _HASH.fullmatch(name):
-            return self._missing("a malformed reference")
+            return self._build_missing("a malformed reference")
         try:
-            data = self._data(self._path(name))
+            data = self._read_data(self._locate_file(name))
         except FileNotFoundError:
-            return self._missing(name)
+            return self._build_missing(name)
         if data is None:
-            return too_large()
+            return build_too_large()
         if hashlib.sha256(data).hexdigest() != name:
-            return self._missing(f"{name}, whose file was changed")
+            return self._build_missing(f"{name}, whose file was changed")
         return Payload.FromString(data)
 
-    def _data(self, path: Path) -> bytes | None:
+    def _read_data(self, path: Path) -> bytes | None:
         """What a file holds, also while a sweep has it in its hands; None when it is too much."""
         try:
             return None if path.stat().st_size > TOO_LARGE else path.read_bytes()
         except FileNotFoundError:
             with suppress(FileNotFoundError):
-                return path.with_name(SWEPT + path.name).read_bytes()
+                return path.with_name(SWEPT_PREFIX + path.name).read_bytes()
             return path.read_bytes()
 
-    def _missing(self, what: str) -> Payload:
+    def _build_missing(self, what: str) -> Payload:
         logger.warning("No stored payload in %s for %s", self._folder, what)
         return Payload(metadata={"encoding": MISSING}, data=what.encode())
 
-    def _path(self, name: str) -> Path:
+    def _locate_file(self, name: str) -> Path:
         return self._folder / name[:2] / name
 
 
-def too_large() -> Payload:
+def build_too_large() -> Payload:
     """In the place of a payload that is not even read."""
     return Payload(metadata={"encoding": b"json/plain"}, data=b"larger than anything we take in")
 
@@ -152,7 +152,7 @@ def forget_namespaces(folder: Path, names: Iterable[str]) -> None:
         (folder / NAMESPACES / quote(name, safe="")[:200]).unlink(missing_ok=True)
 
 
-def namespaces_of(folder: Path) -> list[str]:
+def list_namespaces(folder: Path) -> list[str]:
     """The namespaces that a folder is known to have been used for."""
     try:
         return sorted(unquote(path.name) for path in (folder / NAMESPACES).iterdir())
@@ -160,13 +160,13 @@ def namespaces_of(folder: Path) -> list[str]:
         return []
 
 
-def stored_files(folder: Path) -> Iterator[Path]:
+def list_stored_files(folder: Path) -> Iterator[Path]:
     """Every payload in a folder."""
     for part in sorted(folder.glob("[0-9a-f][0-9a-f]")):
         yield from (path for path in sorted(part.iterdir()) if _HASH.fullmatch(path.name))
 
 
-class Nowhere(StorageDriver):
+class MissingDriver(StorageDriver):
     """The driver of references that name no driver we have: finds nothing, stores nothing."""
 
     def name(self) -> str:

@@ -19,49 +19,49 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import Worker, WorkerConfig, WorkerDeploymentConfig
 
-from holdfast.activities.beginnings import Beginnings
+from holdfast.activities.beginnings import TurnStarts
 from holdfast.activities.catalogue.loading import load_registry
 from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.commands import withhold
+from holdfast.activities.commands import withhold_variables
 from holdfast.activities.covering import check_roles
 from holdfast.activities.gate import Gate
 from holdfast.activities.hooks.loading import load_hooks
 from holdfast.activities.ledger.opening import open_ledger
 from holdfast.activities.ledger.protocol import Ledger
 from holdfast.activities.live import LiveRuns
-from holdfast.activities.mcp.authorizing import Authorizing
-from holdfast.activities.mcp.servers import Servers
-from holdfast.activities.mcp.shared_logins import open_logins
+from holdfast.activities.mcp.authorizing import LoginAuthorizer
+from holdfast.activities.mcp.servers import McpServers
+from holdfast.activities.mcp.shared_logins import open_login_store
 from holdfast.activities.model import ModelActivities
-from holdfast.activities.once import Once
+from holdfast.activities.once import EffectRunner
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.policy.deciding import Policy
-from holdfast.activities.policy.loading import load_policy, sources_of
-from holdfast.activities.policy.protecting import check_places, protected_by
+from holdfast.activities.policy.loading import list_sources, load_policy
+from holdfast.activities.policy.protecting import build_protected, check_places
 from holdfast.activities.policy.saved import SavedGrants
-from holdfast.activities.policy.shared import AllGrants, open_saved
-from holdfast.activities.questions import Questions
-from holdfast.activities.records import Records
-from holdfast.activities.running import beating
+from holdfast.activities.policy.shared import AllGrants, open_saved_grants
+from holdfast.activities.questions import QuestionSender
+from holdfast.activities.records import RecordFolder
+from holdfast.activities.running import run_with_heartbeats
 from holdfast.activities.supervision.attending import Attendant
-from holdfast.activities.supervision.launching import unsupported
+from holdfast.activities.supervision.launching import explain_unsupported
 from holdfast.activities.supervision.opening import open_runs, open_sandbox
 from holdfast.activities.supervision.placing import Placement
 from holdfast.activities.tools import ToolActivities
-from holdfast.conversion import converter_of
+from holdfast.conversion import build_converter
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.hosts import Host, HostOptions, host_queue, process_queue
+from holdfast.hosts import HostOptions, HostWorker, build_host_queue, build_process_queue
 from holdfast.keyring import Keyring, load_keyring
 from holdfast.neighbours import Neighbours
-from holdfast.observing import Observing
+from holdfast.observing import TelemetryInterceptor
 from holdfast.owner_key import find_approvers, find_owner_signer
 from holdfast.payloads import note_namespace
 from holdfast.search_attributes import ensure_search_attributes
 from holdfast.settings import Settings
-from holdfast.shared_outputs import SharedOutputs, object_stores_of
+from holdfast.shared_outputs import SharedOutputs, build_object_stores
 from holdfast.temporal_private import lift_deadlock_limit
 from holdfast.tools import Tool
-from holdfast.withheld import Words
+from holdfast.withheld import Redacted
 from holdfast.workflows.session import SessionWorkflow
 from holdfast.workflows.turn import TurnWorkflow
 
@@ -79,7 +79,7 @@ STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a turn waits for a dead worker that had it in its cache."""
 
 
-def _version(settings: Settings) -> WorkerDeploymentConfig | None:
+def _build_version(settings: Settings) -> WorkerDeploymentConfig | None:
     """Which version of the code our workers are: what begins on it stays with it. Not said of the workflows themselves,
     since the server refuses a worker without a version that says so.
 
@@ -97,7 +97,7 @@ class _QueueOfWorkers(NamedTuple):
     host_queue: str
     execute: Callable[..., object]
     neighbours: Neighbours
-    host: Host
+    host: HostWorker
 
 
 class HoldfastPlugin(SimplePlugin):
@@ -106,15 +106,15 @@ class HoldfastPlugin(SimplePlugin):
     def __init__(self, settings: Settings | None = None, *, tools: Iterable[Tool] = ()) -> None:
         self.settings = settings or Settings()
         limits = self.settings.limits
-        self.outputs = OutputStore(self.settings.outputs, limits.output_characters, limits.saved_output_bytes)
+        self.outputs = OutputStore(self.settings.outputs_folder, limits.output_characters, limits.saved_output_bytes)
         self._given = tuple(tools)
-        self._live = LiveRuns(process_queue(self.settings.task_queue))
+        self._live = LiveRuns(build_process_queue(self.settings.task_queue))
         self._queues: dict[str, _QueueOfWorkers] = {}
-        self.observing = Observing(self.settings.telemetry)
+        self.observing = TelemetryInterceptor(self.settings.telemetry)
         super().__init__(
             "holdfast.Plugin",
             interceptors=[self.observing],
-            data_converter=lambda existing: converter_of(self.settings, existing, keyring=self.keyring),
+            data_converter=lambda existing: build_converter(self.settings, existing, keyring=self.keyring),
             workflows=[TurnWorkflow, SessionWorkflow],
         )
 
@@ -134,24 +134,26 @@ class HoldfastPlugin(SimplePlugin):
 
         From here on no command gets a variable that the settings refer to for something else.
         """
-        withhold(*self.settings.models.keys, *self.settings.storage.secrets, *self.servers.secret_variables)
+        withhold_variables(
+            *self.settings.models.key_variables, *self.settings.storage.secret_variables, *self.servers.secret_variables
+        )
         return load_registry(self.settings, self.outputs, self._given, self.servers)
 
     @cached_property
-    def servers(self) -> Servers:
+    def servers(self) -> McpServers:
         """The MCP servers of this process. They are connected while a worker runs."""
-        folder = self.settings.mcp_known
-        return Servers(self.settings.mcp, folder, authorize=self.authorizing)
+        folder = self.settings.mcp_tools_folder
+        return McpServers(self.settings.mcp, folder, authorize=self.authorizing)
 
     @cached_property
-    def authorizing(self) -> Authorizing:
+    def authorizing(self) -> LoginAuthorizer:
         """The logins at MCP servers: of this host, or of all that share a ledger."""
-        return Authorizing(open_logins(self.settings, self.keyring))
+        return LoginAuthorizer(open_login_store(self.settings, self.keyring))
 
     @cached_property
     def policy(self) -> Policy:
         """The rules of this process; BadInput when a file of them is not right, and then nothing runs."""
-        return load_policy(sources_of(self.settings))
+        return load_policy(list_sources(self.settings))
 
     @cached_property
     def models(self) -> Models:
@@ -163,7 +165,7 @@ class HoldfastPlugin(SimplePlugin):
     @cached_property
     def saved(self) -> SavedGrants | AllGrants:
         """The answers that were given for good: of this host, and of a ledger that is shared."""
-        return open_saved(self.settings, self.keyring)
+        return open_saved_grants(self.settings, self.keyring)
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -173,78 +175,81 @@ class HoldfastPlugin(SimplePlugin):
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add workflows, activities and the options that make stopping quick and recovery fast."""
         config = super().configure_worker(config)
-        self.observing.begin(config["client"])
-        ours = self.worker_activities(config["client"], config["task_queue"])
+        self.observing.start_observing(config["client"])
+        ours = self.build_activities(config["client"], config["task_queue"])
         config["activities"] = [*config.get("activities", []), *ours]
-        config["identity"] = self._queues[config["task_queue"]].neighbours.mark(
+        config["identity"] = self._queues[config["task_queue"]].neighbours.mark_identity(
             config.get("identity") or config["client"].identity
         )
-        config["max_heartbeat_throttle_interval"] = self._throttle
-        config["default_heartbeat_throttle_interval"] = self._throttle
+        config["max_heartbeat_throttle_interval"] = self._heartbeat_throttle
+        config["default_heartbeat_throttle_interval"] = self._heartbeat_throttle
         config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
-        config["deployment_config"] = config.get("deployment_config") or _version(self.settings)
+        config["deployment_config"] = config.get("deployment_config") or _build_version(self.settings)
         config["max_concurrent_activities"] = (
             config.get("max_concurrent_activities") or self.settings.limits.concurrent_calls
         )
         return config
 
-    def worker_activities(self, client: Client, task_queue: str | None = None) -> list[Callable[..., object]]:
+    def build_activities(self, client: Client, task_queue: str | None = None) -> list[Callable[..., object]]:
         """What a worker of a task queue runs, with this process's tools, policy, hooks and approvers.
 
         BadInput if one is wrong. The queue is the worker's own, whatever the settings say: workers on other queues may
         have other tools and rules on the same data folder, and must not get each other's calls.
         """
         queue = task_queue or self.settings.task_queue
-        on_host = host_queue(queue, self.settings.host_file)
+        on_host = build_host_queue(queue, self.settings.host_file)
         settings = self.settings
         check_places(settings)
         codec = client.data_converter.payload_codec
-        self.outputs.shared = SharedOutputs(object_stores_of(settings), codec, client.namespace)
+        self.outputs.shared_outputs = SharedOutputs(build_object_stores(settings), codec, client.namespace)
         approvers = find_approvers(settings)
         check_roles(self.policy, approvers)
         gate = Gate(
             self.registry,
             settings.workspace,
             self.policy,
-            settings.permitted,
+            settings.permitted_modes,
             approvers=approvers,
             saved=self.saved,
-            protected=protected_by(settings),
+            protected=build_protected(settings),
             hooks=load_hooks(settings),
-            host=on_host,
-            keeps_once=not self.ledger.shared,
+            host_queue=on_host,
+            keeps_once=not self.ledger.is_shared,
             confirm=settings.confirm,
         )
-        once = Once(self.ledger, beating)
-        beside = (Questions(client), Records(settings.records), Beginnings(client))
+        once = EffectRunner(self.ledger, run_with_heartbeats)
+        beside = (QuestionSender(client), RecordFolder(settings.records_folder), TurnStarts(client))
         tools = ToolActivities(gate, self.outputs, self._live, once, *beside)
         neighbours = Neighbours(queue, gate.digest)
-        gate.explain_missing_tool = neighbours.explain
-        self._queues.setdefault(queue, _QueueOfWorkers(on_host, tools.execute, neighbours, Host(self._live)))
+        gate.explain_missing_tool = neighbours.explain_missing_tool
+        self._queues.setdefault(queue, _QueueOfWorkers(on_host, tools.execute, neighbours, HostWorker(self._live)))
         if self.observing.counting:
-            self.observing.counting.expect(entry.declaration.name for entry in self.registry.entries)
-        asking = ModelActivities(client, lambda: self.models, lambda: self.registry, self.outputs.shared)
-        return [tools.validate, tools.execute, asking.step, asking.compact]
+            self.observing.counting.expect_tools(entry.declaration.name for entry in self.registry.entries)
+        asking = ModelActivities(client, lambda: self.models, lambda: self.registry, self.outputs.shared_outputs)
+        return [tools.validate, tools.execute, asking.request_reply, asking.compact_conversation]
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Answer what this process is asked while it runs calls, and run those that live on this host."""
         lift_deadlock_limit(worker)
         await ensure_search_attributes(worker.client)
         queue = self._queues[worker.task_queue]
-        concurrent, grace = self.settings.limits.concurrent_calls, self._host_grace()
+        concurrent, grace = self.settings.limits.concurrent_calls, self._find_host_grace()
         runs = open_runs(self.settings)
         attendant = Attendant(worker.client, runs, queue.host_queue) if runs else None
-        activities = [queue.execute, *([attendant.running] if attendant else [])]
-        options = HostOptions(queue.host_queue, activities, concurrent, self._throttle, grace)
+        activities = [queue.execute, *([attendant.list_running] if attendant else [])]
+        options = HostOptions(queue.host_queue, activities, concurrent, self._heartbeat_throttle, grace)
         await asyncio.to_thread(note_namespace, self.settings.data, worker.client.namespace)
-        await self._ready_for_commands()
+        await self._check_commands()
         async with (
             self._resting(),
-            self.observing.told(worker.client, worker.task_queue),
-            self.servers.used(),
-            queue.host.used_by(worker.client, options),
+            self.observing.observe_worker(worker.client, worker.task_queue),
+            self.servers.keep_connected(),
+            queue.host.poll_queues(worker.client, options),
         ):
-            beside = [asyncio.create_task(self._sweep()), asyncio.create_task(queue.neighbours.watch(worker.client))]
+            beside = [
+                asyncio.create_task(self._sweep_repeatedly()),
+                asyncio.create_task(queue.neighbours.watch(worker.client)),
+            ]
             if attendant:
                 beside.append(asyncio.create_task(attendant.attend()))
             try:
@@ -264,35 +269,35 @@ class HoldfastPlugin(SimplePlugin):
             yield
         finally:
             for kept in (self.ledger, self.saved, self.authorizing):
-                await kept.rest()
+                await kept.disconnect()
 
     async def drain(self) -> None:
         """Take up no more calls that live here: beside the worker's own shutdown, so that both take one time."""
         await asyncio.gather(*(queue.host.drain() for queue in self._queues.values()))
 
     @property
-    def _throttle(self) -> timedelta:
+    def _heartbeat_throttle(self) -> timedelta:
         """Temporal's own default lets a stop take half a minute to reach a running tool."""
         return timedelta(seconds=self.settings.worker.heartbeat_seconds)
 
-    def _host_grace(self) -> timedelta:
+    def _find_host_grace(self) -> timedelta:
         seconds = self.settings.worker.grace_seconds
         return HOST_GRACE if seconds is None else timedelta(seconds=seconds)
 
-    async def _ready_for_commands(self) -> None:
+    async def _check_commands(self) -> None:
         """BadInput when they are to run in a sandbox that cannot be had. What threatens them is said."""
         sandbox = open_sandbox(self.settings)
-        if sandbox and (why := await sandbox.missing()):
+        if sandbox and (why := await sandbox.explain_missing()):
             kind = self.settings.tools.shell.sandbox
             raise BadInput(f"commands are to run in a sandbox (tools.shell.sandbox = {kind!r}), but {why}")
         runs = open_runs(self.settings)
-        placement = await runs.placement() if runs else Placement(worry=f"{unsupported()}")
+        placement = await runs.get_placement() if runs else Placement(worry=f"{explain_unsupported()}")
         if placement.worry:
             _LOGGER.warning("Commands may not outlive their worker: %s", placement.worry)
         if placement.note:
             _LOGGER.info("Commands outlive their worker, but %s", placement.note)
 
-    async def _sweep(self) -> None:
+    async def _sweep_repeatedly(self) -> None:
         """Forget what nobody will ask about any more, now and again and again."""
         while True:
             await self._sweep_once()
@@ -305,4 +310,4 @@ class HoldfastPlugin(SimplePlugin):
             if runs := open_runs(self.settings):
                 await runs.sweep(kept.total_seconds())
         except (HoldfastError, OSError) as error:
-            _LOGGER.warning("What is known of old calls was not swept: %s", Words(error))
+            _LOGGER.warning("What is known of old calls was not swept: %s", Redacted(error))

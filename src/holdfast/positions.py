@@ -23,20 +23,20 @@ _LITERAL = r"""'''.*?'{3,5}|'[^'\n]*'"""
 _SCALAR = re.compile(rf"{_TEXT}|{_LITERAL}|[^,\]}}\n#]+", re.DOTALL)
 
 
-def lines_of(text: str, paths: Iterable[Steps]) -> dict[Steps, int]:
+def find_lines(text: str, paths: Iterable[Steps]) -> dict[Steps, int]:
     """The line on which each path begins; for one that is not there, where its nearest ancestor begins."""
     wanted = dict.fromkeys(paths)
     found = _Scanner(text, {path[:depth] for path in wanted for depth in range(len(path) + 1)}).scan()
-    return {path: _nearest(found, path) for path in wanted}
+    return {path: _find_nearest(found, path) for path in wanted}
 
 
-def _nearest(found: dict[Steps, int], path: Steps) -> int:
+def _find_nearest(found: dict[Steps, int], path: Steps) -> int:
     while path and path not in found:
         path = path[:-1]
     return found.get(path, 1)
 
 
-class _Lost(Exception):
+class _NotToml(Exception):
     """The text is not TOML."""
 
 
@@ -54,75 +54,75 @@ class _Scanner:
         """Of arrays of tables, so far."""
 
     def scan(self) -> dict[Steps, int]:
-        with suppress(_Lost, RecursionError):
+        with suppress(_NotToml, RecursionError):
             table: Steps = ()
-            while self._next():
-                if self._take("[["):
-                    table = self._header(array=True)
-                elif self._take("["):
-                    table = self._header(array=False)
+            while self._skip_blanks():
+                if self._take_mark("[["):
+                    table = self._scan_header(array=True)
+                elif self._take_mark("["):
+                    table = self._scan_header(array=False)
                 else:
-                    self._pair(table)
+                    self._scan_pair(table)
         return self._found
 
-    def _header(self, *, array: bool) -> Steps:
-        self._next()
-        keys = self._key()
+    def _scan_header(self, *, array: bool) -> Steps:
+        self._skip_blanks()
+        keys = self._scan_key()
         path: Steps = ()
         for place, key in enumerate(keys, start=1):
-            path = self._note(path, key)
+            path = self._note_step(path, key)
             if array and place == len(keys):
                 self._lengths[path] = self._lengths.get(path, 0) + 1
             if path in self._lengths:
-                path = self._note(path, self._lengths[path] - 1)
-        self._need("]")
+                path = self._note_step(path, self._lengths[path] - 1)
+        self._need_mark("]")
         if array:
-            self._need("]")
+            self._need_mark("]")
         return path
 
-    def _pair(self, table: Steps) -> None:
+    def _scan_pair(self, table: Steps) -> None:
         path = table
-        for key in self._key():
-            path = self._note(path, key)
-        self._need("=")
-        self._value(path)
+        for key in self._scan_key():
+            path = self._note_step(path, key)
+        self._need_mark("=")
+        self._scan_value(path)
 
-    def _value(self, path: Steps) -> None:
-        self._next()
-        if self._take("["):
-            self._array(path)
-        elif self._take("{"):
-            self._inline_table(path)
+    def _scan_value(self, path: Steps) -> None:
+        self._skip_blanks()
+        if self._take_mark("["):
+            self._scan_array(path)
+        elif self._take_mark("{"):
+            self._scan_inline_table(path)
         else:
-            self._match(_SCALAR)
+            self._match_pattern(_SCALAR)
 
-    def _array(self, path: Steps) -> None:
+    def _scan_array(self, path: Steps) -> None:
         place = 0
-        while not self._end("]"):
-            self._value(self._note(path, place))
+        while not self._take_end("]"):
+            self._scan_value(self._note_step(path, place))
             place += 1
-            self._separator("]")
+            self._take_separator("]")
 
-    def _inline_table(self, path: Steps) -> None:
-        while not self._end("}"):
-            self._pair(path)
-            self._separator("}")
+    def _scan_inline_table(self, path: Steps) -> None:
+        while not self._take_end("}"):
+            self._scan_pair(path)
+            self._take_separator("}")
 
-    def _key(self) -> list[str]:
-        raw = self._match(_KEY)
+    def _scan_key(self) -> list[str]:
+        raw = self._match_pattern(_KEY)
         if '"' not in raw and "'" not in raw:
             return [part.strip() for part in raw.split(".")]
         keys: list[str] = []
         try:
             value: object = tomllib.loads(f"{raw} = 0")
         except ValueError:
-            raise _Lost from None
+            raise _NotToml from None
         while isinstance(value, dict):
             [(key, value)] = value.items()
             keys.append(key)
         return keys
 
-    def _note(self, parent: Steps, step: str | int) -> Steps:
+    def _note_step(self, parent: Steps, step: str | int) -> Steps:
         """One step further; remember that the path was first seen here. No deeper than anybody asks."""
         if len(parent) > self._depth:
             return parent
@@ -133,35 +133,35 @@ class _Scanner:
             self._found[path] = self._line
         return path
 
-    def _next(self) -> str:
+    def _skip_blanks(self) -> str:
         """Step over blanks and comments; the character that follows, empty at the end."""
         gap = _GAP.match(self._text, self._at)
         assert gap
         self._at = gap.end()
         return self._text[self._at : self._at + 1]
 
-    def _match(self, pattern: re.Pattern[str]) -> str:
+    def _match_pattern(self, pattern: re.Pattern[str]) -> str:
         found = pattern.match(self._text, self._at)
         if not found:
-            raise _Lost
+            raise _NotToml
         self._at = found.end()
         return found[0]
 
-    def _take(self, mark: str) -> bool:
+    def _take_mark(self, mark: str) -> bool:
         taken = self._text.startswith(mark, self._at)
         self._at += len(mark) if taken else 0
         return taken
 
-    def _need(self, mark: str) -> None:
-        self._next()
-        if not self._take(mark):
-            raise _Lost
+    def _need_mark(self, mark: str) -> None:
+        self._skip_blanks()
+        if not self._take_mark(mark):
+            raise _NotToml
 
-    def _end(self, mark: str) -> bool:
-        if not self._next():
-            raise _Lost
-        return self._take(mark)
+    def _take_end(self, mark: str) -> bool:
+        if not self._skip_blanks():
+            raise _NotToml
+        return self._take_mark(mark)
 
-    def _separator(self, end: str) -> None:
-        if self._next() != end:
-            self._need(",")
+    def _take_separator(self, end: str) -> None:
+        if self._skip_blanks() != end:
+            self._need_mark(",")

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import socket
 
 PR_SET_DUMPABLE = 4
-HANDED_OVER = "HOLDFAST_ENVIRONMENT"
+ENVIRONMENT_VARIABLE = "HOLDFAST_ENVIRONMENT"
 """Set for a child of ours that reads the rest of its environment from standard input."""
-_OPEN = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "HOLDFAST_CALL")
+_OPEN_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "HOLDFAST_CALL")
 """Variables that stay where they are: no secrets, needed before our code runs, or a mark that others look for."""
-_OPEN_BEGINS = ("LC_", "LD_", "DYLD_", "PYTHON")
+_OPEN_PREFIXES = ("LC_", "LD_", "DYLD_", "PYTHON")
 _ENV_START, _ENV_END = 47, 48
 """Fields of /proc/PID/stat, counted from the one behind the name."""
 
@@ -36,8 +36,8 @@ def protect_process() -> None:
     To be called once, before there are threads. A second call does nothing new.
     """
     refuse_dumps()
-    if os.environ.pop(HANDED_OVER, None):
-        os.environ.update(_receive())
+    if os.environ.pop(ENVIRONMENT_VARIABLE, None):
+        os.environ.update(_receive_environment())
     if sys.platform == "linux":
         _blank_block()
 
@@ -76,14 +76,14 @@ def hand_over_environment(environment: Mapping[str, str]) -> tuple[dict[str, str
             writing.sendall(json.dumps(rest).encode())
 
     threading.Thread(target=write, daemon=True).start()  # it may be more than a socket holds
-    return {**shown, HANDED_OVER: "stdin"}, reading
+    return {**shown, ENVIRONMENT_VARIABLE: "stdin"}, reading
 
 
 def _is_open(name: str) -> bool:
-    return name in _OPEN or name.startswith(_OPEN_BEGINS)
+    return name in _OPEN_NAMES or name.startswith(_OPEN_PREFIXES)
 
 
-def _receive() -> dict[str, str]:
+def _receive_environment() -> dict[str, str]:
     """What came on standard input, which is empty from here on."""
     data = bytearray()
     while more := os.read(0, 1_000_000):
@@ -98,7 +98,7 @@ def _blank_block() -> None:
     """Overwrite every variable in the memory that /proc shows, once libc has a copy of it elsewhere."""
     import ctypes
 
-    for address, entry in _entries():
+    for address, entry in _list_entries():
         name = os.fsdecode(entry.partition(b"=")[0])
         if not _is_open(name):
             if name in os.environ:
@@ -106,7 +106,7 @@ def _blank_block() -> None:
             ctypes.memset(address, 0, len(entry))
 
 
-def _entries() -> Iterator[tuple[int, bytes]]:
+def _list_entries() -> Iterator[tuple[int, bytes]]:
     """Each variable of the block as it was at the start, with its address; none where the kernel does not tell."""
     import ctypes
 

@@ -21,20 +21,20 @@ from temporalio.service import RPCError, RPCStatusCode
 
 T = TypeVar("T")
 
-SECONDS = 10.0
+QUERY_SECONDS = 10.0
 """How long an answer may take."""
 FIRST_PAUSE = 0.01
 LONGEST_PAUSE = 0.02
 
 
-async def ask(
+async def query_turn(
     client: Client,
     turn_id: str,
     query: str,
     *args: Any,
     result_type: type[T],
     run_id: str | None = None,
-    seconds: float = SECONDS,
+    seconds: float = QUERY_SECONDS,
 ) -> T:
     """The answer of a turn's query; RPCError when none came in time."""
     request = QueryWorkflowRequest(

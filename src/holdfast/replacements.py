@@ -37,9 +37,9 @@ def find_replacement(current: str, wanted: str) -> dict[str, JsonValue]:
     """
     old, new = current.splitlines(keepends=True), wanted.splitlines(keepends=True)
     pairs = list(zip(old, new, strict=False))
-    before = len(list(takewhile(_alike, pairs)))
+    before = len(list(takewhile(_is_alike, pairs)))
     rest = zip(old[before:][::-1], new[before:][::-1], strict=False)
-    after = len(list(takewhile(_alike, rest)))
+    after = len(list(takewhile(_is_alike, rest)))
     while True:
         piece = "".join(old[before : len(old) - after])
         start = sum(map(len, old[:before]))
@@ -50,5 +50,5 @@ def find_replacement(current: str, wanted: str) -> dict[str, JsonValue]:
     return {"old_text": piece, "new_text": "".join(new[before : len(new) - after]), "expected_count": 1}
 
 
-def _alike(pair: tuple[str, str]) -> bool:
+def _is_alike(pair: tuple[str, str]) -> bool:
     return pair[0] == pair[1]

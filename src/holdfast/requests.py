@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from holdfast.calls import Calls
-from holdfast.model import Data, Message, few
+from holdfast.model import Data, Message, max_items
 from holdfast.modes import Mode
 
 
@@ -20,7 +20,7 @@ class SubmitBatch(Message):
     calls: Calls
 
 
-class Submitted(Data):
+class SubmitResult(Data):
     """Answer of `submit`: the batch's id."""
 
     batch: str
@@ -42,7 +42,7 @@ class AddCalls(Message):
     """Of a new attempt: why the one before is discarded."""
 
 
-class Added(Data):
+class AddCallsResult(Data):
     """Answer of `add_calls`: the batch, and how many calls it has."""
 
     batch: str
@@ -79,7 +79,7 @@ class ModeChange(Message):
     by: str | None = Field(default=None, max_length=500)
 
 
-class ModeTaken(Data):
+class SetModeResult(Data):
     """Answer of `set_mode`: the mode that counts, if a worker has judged by it."""
 
     counts: Mode | None = None
@@ -101,15 +101,15 @@ class GrantAddress(Message):
     by: str | None = Field(default=None, max_length=500)
 
 
-class TakeBack(Message):
+class RevokeDecisions(Message):
     """Body of the signal `take_back`: allowances that were revoked, by the decisions that gave them."""
 
-    decisions: Annotated[tuple[Annotated[str, Field(max_length=2_500)], ...], few(1_000)]
+    decisions: Annotated[tuple[Annotated[str, Field(max_length=2_500)], ...], max_items(1_000)]
     """Their keys: the longest address of an approval, and the longest id."""
     by: str | None = Field(default=None, max_length=500)
 
 
-class Acknowledged(Data):
+class DecisionResult(Data):
     """Answer of `decide`: the state the call went to."""
 
     call: str

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from holdfast.content import BlobPart, DataPart, Part, Response
 from holdfast.model import Data
 
-NOTHING = "(no output)"
+NO_OUTPUT = "(no output)"
 
 
 class FunctionResponse(Data):
@@ -31,10 +31,10 @@ class FunctionResponse(Data):
     """Bytes that belong to it, kept in files."""
 
 
-def function_response(response: Response) -> FunctionResponse:
+def build_function_response(response: Response) -> FunctionResponse:
     """Exactly one function response, with an `output` or an `error`."""
-    output = _output(response.parts)
-    body: dict[str, JsonValue] = {"output": NOTHING if output is None else output}
+    output = _build_output(response.parts)
+    body: dict[str, JsonValue] = {"output": NO_OUTPUT if output is None else output}
     if response.error:
         body = {"error": response.error.message}
         if output is not None:
@@ -49,7 +49,7 @@ def function_response(response: Response) -> FunctionResponse:
     )
 
 
-def _output(parts: tuple[Part, ...]) -> JsonValue:
+def _build_output(parts: tuple[Part, ...]) -> JsonValue:
     """What the parts say; None when they say nothing."""
     if len(parts) == 1 and isinstance(parts[0], DataPart):
         return parts[0].value if parts[0].value is not None else "null"

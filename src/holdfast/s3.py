@@ -15,10 +15,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
 from temporalio.converter import StorageDriver
 
-from holdfast.keeping import Kept
+from holdfast.keeping import CachedConnection
 from holdfast.payloads import TOO_LARGE
 from holdfast.storage_settings import S3Settings
-from holdfast.stores import MOST_BYTES, Buckets, NotThere, StoredObject, TooLarge
+from holdfast.stores import MAX_BYTES, Buckets, ObjectNotFound, ObjectTooLarge, StoredObject
 
 _CONFIG = AioConfig(connect_timeout=3, read_timeout=15, retries={"max_attempts": 2, "mode": "standard"})
 _GONE = ("NoSuchKey", "404")
@@ -33,41 +33,41 @@ class S3Buckets(Buckets):
         super().__init__(settings)
         self._region, self._endpoint = settings.region, settings.endpoint
         self._session = aioboto3.Session()
-        self._kept: Kept[Any] = Kept(self._opening)
+        self._kept: CachedConnection[Any] = CachedConnection(self._open_client)
 
-    def _opening(self) -> AbstractAsyncContextManager[Any]:
+    def _open_client(self) -> AbstractAsyncContextManager[Any]:
         opening: AbstractAsyncContextManager[Any] = self._session.client(
             "s3", region_name=self._region, endpoint_url=self._endpoint, config=_CONFIG
         )
         return opening
 
-    def driver(self) -> StorageDriver:
+    def build_driver(self) -> StorageDriver:
         """Temporal's."""
-        return S3StorageDriver(_Client(self), self.settings.bucket, max_payload_size=MOST_BYTES)
+        return S3StorageDriver(_Client(self), self.settings.bucket, max_payload_size=MAX_BYTES)
 
     async def put(self, bucket: str, name: str, data: bytes) -> None:
         """See the base class."""
-        async with self._kept.use() as client:
+        async with self._kept.use_connection() as client:
             await client.put_object(Bucket=bucket, Key=self.prefix + name, Body=data)
 
     async def get(self, bucket: str, name: str) -> bytes:
         """See the base class."""
-        async with self._kept.use() as client:
+        async with self._kept.use_connection() as client:
             try:
                 found = await client.get_object(Bucket=bucket, Key=self.prefix + name)
             except ClientError as error:
-                if _code(error) in _GONE:
-                    raise NotThere from error
+                if _find_error_code(error) in _GONE:
+                    raise ObjectNotFound from error
                 raise
             async with found["Body"] as body:
                 if found["ContentLength"] > TOO_LARGE:
-                    raise TooLarge
+                    raise ObjectTooLarge
                 data: bytes = await body.read()
                 return data
 
-    async def listing(self, start: str) -> AsyncIterator[StoredObject]:
+    async def list_objects(self, start: str) -> AsyncIterator[StoredObject]:
         """See the base class."""
-        async with self._kept.use() as client:
+        async with self._kept.use_connection() as client:
             pages = client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.settings.bucket, Prefix=self.prefix + start
             )
@@ -78,12 +78,12 @@ class S3Buckets(Buckets):
 
     async def remove(self, found: StoredObject) -> bool:
         """S3 cannot be told which writing is meant, so one is looked at right before."""
-        async with self._kept.use() as client:
+        async with self._kept.use_connection() as client:
             place = {"Bucket": self.settings.bucket, "Key": self.prefix + found.name}
             try:
                 now = await client.head_object(**place)
             except ClientError as error:
-                if _code(error) in _GONE:
+                if _find_error_code(error) in _GONE:
                     return False
                 raise
             if int(now["LastModified"].timestamp()) != int(found.modified):  # one has fractions, the other has none
@@ -91,10 +91,10 @@ class S3Buckets(Buckets):
             await client.delete_object(**place)
             return True
 
-    def why(self, error: BaseException) -> str:
+    def explain_error(self, error: BaseException) -> str:
         """See the base class."""
         if isinstance(error, ClientError):
-            return f"{_code(error)}: {error.response.get('Error', {}).get('Message', 'no reason given')}"
+            return f"{_find_error_code(error)}: {error.response.get('Error', {}).get('Message', 'no reason given')}"
         return str(error) if isinstance(error, BotoCoreError) else f"{type(error).__name__}"
 
 
@@ -115,5 +115,5 @@ class _Client(S3StorageDriverClient):
         return await self._buckets.get(bucket, key)
 
 
-def _code(error: ClientError) -> str:
+def _find_error_code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", "no code"))

@@ -14,7 +14,7 @@ import os
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 from holdfast.errors import BadInput
 from holdfast.keyring import Keyring
 
@@ -33,11 +33,11 @@ class Seals:
     @property
     def closed(self) -> bool:
         """Is what is kept encrypted?"""
-        return self._ring.active is not None
+        return self._ring.active_key is not None
 
     def seal(self, text: str, about: str) -> str:
         """The text as it is kept; `about` is what it has to be opened as."""
-        key = self._ring.active
+        key = self._ring.active_key
         if key is None:
             return text
         nonce = os.urandom(_NONCE)
@@ -46,7 +46,7 @@ class Seals:
 
     def is_current(self, kept: str) -> bool:
         """Is it as it would be written today?"""
-        key = self._ring.active
+        key = self._ring.active_key
         return not kept.startswith(SEALED) if key is None else kept.startswith(f"{SEALED}{key.id}:")
 
     def open(self, kept: str, about: str) -> str:
@@ -57,7 +57,7 @@ class Seals:
             return kept
         name, _, data = kept.removeprefix(SEALED).rpartition(":")
         cipher = self._keys.get(name)
-        shown = repr(shorten(name, 40)) if name.isprintable() else "of no name that shows"
+        shown = repr(shorten_text(name, 40)) if name.isprintable() else "of no name that shows"
         if cipher is None:
             raise BadInput(f"it is encrypted with the key {shown}, which this process does not have")
         try:

@@ -15,7 +15,7 @@ from temporalio.common import SearchAttributeIndexedValueType
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import HoldfastError, ServerUnavailable
-from holdfast.workflows.attributes import DEADLINE, STATE, TOOLS
+from holdfast.workflows.attributes import DEADLINE_ATTRIBUTE, STATE_ATTRIBUTE, TOOLS_ATTRIBUTE
 
 APPEAR_SECONDS = 15.0
 """How long a new search attribute may take to be known everywhere in the server."""
@@ -25,11 +25,11 @@ _TYPES = {
     SearchAttributeIndexedValueType.KEYWORD_LIST: ("KeywordList", IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST),
     SearchAttributeIndexedValueType.DATETIME: ("Datetime", IndexedValueType.INDEXED_VALUE_TYPE_DATETIME),
 }
-_KEYS = (STATE, TOOLS, DEADLINE)
+_KEYS = (STATE_ATTRIBUTE, TOOLS_ATTRIBUTE, DEADLINE_ATTRIBUTE)
 ATTRIBUTES: Mapping[str, str] = {key.name: _TYPES[key.indexed_value_type][0] for key in _KEYS}
 """The search attributes a turn sets, with their types as the `temporal` command names them."""
 _WIRE = {key.name: _TYPES[key.indexed_value_type][1] for key in _KEYS}
-_NOT_FOR_US = {RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.UNAUTHENTICATED}
+_NOT_ALLOWED = {RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.UNAUTHENTICATED}
 
 
 async def ensure_search_attributes(client: Client) -> None:
@@ -37,7 +37,7 @@ async def ensure_search_attributes(client: Client) -> None:
 
     A turn that sets an attribute nobody registered fails its task for ever, so nothing starts without them.
     """
-    missing = await missing_attributes(client)
+    missing = await list_missing_attributes(client)
     if not missing:
         return
     try:
@@ -48,25 +48,25 @@ async def ensure_search_attributes(client: Client) -> None:
         )
     except RPCError as error:
         if error.status is not RPCStatusCode.ALREADY_EXISTS:
-            raise HoldfastError(_instruction(client.namespace, missing, error)) from error
+            raise HoldfastError(_build_instruction(client.namespace, missing, error)) from error
     try:
         async with asyncio.timeout(APPEAR_SECONDS):
-            while await missing_attributes(client):  # noqa: ASYNC110 - the server gives no notice
+            while await list_missing_attributes(client):  # noqa: ASYNC110 - the server gives no notice
                 await asyncio.sleep(0.1)
     except TimeoutError:
-        raise HoldfastError(_instruction(client.namespace, missing, None)) from None
+        raise HoldfastError(_build_instruction(client.namespace, missing, None)) from None
 
 
-async def missing_attributes(client: Client) -> list[str]:
+async def list_missing_attributes(client: Client) -> list[str]:
     """Those that nobody has registered; HoldfastError when one has another type."""
     try:
         listed = await client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=client.namespace)
         )
     except RPCError as error:
-        if error.status in _NOT_FOR_US:
-            return await _missing_by_query(client)
-        raise _unavailable(error) from error
+        if error.status in _NOT_ALLOWED:
+            return await _list_missing_by_query(client)
+        raise _build_unavailable(error) from error
     found = {**listed.custom_attributes, **listed.system_attributes}
     wrong = [name for name, kind in _WIRE.items() if found.get(name, kind) != kind]
     if wrong:
@@ -75,7 +75,7 @@ async def missing_attributes(client: Client) -> list[str]:
     return [name for name in _WIRE if name not in found]
 
 
-async def _missing_by_query(client: Client) -> list[str]:
+async def _list_missing_by_query(client: Client) -> list[str]:
     """Where attributes may not be listed: one that a query cannot name is missing."""
     missing = []
     for name in ATTRIBUTES:
@@ -83,26 +83,26 @@ async def _missing_by_query(client: Client) -> list[str]:
             await client.count_workflows(f"{name} IS NOT NULL")
         except RPCError as error:
             if error.status is not RPCStatusCode.INVALID_ARGUMENT:
-                raise _unavailable(error) from error
+                raise _build_unavailable(error) from error
             missing.append(name)
     return missing
 
 
-def _unavailable(error: RPCError) -> HoldfastError:
+def _build_unavailable(error: RPCError) -> HoldfastError:
     if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
         return HoldfastError(f"the Temporal server refused: {error.message}")
     return ServerUnavailable(f"the Temporal server does not answer: {error.message}")
 
 
-def _instruction(namespace: str, missing: list[str], error: RPCError | None) -> str:
+def _build_instruction(namespace: str, missing: list[str], error: RPCError | None) -> str:
     reason = f" ({error.message})" if error else ""
     return (
         f"search attributes are missing in namespace {namespace!r} and could not be added{reason}. Ask whoever may: "
-        f"{how_to_add(namespace, missing)}"
+        f"{format_add_commands(namespace, missing)}"
     )
 
 
-def how_to_add(namespace: str, missing: list[str]) -> str:
+def format_add_commands(namespace: str, missing: list[str]) -> str:
     """The commands that register them."""
     options = " ".join(f"--name {name} --type {ATTRIBUTES[name]}" for name in missing)
     on_cloud = " ".join(f"--sa {name}={ATTRIBUTES[name]}" for name in missing)

@@ -19,55 +19,55 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.contact import Contact
+from holdfast.contact import WorkflowConnection
 from holdfast.conversations import ConversationMessage, ConversationPage, ModelChoice
 from holdfast.errors import BadInput, HoldfastError, NoWorker, RequestRefused
-from holdfast.families import number_in_session
+from holdfast.families import parse_session_number
 from holdfast.grants import Grant
 from holdfast.identity import whoami
 from holdfast.limits import TurnLimits
-from holdfast.model import problems
+from holdfast.model import describe_problems
 from holdfast.modes import Confirming, Mode
-from holdfast.queries import SECONDS
+from holdfast.queries import QUERY_SECONDS
 from holdfast.requests import GrantAddress
 from holdfast.sessions import (
-    SESSION,
-    Close,
-    Interrupt,
-    Say,
-    Sent,
+    SESSION_WORKFLOW,
+    CloseSession,
+    InterruptTurn,
+    SendMessage,
+    SendResult,
+    SessionChange,
     SessionInput,
     SessionResult,
     SessionView,
     Steering,
-    Wish,
-    Withdraw,
+    WithdrawMessage,
     check_session,
 )
-from holdfast.translating import no_worker, refusal, translated
+from holdfast.translating import build_no_worker, translate_error, translate_refusal
 from holdfast.views import TurnView
 
 if TYPE_CHECKING:
     from temporalio.client import Client
 
     from holdfast.turn import Turn
-    from holdfast.watching import Feeds
+    from holdfast.watching import TurnFeeds
 
 
-AGAIN_SECONDS = 0.05
+RETRY_SECONDS = 0.05
 POLL_SECONDS = 0.2
 
 
-class Session(Contact):
+class Session(WorkflowConnection):
     """One session, from outside."""
 
     kind: ClassVar[str] = "session"
     _result_type: ClassVar[type] = SessionResult
 
-    def __init__(self, client: Client, session_id: str, feeds: Feeds, task_queue: str, me: str) -> None:
+    def __init__(self, client: Client, session_id: str, feeds: TurnFeeds, task_queue: str, actor_name: str) -> None:
         super().__init__(client, session_id, feeds)
         self._task_queue = task_queue
-        self._me = me
+        self._me = actor_name
 
     async def send(
         self,
@@ -80,7 +80,7 @@ class Session(Contact):
         interactive: bool | None = None,
         limits: TurnLimits | None = None,
         confirm: Confirming = Confirming.POLICY,
-    ) -> Sent:
+    ) -> SendResult:
         """Say something; which turn takes it up. With `start` the first message creates the session.
 
         `how`: while a turn runs, a message waits for a turn of its own, or interrupts it, or is read after the batch
@@ -89,14 +89,16 @@ class Session(Contact):
         """
         said = {"message": message, "how": how, "by": by or self._me, "id": message_id or uuid4().hex}
         try:
-            body = Say.model_validate({**said, "interactive": interactive, "limits": limits, "confirm": confirm})
+            body = SendMessage.model_validate(
+                {**said, "interactive": interactive, "limits": limits, "confirm": confirm}
+            )
         except ValidationError as error:
-            raise BadInput(f"this cannot be said: {problems(error, 'message')}") from error
+            raise BadInput(f"this cannot be said: {describe_problems(error, 'message')}") from error
         if start is None:
-            return await self._update("send", body, Sent, f"say-{body.id}")
+            return await self._send_update("send", body, SendResult, f"say-{body.id}")
         return await self._send_or_start(body, start)
 
-    async def _send_or_start(self, body: Say, start: SessionInput) -> Sent:
+    async def _send_or_start(self, body: SendMessage, start: SessionInput) -> SendResult:
         """One request that does both, so that no message is lost between them.
 
         A session that continues as new at that moment aborts it, and each takes ten at a time: then it is sent again,
@@ -104,23 +106,23 @@ class Session(Contact):
         """
         check_session(start)
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(QUERY_SECONDS):
                 while (sent := await self._send_and_start(body, start)) is None:  # noqa: ASYNC110 - it gives no notice
-                    await asyncio.sleep(AGAIN_SECONDS)
+                    await asyncio.sleep(RETRY_SECONDS)
                 return sent
         except WorkflowUpdateFailedError as error:
-            raise refusal(error, RequestRefused) from None
+            raise translate_refusal(error, RequestRefused) from None
         except WorkflowAlreadyStartedError as error:
             raise RequestRefused("closed", f"session {self.id!r} was closed: start another") from error
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
-            raise no_worker(self.id, self.kind) from error
+            raise build_no_worker(self.id, self.kind) from error
         except Exception as error:
-            raise translated(error, self.id, self.kind) from error
+            raise translate_error(error, self.id, self.kind) from error
 
-    async def _send_and_start(self, body: Say, start: SessionInput) -> Sent | None:
+    async def _send_and_start(self, body: SendMessage, start: SessionInput) -> SendResult | None:
         """None when it is to be tried again."""
         operation: WithStartWorkflowOperation[object, SessionResult] = WithStartWorkflowOperation(
-            SESSION,
+            SESSION_WORKFLOW,
             start,
             id=self.id,
             task_queue=self._task_queue,
@@ -128,8 +130,8 @@ class Session(Contact):
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
         )
         try:
-            sent: Sent = await self._client.execute_update_with_start_workflow(
-                "send", body, start_workflow_operation=operation, id=f"say-{body.id}", result_type=Sent
+            sent: SendResult = await self._client.execute_update_with_start_workflow(
+                "send", body, start_workflow_operation=operation, id=f"say-{body.id}", result_type=SendResult
             )
         except RPCError as error:
             aborted = error.status is RPCStatusCode.UNAVAILABLE and "aborted" in error.message
@@ -142,99 +144,99 @@ class Session(Contact):
 
     async def withdraw(self, message_id: str, *, by: str | None = None) -> None:
         """Take back a message that has not had its turn; RequestRefused when it has."""
-        await self._update("withdraw", Withdraw(id=message_id, by=by or self._me), None)
+        await self._send_update("withdraw", WithdrawMessage(id=message_id, by=by or self._me), None)
 
     async def interrupt(self, *, by: str | None = None) -> None:
         """Stop the turn that runs. Everything in it is answered, and the session goes on."""
-        await self._update("interrupt", Interrupt(by=by or self._me), None)
+        await self._send_update("interrupt", InterruptTurn(by=by or self._me), None)
 
     async def close(self, *, now: bool = False, by: str | None = None) -> None:
         """Take nothing more, and end when what was said is done; `now`: stop the turn that runs."""
-        await self._update("close", Close(by=by or self._me, now=now), None)
+        await self._send_update("close", CloseSession(by=by or self._me, now=now), None)
 
     async def configure(
         self, *, model: ModelChoice | None = None, mode: Mode | None = None, by: str | None = None
     ) -> None:
         """Change how the next turns go. The mode is changed in the turn that runs, which hands it on when it ends."""
-        wish = Wish(model=model, mode=mode, by=by or self._me)
-        if mode and (turn := await self.running()):
+        wish = SessionChange(model=model, mode=mode, by=by or self._me)
+        if mode and (turn := await self.find_running_turn()):
             with suppress(RequestRefused):  # it has just ended
                 await turn.set_mode(mode, wish.by)
                 wish = wish.model_copy(update={"mode": None})
         if wish.model or wish.mode:
-            await self._update("configure", wish, None)
+            await self._send_update("configure", wish, None)
 
     async def result(self) -> SessionResult:
         """Wait for the end."""
-        found: SessionResult = await self._call(self._handle.result())
+        found: SessionResult = await self._translate_errors(self._handle.result())
         return found
 
-    async def running(self) -> Turn | None:
+    async def find_running_turn(self) -> Turn | None:
         """The turn that runs."""
-        turn_id = (await self._query("view", SessionView)).turn
-        return self.turn(turn_id) if turn_id else None
+        turn_id = (await self._send_query("view", SessionView)).turn
+        return self.get_turn(turn_id) if turn_id else None
 
-    async def begun(self, turn_id: str) -> Turn:
+    async def wait_for_turn(self, turn_id: str) -> Turn:
         """A turn of this session, once it is there: others may have theirs before.
 
         HoldfastError when it will not come, since the session was closed, or the message withdrawn.
         """
-        turn = self.turn(turn_id)
+        turn = self.get_turn(turn_id)
         while not await turn.exists():
-            view = await self.view()
-            passed = view.turns >= number_in_session(turn_id) and view.turn != turn_id
+            view = await self.fetch_view()
+            passed = view.turns >= parse_session_number(turn_id) and view.turn != turn_id
             if view.status == "closed" or (passed and not await turn.exists()):
                 raise HoldfastError(f"turn {turn_id!r} does not begin any more: see `holdfast sessions show`")
             await asyncio.sleep(POLL_SECONDS)
         return turn
 
-    def turn(self, turn_id: str) -> Turn:
+    def get_turn(self, turn_id: str) -> Turn:
         """A turn of this session."""
         from holdfast.turn import Turn
 
         return Turn(self._client, turn_id, self._feeds)
 
-    async def view(self) -> SessionView:
+    async def fetch_view(self) -> SessionView:
         """How it stands, and what its turn does."""
-        description = await self._call(self._handle.describe())
-        view = await self._query("view", SessionView)
+        description = await self._translate_errors(self._handle.describe())
+        view = await self._send_query("view", SessionView)
         if description.status is not WorkflowExecutionStatus.RUNNING:
             return view.model_copy(update={"status": "closed", "doing": "closed", "turn": None})
         if view.turn is None:
             return view.model_copy(update={"doing": view.status})
         try:
-            return with_turn(view, await self.turn(view.turn).view(live=False))
+            return add_turn_view(view, await self.get_turn(view.turn).fetch_view(live=False))
         except HoldfastError:  # it has just begun, or just ended
             return view.model_copy(update={"status": "thinking", "doing": "thinking"})
 
-    async def messages(self) -> AsyncIterator[ConversationMessage]:
+    async def fetch_messages(self) -> AsyncIterator[ConversationMessage]:
         """What was said in it, as far as a model would still be told; without what the turn that runs has added."""
         after, epoch = 0, None
         while True:
-            page = await self._query("messages", ConversationPage, after, epoch)
+            page = await self._send_query("messages", ConversationPage, after, epoch)
             for message in page.messages[max(0, after - page.start) :]:
                 yield message
             after, epoch = page.start + len(page.messages), page.epoch
             if not page.more:
                 return
 
-    async def grants(self) -> tuple[Grant, ...]:
+    async def fetch_grants(self) -> tuple[Grant, ...]:
         """The standing answers: those of the turn that runs, if one does."""
-        if turn := await self.running():
+        if turn := await self.find_running_turn():
             try:
-                return await turn.grants()
+                return await turn.fetch_grants()
             except (NoWorker, HoldfastError):
                 pass
-        return await self._query("grants", tuple[Grant, ...])
+        return await self._send_query("grants", tuple[Grant, ...])
 
     async def revoke(self, grant_id: str, by: str | None = None) -> Grant:
         """Take a standing answer back, wherever it is now."""
-        if turn := await self.running():
+        if turn := await self.find_running_turn():
             return await turn.revoke(grant_id, by)
-        return await self._update("revoke", GrantAddress(grant=grant_id, by=by or whoami()), Grant)
+        return await self._send_update("revoke", GrantAddress(grant=grant_id, by=by or whoami()), Grant)
 
 
-def with_turn(view: SessionView, turn: TurnView) -> SessionView:
+def add_turn_view(view: SessionView, turn: TurnView) -> SessionView:
     """A session's view with what its turn does."""
     pending = tuple(item.approval_id for item in turn.approvals)
     if turn.state == "ended":

@@ -12,12 +12,12 @@ from pydantic import Field
 from holdfast.conversations import ConversationMessage, ModelChoice, Usage
 from holdfast.errors import RequestRefused
 from holdfast.limits import TurnLimits
-from holdfast.memory import Memory
-from holdfast.model import Data, Message, few
+from holdfast.memory import TurnMemory
+from holdfast.model import Data, Message, max_items
 from holdfast.modes import Confirming, Mode
 from holdfast.turns import TurnInput, TurnStatus, check_input, check_outside
 
-SESSION = "holdfast.session"
+SESSION_WORKFLOW = "holdfast.session"
 MAX_WAITING = 100
 """Messages of the user that wait for their turns."""
 
@@ -26,7 +26,7 @@ Steering = Literal["queue", "interrupt", "append"]
 the turn goes on with it; or the turn's model reads it after the batch at work."""
 
 
-class Say(Message):
+class SendMessage(Message):
     """Body of the update `send`: what the user says."""
 
     message: str = Field(min_length=1, max_length=1_000_000, pattern=r"\S")
@@ -42,20 +42,20 @@ class Say(Message):
     """`always`: every call of that turn is asked about, whatever the session has."""
 
 
-class Sent(Data):
+class SendResult(Data):
     """Answer of `send`: which turn takes it up, and how many messages come before it."""
 
     turn: str
     ahead: int = 0
 
 
-class Interrupt(Message):
+class InterruptTurn(Message):
     """Body of the update `interrupt`: stop the turn that runs."""
 
     by: str | None = Field(default=None, max_length=500)
 
 
-class Withdraw(Message):
+class WithdrawMessage(Message):
     """Body of the update `withdraw`: a message that has not had its turn is not to have one."""
 
     id: str = Field(min_length=1, max_length=200)
@@ -63,7 +63,7 @@ class Withdraw(Message):
     by: str | None = Field(default=None, max_length=500)
 
 
-class Close(Message):
+class CloseSession(Message):
     """Body of the update `close`: take nothing more, and end when what was said is done."""
 
     by: str | None = Field(default=None, max_length=500)
@@ -71,7 +71,7 @@ class Close(Message):
     """Stop the turn that runs, and drop what waits."""
 
 
-class Wish(Message):
+class SessionChange(Message):
     """Body of the update `configure`: how the next turns are to go. What is left out stays as it is."""
 
     model: ModelChoice | None = None
@@ -79,7 +79,7 @@ class Wish(Message):
     by: str | None = Field(default=None, max_length=500)
 
 
-MOVE = "move"
+MOVE_SIGNAL = "move"
 """Signal to a session, without a body: go on with the newest code, as soon as no turn runs."""
 
 
@@ -91,15 +91,15 @@ class LastTurn(Data):
     reason: str | None = None
 
 
-class SessionCarried(Data):
+class SessionCarryover(Data):
     """What a session takes along when it continues as new: all of it."""
 
-    memory: Memory = Memory()
+    memory: TurnMemory = TurnMemory()
     messages: tuple[ConversationMessage, ...] = ()
     epoch: int = 0
     turns: int = 0
     usage: Usage = Usage()
-    waiting: tuple[Say, ...] = ()
+    waiting: tuple[SendMessage, ...] = ()
     known: dict[str, str] = Field(default_factory=dict)
     """Messages that were taken, the newest, by their ids: to which turn each was to go."""
     withdrawn: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ class SessionInput(Message):
     """What starts a session: what each of its turns starts with, but for the prompt."""
 
     turn: TurnInput
-    carried: SessionCarried | None = None
+    carried: SessionCarryover | None = None
     """What an earlier run of the same session left; only a session gives itself that."""
 
 
@@ -136,7 +136,7 @@ class SessionView(Data):
     turns: int = 0
     messages: int = 0
     usage: Usage = Usage()
-    waiting: Annotated[tuple[str, ...], few(MAX_WAITING)] = ()
+    waiting: Annotated[tuple[str, ...], max_items(MAX_WAITING)] = ()
     """What the user said that has not had its turn, each cut."""
     last: LastTurn | None = None
     pending: tuple[str, ...] = ()

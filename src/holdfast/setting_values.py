@@ -27,80 +27,80 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def _written(text: str) -> str:
+def _check_text(text: str) -> str:
     """Text that a program can be given."""
     if "\0" in text:
         raise ValueError("holds a NUL character")
     return text
 
 
-def _filled(text: str) -> str:
+def _check_filled(text: str) -> str:
     if not text.strip():
         raise ValueError("is empty")
     return text
 
 
-def some(values: tuple[T, ...]) -> tuple[T, ...]:
+def check_not_empty(values: tuple[T, ...]) -> tuple[T, ...]:
     """At least one."""
     if not values:
         raise ValueError("is empty")
     return values
 
 
-def possible_tool_name(text: str) -> str:
+def check_tool_name(text: str) -> str:
     """A name that a tool can have."""
     if not re.fullmatch(r"[A-Za-z0-9_.:/-]+", text):
         raise ValueError(f"cannot be the name of a tool: {text!r}")
     return text
 
 
-def queue_name(text: str) -> str:
+def check_queue_name(text: str) -> str:
     """A name that Temporal takes."""
     if len(text) > _QUEUE_LIMIT:
         raise ValueError(f"is over {_QUEUE_LIMIT:,} characters")
     return text
 
 
-def _name(text: str) -> str:
+def _check_name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise ValueError("must be 1 to 40 letters, digits, `_` or `-`")
     return text
 
 
-def person(text: str) -> str:
+def check_person_name(text: str) -> str:
     """Decisions are recorded under it, so it must be seen for what it is."""
     if not text.isprintable() or text != text.strip() or not 0 < len(text) <= 200:
         raise ValueError("must be 1 to 200 characters that show, without spaces around them")
     return text
 
 
-def public_key(text: str) -> str:
+def check_public_key(text: str) -> str:
     """The public half of an Ed25519 key."""
-    from holdfast.signing import key_id  # it brings cryptography along, which few files need
+    from holdfast.signing import derive_key_id  # it brings cryptography along, which few files need
 
-    key_id(text)
+    derive_key_id(text)
     return text
 
 
-def _variable(text: str) -> str:
+def _check_variable(text: str) -> str:
     if not _VARIABLE.fullmatch(text):
         raise ValueError("is not the name of an environment variable: letters, digits and `_`, no digit first")
     return text
 
 
-def _header(text: str) -> str:
+def _check_header(text: str) -> str:
     if not _HEADER.fullmatch(text):
         raise ValueError("is not the name of a header")
     return text
 
 
-def _not_ours(text: str) -> str:
+def _check_not_ours(text: str) -> str:
     if text.upper().startswith(OUR_PREFIXES):
         raise ValueError("is not for commands: TEMPORAL_…, HOLDFAST_… and OTEL_EXPORTER_… are kept from them")
     return text
 
 
-def reference(text: str) -> str:
+def check_reference(text: str) -> str:
     """`module:name`."""
     module, colon, name = text.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
@@ -108,7 +108,7 @@ def reference(text: str) -> str:
     return text
 
 
-def _words(value: object) -> object:
+def _split_words(value: object) -> object:
     """One string is split as a shell would; what follows checks the words."""
     if not isinstance(value, str):
         return value
@@ -118,24 +118,24 @@ def _words(value: object) -> object:
         raise ValueError(f"cannot be split into words: {str(error).lower()}") from None
 
 
-def _program(words: tuple[str, ...]) -> tuple[str, ...]:
+def _check_program(words: tuple[str, ...]) -> tuple[str, ...]:
     if not words or not words[0].strip():
         raise ValueError("is empty: it names no program")
     return words
 
 
-def _place(value: object, info: ValidationInfo) -> object:
+def _resolve_path(value: object, info: ValidationInfo) -> object:
     """A path from the file's folder, with ~ for a home."""
     if not isinstance(value, str):
         return value
     folder = info.context["folder"] if info.context else Path()
     try:
-        return Path(folder, Path(_filled(_written(value))).expanduser())
+        return Path(folder, Path(_check_filled(_check_text(value))).expanduser())
     except RuntimeError:
         raise ValueError("names a home folder that nobody has") from None
 
 
-def destination(text: str) -> str:
+def check_destination(text: str) -> str:
     """A network, or a host with or without a port."""
     from holdfast.activities.web.addresses import AddressRules  # it brings an HTTP client along, which few files need
 
@@ -146,55 +146,55 @@ def destination(text: str) -> str:
     return text
 
 
-def host_name(text: str) -> str:
+def check_host_name(text: str) -> str:
     """A name or an address, without a port."""
     if len(text) > 255 or not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*", text):
         raise ValueError("must be the name or the address of a host, without a port")
     return text
 
 
-def listening(text: str) -> str:
+def check_listen_address(text: str) -> str:
     """Where to listen: a host and a port, an IPv6 address in brackets."""
     host, _, port = text.rpartition(":")
     named = host[1:-1] if host.startswith("[") and host.endswith("]") else host if ":" not in host else ""
     if not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65_536):
         raise ValueError("must be host:port, as in 127.0.0.1:8235")
     try:
-        host_name(named)
+        check_host_name(named)
     except ValueError:
         raise ValueError("must be host:port, as in 127.0.0.1:8235 or [::1]:8235") from None
     return text
 
 
-def web_address(text: str) -> str:
+def check_web_address(text: str) -> str:
     """An address of HTTP, or a reference to one."""
     if not re.fullmatch(r"(https?://[^\s/?#]|\$\{)\S*", text):
         raise ValueError("must begin with http:// or https:// and name a host")
     return text
 
 
-def plain_web_address(text: str) -> str:
+def check_plain_web_address(text: str) -> str:
     """An address of HTTP, as it is."""
     if "${" in text:
         raise ValueError("must be the address itself, not a reference to one")
-    return web_address(text)
+    return check_web_address(text)
 
 
-def naming(text: str) -> str:
+def check_variable_reference(text: str) -> str:
     """A reference to one variable, and to nothing in its place."""
     if not re.fullmatch(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", text):
         raise ValueError("is secret, and must be a reference to one variable of the environment, as in ${NAME}")
     return text
 
 
-def referring(text: str) -> str:
+def check_secret_reference(text: str) -> str:
     """What is secret: it is referred to, and never in the file itself."""
     if not re.fullmatch(r"\$\{[^}]+\}", text):
         raise ValueError("is secret, and must be a reference to the environment, as in ${NAME}")
     return text
 
 
-def glob(text: str) -> str:
+def check_glob(text: str) -> str:
     """A pattern for names of tools."""
     from holdfast.activities.policy.globs import Glob  # only here, as above
 
@@ -203,19 +203,19 @@ def glob(text: str) -> str:
 
 
 Flag = Annotated[bool, Field(strict=True)]
-Word = Annotated[str, AfterValidator(_written)]
-Filled = Annotated[Word, AfterValidator(_filled)]
-Name = Annotated[str, AfterValidator(_name)]
-Variable = Annotated[str, AfterValidator(_variable)]
-Header = Annotated[str, AfterValidator(_header)]
-Command = Annotated[tuple[Word, ...], BeforeValidator(_words), AfterValidator(_program)]
-Environment = Mapping[Annotated[Variable, AfterValidator(_not_ours)], Word]
-Place = Annotated[Path, BeforeValidator(_place)]
+Word = Annotated[str, AfterValidator(_check_text)]
+NonEmpty = Annotated[Word, AfterValidator(_check_filled)]
+Name = Annotated[str, AfterValidator(_check_name)]
+Variable = Annotated[str, AfterValidator(_check_variable)]
+Header = Annotated[str, AfterValidator(_check_header)]
+Command = Annotated[tuple[Word, ...], BeforeValidator(_split_words), AfterValidator(_check_program)]
+Environment = Mapping[Annotated[Variable, AfterValidator(_check_not_ours)], Word]
+SettingPath = Annotated[Path, BeforeValidator(_resolve_path)]
 Limit = Annotated[float, Field(strict=True, ge=1, le=3_600)]
 """Seconds of one run."""
 
 
-def unique(name: str, table: str, info: ValidationInfo) -> str:
+def check_unique(name: str, table: str, info: ValidationInfo) -> str:
     """A name that no other entry of the table has."""
     if info.context:
         taken = info.context["names"].setdefault(table, set())

@@ -28,52 +28,52 @@ from holdfast.configuration import (
     ModelsSettings,
     ToolSettings,
     WorkerSettings,
-    configuration_of,
+    parse_configuration,
 )
-from holdfast.deployments import DeploymentSettings, build_name
+from holdfast.deployments import DeploymentSettings, check_build_name
 from holdfast.documents import Document
 from holdfast.encryption_settings import EncryptionSettings
 from holdfast.errors import BadInput
-from holdfast.modes import PERMITTED, Confirming, Mode
-from holdfast.named_files import combined_digest, find_named_files
-from holdfast.positions import lines_of
+from holdfast.modes import DEFAULT_PERMITTED, Confirming, Mode
+from holdfast.named_files import combine_digests, find_named_files
+from holdfast.positions import find_lines
 from holdfast.storage_settings import StorageSettings
 from holdfast.telemetry import TelemetrySettings
-from holdfast.trust import find, read_source
+from holdfast.trust import find_settings_file, read_source
 from holdfast.turns import TASK_QUEUE
 
 VARIABLES = {"data": "HOLDFAST_DATA", "workspace": "HOLDFAST_WORKSPACE", "task_queue": "HOLDFAST_TASK_QUEUE"}
 """The settings that the environment may give."""
-BUILD = "HOLDFAST_BUILD"
+BUILD_VARIABLE = "HOLDFAST_BUILD"
 """The variable by which an image says which version of the code it holds."""
 
 
-def _default_data() -> Path:
+def _find_default_data() -> Path:
     share = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(os.environ.get("HOLDFAST_DATA") or f"{share}/holdfast").expanduser().absolute()
 
 
-def _default_workspace() -> Path:
+def _find_default_workspace() -> Path:
     return Path(os.environ.get("HOLDFAST_WORKSPACE") or ".").expanduser().absolute()
 
 
-def _with_build(said: DeploymentSettings) -> DeploymentSettings:
+def _apply_build(deployment: DeploymentSettings) -> DeploymentSettings:
     """The same with the build that the environment names; BadInput when that is none."""
-    named = os.environ.get(BUILD)
+    named = os.environ.get(BUILD_VARIABLE)
     if not named:
-        return said
+        return deployment
     try:
-        return said.model_copy(update={"build": build_name(named)})
+        return deployment.model_copy(update={"build": check_build_name(named)})
     except ValueError as error:
-        raise BadInput(f"{BUILD}={named[:150]!r}: a build {error}") from None
+        raise BadInput(f"{BUILD_VARIABLE}={named[:150]!r}: a build {error}") from None
 
 
 @dataclass(frozen=True)
 class Settings:
     """The settings of one process."""
 
-    data: Path = field(default_factory=_default_data)
-    workspace: Path = field(default_factory=_default_workspace)
+    data: Path = field(default_factory=_find_default_data)
+    workspace: Path = field(default_factory=_find_default_workspace)
     task_queue: str = field(default_factory=lambda: os.environ.get("HOLDFAST_TASK_QUEUE") or TASK_QUEUE)
     tools: ToolSettings = field(default_factory=ToolSettings)
     discovery: tuple[DiscoverySettings, ...] = ()
@@ -85,7 +85,7 @@ class Settings:
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     encryption: EncryptionSettings = field(default_factory=EncryptionSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
-    deployment: DeploymentSettings = field(default_factory=lambda: _with_build(DeploymentSettings()))
+    deployment: DeploymentSettings = field(default_factory=lambda: _apply_build(DeploymentSettings()))
     """Which version of the code the workers are."""
     policy: tuple[Path, ...] = ()
     """The user's policy files."""
@@ -115,30 +115,30 @@ class Settings:
     with their lines."""
 
     @property
-    def payloads(self) -> Path:
+    def payloads_folder(self) -> Path:
         """Payloads kept outside the history."""
         return self.data / "payloads"
 
     @property
-    def outputs(self) -> Path:
+    def outputs_folder(self) -> Path:
         """Whole outputs of which the model read a part."""
         return self.data / "outputs"
 
     @property
-    def records(self) -> Path:
+    def records_folder(self) -> Path:
         """What histories know by its digest: definitions of tools, rules, hooks."""
         return self.data / "records"
 
     @property
-    def permitted(self) -> tuple[Mode, ...]:
+    def permitted_modes(self) -> tuple[Mode, ...]:
         """The modes this worker permits. Where approvers have keys, none that lets anything proceed unsigned."""
         if self.modes is not None:
             return self.modes
         keyed = any(approver.key is not None for approver in self.approvers)
-        return (Mode.DEFAULT, Mode.PLAN) if keyed else PERMITTED
+        return (Mode.DEFAULT, Mode.PLAN) if keyed else DEFAULT_PERMITTED
 
     @property
-    def owner_key(self) -> Path:
+    def owner_key_file(self) -> Path:
         """The private key of this data folder's owner."""
         return self.data / "owner.key"
 
@@ -148,12 +148,12 @@ class Settings:
         return self.data / "host"
 
     @property
-    def runs(self) -> Path:
+    def runs_folder(self) -> Path:
         """Commands that go on without their worker."""
         return self.data / "runs"
 
     @property
-    def granted(self) -> Path:
+    def grants_file(self) -> Path:
         """Standing answers that were given for good."""
         return self.data / "granted.toml"
 
@@ -163,17 +163,17 @@ class Settings:
         return self.data / "ledger.db"
 
     @property
-    def database(self) -> Path:
+    def database_file(self) -> Path:
         """The embedded server's SQLite file."""
         return self.data / "temporal.db"
 
     @property
-    def mcp_known(self) -> Path:
+    def mcp_tools_folder(self) -> Path:
         """What is known of the tools of MCP servers."""
         return self.data / "mcp"
 
     @property
-    def mcp_logins(self) -> Path:
+    def mcp_logins_folder(self) -> Path:
         """Logins at MCP servers."""
         return self.data / "mcp" / "tokens"
 
@@ -193,17 +193,17 @@ def load_settings(file: Path | None = None, *, digest: str | None = None) -> Set
 
     BadInput with every problem of the file, or when it was found and is not trusted, or has not this SHA-256 digest.
     """
-    source = find(file)
-    return combined(configuration_of(read_source(source, digest))) if source else Settings()
+    source = find_settings_file(file)
+    return combine_settings(parse_configuration(read_source(source, digest))) if source else Settings()
 
 
-def combined(document: Document[Configuration]) -> Settings:
+def combine_settings(document: Document[Configuration]) -> Settings:
     """What a file says, where the environment does not say otherwise; BadInput with every problem of the file."""
-    found = document.require()
+    found = document.get_value()
     said = {name: getattr(found, name) for name, variable in VARIABLES.items() if not os.environ.get(variable)}
     places: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
-    hooks = lines_of(document.text, [("hooks", place) for place in range(len(found.hooks))])
-    keys = lines_of(document.text, [("encryption", "keys", place) for place in range(len(found.encryption.keys))])
+    hooks = find_lines(document.text, [("hooks", place) for place in range(len(found.hooks))])
+    keys = find_lines(document.text, [("encryption", "keys", place) for place in range(len(found.encryption.keys))])
     return replace(
         Settings(),
         tools=found.tools,
@@ -216,7 +216,7 @@ def combined(document: Document[Configuration]) -> Settings:
         worker=found.worker,
         encryption=found.encryption,
         storage=found.storage,
-        deployment=_with_build(found.deployment),
+        deployment=_apply_build(found.deployment),
         policy=found.policy,
         modes=found.modes,
         confirm=found.confirm,
@@ -228,8 +228,8 @@ def combined(document: Document[Configuration]) -> Settings:
         ledger=found.ledger,
         ledger_days=found.ledger_days,
         file=document.content.file,
-        file_digest=combined_digest(document.content.digest, find_named_files(found, document.content.file.parent)),
-        file_lines={name: document.line(name) for name in places}
+        file_digest=combine_digests(document.content.digest, find_named_files(found, document.content.file.parent)),
+        file_lines={name: document.find_line(name) for name in places}
         | {f"hooks.{place}": line for place, line in enumerate(hooks.values(), start=1)}
         | {f"encryption.keys.{place}": line for place, line in enumerate(keys.values(), start=1)},
         **places,

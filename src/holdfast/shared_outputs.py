@@ -21,12 +21,12 @@ from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from holdfast.content import OUTPUT_NAME, output_name, shorten
-from holdfast.conversion import unreadable
+from holdfast.content import OUTPUT_NAME, format_output_name, shorten_text
+from holdfast.conversion import explain_unreadable
 from holdfast.errors import PayloadUnreadable, StoreUnavailable
-from holdfast.families import family
-from holdfast.payloads import SHARED
-from holdfast.stores import Buckets, NotThere, buckets_of
+from holdfast.families import find_family
+from holdfast.payloads import SHARED_FOLDER
+from holdfast.stores import Buckets, ObjectNotFound, build_buckets
 from holdfast.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -52,28 +52,28 @@ class FolderObjects:
     """A folder that the workers of all hosts see."""
 
     def __init__(self, payloads: Path) -> None:
-        self._folder = payloads / SHARED
+        self._folder = payloads / SHARED_FOLDER
 
     async def put(self, name: str, data: bytes) -> None:
         """See the protocol."""
-        with self._answering():
-            await asyncio.to_thread(self._write, self._folder / name, data)
+        with self._translate_errors():
+            await asyncio.to_thread(self._write_file, self._folder / name, data)
 
     async def get(self, name: str) -> bytes:
         """See the protocol."""
-        with self._answering():
+        with self._translate_errors():
             try:
                 return await asyncio.to_thread((self._folder / name).read_bytes)
             except FileNotFoundError:
-                raise NotThere from None
+                raise ObjectNotFound from None
 
-    def _write(self, file: Path, data: bytes) -> None:
+    def _write_file(self, file: Path, data: bytes) -> None:
         for made in (self._folder.parent, self._folder, file.parent):
             made.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(file, data)
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -88,43 +88,43 @@ class BucketObjects:
 
     async def put(self, name: str, data: bytes) -> None:
         """See the protocol."""
-        with self._answering():
+        with self._translate_errors():
             async with asyncio.timeout(_SECONDS):
-                await self._buckets.put(self._buckets.settings.bucket, shared_object(name), data)
+                await self._buckets.put(self._buckets.settings.bucket, format_object_name(name), data)
 
     async def get(self, name: str) -> bytes:
         """See the protocol."""
         for bucket in (self._buckets.settings.bucket, *self._buckets.settings.formerly):
             try:
-                with self._answering():
+                with self._translate_errors():
                     async with asyncio.timeout(_SECONDS):
-                        return await self._buckets.get(bucket, shared_object(name))
-            except NotThere:
+                        return await self._buckets.get(bucket, format_object_name(name))
+            except ObjectNotFound:
                 continue
-        raise NotThere
+        raise ObjectNotFound
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
-        except NotThere:
+        except ObjectNotFound:
             raise
         except Exception as error:
             where = f"the bucket {self._buckets.settings.bucket!r} ({self._buckets.kind})"
-            why = "it does not answer" if isinstance(error, TimeoutError) else self._buckets.why(error)
-            raise StoreUnavailable(f"outputs in {where} cannot be written or read: {shorten(why, 300)}") from error
+            why = "it does not answer" if isinstance(error, TimeoutError) else self._buckets.explain_error(error)
+            raise StoreUnavailable(f"outputs in {where} cannot be written or read: {shorten_text(why, 300)}") from error
 
 
-def shared_object(name: str) -> str:
+def format_object_name(name: str) -> str:
     """What an object of a bucket is called: among those of its namespace, where a sweep finds it."""
     namespace, _, rest = name.partition("/")
-    return f"v0/ns/{namespace}/{SHARED}/{rest}"
+    return f"v0/ns/{namespace}/{SHARED_FOLDER}/{rest}"
 
 
-def object_stores_of(settings: Settings) -> list[ObjectStore]:
+def build_object_stores(settings: Settings) -> list[ObjectStore]:
     """Every store that the settings tell of, the one that is written to first."""
-    known: dict[str, ObjectStore] = {"files": FolderObjects(settings.payloads)}
-    known |= {buckets.kind: BucketObjects(buckets) for buckets in buckets_of(settings)}
+    known: dict[str, ObjectStore] = {"files": FolderObjects(settings.payloads_folder)}
+    known |= {buckets.kind: BucketObjects(buckets) for buckets in build_buckets(settings)}
     return sorted(known.values(), key=lambda store: store is not known[settings.storage.kind])
 
 
@@ -147,18 +147,20 @@ class SharedOutputs:
         self._codec = codec
         self._namespace = namespace
 
-    async def share(self, turn: str, file: Path, media_type: str) -> None:
+    async def share_output(self, turn: str, file: Path, media_type: str) -> None:
         """Let the session of a turn read the output in a file of this host. A second call writes the same again.
 
         StoreUnavailable or OSError when that cannot be done now.
         """
-        data = await asyncio.to_thread(_beginning, file)
+        data = await asyncio.to_thread(_read_beginning, file)
         about = {"encoding": b"binary/plain", "media-type": media_type.encode("utf-8", "replace")}
         about |= {"incomplete": b"true"} if len(data) > SHARED_BYTES else {}
         payload = Payload(metadata=about, data=data[:SHARED_BYTES])
         if self._codec:
             [payload] = await self._codec.encode([payload])
-        await self._stores[0].put(self._place(turn, output_name(file.name)), payload.SerializeToString())
+        await self._stores[0].put(
+            self._format_object_name(turn, format_output_name(file.name)), payload.SerializeToString()
+        )
 
     async def read(self, turn: str, name: str) -> SharedOutput:
         """The output that the session of a turn knows by this name.
@@ -166,35 +168,35 @@ class SharedOutputs:
         NotThere when it has none of that name, PayloadUnreadable or StoreUnavailable when it cannot be read.
         """
         try:
-            payload = Payload.FromString(await self._get(self._place(turn, name)))
+            payload = Payload.FromString(await self._fetch_object(self._format_object_name(turn, name)))
         except DecodeError:
             raise PayloadUnreadable("it was changed where it is kept") from None
         if self._codec:
             [payload] = await self._codec.decode([payload])
-        if why := unreadable(payload):
+        if why := explain_unreadable(payload):
             raise PayloadUnreadable(why)
         incomplete = "incomplete" in payload.metadata
         if not incomplete and not hashlib.sha256(payload.data).hexdigest().startswith(name):
             raise PayloadUnreadable("it was changed where it is kept")
-        return SharedOutput(payload.data, _media_type(payload), incomplete)
+        return SharedOutput(payload.data, _read_media_type(payload), incomplete)
 
-    def _place(self, turn: str, name: str) -> str:
-        owner = hashlib.sha256(family(turn).encode("utf-8", "replace")).hexdigest()[:OUTPUT_NAME]
+    def _format_object_name(self, turn: str, name: str) -> str:
+        owner = hashlib.sha256(find_family(turn).encode("utf-8", "replace")).hexdigest()[:OUTPUT_NAME]
         return f"{quote(self._namespace, safe='')[:200]}/{owner}-{name}"
 
-    async def _get(self, place: str) -> bytes:
+    async def _fetch_object(self, place: str) -> bytes:
         for store in self._stores:
             try:
                 return await store.get(place)
-            except NotThere:
+            except ObjectNotFound:
                 continue
-        raise NotThere
+        raise ObjectNotFound
 
 
-def _media_type(payload: Payload) -> str:
+def _read_media_type(payload: Payload) -> str:
     return payload.metadata.get("media-type", b"").decode("utf-8", "replace")
 
 
-def _beginning(file: Path) -> bytes:
+def _read_beginning(file: Path) -> bytes:
     with open(file, "rb") as opened:
         return opened.read(SHARED_BYTES + 1)

@@ -27,14 +27,14 @@ class Signature(NamedTuple):
     """Parameters that are given the run."""
 
 
-def signature_of(function: Function) -> Signature:
+def read_signature(function: Function) -> Signature:
     """Read a function; BadInput when its parameters cannot be a model's."""
-    documented = _documented(inspect.getdoc(function) or "")
-    parameters, runs = _parameters(function, documented)
-    return Signature(_description(documented), parameters, runs)
+    documented = _parse_docstring(inspect.getdoc(function) or "")
+    parameters, runs = _build_parameters(function, documented)
+    return Signature(_join_description(documented), parameters, runs)
 
 
-def _documented(text: str) -> docstring_parser.Docstring:
+def _parse_docstring(text: str) -> docstring_parser.Docstring:
     """What a docstring says. One that the parser stumbles over is a description, and no more."""
     try:
         return docstring_parser.parse(text)
@@ -44,23 +44,27 @@ def _documented(text: str) -> docstring_parser.Docstring:
         return found
 
 
-def _description(documented: docstring_parser.Docstring) -> str:
+def _join_description(documented: docstring_parser.Docstring) -> str:
     return "\n\n".join(filter(None, (documented.short_description, documented.long_description)))
 
 
-def _parameters(function: Function, documented: docstring_parser.Docstring) -> tuple[type[BaseModel], tuple[str, ...]]:
+def _build_parameters(
+    function: Function, documented: docstring_parser.Docstring
+) -> tuple[type[BaseModel], tuple[str, ...]]:
     """The model of a function's parameters, and the names of those that are given the run."""
     told = {item.arg_name: item.description or "" for item in documented.params}
-    hints = _hints(function)
+    hints = _resolve_hints(function)
     fields: dict[str, Any] = {}
     runs: list[str] = []
-    for name, parameter in _inspected(function).parameters.items():
-        _check(function, parameter, hints)
+    for name, parameter in _inspect_function(function).parameters.items():
+        _check_parameter(function, parameter, hints)
         if _is_run(hints[name]):
             runs.append(name)
             continue
         default = ... if parameter.default is parameter.empty else parameter.default
-        words: dict[str, Any] = {"description": told[name]} if told.get(name) and not _described(hints[name]) else {}
+        words: dict[str, Any] = (
+            {"description": told[name]} if told.get(name) and not _has_description(hints[name]) else {}
+        )
         # By alias, since a parameter may be called as a model's own attribute is (`copy`, `schema`); and by a name that
         # no parameter has, since fields may be given by name as well.
         fields[f"given {name}"] = (hints[name], Field(default, alias=name, **words))
@@ -72,14 +76,14 @@ def _parameters(function: Function, documented: docstring_parser.Docstring) -> t
     return model, tuple(runs)
 
 
-def _inspected(function: Function) -> inspect.Signature:
+def _inspect_function(function: Function) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except ValueError as error:
         raise BadInput(f"{function.__name__!r} cannot be a tool: {error}") from error
 
 
-def _hints(function: Function) -> dict[str, Any]:
+def _resolve_hints(function: Function) -> dict[str, Any]:
     """The types of the parameters. What it returns may be a type that only a type checker knows."""
     written = {name: hint for name, hint in inspect.get_annotations(function).items() if name != "return"}
     known = getattr(inspect.unwrap(function), "__globals__", {})
@@ -95,13 +99,13 @@ def _is_run(hint: object) -> bool:
     return hint is Run or (get_origin(hint) in (Union, UnionType) and Run in get_args(hint))
 
 
-def _described(hint: object) -> bool:
+def _has_description(hint: object) -> bool:
     return get_origin(hint) is Annotated and any(
         isinstance(extra, FieldInfo) and extra.description for extra in get_args(hint)[1:]
     )
 
 
-def _check(function: Function, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
+def _check_parameter(function: Function, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
         raise BadInput(f"{function.__name__!r} cannot be a tool: parameter {parameter.name!r} is not given by name")
     if parameter.name not in hints:

@@ -18,17 +18,17 @@ from typing import NamedTuple
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from holdfast.approvals import Decision, canonical_bytes
+from holdfast.approvals import Decision, encode_canonical
 from holdfast.approvers import Approver
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 from holdfast.errors import DecisionRefused
 
-PREFIX = b"holdfast-decision-v1\n"
+SIGNED_PREFIX = b"holdfast-decision-v1\n"
 """Nothing else that a key signs begins like this."""
-KIND = "ed25519:"
+KEY_PREFIX = "ed25519:"
 _FIELD = 2**255 - 19
-_EIGHTH = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
-_WEAK = frozenset({0, 1, _FIELD - 1, _EIGHTH, _FIELD - _EIGHTH})
+_ORDER_EIGHT = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_WEAK = frozenset({0, 1, _FIELD - 1, _ORDER_EIGHT, _FIELD - _ORDER_EIGHT})
 """Heights of the curve's points of small order. As a key, anybody can sign for one, and zeros make one."""
 
 
@@ -38,125 +38,127 @@ with suppress(InvalidSignature):
     Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key().verify(bytes(64), b"")
 
 
-class _Key(NamedTuple):
+class _PublicKey(NamedTuple):
     id: str
     public: Ed25519PublicKey
 
 
-def signed_text(decision: Decision) -> bytes:
+def encode_signed_text(decision: Decision) -> bytes:
     """What a signature is over: every field but the signature itself, save those that have their default.
 
     So a field that decisions learn later leaves old signatures as they are. ValueError for what JSON cannot say.
     """
     said = decision.model_dump(exclude={"signature"}, exclude_defaults=True)
-    text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_moment)
-    return PREFIX + text.encode()
+    text = json.dumps(
+        said, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_format_moment
+    )
+    return SIGNED_PREFIX + text.encode()
 
 
-def decision_digest(decision: Decision) -> str:
+def digest_decision(decision: Decision) -> str:
     """What makes a decision itself: the same for every way to write what one signature is over."""
     try:
-        said = signed_text(decision)
+        said = encode_signed_text(decision)
     except (ValueError, OverflowError, RecursionError):  # nobody can have signed it
-        said = canonical_bytes(decision.model_dump(mode="json", exclude={"signature"}))
+        said = encode_canonical(decision.model_dump(mode="json", exclude={"signature"}))
     return hashlib.sha256(said).hexdigest()
 
 
-def sign(decision: Decision, private_key: Ed25519PrivateKey) -> Decision:
+def sign_decision(decision: Decision, private_key: Ed25519PrivateKey) -> Decision:
     """The decision with this key's signature. ValueError for what JSON cannot say."""
-    signer = key_id(public_text(private_key.public_key()))
+    signer = derive_key_id(format_public_key(private_key.public_key()))
     named = decision.model_copy(update={"signer": signer, "signature": None})
-    signature = base64.b64encode(private_key.sign(signed_text(named))).decode()
+    signature = base64.b64encode(private_key.sign(encode_signed_text(named))).decode()
     return named.model_copy(update={"signature": signature})
 
 
-def public_text(key: Ed25519PublicKey) -> str:
+def format_public_key(key: Ed25519PublicKey) -> str:
     """A public key as settings hold it."""
-    return KIND + base64.b64encode(key.public_bytes_raw()).decode()
+    return KEY_PREFIX + base64.b64encode(key.public_bytes_raw()).decode()
 
 
-def key_id(public: str) -> str:
+def derive_key_id(public: str) -> str:
     """What a decision calls the key that signed it. ValueError when it is no key."""
-    return hashlib.sha256(_public_bytes(public)).hexdigest()[:16]
+    return hashlib.sha256(_decode_public_key(public)).hexdigest()[:16]
 
 
-def check_signed(decision: Decision, approvers: Iterable[Approver], now: datetime) -> None:
+def check_signature(decision: Decision, approvers: Iterable[Approver], now: datetime) -> None:
     """DecisionRefused, unless it is in time and, where anybody has a key, signed by whom it says it is from."""
     known = tuple(approvers)
     if any(approver.key is not None for approver in known):
-        _check_from(decision, _signer_of(decision, known), known)
+        _check_signer(decision, _find_signer(decision, known), known)
     if decision.expires is not None and now >= decision.expires:
         raise DecisionRefused("expired_decision", f"this decision counted until {decision.expires}: decide again")
 
 
-def roles_of(by: str | None, approvers: Iterable[Approver]) -> frozenset[str]:
+def find_roles(by: str | None, approvers: Iterable[Approver]) -> frozenset[str]:
     """The roles of whom a decision is from."""
     return frozenset(role for approver in approvers if approver.name == by for role in approver.roles)
 
 
-def _signer_of(decision: Decision, approvers: tuple[Approver, ...]) -> Approver:
+def _find_signer(decision: Decision, approvers: tuple[Approver, ...]) -> Approver:
     """Whose key made the signature, which is checked. What is cheap to see is looked at first."""
     if decision.signature is None:
         raise DecisionRefused(
             "unsigned", "only signed decisions count here: `holdfast sign` makes one, HOLDFAST_KEY names the key"
         )
-    signature = _exact_bytes(decision.signature, 64)
+    signature = _decode_exactly(decision.signature, 64)
     if signature is None:
-        raise _bad("a signature is 64 bytes in base64")
+        raise _build_refusal("a signature is 64 bytes in base64")
     for approver in approvers:
-        key = _key(approver.key) if approver.key else None
+        key = _load_public_key(approver.key) if approver.key else None
         if key and key.id == decision.signer:
-            _verify(decision, signature, key)
+            _verify_signature(decision, signature, key)
             return approver
-    named = shorten(repr(decision.signer), 80)
+    named = shorten_text(repr(decision.signer), 80)
     raise DecisionRefused("unknown_key", f"no approver has the key {named}: see [[approvers]] in the settings file")
 
 
-def _verify(decision: Decision, signature: bytes, key: _Key) -> None:
+def _verify_signature(decision: Decision, signature: bytes, key: _PublicKey) -> None:
     try:
-        key.public.verify(signature, signed_text(decision))
+        key.public.verify(signature, encode_signed_text(decision))
     except InvalidSignature:
-        raise _bad("it is not this decision that was signed") from None
+        raise _build_refusal("it is not this decision that was signed") from None
     except (ValueError, OverflowError, RecursionError):
-        raise _bad("the decision holds what JSON cannot say, so nobody can have signed it") from None
+        raise _build_refusal("the decision holds what JSON cannot say, so nobody can have signed it") from None
 
 
-def _check_from(decision: Decision, signer: Approver, approvers: tuple[Approver, ...]) -> None:
-    by = shorten(repr(decision.by), 80)
-    if signer.for_anyone and not decision.by:
+def _check_signer(decision: Decision, signer: Approver, approvers: tuple[Approver, ...]) -> None:
+    by = shorten_text(repr(decision.by), 80)
+    if signer.is_for_anyone and not decision.by:
         raise DecisionRefused("other_name", "the decision does not say whom it is `by`")
-    listed = signer.for_anyone or any(approver.name == decision.by for approver in approvers)
+    listed = signer.is_for_anyone or any(approver.name == decision.by for approver in approvers)
     if signer.vouches and not listed:
         raise DecisionRefused("other_name", f"{signer.name!r} vouches for approvers only, and {by} is none")
     if not signer.vouches and decision.by != signer.name:
         raise DecisionRefused("other_name", f"the key is that of {signer.name!r} and the decision says `by` {by}")
-    if decision.stands and decision.scope is None:
+    if decision.is_grant and decision.scope is None:
         raise DecisionRefused("scope_not_signed", "a signed standing answer names its `scope`: one that was offered")
 
 
-def _bad(why: str) -> DecisionRefused:
+def _build_refusal(why: str) -> DecisionRefused:
     return DecisionRefused("bad_signature", f"the signature does not hold: {why}")
 
 
 @lru_cache(maxsize=1_000)
-def _key(public: str) -> _Key | None:
+def _load_public_key(public: str) -> _PublicKey | None:
     """None for what is no key: nobody can sign for that one."""
     try:
-        return _Key(key_id(public), Ed25519PublicKey.from_public_bytes(_public_bytes(public)))
+        return _PublicKey(derive_key_id(public), Ed25519PublicKey.from_public_bytes(_decode_public_key(public)))
     except ValueError:
         return None
 
 
-def _public_bytes(public: str) -> bytes:
-    found = _exact_bytes(public.removeprefix(KIND), 32) if public.startswith(KIND) else None
+def _decode_public_key(public: str) -> bytes:
+    found = _decode_exactly(public.removeprefix(KEY_PREFIX), 32) if public.startswith(KEY_PREFIX) else None
     if found is None:
-        raise ValueError(f"must be `{KIND}` and 32 bytes in base64, as `holdfast keys show` prints it")
+        raise ValueError(f"must be `{KEY_PREFIX}` and 32 bytes in base64, as `holdfast keys show` prints it")
     if int.from_bytes(found, "little") % 2**255 % _FIELD in _WEAK:
         raise ValueError("is a key for which anybody can sign: make one with `holdfast keys create`")
     return found
 
 
-def _exact_bytes(text: str, size: int) -> bytes | None:
+def _decode_exactly(text: str, size: int) -> bytes | None:
     """Bytes in base64 that can be written in no other way, so that one key or signature is one text."""
     try:
         found = base64.b64decode(text, validate=True)
@@ -165,7 +167,7 @@ def _exact_bytes(text: str, size: int) -> bytes | None:
     return found if len(found) == size and base64.b64encode(found).decode() == text else None
 
 
-def _moment(value: object) -> str:
+def _format_moment(value: object) -> str:
     """A time: in UTC when its zone is known, always to the microsecond."""
     if not isinstance(value, datetime):
         raise ValueError(f"JSON cannot say {type(value).__name__}")

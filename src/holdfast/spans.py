@@ -18,15 +18,15 @@ Attributes = Mapping[str, str | int | bool]
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 
-class Place(NamedTuple):
+class SpanPlace(NamedTuple):
     """A span's own place: which trace, and which of its spans."""
 
     trace: str
     span: str
 
-    def inner(self, *words: object) -> Place:
+    def derive_place(self, *words: object) -> SpanPlace:
         """The place of a span within this one, by what makes it itself."""
-        return Place(self.trace, _digest(self.trace, self.span, *words)[:16])
+        return SpanPlace(self.trace, _digest_words(self.trace, self.span, *words)[:16])
 
     def __str__(self) -> str:
         """As W3C's `traceparent` writes it."""
@@ -38,28 +38,28 @@ class Span:
     """Something that took its time."""
 
     name: str
-    place: Place
+    place: SpanPlace
     start: datetime
     end: datetime
-    parent: Place | None = None
+    parent: SpanPlace | None = None
     attributes: Attributes = field(default_factory=dict)
     failed: bool = False
-    links: tuple[Place, ...] = ()
+    links: tuple[SpanPlace, ...] = ()
 
 
-def root_of(workflow_id: str, first_run: str, parent: Place | None = None) -> Place:
+def derive_root_place(workflow_id: str, first_run: str, parent: SpanPlace | None = None) -> SpanPlace:
     """The place of a turn's or a session's own span; in the trace of whoever started it, if that told of one."""
-    found = _digest("holdfast", workflow_id, first_run)
-    return Place(parent.trace if parent else found[:32], found[32:48])
+    found = _digest_words("holdfast", workflow_id, first_run)
+    return SpanPlace(parent.trace if parent else found[:32], found[32:48])
 
 
-def read_place(text: object) -> Place | None:
+def parse_place(text: object) -> SpanPlace | None:
     """What a `traceparent` says; None when it says nothing."""
     found = _TRACEPARENT.fullmatch(text) if isinstance(text, str) else None
     if found is None or not int(found[1], 16) or not int(found[2], 16):
         return None
-    return Place(found[1], found[2])
+    return SpanPlace(found[1], found[2])
 
 
-def _digest(*words: object) -> str:
+def _digest_words(*words: object) -> str:
     return hashlib.sha256("\0".join(map(str, words)).encode("utf-8", "surrogatepass")).hexdigest()

@@ -8,7 +8,7 @@ from holdfast.schedules import MAX_EXECUTING, Plan, Schedule
 from holdfast.tools import Effect
 
 
-def startable(batch: Batch, plan: Plan | None = None) -> tuple[Call, ...]:
+def list_startable(batch: Batch, plan: Plan | None = None) -> tuple[Call, ...]:
     """Which scheduled calls may begin now, in order.
 
     A call may begin when nothing executes, or when it and everything executing is concurrency-safe. One that may not
@@ -16,31 +16,31 @@ def startable(batch: Batch, plan: Plan | None = None) -> tuple[Call, ...]:
     when it is answered.
     """
     plan = plan or Plan()
-    if plan.schedule is Schedule.ALL_READY and not batch.ready:
+    if plan.schedule is Schedule.ALL_READY and not batch.is_ready:
         return ()
-    at_work = [call for call in batch.calls if not call.terminal and (call.pause or call.status is Status.EXECUTING)]
+    at_work = [call for call in batch.calls if not call.is_terminal and (call.pause or call.status is Status.EXECUTING)]
     limit = min(MAX_EXECUTING, plan.parallel)
     taken: list[Call] = []
     for call in batch.calls:
-        if call.terminal or call.pause or call.status is Status.EXECUTING:
+        if call.is_terminal or call.pause or call.status is Status.EXECUTING:
             continue
         beside = [*at_work, *taken]
         if len(beside) >= limit:
             break
-        alone_or_safe = not beside or (is_safe(call) and all(map(is_safe, beside)))
-        if call.status is Status.SCHEDULED and alone_or_safe and _in_time(call, batch, plan):
+        alone_or_safe = not beside or (is_concurrency_safe(call) and all(map(is_concurrency_safe, beside)))
+        if call.status is Status.SCHEDULED and alone_or_safe and _may_start_now(call, batch, plan):
             taken.append(call)
-        elif not is_safe(call):
+        elif not is_concurrency_safe(call):
             break
     return (*(call for call in at_work if call.status is Status.SCHEDULED), *taken)
 
 
-def is_safe(call: Call) -> bool:
+def is_concurrency_safe(call: Call) -> bool:
     """May it run beside others that are safe?"""
     return call.bound is not None and call.bound.concurrency_safe
 
 
-def _in_time(call: Call, batch: Batch, plan: Plan) -> bool:
+def _may_start_now(call: Call, batch: Batch, plan: Plan) -> bool:
     """Before the reply is complete only what merely reads begins, unless the turn says otherwise (S11)."""
     tool = call.bound.tool if call.bound else None
     reads = tool is not None and tool.effect is Effect.READ and not tool.traits.delegates

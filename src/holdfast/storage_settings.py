@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, model_validator
 
 from holdfast.model import Message
-from holdfast.setting_values import Filled, plain_web_address
+from holdfast.setting_values import NonEmpty, check_plain_web_address
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
 _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()-]+(/[A-Za-z0-9!_.*'()-]+)*/?")
@@ -29,20 +29,20 @@ S3_SECRETS = (
 GCS_SECRETS = ("GOOGLE_APPLICATION_CREDENTIALS",)
 
 
-def _bucket(text: str) -> str:
+def _check_bucket(text: str) -> str:
     if not _BUCKET.fullmatch(text):
         raise ValueError("must be the name of a bucket, without an address before it or a path behind it")
     return text
 
 
-def _prefix(text: str) -> str:
+def _check_prefix(text: str) -> str:
     if len(text) > 200 or not _PREFIX.fullmatch(text):
         raise ValueError("must be up to 200 letters, digits and `-_.`, with `/` between parts and none before them")
     return text if text.endswith("/") else f"{text}/"
 
 
-Bucket = Annotated[Filled, AfterValidator(_bucket)]
-Prefix = Annotated[Filled, AfterValidator(_prefix)]
+Bucket = Annotated[NonEmpty, AfterValidator(_check_bucket)]
+Prefix = Annotated[NonEmpty, AfterValidator(_check_prefix)]
 
 
 class BucketSettings(Message):
@@ -55,7 +55,7 @@ class BucketSettings(Message):
     """Buckets that old references name; they are only read."""
 
     @property
-    def buckets(self) -> frozenset[str]:
+    def bucket_names(self) -> frozenset[str]:
         """All that a reference may name."""
         return frozenset((self.bucket, *self.formerly))
 
@@ -63,9 +63,9 @@ class BucketSettings(Message):
 class S3Settings(BucketSettings):
     """A bucket of S3, or of something that speaks as S3 does."""
 
-    region: Filled | None = None
+    region: NonEmpty | None = None
     """Else AWS_REGION, or what AWS's own files say."""
-    endpoint: Annotated[str, AfterValidator(plain_web_address)] | None = None
+    endpoint: Annotated[str, AfterValidator(check_plain_web_address)] | None = None
     """Of a store that is not AWS's."""
 
 
@@ -81,12 +81,12 @@ class StorageSettings(Message):
     gcs: GcsSettings | None = None
 
     @model_validator(mode="after")
-    def _is_told_of(self) -> StorageSettings:
+    def _check_store_named(self) -> StorageSettings:
         if self.kind != "files" and getattr(self, self.kind) is None:
             raise ValueError(f'has `kind = "{self.kind}"`, and needs [storage.{self.kind}] with its `bucket`')
         return self
 
     @property
-    def secrets(self) -> tuple[str, ...]:
+    def secret_variables(self) -> tuple[str, ...]:
         """Variables with our credentials: no command inherits them."""
         return (*(S3_SECRETS if self.s3 else ()), *(GCS_SECRETS if self.gcs else ()))

@@ -24,15 +24,15 @@ from temporalio.converter import (
     StorageDriverStoreContext,
 )
 
-from holdfast.content import shorten
+from holdfast.content import shorten_text
 from holdfast.errors import BadInput, StoreUnavailable
-from holdfast.payloads import MISSING, FileStorage, too_large
+from holdfast.payloads import MISSING, FileStorage, build_too_large
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.storage_settings import BucketSettings
 
-MOST_BYTES = 5_000_000_000
+MAX_BYTES = 5_000_000_000
 """Of one payload that is written. A limit of Temporal's drivers, and an error there would be retried for ever."""
 _NAME = re.compile(r"v0/\S*d/sha256/([0-9a-f]{64})")
 _SECONDS = 60.0
@@ -40,11 +40,11 @@ _SECONDS = 60.0
 logger = logging.getLogger(__name__)
 
 
-class NotThere(Exception):
+class ObjectNotFound(Exception):
     """A bucket has no such object."""
 
 
-class TooLarge(Exception):
+class ObjectTooLarge(Exception):
     """An object is larger than anything we take in."""
 
 
@@ -69,7 +69,7 @@ class Buckets(ABC):
         self.prefix = settings.prefix or ""
 
     @abstractmethod
-    def driver(self) -> StorageDriver:
+    def build_driver(self) -> StorageDriver:
         """Temporal's driver over these buckets."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Buckets(ABC):
         """Read an object. NotThere, or TooLarge without reading it."""
 
     @abstractmethod
-    def listing(self, start: str) -> AsyncIterator[StoredObject]:
+    def list_objects(self, start: str) -> AsyncIterator[StoredObject]:
         """The objects of the bucket that is written to, whose names begin so."""
 
     @abstractmethod
@@ -89,7 +89,7 @@ class Buckets(ABC):
         """Remove an object of the bucket that is written to, if it is as it was found."""
 
     @abstractmethod
-    def why(self, error: BaseException) -> str:
+    def explain_error(self, error: BaseException) -> str:
         """What a library's error says, in short."""
 
 
@@ -98,7 +98,7 @@ class BucketStorage(StorageDriver):
 
     def __init__(self, buckets: Buckets) -> None:
         self._buckets = buckets
-        self._driver = buckets.driver()
+        self._driver = buckets.build_driver()
 
     def name(self) -> str:
         """In histories for ever."""
@@ -114,61 +114,65 @@ class BucketStorage(StorageDriver):
             async with asyncio.timeout(_SECONDS):
                 return await self._driver.store(context, payloads)
         except Exception as error:
-            raise self._unavailable("written", error) from error
+            raise self._build_unavailable("written", error) from error
 
-    async def reach(self) -> None:
+    async def check_reachable(self) -> None:
         """StoreUnavailable when the buckets cannot be read."""
-        for bucket in sorted(self._buckets.settings.buckets):
+        for bucket in sorted(self._buckets.settings.bucket_names):
             try:
                 async with asyncio.timeout(_SECONDS):
                     await self._buckets.get(bucket, "v0/none")
-            except NotThere:
+            except ObjectNotFound:
                 continue
             except Exception as error:
-                raise self._unavailable("read", error) from error
+                raise self._build_unavailable("read", error) from error
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
         """Read back. StoreUnavailable when nobody can tell now; what is known not to be there is a missing payload."""
-        return list(await asyncio.gather(*(self._retrieve(context, claim) for claim in claims)))
+        return list(await asyncio.gather(*(self._retrieve_payload(context, claim) for claim in claims)))
 
-    async def _retrieve(self, context: StorageDriverRetrieveContext, claim: StorageDriverClaim) -> Payload:
-        if problem := self._unfit(claim.claim_data):
-            return self._missing(problem)
+    async def _retrieve_payload(self, context: StorageDriverRetrieveContext, claim: StorageDriverClaim) -> Payload:
+        if problem := self._explain_unfit(claim.claim_data):
+            return self._build_missing(problem)
         try:
             async with asyncio.timeout(_SECONDS):
                 [payload] = await self._driver.retrieve(context, [claim])
                 return payload
         except (ValueError, DecodeError):
-            return self._missing("an object that was changed")
+            return self._build_missing("an object that was changed")
         except Exception as error:
-            if isinstance(error.__cause__, NotThere):
-                return self._missing(claim.claim_data["hash_value"])
-            if isinstance(error.__cause__, TooLarge):
-                return too_large()
-            raise self._unavailable("read", error) from error
+            if isinstance(error.__cause__, ObjectNotFound):
+                return self._build_missing(claim.claim_data["hash_value"])
+            if isinstance(error.__cause__, ObjectTooLarge):
+                return build_too_large()
+            raise self._build_unavailable("read", error) from error
 
-    def _unfit(self, claim: Any) -> str | None:
+    def _explain_unfit(self, claim: Any) -> str | None:
         """What is wrong with a reference that anybody may have written."""
         name = _NAME.fullmatch(claim.get("key") or claim.get("object_name") or "")
         if not name or name[1] != claim.get("hash_value") or claim.get("hash_algorithm") != "sha256":
             return "a malformed reference"
-        if claim.get("bucket") not in self._buckets.settings.buckets:
+        if claim.get("bucket") not in self._buckets.settings.bucket_names:
             return "a reference to another bucket"
         return None
 
-    def _missing(self, what: str) -> Payload:
+    def _build_missing(self, what: str) -> Payload:
         logger.warning("No stored payload in %s %s for %s", self._buckets.kind, self._buckets.settings.bucket, what)
         return Payload(metadata={"encoding": MISSING}, data=what.encode())
 
-    def _unavailable(self, done: str, error: Exception) -> StoreUnavailable:
+    def _build_unavailable(self, done: str, error: Exception) -> StoreUnavailable:
         where = f"the bucket {self._buckets.settings.bucket!r} ({self._buckets.kind})"
-        why = "it does not answer" if isinstance(error, TimeoutError) else self._buckets.why(error.__cause__ or error)
-        return StoreUnavailable(f"a payload could not be {done}: {where}: {shorten(why, 300)}")
+        why = (
+            "it does not answer"
+            if isinstance(error, TimeoutError)
+            else self._buckets.explain_error(error.__cause__ or error)
+        )
+        return StoreUnavailable(f"a payload could not be {done}: {where}: {shorten_text(why, 300)}")
 
 
-def buckets_of(settings: Settings) -> list[Buckets]:
+def build_buckets(settings: Settings) -> list[Buckets]:
     """The buckets that the settings tell of. BadInput when a package for them is not installed."""
     found: list[Buckets] = []
     try:
@@ -189,8 +193,8 @@ def buckets_of(settings: Settings) -> list[Buckets]:
     return found
 
 
-def drivers_of(settings: Settings) -> list[StorageDriver]:
+def build_drivers(settings: Settings) -> list[StorageDriver]:
     """Every store that is read from, the one that is written to first."""
-    known: dict[str, StorageDriver] = {"files": FileStorage(settings.payloads)}
-    known |= {buckets.kind: BucketStorage(buckets) for buckets in buckets_of(settings)}
+    known: dict[str, StorageDriver] = {"files": FileStorage(settings.payloads_folder)}
+    known |= {buckets.kind: BucketStorage(buckets) for buckets in build_buckets(settings)}
     return sorted(known.values(), key=lambda driver: driver is not known[settings.storage.kind])

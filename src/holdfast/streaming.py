@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from holdfast.batches import Batch, completed, discarded, grown
+from holdfast.batches import Batch, complete_batch, discard_batch, extend_batch
 from holdfast.errors import RequestRefused
-from holdfast.events import line
-from holdfast.queueing import Queueing
+from holdfast.events import shorten_line
+from holdfast.queueing import QueueState
 from holdfast.requests import AddCalls
 from holdfast.turns import MAX_CALLS, check_batch, check_waiting
 
 SUPERSEDED = "A new attempt took the place of the one that this call came from"
 
 
-class Streaming(Queueing):
+class StreamState(QueueState):
     """Batches in order, some of them still growing."""
 
     def __init__(self, turn_id: str, clock: Callable[[], datetime]) -> None:
@@ -31,16 +31,16 @@ class Streaming(Queueing):
         batch = self.check_calls(body)
         if batch is None:
             if body.stream in self._newest:
-                self.discard(body.stream, body.reason or SUPERSEDED)
-            batch = self._open(body)
+                self.discard_attempt(body.stream, body.reason or SUPERSEDED)
+            batch = self._open_batch(body)
         fresh = body.calls[len(batch.calls) - body.at :]
-        after = grown(batch, fresh, self._clock())
-        return self._put(batch, completed(after) if body.complete else after)
+        after = extend_batch(batch, fresh, self._clock())
+        return self._replace_batch(batch, complete_batch(after) if body.complete else after)
 
     def check_calls(self, body: AddCalls) -> Batch | None:
         """The batch that these calls belong to, None for a new one; RequestRefused when they belong to none."""
         name, (newest, attempt) = body.stream, self._newest.get(body.stream, ("", 0))
-        batch = self._found(newest)
+        batch = self._find_batch(newest)
         gone = batch is None or batch.discarded
         in_earlier_run = bool(newest) and batch is None  # which ended with everything complete
         if not in_earlier_run and (body.attempt < attempt or (body.attempt == attempt and gone)):
@@ -63,51 +63,53 @@ class Streaming(Queueing):
             raise RequestRefused("batch_too_large", f"a batch takes at most {MAX_CALLS} calls: complete {name!r}")
         return batch
 
-    def discard(self, stream: str, reason: str) -> None:
+    def discard_attempt(self, stream: str, reason: str) -> None:
         """The attempt of a stream failed: nothing more of it begins, and none of it is told to anybody (S12)."""
-        batch = self._found(self._newest.get(stream, ("", 0))[0])
-        if batch is None or batch.discarded or batch in self.done:
+        batch = self._find_batch(self._newest.get(stream, ("", 0))[0])
+        if batch is None or batch.discarded or batch in self.done_batches:
             return
-        self._emit(kind="batch", batch=batch.id, of=len(batch.calls), after="discarding", note=line(reason))
-        gone = discarded(batch, reason, self._clock())
+        self._emit_event(
+            kind="batch", batch=batch.id, of=len(batch.calls), after="discarding", note=shorten_line(reason)
+        )
+        gone = discard_batch(batch, reason, self._clock())
         if batch in self.queue:
             self.queue.remove(batch)
             self._close_unstarted(batch, gone)
         else:
-            self.change(gone)
+            self.update_batch(gone)
 
-    def complete(self, stream: str) -> None:
+    def complete_stream(self, stream: str) -> None:
         """No further call of a stream will come."""
-        batch = self.growing(stream)
+        batch = self.find_growing_batch(stream)
         if batch:
-            self._put(batch, completed(batch))
+            self._replace_batch(batch, complete_batch(batch))
 
-    def growing(self, stream: str | None) -> Batch | None:
+    def find_growing_batch(self, stream: str | None) -> Batch | None:
         """The batch of a stream, while more may come to it."""
-        batch = self._found(self._newest[stream][0]) if stream in self._newest else None
+        batch = self._find_batch(self._newest[stream][0]) if stream in self._newest else None
         return batch if batch and not batch.complete else None
 
-    def _open(self, body: AddCalls) -> Batch:
+    def _open_batch(self, body: AddCalls) -> Batch:
         self._batches += 1
         batch = Batch(id=f"b{self._batches}", stream=body.stream, attempt=body.attempt, complete=False)
         self._newest[body.stream] = batch.id, body.attempt
         self.queue.append(batch)
-        self._emit(kind="batch", batch=batch.id, of=0, after="queued", note=_attempt(body.attempt))
+        self._emit_event(kind="batch", batch=batch.id, of=0, after="queued", note=_describe_attempt(body.attempt))
         return batch
 
-    def _put(self, before: Batch, after: Batch) -> Batch:
+    def _replace_batch(self, before: Batch, after: Batch) -> Batch:
         """A batch in the place of what it was."""
         if self.active and self.active.id == before.id:
-            self.change(after)
+            self.update_batch(after)
         else:
             self.queue[self.queue.index(before)] = after
             self._write_changes(before, after)
-        self.changed = True
+        self.has_changed = True
         return after
 
     def _check_room(self, more: int) -> None:
         check_waiting(more + sum(map(len, self.queue)))
 
 
-def _attempt(number: int) -> str | None:
+def _describe_attempt(number: int) -> str | None:
     return f"attempt {number}" if number > 1 else None

@@ -7,13 +7,15 @@ from collections.abc import Iterable
 from rapidfuzz import process
 from rapidfuzz.distance import DamerauLevenshtein
 
-MOST = 3
-SIMILAR = 0.5
+MAX_SUGGESTIONS = 3
+MIN_SIMILARITY = 0.5
 NAME_LIMIT = 200
 """Characters of a name that are compared: nobody means a longer one."""
 
 
-def suggest(name: str, names: Iterable[str], most: int = MOST, *, similar: float = SIMILAR) -> list[str]:
+def suggest_names(
+    name: str, names: Iterable[str], most: int = MAX_SUGGESTIONS, *, similar: float = MIN_SIMILARITY
+) -> list[str]:
     """Up to three of `names` that are close to `name`, the closest first. `similar`: 1 for the same, 0 for nothing."""
     scorer = DamerauLevenshtein.normalized_similarity
     known = list(names)
@@ -25,5 +27,5 @@ def suggest(name: str, names: Iterable[str], most: int = MOST, *, similar: float
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """A question to put behind an error; empty when nothing is close."""
-    found = " or ".join(f'"{near}"' for near in suggest(name, names))
+    found = " or ".join(f'"{near}"' for near in suggest_names(name, names))
     return f"Did you mean {found}?" if found else ""

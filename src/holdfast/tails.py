@@ -20,10 +20,10 @@ from holdfast.work import BackgroundCommands, LiveOutput, RunningCall
 ASK_SECONDS = timedelta(seconds=5)
 
 
-async def ask_output(client: Client, host: str, call: RunningCall) -> LiveOutput | None:
+async def fetch_output(client: Client, host: str, call: RunningCall) -> LiveOutput | None:
     """The last 100,000 characters of a running call; None when its worker does not answer or runs it no more."""
     with suppress(Exception):  # a server without activities of their own, a worker that has just ended
-        found = await bare(client).execute_activity(
+        found = await build_bare_client(client).execute_activity(
             "holdfast.output",
             call,
             id=f"holdfast-output-{uuid4().hex}",
@@ -43,7 +43,7 @@ async def still_running(
     for host in {one.host for one in commands if one.host}:
         handles = tuple(one.handle for one in commands if one.host == host)
         with suppress(Exception):  # as above
-            found = await bare(client).execute_activity(
+            found = await build_bare_client(client).execute_activity(
                 "holdfast.background",
                 BackgroundCommands(turn=turn, handles=handles),
                 id=f"holdfast-background-{uuid4().hex}",
@@ -55,7 +55,7 @@ async def still_running(
     return tuple(one for one in commands if one.handle not in ended)
 
 
-def bare(client: Client) -> Client:
+def build_bare_client(client: Client) -> Client:
     """The same connection and encoding, without our plugin and without files for what is long."""
     config: ClientConfig = client.config(active_config=True)
     config["plugins"] = []

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from holdfast.model import Message
 
 
-def listening_address(text: str) -> str:
+def check_listening_address(text: str) -> str:
     """Where something listens: an address and a port."""
     host, _, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
@@ -26,7 +26,7 @@ class TelemetrySettings(Message):
 
     traces: Literal["none", "otlp"] = "none"
     """Where to, and with which credentials, is in OpenTelemetry's own variables: OTEL_EXPORTER_OTLP_ENDPOINT …"""
-    metrics: Annotated[str, AfterValidator(listening_address)] | None = None
+    metrics: Annotated[str, AfterValidator(check_listening_address)] | None = None
     """Where a worker answers Prometheus."""
     logs: Literal["text", "json"] = "text"
     content: Annotated[bool, Field(strict=True)] = False

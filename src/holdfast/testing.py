@@ -16,18 +16,18 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, JsonValue
 from temporalio.testing import WorkflowEnvironment
 
-from holdfast.approvals import Answer, Confirmation
+from holdfast.approvals import Confirmation, QuestionAnswer
 from holdfast.calls import CallRequest
 from holdfast.client import Holdfast, Turn
 from holdfast.content import Result
 from holdfast.conversations import ModelChoice, ScriptedReply
 from holdfast.errors import BadInput
 from holdfast.events import Event
-from holdfast.outcomes import Outcome
+from holdfast.outcomes import DecisionAction
 from holdfast.tools import Effect, Invocation, Run, Tool
 from holdfast.views import ApprovalView
 
-Body = Callable[[dict[str, Any], Run], Awaitable[str | Result]]
+ToolBody = Callable[[dict[str, Any], Run], Awaitable[str | Result]]
 
 
 class FakeRun:
@@ -37,26 +37,26 @@ class FakeRun:
         self.workspace = workspace
         self.key = key
         self.effect_key = key
-        self.handing_over = False
-        self.unasked = False
+        self.is_handing_over = False
+        self.is_unasked = False
         self.call_id = key.rpartition("/")[2]
         self.output = ""
         self.pid: int | None = None
         self.state: JsonValue = None
-        self.answer: Answer | None = None
+        self.answer: QuestionAnswer | None = None
         self.asked: list[Confirmation] = []
         """What the tool asked. `answer` is what it is answered."""
 
-    async def ask(self, question: Confirmation) -> Answer:
+    async def ask(self, question: Confirmation) -> QuestionAnswer:
         """Keep the question."""
         self.asked.append(question)
-        return self.answer or Answer(action="cancel")
+        return self.answer or QuestionAnswer(action="cancel")
 
     def write(self, text: str) -> None:
         """Keep the live output."""
         self.output += text
 
-    def started(self, pid: int) -> None:
+    def report_process(self, pid: int) -> None:
         """Keep the process id."""
         self.pid = pid
 
@@ -74,7 +74,7 @@ class FakeTool(Tool):
     def __init__(
         self,
         name: str,
-        body: Body,
+        body: ToolBody,
         *,
         asks: bool = False,
         safe: bool = False,
@@ -97,10 +97,10 @@ class FakeTool(Tool):
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind the arguments."""
-        return _Fake(self, arguments.model_dump())
+        return _FakeInvocation(self, arguments.model_dump())
 
 
-class _Fake(Invocation):
+class _FakeInvocation(Invocation):
     def __init__(self, tool: FakeTool, arguments: dict[str, Any]) -> None:
         self._tool = tool
         self._arguments = arguments
@@ -108,7 +108,7 @@ class _Fake(Invocation):
     def describe(self) -> str:
         return f"{self._tool.name} {self._arguments}"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return self._tool.safe
 
     async def should_confirm(self) -> Confirmation | None:
@@ -116,15 +116,15 @@ class _Fake(Invocation):
 
     async def execute(self, run: Run) -> Result:
         made = await self._tool.body(self._arguments, run)
-        return made if isinstance(made, Result) else Result.of(made)
+        return made if isinstance(made, Result) else Result.from_text(made)
 
 
-def request(tool: str, **arguments: JsonValue) -> CallRequest:
+def build_request(tool: str, **arguments: JsonValue) -> CallRequest:
     """A call, in few words."""
     return CallRequest(tool=tool, arguments=arguments)
 
 
-def scripted(*replies: str | list[CallRequest]) -> ModelChoice:
+def script_model(*replies: str | list[CallRequest]) -> ModelChoice:
     """A model that gives these replies in order: text, or calls."""
     return ModelChoice(
         script=tuple(
@@ -152,14 +152,16 @@ async def start_temporal(database: Path | None = None, options: Sequence[str] = 
 
 
 async def decide_all(
-    holdfast: Holdfast, turn: Turn, choose: Callable[[ApprovalView], Outcome | str] = lambda _: Outcome.PROCEED_ONCE
+    holdfast: Holdfast,
+    turn: Turn,
+    choose: Callable[[ApprovalView], DecisionAction | str] = lambda _: DecisionAction.PROCEED_ONCE,
 ) -> list[str]:
     """Be the person: decide on everything that is asked until the turn ends; the approval ids, in order."""
     answered: list[str] = []
     async with aclosing(turn.watch()) as items:  # type: ignore[type-var]
         async for item in items:
             if isinstance(item, Event) and item.approval_id and item.approval_id not in answered:
-                view = await turn.view(live=False)
+                view = await turn.fetch_view(live=False)
                 for approval in view.approvals:
                     if approval.approval_id not in answered:
                         answered.append(approval.approval_id)
@@ -167,7 +169,7 @@ async def decide_all(
     return answered
 
 
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 20) -> Any:
+async def wait_until(condition: Callable[[], Awaitable[Any]], seconds: float = 20) -> Any:
     """Wait until a condition gives something true, and give that; TimeoutError when it does not in time."""
     async with asyncio.timeout(seconds):
         while True:

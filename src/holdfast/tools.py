@@ -27,7 +27,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from holdfast.approvals import About, Answer, Confirmation, canonical_digest
+from holdfast.approvals import Confirmation, QuestionAnswer, ToolNotes, digest_canonical
 from holdfast.content import Part, Result
 from holdfast.contexts import Context, Dependence
 from holdfast.model import Data
@@ -53,14 +53,14 @@ class Interrupt(StrEnum):
     """It finishes first."""
 
 
-Aborts = bool | Literal["streaming"]
+AbortsSiblings = bool | Literal["streaming"]
 
 
 class Traits(Data):
     """How a tool's calls are to be treated. Not part of what a person approves."""
 
     interrupt: Interrupt = Interrupt.BLOCK
-    aborts_siblings: Aborts = False
+    aborts_siblings: AbortsSiblings = False
     """Its error cancels the calls beside it (S15): always, or where calls begin while the model still writes."""
     live_output: bool = False
     """It writes while it runs."""
@@ -82,7 +82,7 @@ class Traits(Data):
     """It destroys something that cannot be had again: mode `yolo` asks about its calls."""
 
 
-_DEFINITION = {"name", "description", "parameters", "effect", "server"}
+_DEFINITION_FIELDS = {"name", "description", "parameters", "effect", "server"}
 """What an approval is about: a change of any of these is asked about again."""
 
 
@@ -105,15 +105,15 @@ class Declaration(Data):
     @property
     def definition(self) -> dict[str, JsonValue]:
         """What an approval of its calls is about."""
-        said = self.model_dump(mode="json", include=_DEFINITION)
+        said = self.model_dump(mode="json", include=_DEFINITION_FIELDS)
         return said if self.origin is None else {**said, "origin": self.origin}
 
     @property
     def digest(self) -> str:
         """Changes whenever the definition does, and not when this class learns a new field."""
-        return canonical_digest(self.definition)
+        return digest_canonical(self.definition)
 
-    def ref(self) -> ToolRef:
+    def build_ref(self) -> ToolRef:
         """What a call remembers of its tool."""
         return ToolRef(
             name=self.name,
@@ -125,7 +125,7 @@ class Declaration(Data):
             own_name=self.own_name,
         )
 
-    def for_model(self) -> dict[str, JsonValue]:
+    def describe_for_model(self) -> dict[str, JsonValue]:
         """What a model is told."""
         return {"name": self.name, "description": self.description, "parameters": self.parameters}
 
@@ -163,11 +163,11 @@ class Run(Protocol):
         """
 
     @property
-    def unasked(self) -> bool:
+    def is_unasked(self) -> bool:
         """Was nobody asked about this very call? A rule, a mode or a standing answer allowed it."""
 
     @property
-    def handing_over(self) -> bool:
+    def is_handing_over(self) -> bool:
         """Does this worker end, so that what goes on by itself is left for the next one?"""
 
     @property
@@ -179,10 +179,10 @@ class Run(Protocol):
         """What an earlier run left with `NeedsAnswer`, to go on from; None for the first."""
 
     @property
-    def answer(self) -> Answer | None:
+    def answer(self) -> QuestionAnswer | None:
         """What a person answered to that."""
 
-    async def ask(self, question: Confirmation) -> Answer:
+    async def ask(self, question: Confirmation) -> QuestionAnswer:
         """Ask a person, and wait: the tool's clock stands still. For tools that declare `asks`.
 
         When this process dies meanwhile the question dies with it. A tool that can go on from a state of its own raises
@@ -192,7 +192,7 @@ class Run(Protocol):
     def write(self, text: str) -> None:
         """Add to the live output. Cheap; viewers see the tail of it within a second."""
 
-    def started(self, pid: int) -> None:
+    def report_process(self, pid: int) -> None:
         """Tell viewers which process runs."""
 
 
@@ -231,7 +231,7 @@ class NeedsAnswer(Exception):
         self.state = state
 
 
-class Strict(BaseModel):
+class StrictParameters(BaseModel):
     """A base for `Parameters` in which an unknown argument is an error, so that a misspelt one is not dropped."""
 
     model_config = ConfigDict(extra="forbid")
@@ -252,7 +252,7 @@ class Retries:
     wait_seconds: float = 1.0
     """Before the second attempt, 0 to 60; twice as long before each further one, and at most a minute."""
 
-    def covers(self, error: BaseException) -> bool:
+    def is_retryable(self, error: BaseException) -> bool:
         """Is this a failure after which the tool is tried again?"""
         kinds = tuple(kind for kind in self.on if isinstance(kind, type))
         return isinstance(error, kinds) or (isinstance(error, ToolFailure) and error.type in self.on)
@@ -276,15 +276,15 @@ class Invocation(ABC):
     def describe(self) -> str:
         """One line for a person: what this call would do."""
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         """May this call run beside others that say the same?"""
         return False
 
-    def goes_by(self) -> tuple[Dependence, ...] | None:
+    def list_dependences(self) -> tuple[Dependence, ...] | None:
         """What of its turn's context this very call goes by; None for all that its tool says."""
         return None
 
-    def basis(self) -> Mapping[str, str]:
+    def digest_before(self) -> Mapping[str, str]:
         """The files this call would change, by their path in the workspace, each with its digest as it is now.
 
         What a person approves is about these: when one has changed since, they are asked again, and when one is not
@@ -292,12 +292,12 @@ class Invocation(ABC):
         """
         return {}
 
-    def leaves(self) -> Mapping[str, str]:
+    def digest_after(self) -> Mapping[str, str]:
         """The files of `basis` as this call would leave them. When they are so already, it has run."""
         return {}
 
     @property
-    def resumable(self) -> bool:
+    def is_resumable(self) -> bool:
         """Does `execute` find again what an earlier attempt of it began, and go on with that?"""
         return False
 
@@ -309,15 +309,15 @@ class Invocation(ABC):
         """Stop what an earlier attempt began and what goes on by itself, and begin nothing. Was there anything?"""
         return False
 
-    async def forget(self, run: Run) -> None:
+    async def clean_up(self, run: Run) -> None:
         """Its end is recorded: what was kept to find it again is not needed any more."""
         return
 
-    def changed(self) -> str | None:
+    def describe_tool_change(self) -> str | None:
         """How its tool is not what was approved before, in a sentence: then a person looks, whatever a rule says."""
         return None
 
-    def shown(self) -> Confirmation | None:
+    def build_confirmation(self) -> Confirmation | None:
         """What a person sees of it when a rule or a hook has it asked about, and not the tool; None for its title."""
         return None
 
@@ -349,7 +349,7 @@ class Tool(ABC):
     description: str
     effect: Effect = Effect.ONCE
     interrupt: Interrupt = Interrupt.BLOCK
-    aborts_siblings: Aborts = False
+    aborts_siblings: AbortsSiblings = False
     live_output: bool = False
     markdown: bool = False
     task_queue: str | None = None
@@ -397,7 +397,7 @@ class Tool(ABC):
             ),
         )
 
-    def about(self) -> About | None:
+    def build_notes(self) -> ToolNotes | None:
         """What people should know of it beside its declaration, if it is somebody else's."""
         return None
 

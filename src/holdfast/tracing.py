@@ -18,10 +18,10 @@ from itertools import groupby
 
 from holdfast.calls import Call, Status
 from holdfast.events import Event
-from holdfast.phases import Phase, Phases
-from holdfast.spans import Attributes, Place, Span
+from holdfast.phases import Phase, PhaseTracker
+from holdfast.spans import Attributes, Span, SpanPlace
 
-_About = dict[str, str | int]
+_Details = dict[str, str | int]
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class TurnFacts:
     """One run of a turn, as it is told."""
 
     turn_id: str
-    root: Place
+    root: SpanPlace
     events: tuple[Event, ...]
     call_of: Callable[[Event], Call | None]
     began_at: datetime
     ended_at: datetime
-    parent: Place | None = None
+    parent: SpanPlace | None = None
     """Of the turn's own span: the call that delegated to it, or whoever started it."""
-    session: Place | None = None
+    session: SpanPlace | None = None
     session_id: str = ""
     depth: int = 0
     model: str = ""
@@ -48,59 +48,63 @@ class TurnFacts:
     """May spans hold what people are shown?"""
 
 
-def turn_spans(facts: TurnFacts) -> list[Span]:
+def build_turn_spans(facts: TurnFacts) -> list[Span]:
     """All that has begun and ended in this run of the turn; the turn's own span when it is the last one."""
-    tracker = Phases(facts.began_at, facts.call_of)
-    phases = [phase for event in facts.events for phase in tracker.take(event)]
-    spans = [span for phase in phases if (span := _span(facts, phase))]
-    spans += _validations(facts, [phase for phase in phases if phase.kind == "validate"])
+    tracker = PhaseTracker(facts.began_at, facts.call_of)
+    phases = [phase for event in facts.events for phase in tracker.apply_event(event)]
+    spans = [span for phase in phases if (span := _build_span(facts, phase))]
+    spans += _build_validation_spans(facts, [phase for phase in phases if phase.kind == "validate"])
     if facts.failure:
-        spans.append(_turn(facts, Phase("turn", facts.began_at, facts.ended_at, facts.failure)))
+        spans.append(_build_turn_span(facts, Phase("turn", facts.began_at, facts.ended_at, facts.failure)))
     return spans
 
 
-def place_of_execution(root: Place, call: str, seq: int) -> Place:
+def derive_execution_place(root: SpanPlace, call: str, seq: int) -> SpanPlace:
     """Where a call's execution stands that began with this event."""
-    return root.inner("execute", call, seq)
+    return root.derive_place("execute", call, seq)
 
 
-def place_of_step(root: Place, step: int) -> Place:
+def derive_step_place(root: SpanPlace, step: int) -> SpanPlace:
     """Where a model's step stands."""
-    return root.inner("step", step)
+    return root.derive_place("step", step)
 
 
-def session_span(root: Place, session_id: str, start: datetime, end: datetime, *, turns: int, later: str = "") -> Span:
+def build_session_span(
+    root: SpanPlace, session_id: str, start: datetime, end: datetime, *, turns: int, later: str = ""
+) -> Span:
     """One run of a session, `later` being one that is not its first. Its turns link to that from their own traces."""
     attributes: Attributes = {"holdfast.session.id": session_id, "holdfast.turns": turns}
-    place, parent = (root.inner("run", later), root) if later else (root, None)
+    place, parent = (root.derive_place("run", later), root) if later else (root, None)
     return Span("holdfast.session", place, start, end, parent, attributes)
 
 
-def _span(facts: TurnFacts, phase: Phase) -> Span | None:
+def _build_span(facts: TurnFacts, phase: Phase) -> Span | None:
     root = facts.root
     match phase.kind:
         case "turn":
-            return _turn(facts, phase)
+            return _build_turn_span(facts, phase)
         case "step":
-            about: _About = {"holdfast.step": phase.step, "holdfast.attempts": phase.attempts}
+            about: _Details = {"holdfast.step": phase.step, "holdfast.attempts": phase.attempts}
             about["holdfast.model"] = facts.model
-            return _made(facts, phase, "holdfast.step", place_of_step(root, phase.step), root, about)
+            return _build_phase_span(facts, phase, "holdfast.step", derive_step_place(root, phase.step), root, about)
         case "call":
-            about = {**_of_call(phase), "holdfast.reason": phase.reason}
-            return _made(facts, phase, "holdfast.call", _place_of_call(root, phase), root, about)
+            about = {**_describe_call(phase), "holdfast.reason": phase.reason}
+            return _build_phase_span(facts, phase, "holdfast.call", _derive_call_place(root, phase), root, about)
         case "approval":
-            about = {**_of_call(phase), "holdfast.revision": phase.revision, "holdfast.asks": phase.asks}
+            about = {**_describe_call(phase), "holdfast.revision": phase.revision, "holdfast.asks": phase.asks}
             about |= {"holdfast.actor": phase.actor}
-            place = root.inner("approval", phase.call, phase.seq)
-            return _made(facts, phase, "holdfast.approval", place, _place_of_call(root, phase), about)
+            place = root.derive_place("approval", phase.call, phase.seq)
+            return _build_phase_span(facts, phase, "holdfast.approval", place, _derive_call_place(root, phase), about)
         case "execute":
-            place = place_of_execution(root, phase.call or "", phase.seq)
-            return _made(facts, phase, "holdfast.execute", place, _place_of_call(root, phase), _of_call(phase))
+            place = derive_execution_place(root, phase.call or "", phase.seq)
+            return _build_phase_span(
+                facts, phase, "holdfast.execute", place, _derive_call_place(root, phase), _describe_call(phase)
+            )
     return None
 
 
-def _turn(facts: TurnFacts, phase: Phase) -> Span:
-    about: _About = {
+def _build_turn_span(facts: TurnFacts, phase: Phase) -> Span:
+    about: _Details = {
         "holdfast.session.id": facts.session_id,
         "holdfast.depth": facts.depth,
         "holdfast.model": facts.model,
@@ -108,12 +112,12 @@ def _turn(facts: TurnFacts, phase: Phase) -> Span:
         "holdfast.tokens.output": facts.output_tokens,
     }
     links = (facts.session,) if facts.session else ()
-    failed = phase.failed or bool(facts.failure)
-    attributes = _attributes(facts, phase, about)
+    failed = phase.has_failed or bool(facts.failure)
+    attributes = _build_attributes(facts, phase, about)
     return Span("holdfast.turn", facts.root, phase.start, phase.end, facts.parent, attributes, failed, links)
 
 
-def _validations(facts: TurnFacts, phases: Iterable[Phase]) -> Iterator[Span]:
+def _build_validation_spans(facts: TurnFacts, phases: Iterable[Phase]) -> Iterator[Span]:
     """Calls are judged together. Those that were stopped before are no part of it."""
 
     def together(phase: Phase) -> tuple[str, datetime, datetime]:
@@ -122,35 +126,37 @@ def _validations(facts: TurnFacts, phases: Iterable[Phase]) -> Iterator[Span]:
     judged = sorted((phase for phase in phases if phase.outcome != Status.CANCELLED), key=together)
     for _, group in groupby(judged, key=together):
         calls = list(group)
-        about: _About = {"holdfast.batch.id": calls[0].batch or "", "holdfast.calls": len(calls)}
+        about: _Details = {"holdfast.batch.id": calls[0].batch or "", "holdfast.calls": len(calls)}
         for name in ("scheduled", "awaiting_approval", "error"):
             about[f"holdfast.calls.{name}"] = sum(call.outcome == name for call in calls)
-        first = min(calls, key=lambda call: _number(call.call))
-        place = facts.root.inner("validate", first.call, first.end.isoformat())
+        first = min(calls, key=lambda call: _parse_call_number(call.call))
+        place = facts.root.derive_place("validate", first.call, first.end.isoformat())
         attributes = {"holdfast.turn.id": facts.turn_id, **about}
         yield Span("holdfast.validate", place, first.start, first.end, facts.root, attributes)
 
 
-def _made(facts: TurnFacts, phase: Phase, name: str, place: Place, parent: Place, about: _About) -> Span:
-    return Span(name, place, phase.start, phase.end, parent, _attributes(facts, phase, about), phase.failed)
+def _build_phase_span(
+    facts: TurnFacts, phase: Phase, name: str, place: SpanPlace, parent: SpanPlace, about: _Details
+) -> Span:
+    return Span(name, place, phase.start, phase.end, parent, _build_attributes(facts, phase, about), phase.has_failed)
 
 
-def _attributes(facts: TurnFacts, phase: Phase, about: _About) -> Attributes:
+def _build_attributes(facts: TurnFacts, phase: Phase, about: _Details) -> Attributes:
     """What there is to say; nothing that is empty."""
-    found: _About = {"holdfast.turn.id": facts.turn_id, "holdfast.outcome": phase.outcome, **about}
+    found: _Details = {"holdfast.turn.id": facts.turn_id, "holdfast.outcome": phase.outcome, **about}
     if facts.content and phase.title:
         found["holdfast.title"] = phase.title
     return {name: value for name, value in found.items() if value != ""}
 
 
-def _of_call(phase: Phase) -> _About:
+def _describe_call(phase: Phase) -> _Details:
     return {"holdfast.batch.id": phase.batch or "", "holdfast.call.id": phase.call or "", "holdfast.tool": phase.tool}
 
 
-def _place_of_call(root: Place, phase: Phase) -> Place:
-    return root.inner("call", phase.call)
+def _derive_call_place(root: SpanPlace, phase: Phase) -> SpanPlace:
+    return root.derive_place("call", phase.call)
 
 
-def _number(call: str | None) -> tuple[int, int]:
+def _parse_call_number(call: str | None) -> tuple[int, int]:
     batch, _, number = (call or "").removeprefix("b").partition("c")
     return (int(batch), int(number)) if batch.isdigit() and number.isdigit() else (0, 0)

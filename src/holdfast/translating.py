@@ -21,7 +21,7 @@ ENCODED = "Encoded failure"
 UNDECODED = "Failed decoding arguments"
 
 
-def refusal(error: WorkflowUpdateFailedError, kind: type[DecisionRefused] | type[RequestRefused]) -> Any:
+def translate_refusal(error: WorkflowUpdateFailedError, kind: type[DecisionRefused] | type[RequestRefused]) -> Any:
     """Why a turn did not take an update."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
@@ -35,7 +35,7 @@ def refusal(error: WorkflowUpdateFailedError, kind: type[DecisionRefused] | type
     return kind("refused", words)
 
 
-def translated(error: Exception, turn_id: str, kind: str = "turn") -> HoldfastError:
+def translate_error(error: Exception, turn_id: str, kind: str = "turn") -> HoldfastError:
     """Temporal's exceptions in our words; `kind` is what has this id."""
     if isinstance(error, HoldfastError):
         return error
@@ -50,21 +50,21 @@ def translated(error: Exception, turn_id: str, kind: str = "turn") -> HoldfastEr
     if isinstance(error, WorkflowQueryFailedError | WorkflowQueryRejectedError):
         return NoWorker(f"no worker could answer for {kind} {turn_id!r}: {error}")
     if isinstance(error, TimeoutError | WorkflowUpdateRPCTimeoutOrCancelledError):
-        return no_worker(turn_id, kind)
+        return build_no_worker(turn_id, kind)
     if isinstance(error, RPCError):
-        return _translated_rpc(error, turn_id, kind)
+        return _translate_rpc_error(error, turn_id, kind)
     name = type(error).__name__
     if name == "WorkflowAlreadyStartedError":
         return RequestRefused("id_in_use", f"a {kind} called {turn_id!r} exists already: choose another id")
     return HoldfastError(f"{name}: {error}")
 
 
-def no_worker(turn_id: str, kind: str = "turn") -> NoWorker:
+def build_no_worker(turn_id: str, kind: str = "turn") -> NoWorker:
     """What to do when nobody answers."""
     return NoWorker(f"no worker answered for {kind} {turn_id!r}: start one with `holdfast worker` or `holdfast up`")
 
 
-def _translated_rpc(error: RPCError, turn_id: str, kind: str) -> HoldfastError:
+def _translate_rpc_error(error: RPCError, turn_id: str, kind: str) -> HoldfastError:
     if error.status is RPCStatusCode.NOT_FOUND:
         if "already completed" in error.message or "closing workflow" in error.message:
             return RequestRefused("ended", f"{kind} {turn_id!r} has ended")
@@ -73,7 +73,7 @@ def _translated_rpc(error: RPCError, turn_id: str, kind: str) -> HoldfastError:
         return TurnNotFound(f"no {kind} is called {turn_id!r}")
     nobody_polls = error.status is RPCStatusCode.FAILED_PRECONDITION and "no poller" in error.message
     if nobody_polls or error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
-        return no_worker(turn_id, kind)
+        return build_no_worker(turn_id, kind)
     if "invalid search attribute" in error.message:
         return NoWorker("no worker of Holdfast has ever run on this server: start one with `holdfast worker`")
     if error.status is RPCStatusCode.UNAVAILABLE:

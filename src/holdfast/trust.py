@@ -22,18 +22,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast.configuration import configuration_of
-from holdfast.content import shorten, visible
-from holdfast.documents import Content, read
+from holdfast.configuration import parse_configuration
+from holdfast.content import escape_controls, shorten_text
+from holdfast.documents import FileContent, read_content
 from holdfast.errors import BadInput
-from holdfast.named_files import NamedFiles, changed_files, combined_digest, find_named_files
+from holdfast.named_files import NamedFiles, combine_digests, find_named_files, list_changed_files
 from holdfast.whole_files import write_whole
 
-NAME = "holdfast.toml"
-VARIABLE = "HOLDFAST_CONFIG"
+FILE_NAME = "holdfast.toml"
+CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 
 
-class Untrusted(BadInput):
+class UntrustedFile(BadInput):
     """A file that was found and does not count."""
 
     def __init__(self, message: str, *, encrypts: bool = False) -> None:
@@ -43,41 +43,41 @@ class Untrusted(BadInput):
 
 
 @dataclass(frozen=True)
-class Source:
+class SettingsSource:
     """A settings file and how we came to it: by name, in the current folder, in the user's own."""
 
     file: Path
     origin: Literal["option", "environment", "folder", "user"]
 
 
-def find(named: Path | None = None) -> Source | None:
+def find_settings_file(named: Path | None = None) -> SettingsSource | None:
     """The file that would be used. One that is named need not exist: that is for the reader to say."""
     if named:
-        return Source(located(named), "option")
-    if variable := os.environ.get(VARIABLE):
-        return Source(located(Path(variable)), "environment")
-    folder = users_folder()
-    own = located(folder / NAME) if folder else None
-    here = _here()
+        return SettingsSource(resolve_file(named), "option")
+    if variable := os.environ.get(CONFIG_VARIABLE):
+        return SettingsSource(resolve_file(Path(variable)), "environment")
+    folder = find_user_folder()
+    own = resolve_file(folder / FILE_NAME) if folder else None
+    here = _find_local_file()
     if here and here != own:
-        return Source(here, "folder")
-    return Source(own, "user") if own and os.path.lexists(own) else None
+        return SettingsSource(here, "folder")
+    return SettingsSource(own, "user") if own and os.path.lexists(own) else None
 
 
-def users_folder() -> Path | None:
+def find_user_folder() -> Path | None:
     """Where the user's own settings are; None without a home."""
-    return _ours("XDG_CONFIG_HOME", ".config")
+    return _find_own_folder("XDG_CONFIG_HOME", ".config")
 
 
-def records_folder() -> Path:
+def find_records_folder() -> Path:
     """Where records of trust are kept. BadInput when there is no place for them."""
-    folder = _ours("XDG_STATE_HOME", ".local/state")
+    folder = _find_own_folder("XDG_STATE_HOME", ".local/state")
     if not folder:
         raise BadInput("you have no home folder to keep records of trust in: set XDG_STATE_HOME")
     return folder / "trusted"
 
 
-def located(file: Path) -> Path:
+def resolve_file(file: Path) -> Path:
     """A file's one true path. The folder is resolved; the file itself may be a link, and counts where the link is."""
     try:
         file = file.expanduser()
@@ -86,22 +86,22 @@ def located(file: Path) -> Path:
         raise BadInput(f"{str(file)!r} cannot be read: {error}") from None
 
 
-def read_source(source: Source, digest: str | None = None) -> Content:
+def read_source(source: SettingsSource, digest: str | None = None) -> FileContent:
     """Read the file if it counts; BadInput if it was found and is not trusted, or is not what `digest` says."""
-    content = read(source.file)
+    content = read_content(source.file)
     if content.problem:
         return content
-    if digest and combined_digest(content.digest, _named(content)) != digest:
+    if digest and combine_digests(content.digest, _find_names(content)) != digest:
         what = f"{source.file}, or a file that it names, has changed since `holdfast up` read it"
         raise BadInput(f"{what}: start `holdfast up` again")
     if source.origin == "folder" and not is_trusted(content):
-        encrypts = _encrypts(content)
+        encrypts = _mentions_keys(content)
         keys = ". It has [encryption]: without its keys nothing encrypted is read, and what you say goes in the clear"
-        raise Untrusted(f"{source.file} {untrusted(content)}{keys if encrypts else ''}", encrypts=encrypts)
+        raise UntrustedFile(f"{source.file} {explain_untrusted(content)}{keys if encrypts else ''}", encrypts=encrypts)
     return content
 
 
-def _encrypts(content: Content) -> bool:
+def _mentions_keys(content: FileContent) -> bool:
     """Does it look as if it had keys? Nothing else of it counts."""
     try:
         return "encryption" in tomllib.loads(content.data.decode("utf-8-sig"))
@@ -109,29 +109,29 @@ def _encrypts(content: Content) -> bool:
         return False
 
 
-def untrusted(content: Content) -> str:
+def explain_untrusted(content: FileContent) -> str:
     """Why a file does not count, and what to do."""
-    kept, now = _recorded(content.file), _entry(content)
+    kept, now = _load_record(content.file), _build_record(content)
     why = "has changed since it was trusted"
     if kept is None:
         why = "was found here and is not trusted"
     elif kept.get("sha256") == content.digest and isinstance(before := kept.get("names"), dict):
-        changed = ", ".join(changed_files(before, now["names"]))
-        why = f"names files that have changed since it was trusted ({shorten(visible(changed), 500)})"
+        changed = ", ".join(list_changed_files(before, now["names"]))
+        why = f"names files that have changed since it was trusted ({shorten_text(escape_controls(changed), 500)})"
     return (
         f"{why}: it decides which commands run. Look at it, then `holdfast config trust`; "
         "or name it with --config; or leave it out with --no-config"
     )
 
 
-def is_trusted(content: Content) -> bool:
+def is_trusted(content: FileContent) -> bool:
     """Is exactly this content of this file, and of all that it names, on record?"""
-    return not content.problem and _recorded(content.file) == _entry(content)
+    return not content.problem and _load_record(content.file) == _build_record(content)
 
 
-def _recorded(file: Path) -> dict[str, Any] | None:
+def _load_record(file: Path) -> dict[str, Any] | None:
     """What is on record of a file. A record that somebody else could write is none."""
-    record = _record(file)
+    record = _locate_record(file)
     try:
         status = record.stat()
         kept = json.loads(record.read_bytes())
@@ -141,20 +141,20 @@ def _recorded(file: Path) -> dict[str, Any] | None:
     return kept if safe and isinstance(kept, dict) else None
 
 
-def trust(content: Content) -> None:
+def trust_file(content: FileContent) -> None:
     """Put it on record, for the user alone to read and write."""
-    record = _record(content.file)
+    record = _locate_record(content.file)
     try:
         record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(record, json.dumps(_entry(content)).encode())
+        write_whole(record, json.dumps(_build_record(content)).encode())
     except OSError as error:
         raise BadInput(f"the record of trust cannot be written in {record.parent}: {error.strerror}") from error
 
 
-def distrust(file: Path) -> bool:
+def distrust_file(file: Path) -> bool:
     """Take it off the record; False when it was not there."""
     try:
-        _record(file).unlink()
+        _locate_record(file).unlink()
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -162,29 +162,29 @@ def distrust(file: Path) -> bool:
     return True
 
 
-def _entry(content: Content) -> dict[str, Any]:
-    return {"file": str(content.file), "sha256": content.digest, "names": _named(content).digests}
+def _build_record(content: FileContent) -> dict[str, Any]:
+    return {"file": str(content.file), "sha256": content.digest, "names": _find_names(content).digests}
 
 
-def _named(content: Content) -> NamedFiles:
+def _find_names(content: FileContent) -> NamedFiles:
     """What the file names; nothing when it cannot be read, and so runs nothing."""
-    found = configuration_of(content).value
+    found = parse_configuration(content).value
     return find_named_files(found, content.file.parent) if found else NamedFiles()
 
 
-def _record(file: Path) -> Path:
-    return records_folder() / f"{hashlib.sha256(os.fsencode(file)).hexdigest()}.json"
+def _locate_record(file: Path) -> Path:
+    return find_records_folder() / f"{hashlib.sha256(os.fsencode(file)).hexdigest()}.json"
 
 
-def _here() -> Path | None:
+def _find_local_file() -> Path | None:
     """A dangling link is there as well: whoever left it may yet fill it."""
     with suppress(OSError):
-        here = Path.cwd() / NAME
+        here = Path.cwd() / FILE_NAME
         return here if os.path.lexists(here) else None
     return None
 
 
-def _ours(variable: str, usual: str) -> Path | None:
+def _find_own_folder(variable: str, usual: str) -> Path | None:
     """Our folder among the user's. A relative path in the variable does not count, as the standard has it."""
     value = Path(os.environ.get(variable) or f"~/{usual}")
     with suppress(RuntimeError):

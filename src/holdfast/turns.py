@@ -16,12 +16,12 @@ from holdfast.contexts import MAX_PATTERNS, ToolPattern
 from holdfast.conversations import Compaction, ConversationMessage, ModelChoice, Usage
 from holdfast.errors import RequestRefused
 from holdfast.limits import TurnLimits
-from holdfast.memory import Carried, EarlierRun, Memory
-from holdfast.model import Data, Message, few
+from holdfast.memory import EarlierRun, RunCarryover, TurnMemory
+from holdfast.model import Data, Message, max_items
 from holdfast.modes import Confirming, Mode
 from holdfast.schedules import MAX_EXECUTING, OnError, Plan, Schedule
 
-WORKFLOW = "holdfast.turn"
+TURN_WORKFLOW = "holdfast.turn"
 TASK_QUEUE = "holdfast"
 MAX_CALLS = 1_000
 """Calls in one batch."""
@@ -38,14 +38,14 @@ class TurnInput(Message):
 
     prompt: str | None = None
     model: ModelChoice | None = None
-    batches: Annotated[tuple[Calls, ...], few(10_000)] = ()
+    batches: Annotated[tuple[Calls, ...], max_items(10_000)] = ()
     keep_open: bool = False
     """Without a model: stay when the queue is empty, until `finish`."""
     mode: Mode = Mode.DEFAULT
     """How much is to proceed without asking, as far as the worker permits it."""
     confirm: Confirming = Confirming.POLICY
     """`always`: every call is asked about, those that merely read included."""
-    tools: Annotated[tuple[ToolPattern, ...], few(MAX_PATTERNS)] | None = None
+    tools: Annotated[tuple[ToolPattern, ...], max_items(MAX_PATTERNS)] | None = None
     """The only tools that it may use, by name or with `*`; None for all. Nothing that happens in the turn adds any."""
     interactive: bool = True
     """Can a person be asked? If not, what would be asked about is denied."""
@@ -69,9 +69,9 @@ class TurnInput(Message):
     """The first run of that session: another session may once have had its id."""
     depth: int = Field(default=0, ge=0, le=10)
     """How many turns have delegated to one another, down to this one."""
-    memory: Memory | None = None
+    memory: TurnMemory | None = None
     """What it begins with of the turns before it; `mode` counts when there is none."""
-    carried: Carried | None = None
+    carried: RunCarryover | None = None
     """What an earlier run of the same turn left; only a turn gives itself that."""
 
     @property
@@ -96,10 +96,10 @@ class BatchResult(Data):
 TurnStatus = Literal["completed", "cancelled", "stopped", "failed"]
 
 
-class Left(Data):
+class TurnRemainder(Data):
     """What a turn leaves to whoever started it as part of something larger."""
 
-    memory: Memory
+    memory: TurnMemory
     messages: tuple[ConversationMessage, ...] = ()
     compaction: Compaction = Compaction()
     heard: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class TurnResult(Data):
     runs: tuple[EarlierRun, ...] = ()
     unread: tuple[EarlierRun, ...] = ()
     """The earlier runs whose batches are missing here, because no worker answered for them: ask again."""
-    left: Left | None = None
+    left: TurnRemainder | None = None
     """For the session whose turn it was, or the turn whose call it was."""
 
     @property
@@ -180,7 +180,7 @@ def check_size(size: int) -> None:
         )
 
 
-def batch_result(batch: Batch, status: BatchStatus) -> BatchResult:
+def build_batch_result(batch: Batch, status: BatchStatus) -> BatchResult:
     """What is known of a batch."""
     ending: BatchStatus = "withdrawn" if batch.withdrawn else "discarded" if batch.discarded else status
     reason = batch.halted if batch.discarded else None

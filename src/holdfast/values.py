@@ -6,13 +6,13 @@ import json
 
 from pydantic import JsonValue
 
-DEPTH = 100
+MAX_DEPTH = 100
 """Levels of a value. pydantic's reader gives up at 200, and what we put around a value takes some of that."""
 
 
-def sayable(value: JsonValue) -> bool:
+def is_json_value(value: JsonValue) -> bool:
     """Can JSON say it? Python also reads `NaN` and half a character as JSON."""
-    if too_deep(value):
+    if is_too_deep(value):
         return False
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
@@ -21,10 +21,10 @@ def sayable(value: JsonValue) -> bool:
     return True
 
 
-def too_deep(value: JsonValue) -> bool:
+def is_too_deep(value: JsonValue) -> bool:
     """Is it nested more deeply than anybody could read again?"""
     level: list[JsonValue] = [value]
-    for _ in range(DEPTH + 1):
+    for _ in range(MAX_DEPTH + 1):
         if not level:
             return False
         inside = (item for item in level if isinstance(item, dict | list))

@@ -20,7 +20,7 @@ UNFINISHED = "unfinished"
 """The type of an attempt's error that says nothing of what became of its call."""
 
 
-class Bound(Data):
+class BoundCall(Data):
     """A tool bound to validated arguments: what every verdict on a runnable call carries."""
 
     tool: ToolRef
@@ -54,7 +54,7 @@ class Allow(Data):
 
     kind: Literal["allow"] = "allow"
     rule: str
-    bound: Bound
+    bound: BoundCall
     actor: Actor | None = None
     """Who says so; the policy, by the rule, when left out."""
     grant: str | None = None
@@ -68,7 +68,7 @@ class Ask(Data):
 
     kind: Literal["ask"] = "ask"
     rule: str
-    bound: Bound
+    bound: BoundCall
     actor: Actor | None = None
     confirmation: Confirmation
 
@@ -135,14 +135,14 @@ class Lost(Data):
     """The tool may be repeated, so the loss is an ordinary error and not an unknown outcome."""
 
 
-class Reconsider(Data):
+class NeedsApprovalAgain(Data):
     """Nothing ran: what the executing worker would run is not what was approved. Here is its own verdict."""
 
     kind: Literal["reconsider"] = "reconsider"
     verdict: Verdict
 
 
-class Asks(Data):
+class QuestionRaised(Data):
     """The tool ended in the middle of its work, and goes on from its state when a person has answered."""
 
     kind: Literal["asks"] = "asks"
@@ -151,4 +151,6 @@ class Asks(Data):
     """What the tool goes on from, on any worker."""
 
 
-CallOutcome = Annotated[Finished | Failed | Stopped | Lost | Reconsider | Asks, Field(discriminator="kind")]
+ExecutionOutcome = Annotated[
+    Finished | Failed | Stopped | Lost | NeedsApprovalAgain | QuestionRaised, Field(discriminator="kind")
+]

@@ -14,19 +14,28 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue
 
 from holdfast.actors import ActorKind
-from holdfast.approvals import About, ApprovalId, Confirmation
+from holdfast.approvals import ApprovalId, Confirmation, ToolNotes
 from holdfast.background import BackgroundCommand
-from holdfast.batches import Batch, interruptible
+from holdfast.batches import Batch, may_interrupt
 from holdfast.calls import Call, Status
-from holdfast.content import Response, TextPart, ends, first_line, named, plain, shorten, visible
+from holdfast.content import (
+    Response,
+    TextPart,
+    elide_middle,
+    escape_controls,
+    first_line,
+    format_tool_name,
+    shorten_text,
+    strip_controls,
+)
 from holdfast.contexts import Context
 from holdfast.conversations import Usage
 from holdfast.cutting import count_changes, shorten_diff
-from holdfast.forms import fields_of
+from holdfast.forms import list_fields
 from holdfast.memory import EarlierRun
 from holdfast.model import Data
 from holdfast.modes import Confirming, Mode
-from holdfast.outcomes import Needs, Offer, Outcome
+from holdfast.outcomes import DecisionAction, Needs, Offer
 from holdfast.schedules import Schedule
 from holdfast.state import TurnState
 from holdfast.turns import TurnResult
@@ -36,11 +45,11 @@ DETAIL_LIMIT = 4_000
 OUTPUT_LIMIT = 1_000
 BRIEF_LIMIT = 400
 FORM_LIMIT = 1_000
-OFFERS = 6
-SOURCES = 20
+OFFERS_SHOWN = 6
+SOURCES_SHOWN = 20
 SCOPE_LIMIT = 2_000
 """Characters of a scope; a longer one is had with its call."""
-MANY = 50
+NAMES_SHOWN = 50
 """Above so many approvals, each is shown in brief."""
 INBOX_ITEMS = 20
 """Approvals whose summary is kept in the memo; a turn with more is asked by query."""
@@ -69,7 +78,7 @@ class ApprovalView(Data):
     """How many lines the whole diff adds and removes: `+3 −450`."""
     path: str | None = None
     server: str | None = None
-    about: About | None = None
+    about: ToolNotes | None = None
     """What is known of a server's tool; of its description, the first line."""
     urls: tuple[str, ...] = ()
     question: str | None = None
@@ -218,75 +227,75 @@ class InboxView(Data):
     """The turns in which something may wait besides, and why it is not shown here."""
 
 
-def approval_view(
+def build_approval_view(
     turn_id: str, call: Call, *, detail: int = DETAIL_LIMIT, since: datetime | None = None
 ) -> ApprovalView:
     """What a person is shown about one waiting call."""
     shown = call.confirmation or Confirmation(kind="info", title=call.tool)
     given = call.bound.arguments if call.bound else {}
-    arguments, cut = _json(given, min(detail, ARGUMENTS_LIMIT))
+    arguments, cut = _format_json(given, min(detail, ARGUMENTS_LIMIT))
     untold = shown.untold(given)
-    others, others_cut = _json(untold, detail) if untold else ("", False)
+    others, others_cut = _format_json(untold, detail) if untold else ("", False)
     return ApprovalView(
         approval_id=str(ApprovalId(turn_id, call.id, call.revision)),
         digest=call.approval_digest or "",
-        tool=named(call.tool),
-        display_name=_display_name(call),
+        tool=format_tool_name(call.tool),
+        display_name=_find_display_name(call),
         kind=shown.kind,
-        title=_line(shown.title, 300),
-        command=_ends(shown.command, detail),
-        description=_line(" ".join((shown.description or "").split()), min(detail, 500)) or None,
-        programs=tuple(_line(program, 100) for program in shown.programs[:20]),
-        doubts=tuple(_line(doubt, 200) for doubt in shown.doubts[:10]),
-        reason=_cut(shown.reason, 500),
-        diff=None if shown.diff is None else visible(shorten_diff(shown.diff, detail)),
+        title=_format_line(shown.title, 300),
+        command=_elide_text(shown.command, detail),
+        description=_format_line(" ".join((shown.description or "").split()), min(detail, 500)) or None,
+        programs=tuple(_format_line(program, 100) for program in shown.programs[:20]),
+        doubts=tuple(_format_line(doubt, 200) for doubt in shown.doubts[:10]),
+        reason=_shorten_optional(shown.reason, 500),
+        diff=None if shown.diff is None else escape_controls(shorten_diff(shown.diff, detail)),
         changes=None if shown.diff is None else count_changes(shown.diff.split("\n")),
-        path=_cut(shown.path, 300),
-        server=_cut(shown.server, 100),
-        about=_about(shown.about) if shown.about else None,
-        urls=tuple(_line(url, 300) for url in shown.urls[:10]),
-        question=_prose(shown.question, detail),
-        options=tuple(_line(option, 200) for option in shown.options[:20]),
+        path=_shorten_optional(shown.path, 300),
+        server=_shorten_optional(shown.server, 100),
+        about=_shorten_notes(shown.about) if shown.about else None,
+        urls=tuple(_format_line(url, 300) for url in shown.urls[:10]),
+        question=_elide_prose(shown.question, detail),
+        options=tuple(_format_line(option, 200) for option in shown.options[:20]),
         other=shown.other,
-        form=shown.form if not _long_form(shown, detail) else None,
-        fields=len(fields_of(shown.form)) if shown.form is not None else 0,
+        form=shown.form if not _has_long_form(shown, detail) else None,
+        fields=len(list_fields(shown.form)) if shown.form is not None else 0,
         arguments=arguments,
         others=others,
-        cut=_long_form(shown, detail)
+        cut=_has_long_form(shown, detail)
         or (cut and not shown.told)
         or others_cut
-        or _any_longer(detail, shown.command, shown.description, shown.diff, shown.question),
-        rule=_cut(call.rule, 300),
+        or _has_longer(detail, shown.command, shown.description, shown.diff, shown.question),
+        rule=_shorten_optional(call.rule, 300),
         since=since,
-        offers=_offers(shown.offers) if detail > BRIEF_LIMIT else (),
+        offers=_select_offers(shown.offers) if detail > BRIEF_LIMIT else (),
         edits=shown.edits,
         needs=shown.needs,
-        approved_by=tuple(_line(one.by or "somebody", 100) for one in call.approvals),
-        editing=_line(call.editing.by, 100) if call.editing else None,
+        approved_by=tuple(_format_line(one.by or "somebody", 100) for one in call.approvals),
+        editing=_format_line(call.editing.by, 100) if call.editing else None,
         editing_until=call.editing.until if call.editing else None,
-        problem=_cut(call.problem, 500),
-        changed_by=tuple(_line(name, 100) for name in call.changed_by[:10]),
+        problem=_shorten_optional(call.problem, 500),
+        changed_by=tuple(_format_line(name, 100) for name in call.changed_by[:10]),
         deadline=call.deadline_at,
         on_deadline=shown.deadline.default if shown.deadline else None,
         urgent=call.warned,
     )
 
 
-def _about(about: About) -> About:
-    return About(
+def _shorten_notes(about: ToolNotes) -> ToolNotes:
+    return ToolNotes(
         description=first_line(about.description),
-        effect=_line(about.effect, 50),
-        because=_line(about.because, 200),
-        hints=tuple(_line(hint, 100) for hint in about.hints[:10]),
+        effect=_format_line(about.effect, 50),
+        because=_format_line(about.because, 200),
+        hints=tuple(_format_line(hint, 100) for hint in about.hints[:10]),
     )
 
 
-def _long_form(shown: Confirmation, detail: int) -> bool:
+def _has_long_form(shown: Confirmation, detail: int) -> bool:
     """Is its form too long for a list of many?"""
     return shown.form is not None and detail <= BRIEF_LIMIT and len(json.dumps(shown.form)) > FORM_LIMIT
 
 
-def as_of(now: datetime, approvals: Iterable[ApprovalView]) -> tuple[ApprovalView, ...]:
+def drop_stale_editors(now: datetime, approvals: Iterable[ApprovalView]) -> tuple[ApprovalView, ...]:
     """Approvals without editors that were opened too long ago to be believed."""
     gone = {"editing": None, "editing_until": None}
     return tuple(
@@ -294,137 +303,139 @@ def as_of(now: datetime, approvals: Iterable[ApprovalView]) -> tuple[ApprovalVie
     )
 
 
-def urgency(approval: ApprovalView) -> tuple[bool, float]:
+def urgency_key(approval: ApprovalView) -> tuple[bool, float]:
     """The order of an inbox: what has its deadline near, the nearest first, then the newest (S41)."""
     if approval.urgent and approval.deadline:
         return False, approval.deadline.timestamp()
     return True, -(approval.since.timestamp() if approval.since else 0.0)
 
 
-def call_view(call: Call, place: int, of: int, standing: Mapping[str, Outcome] = MappingProxyType({})) -> CallView:
+def build_call_view(
+    call: Call, place: int, count: int, standing: Mapping[str, DecisionAction] = MappingProxyType({})
+) -> CallView:
     """One call, bounded. `standing`: what was decided by each of the turn's grants."""
     response = call.response
     output = "\n".join(part.text for part in response.parts) if response else None
     return CallView(
         id=call.id,
-        model_id=_cut(call.request.id, 100),
+        model_id=_shorten_optional(call.request.id, 100),
         place=place,
-        of=of,
-        tool=named(call.tool),
-        display_name=_display_name(call),
+        of=count,
+        tool=format_tool_name(call.tool),
+        display_name=_find_display_name(call),
         status=call.status,
-        title=_line(call.bound.title, 300) if call.bound else named(call.tool),
-        arguments=_json(call.bound.arguments if call.bound else call.request.arguments, ARGUMENTS_LIMIT)[0],
-        rule=_cut(call.rule, 300),
+        title=_format_line(call.bound.title, 300) if call.bound else format_tool_name(call.tool),
+        arguments=_format_json(call.bound.arguments if call.bound else call.request.arguments, ARGUMENTS_LIMIT)[0],
+        rule=_shorten_optional(call.rule, 300),
         revision=call.revision,
-        stopping=_cut(call.stopping, 300),
-        decided_by=_decided_by(call),
+        stopping=_shorten_optional(call.stopping, 300),
+        decided_by=_format_deciders(call),
         actor=call.actor.kind if call.actor else None,
         grant=call.grant,
-        changed_by=tuple(_line(name, 100) for name in call.changed_by[:10]),
-        outcome=_outcome(call, standing),
+        changed_by=tuple(_format_line(name, 100) for name in call.changed_by[:10]),
+        outcome=_find_action(call, standing),
         created_at=call.created_at,
         started_at=call.started_at,
         ended_at=call.ended_at,
-        duration_seconds=_seconds(call.duration),
-        execution_seconds=_seconds(call.execution),
+        duration_seconds=_count_seconds(call.duration),
+        execution_seconds=_count_seconds(call.execution_time),
         attempts=call.attempts,
-        output=plain(shorten(output, OUTPUT_LIMIT)) if output else None,
-        display=plain(shorten(response.display, OUTPUT_LIMIT)) if response and response.display else None,
+        output=strip_controls(shorten_text(output, OUTPUT_LIMIT)) if output else None,
+        display=strip_controls(shorten_text(response.display, OUTPUT_LIMIT)) if response and response.display else None,
         changes=response.changes if response else None,
         markdown=bool(call.bound and call.bound.tool.traits.markdown),
-        error_type=_line(call.error.type, 100) if call.error else None,
-        error=_cut(call.error.message, OUTPUT_LIMIT) if call.error else None,
+        error_type=_format_line(call.error.type, 100) if call.error else None,
+        error=_shorten_optional(call.error.message, OUTPUT_LIMIT) if call.error else None,
     )
 
 
-def _decided_by(call: Call) -> str | None:
+def _format_deciders(call: Call) -> str | None:
     """Who decided; all of them, where it took several."""
     if call.actor and call.actor.kind == "person" and len(call.approvals) > 1:
-        return _line(" and ".join(decision.by or "somebody" for decision in call.approvals), 300)
-    return _line(call.actor.name, 100) if call.actor else None
+        return _format_line(" and ".join(decision.by or "somebody" for decision in call.approvals), 300)
+    return _format_line(call.actor.name, 100) if call.actor else None
 
 
-def _outcome(call: Call, standing: Mapping[str, Outcome]) -> Outcome | None:
+def _find_action(call: Call, standing: Mapping[str, DecisionAction]) -> DecisionAction | None:
     """What was decided about it; None as long as nothing is, and of a call that could not be judged."""
     if call.decision:
         return call.decision.outcome
     if call.actor is None:
         return None
     if call.error and call.error.type in ("denied", "refused", "expired"):
-        return Outcome.CANCEL
-    return standing.get(call.grant, Outcome.PROCEED_ALWAYS) if call.grant else Outcome.PROCEED_ONCE
+        return DecisionAction.CANCEL
+    return standing.get(call.grant, DecisionAction.PROCEED_ALWAYS) if call.grant else DecisionAction.PROCEED_ONCE
 
 
-def _display_name(call: Call) -> str:
+def _find_display_name(call: Call) -> str:
     shown = call.bound.tool.display_name if call.bound else None
-    return _line(shown, 200) if shown else named(call.tool)
+    return _format_line(shown, 200) if shown else format_tool_name(call.tool)
 
 
-def _seconds(length: timedelta | None) -> float | None:
+def _count_seconds(length: timedelta | None) -> float | None:
     return length.total_seconds() if length is not None else None
 
 
-def batch_view(batch: Batch, standing: Mapping[str, Outcome] = MappingProxyType({})) -> BatchView:
+def build_batch_view(batch: Batch, standing: Mapping[str, DecisionAction] = MappingProxyType({})) -> BatchView:
     """One batch, bounded."""
     of = len(batch.calls)
     return BatchView(
         id=batch.id,
-        calls=tuple(call_view(call, place, of, standing) for place, call in enumerate(batch.calls, start=1)),
-        stream=_cut(batch.stream, 200),
+        calls=tuple(build_call_view(call, place, of, standing) for place, call in enumerate(batch.calls, start=1)),
+        stream=_shorten_optional(batch.stream, 200),
         attempt=batch.attempt,
         complete=batch.complete,
         discarded=batch.discarded,
     )
 
 
-def view_of(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
+def build_turn_view(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
     """One turn, bounded."""
-    shown = state.active or (state.done[-1] if state.done else None)
-    waiting = state.active.waiting if state.active else ()
-    detail = DETAIL_LIMIT if len(waiting) <= MANY else BRIEF_LIMIT
-    standing = {grant.id: grant.decision.outcome for grant in state.grants.all}
+    shown = state.active or (state.done_batches[-1] if state.done_batches else None)
+    waiting = state.active.waiting_calls if state.active else ()
+    detail = DETAIL_LIMIT if len(waiting) <= NAMES_SHOWN else BRIEF_LIMIT
+    standing = {grant.id: grant.decision.outcome for grant in state.grants.all_grants}
     return TurnView(
         id=state.turn_id,
-        state=_state_of(state, bool(waiting)),
-        prompt=_cut(state.input.prompt, DETAIL_LIMIT),
+        state=_find_state(state, bool(waiting)),
+        prompt=_shorten_optional(state.input.prompt, DETAIL_LIMIT),
         step=state.steps,
         schedule=state.input.schedule,
-        interruptible=all(interruptible(call) for call in shown.calls if call.at_work) if shown else True,
-        context=_context(state.context),
-        mode=state.permitted or state.mode,
+        interruptible=all(may_interrupt(call) for call in shown.calls if call.is_at_work) if shown else True,
+        context=_shorten_context(state.context),
+        mode=state.permitted_mode or state.mode,
         confirm=state.input.confirm,
-        tools=None if state.input.tools is None else tuple(map(named, state.input.tools[:SOURCES])),
-        grants=len(state.grants.all),
+        tools=None if state.input.tools is None else tuple(map(format_tool_name, state.input.tools[:SOURCES_SHOWN])),
+        grants=len(state.grants.all_grants),
         tainted=tuple(dict.fromkeys(state.tainted))[:10],
-        outside={named(tool): calls for tool, calls in list(state.outside.items())[:SOURCES]},
-        batch=batch_view(shown, standing) if shown else None,
-        batches_done=len(state.done),
+        outside={format_tool_name(tool): calls for tool, calls in list(state.outside.items())[:SOURCES_SHOWN]},
+        batch=build_batch_view(shown, standing) if shown else None,
+        batches_done=len(state.done_batches),
         queued=tuple(batch.id for batch in state.queue),
         approvals=tuple(
-            approval_view(state.turn_id, call, detail=detail, since=since.get(call.id)) for call in waiting
+            build_approval_view(state.turn_id, call, detail=detail, since=since.get(call.id)) for call in waiting
         ),
         commands=tuple(one for one in state.commands if one.running),
-        counts=dict(state.counts),
-        text=_cut(state.text, DETAIL_LIMIT),
-        last_event=state.last_event,
+        counts=dict(state.status_counts),
+        text=_shorten_optional(state.text, DETAIL_LIMIT),
+        last_event=state.last_event_number,
         usage=state.usage,
         session=state.input.session,
         runs=state.runs,
     )
 
 
-def _context(context: Context) -> Context:
+def _shorten_context(context: Context) -> Context:
     """Bounded: names of tools and variables are not what one looks at first."""
     return Context(
-        folder=_line(context.folder, 300),
-        environment=dict(list(context.environment.items())[:SOURCES]),
-        tools=None if context.tools is None else tuple(map(named, context.tools[:SOURCES])),
+        folder=_format_line(context.folder, 300),
+        environment=dict(list(context.environment.items())[:SOURCES_SHOWN]),
+        tools=None if context.tools is None else tuple(map(format_tool_name, context.tools[:SOURCES_SHOWN])),
     )
 
 
-def _state_of(state: TurnState, waiting: bool) -> ViewState:
-    if state.over:
+def _find_state(state: TurnState, waiting: bool) -> ViewState:
+    if state.is_over:
         return "ended"
     if state.stop:
         return "stopping"
@@ -435,73 +446,77 @@ def _state_of(state: TurnState, waiting: bool) -> ViewState:
     return "thinking" if state.input.model else "idle"
 
 
-def brief_result(result: TurnResult) -> TurnResult:
+def shorten_result(result: TurnResult) -> TurnResult:
     """How a turn ended, bounded: the whole of a response is had by its call."""
     batches = tuple(
-        batch.model_copy(update={"responses": tuple(map(_brief, batch.responses))}) for batch in result.batches
+        batch.model_copy(update={"responses": tuple(map(_shorten_response, batch.responses))})
+        for batch in result.batches
     )
-    text = shorten(result.text, DETAIL_LIMIT) if result.text else result.text
+    text = shorten_text(result.text, DETAIL_LIMIT) if result.text else result.text
     return result.model_copy(update={"batches": batches, "text": text, "left": None})
 
 
-def _brief(response: Response) -> Response:
+def _shorten_response(response: Response) -> Response:
     output = "\n".join(part.text for part in response.parts)
     if len(output) <= OUTPUT_LIMIT and len(response.display or "") <= OUTPUT_LIMIT:
         return response
-    display = shorten(response.display, OUTPUT_LIMIT) if response.display else None
-    return response.model_copy(update={"parts": (TextPart(text=shorten(output, OUTPUT_LIMIT)),), "display": display})
+    display = shorten_text(response.display, OUTPUT_LIMIT) if response.display else None
+    return response.model_copy(
+        update={"parts": (TextPart(text=shorten_text(output, OUTPUT_LIMIT)),), "display": display}
+    )
 
 
-def inbox_summary(turn_id: str, waiting: tuple[Call, ...], since: Mapping[str, datetime]) -> InboxSummary:
+def build_inbox_summary(turn_id: str, waiting: tuple[Call, ...], since: Mapping[str, datetime]) -> InboxSummary:
     """What the memo carries about the calls that wait."""
     return InboxSummary(
         approvals=tuple(
-            approval_view(turn_id, call, detail=BRIEF_LIMIT, since=since.get(call.id)) for call in waiting[:INBOX_ITEMS]
+            build_approval_view(turn_id, call, detail=BRIEF_LIMIT, since=since.get(call.id))
+            for call in waiting[:INBOX_ITEMS]
         ),
         total=len(waiting),
     )
 
 
-def _offers(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+def _select_offers(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
     """Those that are short enough to be shown; the whole call has all of them."""
-    shown = (offer.model_copy(update={"covers": _line(offer.covers, 300)}) for offer in offers[:OFFERS])
+    shown = (offer.model_copy(update={"covers": _format_line(offer.covers, 300)}) for offer in offers[:OFFERS_SHOWN])
     return tuple(offer for offer in shown if len(offer.scope.model_dump_json()) <= SCOPE_LIMIT)
 
 
-def _ends(text: str | None, limit: int) -> str | None:
-    return None if text is None else visible(ends(text, limit))
+def _elide_text(text: str | None, limit: int) -> str | None:
+    return None if text is None else escape_controls(elide_middle(text, limit))
 
 
-def _any_longer(limit: int, *texts: str | None) -> bool:
+def _has_longer(limit: int, *texts: str | None) -> bool:
     return any(len(text or "") > limit for text in texts)
 
 
-def _prose(text: str | None, limit: int) -> str | None:
+def _elide_prose(text: str | None, limit: int) -> str | None:
     """Text of several lines: only its line breaks stay what they are."""
-    return None if text is None else "\n".join(visible(row) for row in ends(text, limit).split("\n"))
+    return None if text is None else "\n".join(escape_controls(row) for row in elide_middle(text, limit).split("\n"))
 
 
-def _json(value: Any, limit: int) -> tuple[str, bool]:
+def _format_json(value: Any, limit: int) -> tuple[str, bool]:
     """JSON of about `limit` characters, and whether it was cut: long strings keep their ends."""
-    trimmed = _trim(value, limit // 2)
+    trimmed = _trim_value(value, limit // 2)
     text = json.dumps(trimmed, ensure_ascii=False)
-    return visible(ends(text, limit)), trimmed != value or len(text) > limit
+    return escape_controls(elide_middle(text, limit)), trimmed != value or len(text) > limit
 
 
-def _trim(value: Any, limit: int) -> Any:
+def _trim_value(value: Any, limit: int) -> Any:
     """Cut long strings before they are serialised: a megabyte must not cost a megabyte for every look at it."""
     if isinstance(value, str):
-        return ends(value, limit)
+        return elide_middle(value, limit)
     if isinstance(value, dict):
-        return {shorten(str(key), 200): _trim(item, limit) for key, item in list(value.items())[:100]}
+        return {shorten_text(str(key), 200): _trim_value(item, limit) for key, item in list(value.items())[:100]}
     if isinstance(value, list):
-        return [_trim(item, limit) for item in value[:100]]
+        return [_trim_value(item, limit) for item in value[:100]]
     return value
 
 
-def _cut(text: str | None, limit: int) -> str | None:
-    return None if text is None else visible(shorten(text, limit))
+def _shorten_optional(text: str | None, limit: int) -> str | None:
+    return None if text is None else escape_controls(shorten_text(text, limit))
 
 
-def _line(text: str, limit: int) -> str:
-    return visible(shorten(text, limit))
+def _format_line(text: str, limit: int) -> str:
+    return escape_controls(shorten_text(text, limit))

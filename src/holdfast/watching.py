@@ -18,8 +18,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import NoWorker, PayloadUnreadable, TurnNotFound
 from holdfast.events import Event, EventPage
-from holdfast.queries import ask
-from holdfast.work import LiveOutput, of_model
+from holdfast.queries import query_turn
+from holdfast.work import LiveOutput, is_model_call
 
 WatchItem = Event | LiveOutput
 
@@ -35,22 +35,22 @@ _ENDINGS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
 }
-_TELLING = {EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, *_ENDINGS}
+_NEWS_EVENTS = {EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, *_ENDINGS}
 """The history events after which there may be something new to see."""
 
 
-class Feeds:
+class TurnFeeds:
     """The feeds of one client, each alive while somebody watches it."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._feeds: dict[str, _Feed] = {}
+        self._feeds: dict[str, _TurnFeed] = {}
         self._watchers: dict[str, int] = {}
 
     async def watch(self, turn_id: str, after: int = 0) -> AsyncIterator[WatchItem]:
         """Events after `after` and live output, until the turn ends. Survives restarts of worker and server."""
         shown: dict[str, int] = {}
-        async with self._open(turn_id) as feed:
+        async with self._open_feed(turn_id) as feed:
             while True:
                 change = feed.change
                 for event in feed.events[max(0, after) :]:
@@ -67,10 +67,10 @@ class Feeds:
                 await change.wait()
 
     @asynccontextmanager
-    async def _open(self, turn_id: str) -> AsyncIterator[_Feed]:
+    async def _open_feed(self, turn_id: str) -> AsyncIterator[_TurnFeed]:
         feed = self._feeds.get(turn_id)
         if feed is None:
-            feed = self._feeds[turn_id] = _Feed(self._client, turn_id)
+            feed = self._feeds[turn_id] = _TurnFeed(self._client, turn_id)
         self._watchers[turn_id] = self._watchers.get(turn_id, 0) + 1
         try:
             yield feed
@@ -81,7 +81,7 @@ class Feeds:
                 await feed.close()
 
 
-class _Feed:
+class _TurnFeed:
     """Everything one process knows of one turn, kept up to date."""
 
     def __init__(self, client: Client, turn_id: str) -> None:
@@ -98,7 +98,7 @@ class _Feed:
         self._thinking = False
         self._earlier: str | None = None
         """The run of the turn, before its last one, whose events are being taken in."""
-        self._tasks = [asyncio.create_task(self._poll()), asyncio.create_task(self._follow())]
+        self._tasks = [asyncio.create_task(self._poll_history()), asyncio.create_task(self._follow_turn())]
 
     async def close(self) -> None:
         """Stop looking."""
@@ -106,29 +106,29 @@ class _Feed:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _poll(self) -> None:
+    async def _poll_history(self) -> None:
         """Note whenever there may be something to see; go on after any interruption."""
         while not self._ended:
             try:
                 async for event in self._handle.fetch_history_events(wait_new_event=True, skip_archival=True):
                     self._ended = self._ended or event.event_type in _ENDINGS
-                    if event.event_type in _TELLING:
+                    if event.event_type in _NEWS_EVENTS:
                         self._news.set()
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     self.failed = TurnNotFound(f"no turn is called {self._handle.id!r}")
-                    self._notify()
+                    self._notify_watchers()
                     return
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _follow(self) -> None:
+    async def _follow_turn(self) -> None:
         """Look when there is news, and at the heartbeats while something runs."""
         await self._news.wait()
         deadline = math.inf
         while not self.finished:
             ended = self._ended
             self._news.clear()
-            seen = await self._look()
+            seen = await self._fetch_news()
             if ended and not seen:
                 deadline = min(deadline, time.monotonic() + ENDED_SECONDS)
                 if time.monotonic() >= deadline:
@@ -136,36 +136,36 @@ class _Feed:
                     self.failed = NoWorker(what)
             if seen or self.failed:
                 self.finished = self.finished or ended
-                self._notify()
-            if self._live and not self.finished:
-                await self._listen()
-            patience = LIVE_SECONDS if self._live else None if seen else RETRY_SECONDS
+                self._notify_watchers()
+            if self._is_live and not self.finished:
+                await self._read_live_output()
+            patience = LIVE_SECONDS if self._is_live else None if seen else RETRY_SECONDS
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._news.wait()
 
     @property
-    def _live(self) -> bool:
+    def _is_live(self) -> bool:
         """Is there anything that may put out something meanwhile?"""
         return self._thinking or bool(self._executing)
 
-    async def _look(self) -> bool:
+    async def _fetch_news(self) -> bool:
         """Take in the events since the last look; False when nobody can answer just now."""
         while True:
             try:
-                page = await self._page()
+                page = await self._fetch_page()
             except PayloadUnreadable as error:  # not here, however often it is asked
                 self.failed, self.finished = error, True
                 return True
             except Exception:
                 return False
             for event in page.events:
-                self._note(event)
+                self._note_event(event)
             if not page.more:
                 self.finished = page.finished
                 return True
 
-    async def _page(self) -> EventPage:
+    async def _fetch_page(self) -> EventPage:
         """The next events, from the run of the turn that has them."""
         page = await self._ask_run(self._earlier)
         if page.earlier:
@@ -178,13 +178,13 @@ class _Feed:
 
     async def _ask_run(self, run_id: str | None) -> EventPage:
         after = len(self.events)
-        return await ask(self._client, self._handle.id, "events", after, result_type=EventPage, run_id=run_id)
+        return await query_turn(self._client, self._handle.id, "events", after, result_type=EventPage, run_id=run_id)
 
-    def _note(self, event: Event) -> None:
+    def _note_event(self, event: Event) -> None:
         self.events.append(event)
         if event.kind == "model" or (event.kind == "turn" and event.after == "interrupted"):
             self._thinking = event.after == "thinking"
-            self.outputs = {call: output for call, output in self.outputs.items() if not of_model(call)}
+            self.outputs = {call: output for call, output in self.outputs.items() if not is_model_call(call)}
         if event.kind == "call" and event.call:
             if event.after == "executing":
                 self._executing.add(event.call)
@@ -192,25 +192,25 @@ class _Feed:
                 self._executing.discard(event.call)
                 self.outputs.pop(event.call, None)
 
-    async def _listen(self) -> None:
+    async def _read_live_output(self) -> None:
         """Take in the live output of what runs."""
         try:
             description = await self._handle.describe()
         except RPCError:
             return
-        for output in await live_outputs(self._client, description):
+        for output in await read_live_outputs(self._client, description):
             known = self.outputs.get(output.call_id)
-            at_work = output.call_id in self._executing or (self._thinking and of_model(output.call_id))
+            at_work = output.call_id in self._executing or (self._thinking and is_model_call(output.call_id))
             if at_work and (known is None or known.total != output.total):
                 self.outputs[output.call_id] = output
-                self._notify()
+                self._notify_watchers()
 
-    def _notify(self) -> None:
+    def _notify_watchers(self) -> None:
         rung, self.change = self.change, asyncio.Event()
         rung.set()
 
 
-async def live_outputs(client: Client, description: WorkflowExecutionDescription) -> list[LiveOutput]:
+async def read_live_outputs(client: Client, description: WorkflowExecutionDescription) -> list[LiveOutput]:
     """The live output of every running call, from its last heartbeat."""
     found = []
     for pending in description.raw_description.pending_activities:

@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 
 
 @contextmanager
-def replacing(file: Path) -> Iterator[BinaryIO]:
+def replace_file(file: Path) -> Iterator[BinaryIO]:
     """A new file, for its owner alone, that takes this one's place when the block ends well."""
     descriptor, draft = tempfile.mkstemp(prefix=".new-", dir=file.parent)
     try:
@@ -28,5 +28,5 @@ def replacing(file: Path) -> Iterator[BinaryIO]:
 
 def write_whole(file: Path, data: bytes) -> None:
     """Put this in the file's place."""
-    with replacing(file) as opened:
+    with replace_file(file) as opened:
         opened.write(data)

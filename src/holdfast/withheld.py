@@ -10,29 +10,29 @@ from __future__ import annotations
 WITHHELD = "(withheld: telemetry.content)"
 
 
-class _Allowed:
+class _LogContent:
     content = False
 
 
 def allow_content(allowed: bool) -> None:
     """From now on, such words are written in this process, or are not."""
-    _Allowed.content = allowed
+    _LogContent.content = allowed
 
 
-def content_allowed() -> bool:
+def is_content_allowed() -> bool:
     """Are they?"""
-    return _Allowed.content
+    return _LogContent.content
 
 
-class Words:
+class Redacted:
     """What somebody or something else said. Of an exception its type is told in any case, and `known` of the rest."""
 
-    def __init__(self, said: object, known: str = "") -> None:
-        self._said = said
-        self._known = known or (type(said).__name__ if isinstance(said, BaseException) else "")
+    def __init__(self, text: object, known: str = "") -> None:
+        self._said = text
+        self._known = known or (type(text).__name__ if isinstance(text, BaseException) else "")
 
     def __str__(self) -> str:
-        if content_allowed():
+        if is_content_allowed():
             said = str(self._said)
             return f"{self._known}: {said}" if isinstance(self._said, BaseException) else said
         return self._known or WITHHELD

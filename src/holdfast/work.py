@@ -11,20 +11,20 @@ from pydantic import Field, JsonValue, field_validator
 
 from holdfast.approvals import Confirmation, Decision
 from holdfast.approvers import Approver
-from holdfast.calls import CallRequest, Pause
-from holdfast.compaction import Cut
+from holdfast.calls import CallRequest, PendingQuestion
+from holdfast.compaction import ConversationCut
 from holdfast.contexts import Context
 from holdfast.conversations import Usage
 from holdfast.grants import Grant
 from holdfast.model import Data, Message
 from holdfast.modes import Confirming, Mode
-from holdfast.verdicts import Bound, Verdict
+from holdfast.verdicts import BoundCall, Verdict
 
 QUESTION_LIMIT = 50_000
 """Characters of what a tool asks in the middle of its run, with its form."""
 
 
-class CallToJudge(Data):
+class CallToValidate(Data):
     """One call on its way to validation."""
 
     id: str
@@ -38,7 +38,7 @@ class CallToJudge(Data):
 class ValidateInput(Data):
     """Input of the activity `holdfast.validate`: the calls of a batch."""
 
-    calls: tuple[CallToJudge, ...]
+    calls: tuple[CallToValidate, ...]
     seen: dict[str, str] = Field(default_factory=dict)
     """Files as the turn last read or wrote them, by their digests."""
     mode: Mode = Mode.DEFAULT
@@ -79,10 +79,10 @@ class ExecuteInput(Data):
     """Input of the activity `holdfast.execute`: one call, and what allows it."""
 
     call_id: str
-    bound: Bound
+    bound: BoundCall
     run: int = 1
     """Raised when a person says that it is to run again, though it may have run, and with every answer."""
-    pause: Pause | None = None
+    pause: PendingQuestion | None = None
     """Where it goes on, and with which answer, when it has asked in the middle of its run."""
     begun: bool = False
     """It was offered before, and somebody had taken it up."""
@@ -126,7 +126,7 @@ class Question(Message):
 
     @field_validator("question", mode="before")
     @classmethod
-    def _is_short(cls, value: object) -> object:
+    def _check_length(cls, value: object) -> object:
         """Before each part of it is looked at: what has more parts than characters are allowed is too long."""
         left, seen = [value], 0
         while left and seen <= QUESTION_LIMIT:
@@ -140,7 +140,7 @@ class Question(Message):
 
     @field_validator("question")
     @classmethod
-    def _is_one(cls, value: Confirmation) -> Confirmation:
+    def _check_kind(cls, value: Confirmation) -> Confirmation:
         if value.kind != "question" or len(value.model_dump_json(exclude={"checks"})) > QUESTION_LIMIT:
             raise ValueError(f"must be of kind `question`, and under {QUESTION_LIMIT:,} characters")
         return value
@@ -172,10 +172,10 @@ class CompactInput(Data):
     window: int | None = None
 
 
-class Compacted(Data):
+class CompactResult(Data):
     """Its answer: what to leave out, and what to tell in its place."""
 
-    cut: Cut = Cut()
+    cut: ConversationCut = ConversationCut()
     summary: str | None = None
     session: int = 0
     """How many messages the session had."""
@@ -204,17 +204,17 @@ class LiveOutput(Data):
     """Why the attempt before this one failed."""
 
 
-_MODEL = "model-"
+_MODEL_PREFIX = "model-"
 
 
-def model_call(step: int) -> str:
+def format_model_call_id(step: int) -> str:
     """What the live output of a model step goes under, where that of a call goes under the call's id."""
-    return f"{_MODEL}{step}"
+    return f"{_MODEL_PREFIX}{step}"
 
 
-def of_model(call_id: str) -> bool:
+def is_model_call(call_id: str) -> bool:
     """Is live output under this that of a model step?"""
-    return call_id.startswith(_MODEL)
+    return call_id.startswith(_MODEL_PREFIX)
 
 
 class BackgroundCommands(Data):

@@ -23,7 +23,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from holdfast import TurnInput
-from holdfast.testing import decide_all, request
+from holdfast.testing import build_request, decide_all
 from tests.support.engine import new_engine
 from tests.support.server import address_of, start_server
 
@@ -113,7 +113,7 @@ async def follow_call() -> dict[str, Any]:
             for number in range(2):  # the first one also loads what is loaded once
                 way.clear()
                 command = f"touch made-{number}"
-                turn = await engine.start(TurnInput(batches=((request("shell", command=command),),)))
+                turn = await engine.start(TurnInput(batches=((build_request("shell", command=command),),)))
                 await decide_all(engine.holdfast, turn)
                 result = await turn.result()
                 way_of_this = Counter(way.files)

@@ -23,8 +23,8 @@ from temporalio.api.common.v1 import Payload
 from holdfast import Effect, Holdfast, Run, TurnInput
 from holdfast.encryption import EncryptingCodec
 from holdfast.encryption_settings import EncryptionSettings, KeySettings
-from holdfast.keyring import Key, Keyring, new_key
-from holdfast.testing import FakeTool, request, scripted
+from holdfast.keyring import Key, Keyring, generate_key
+from holdfast.testing import FakeTool, build_request, script_model
 from tests.support.engine import Engine, new_engine
 from tests.support.server import start_server
 
@@ -46,10 +46,10 @@ TOOLS = (
 )
 CASES = {
     "turn: model, 3 calls, model": TurnInput(
-        prompt="go", model=scripted([request("nothing") for _ in range(3)], "done")
+        prompt="go", model=script_model([build_request("nothing") for _ in range(3)], "done")
     ),
-    "turn: 10 calls": TurnInput(batches=(tuple(request("nothing") for _ in range(10)),)),
-    "turn: 20 calls of 40,000 characters": TurnInput(batches=(tuple(request("long") for _ in range(20)),)),
+    "turn: 10 calls": TurnInput(batches=(tuple(build_request("nothing") for _ in range(10)),)),
+    "turn: 20 calls of 40,000 characters": TurnInput(batches=(tuple(build_request("long") for _ in range(20)),)),
 }
 
 
@@ -71,7 +71,7 @@ async def _codec() -> None:
 
 async def main() -> None:
     """Play every case with and without, in turns."""
-    os.environ[VARIABLE] = new_key()
+    os.environ[VARIABLE] = generate_key()
     keys = EncryptionSettings(keys=(KeySettings(id="a", env=VARIABLE),))
     times: dict[tuple[str, bool], list[float]] = {(name, on): [] for name in CASES for on in (False, True)}
     async with AsyncExitStack() as stack:

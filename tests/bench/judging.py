@@ -22,17 +22,17 @@ from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.gate import Gate
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.policy.granting import covering, offers
+from holdfast.activities.policy.granting import build_offers, find_covering_grant
 from holdfast.activities.policy.loading import load_policy
-from holdfast.activities.policy.subjects import subject_of
-from holdfast.activities.shell.analysis import analyse
+from holdfast.activities.policy.subjects import build_call_subject
+from holdfast.activities.shell.analysis import analyse_command
 from holdfast.approvals import Decision
 from holdfast.approvers import Approver
 from holdfast.calls import CallRequest
 from holdfast.grants import Grant
 from holdfast.modes import Mode
 from holdfast.outcomes import Scope
-from holdfast.signing import check_signed, public_text, sign
+from holdfast.signing import check_signature, format_public_key, sign_decision
 
 ROUNDS = 300
 COMMAND = "cd src && git log --oneline -5 | grep -v '^x' && FOO=1 timeout 5 env BAR=2 make -j4 test || echo failed"
@@ -58,10 +58,10 @@ _NOW = datetime.now(UTC)
 
 def main() -> None:
     """Print one line for each piece."""
-    policy, subject = load_policy(()), subject_of("shell", {"command": COMMAND})
+    policy, subject = load_policy(()), build_call_subject("shell", {"command": COMMAND})
     key = Ed25519PrivateKey.generate()
-    approvers = (Approver(name="ana", key=public_text(key.public_key())),)
-    signed, grants = sign(DECISION, key), _grants(200)
+    approvers = (Approver(name="ana", key=format_public_key(key.public_key())),)
+    signed, grants = sign_decision(DECISION, key), _grants(200)
     with tempfile.TemporaryDirectory() as folder:
         gate = Gate(Registry([Shell(OutputStore(Path(folder)))]), Path(folder), policy)
         request = CallRequest(tool="shell", arguments={"command": COMMAND})
@@ -69,11 +69,11 @@ def main() -> None:
         bash = _median(lambda: subprocess.run(["bash", "-n", "-c", COMMAND], check=True), 50)
         lines = {
             "bash -n, to compare": bash,
-            "analysis of a command": _median(lambda: analyse(COMMAND)),
-            "policy, analysis included": _median(lambda: policy.rule_on(subject, Mode.DEFAULT)),
-            "offers of standing answers": _median(lambda: offers(subject, "d", None)),
-            "200 grants looked through": _median(lambda: covering(grants, subject, "d", _NOW)),
-            "a signature checked": _median(lambda: check_signed(signed, approvers, _NOW)),
+            "analysis of a command": _median(lambda: analyse_command(COMMAND)),
+            "policy, analysis included": _median(lambda: policy.find_ruling(subject, Mode.DEFAULT)),
+            "offers of standing answers": _median(lambda: build_offers(subject, "d", None)),
+            "200 grants looked through": _median(lambda: find_covering_grant(grants, subject, "d", _NOW)),
+            "a signature checked": _median(lambda: check_signature(signed, approvers, _NOW)),
             "the whole judgement": _median(lambda: loop.run_until_complete(gate.judge(request))),
         }
         loop.close()

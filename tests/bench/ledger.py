@@ -49,22 +49,22 @@ async def _measured(ledger: Ledger, name: str) -> dict[str, float]:
     """Each step by itself, and the two that every call makes together."""
 
     async def both(number: int) -> None:
-        await ledger.intend(_key(number, "both"), host="bench", tool="shell")
-        await ledger.finish(_key(number, "both"), SMALL)
+        await ledger.record_intent(_key(number, "both"), host="bench", tool="shell")
+        await ledger.record_result(_key(number, "both"), SMALL)
 
     await ledger.check()
     lines = {
-        "intend": await _median(lambda number: ledger.intend(_key(number), host="bench", tool="shell")),
+        "intend": await _median(lambda number: ledger.record_intent(_key(number), host="bench", tool="shell")),
         "find, of an intent": await _median(lambda number: ledger.find(_key(number))),
-        "finish, 2 KB": await _median(lambda number: ledger.finish(_key(number), SMALL)),
+        "finish, 2 KB": await _median(lambda number: ledger.record_result(_key(number), SMALL)),
         "find, of a result": await _median(lambda number: ledger.find(_key(number))),
         "intend and finish": await _median(both),
-        "spend, one decision": await _median(lambda number: ledger.spend([_spending(number)])),
-        "spend, the same again": await _median(lambda number: ledger.spend([_spending(number)])),
+        "spend, one decision": await _median(lambda number: ledger.record_spendings([_spending(number)])),
+        "spend, the same again": await _median(lambda number: ledger.record_spendings([_spending(number)])),
     }
     for number in range(20):
-        await ledger.intend(_key(number, "large"), host="bench", tool="shell")
-    lines["finish, 1 MB"] = await _median(lambda number: ledger.finish(_key(number, "large"), LARGE), 20)
+        await ledger.record_intent(_key(number, "large"), host="bench", tool="shell")
+    lines["finish, 1 MB"] = await _median(lambda number: ledger.record_result(_key(number, "large"), LARGE), 20)
     await ledger.close()
     return {f"{name}: {step}": taken for step, taken in lines.items()}
 

@@ -22,7 +22,7 @@ from temporalio.worker import Worker
 from holdfast import Holdfast, HoldfastPlugin, TurnInput
 from holdfast.measuring import BUCKETS
 from holdfast.telemetry import TelemetrySettings
-from holdfast.testing import request
+from holdfast.testing import build_request
 from tests.bench.turns import MODEL_TURN, TOOLS
 from tests.support.engine import Engine, new_engine
 from tests.support.observed import free_port
@@ -32,7 +32,7 @@ from tests.support.server import start_server
 ROUNDS = 30
 CASES = {
     "model, 3 calls, model": MODEL_TURN,
-    "200 calls": TurnInput(batches=(tuple(request("nothing") for _ in range(200)),)),
+    "200 calls": TurnInput(batches=(tuple(build_request("nothing") for _ in range(200)),)),
 }
 
 

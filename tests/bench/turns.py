@@ -21,7 +21,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from holdfast import Effect, ModelChoice, Run, Schedule, ScriptedReply, Session, SessionInput, TurnInput
-from holdfast.testing import FakeTool, decide_all, request, scripted, until
+from holdfast.testing import FakeTool, build_request, decide_all, script_model, wait_until
 from tests.bench.hand_written import HandWritten, model, tool
 from tests.support.engine import Engine, new_engine
 from tests.support.server import start_server
@@ -69,16 +69,16 @@ def _message(input: TurnInput) -> Callable[[Engine], Awaitable[int]]:
 
     async def play(engine: Engine) -> int:
         if not sessions:
-            sessions.append(engine.holdfast.session())
+            sessions.append(engine.holdfast.get_session())
             assert input.model
             script = input.model.script * (ROUNDS + 1)
             start = SessionInput(turn=input.model_copy(update={"prompt": None, "model": ModelChoice(script=script)}))
             sent = await sessions[0].send("go", start=start)
-            await sessions[0].turn(sent.turn).result()
+            await sessions[0].get_turn(sent.turn).result()
         session = sessions[0]
         before = len(await engine.history(session))
         sent = await session.send("go")
-        turn = session.turn(sent.turn)
+        turn = session.get_turn(sent.turn)
         await turn.result()
         return len(await engine.history(turn)) + len(await engine.history(session)) - before
 
@@ -86,7 +86,7 @@ def _message(input: TurnInput) -> Callable[[Engine], Awaitable[int]]:
 
 
 def _batch(tool: str, count: int) -> TurnInput:
-    return TurnInput(batches=(tuple(request(tool) for _ in range(count)),))
+    return TurnInput(batches=(tuple(build_request(tool) for _ in range(count)),))
 
 
 async def _slow(arguments: dict[str, Any], run: Run) -> str:
@@ -96,7 +96,10 @@ async def _slow(arguments: dict[str, Any], run: Run) -> str:
 
 def _streamed(schedule: Schedule, tool: str, seconds: float = 0) -> TurnInput:
     """A model that writes three calls, each taking it so long."""
-    script = (ScriptedReply(calls=tuple(request(tool) for _ in range(3)), seconds=seconds), ScriptedReply(text="done"))
+    script = (
+        ScriptedReply(calls=tuple(build_request(tool) for _ in range(3)), seconds=seconds),
+        ScriptedReply(text="done"),
+    )
     return TurnInput(prompt="go", model=ModelChoice(script=script), schedule=schedule)
 
 
@@ -108,15 +111,15 @@ TOOLS = (
 )
 
 
-MODEL_TURN = TurnInput(prompt="go", model=scripted([request("nothing") for _ in range(3)], "done"))
+MODEL_TURN = TurnInput(prompt="go", model=script_model([build_request("nothing") for _ in range(3)], "done"))
 DELEGATING = TurnInput(
     prompt="go",
     model=ModelChoice(
-        script=(ScriptedReply(calls=(request("delegate", prompt="it"),)), ScriptedReply(text="done")),
+        script=(ScriptedReply(calls=(build_request("delegate", prompt="it"),)), ScriptedReply(text="done")),
         delegated={"it": (ScriptedReply(text="done"),)},
     ),
 )
-COMMAND = TurnInput(batches=((request("shell", command="true"),),))
+COMMAND = TurnInput(batches=((build_request("shell", command="true"),),))
 CASES: dict[str, Callable[[Engine], Awaitable[int]]] = {
     "hand-written: model, 3 tools, model": _hand_written,
     "turn: model, 3 calls, model": _turn(MODEL_TURN),
@@ -147,7 +150,7 @@ async def _decision_to_start(engine: Engine) -> float:
         times = []
         for _ in range(ROUNDS):
             turn = await engine.start(_batch("note", 1))
-            view = await until(lambda turn=turn: waiting(turn))  # type: ignore[misc]
+            view = await wait_until(lambda turn=turn: waiting(turn))  # type: ignore[misc]
             item = view.approvals[0]
             sent = time.monotonic()
             await engine.holdfast.approve(item.approval_id, digest=item.digest)

@@ -9,11 +9,11 @@ import pytest
 from playwright.async_api import Page, async_playwright
 from temporalio.client import WorkflowHistory
 
-from holdfast.conversion import data_converter
-from holdfast.workers.audit.page import page as written
-from holdfast.workers.audit.runs import Gathered, run_of
-from holdfast.workers.audit.stored import from_storage, looking
-from holdfast.workers.audit.telling import told
+from holdfast.conversion import build_data_converter
+from holdfast.workers.audit.page import render_page as written
+from holdfast.workers.audit.runs import GatheredRuns, build_run
+from holdfast.workers.audit.stored import build_read_only_converter, build_storage_fetch
+from holdfast.workers.audit.telling import build_timeline
 from holdfast.workers.audit.timeline import Timeline
 from tests.support.programs import require_program
 
@@ -23,9 +23,11 @@ EVIL = '<script>document.title = "owned"</script><img src="https://example.inval
 
 async def _timeline() -> Timeline:
     stored = json.loads((HISTORIES / "changed_arguments.json").read_text())
-    run = run_of(WorkflowHistory.from_json("changed", stored).events)
-    base = data_converter(None, HISTORIES / "payloads")
-    return await told(Gathered(run.workflow, (run,)), looking(base, from_storage(base)))
+    run = build_run(WorkflowHistory.from_json("changed", stored).events)
+    base = build_data_converter(None, HISTORIES / "payloads")
+    return await build_timeline(
+        GatheredRuns(run.workflow, (run,)), build_read_only_converter(base, build_storage_fetch(base))
+    )
 
 
 async def _looked_at(file: Path) -> tuple[dict[str, object], list[str], list[str]]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import ModelChoice, ScriptedReply, Turn, TurnInput
-from holdfast.testing import request
+from holdfast.testing import build_request
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import worker_process
 from tests.support.server import address_of, start_server
@@ -62,7 +62,7 @@ def busy_machine(starved: int, loops: int = LOOPS) -> Iterator[None]:
 
 async def starve(engine: Engine, *, seconds: float, turns: int, steps: int) -> Starved:
     """Run the turns, starve their worker for so long, and see when each goes on."""
-    replies = [ScriptedReply(calls=(request("read", counter="seen"),)) for _ in range(steps)]
+    replies = [ScriptedReply(calls=(build_request("read", counter="seen"),)) for _ in range(steps)]
     model = ModelChoice(script=(*replies, ScriptedReply(text="Done.")))
     await asyncio.to_thread((engine.workspace / "seen.begun").touch)
     async with worker_process(engine) as worker:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Turn, TurnInput
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from holdfast.work import LiveOutput
 from tests.support import marks
 from tests.support.commands import Unlike, answer, approve, begin, kind_of, left, supervisors, text_of
@@ -47,7 +47,7 @@ def impatient(file: Path) -> Path:
 
 async def said(turn: Turn, call_id: str = "b1c1") -> str:
     """What a running call has said, as its worker tells whoever asks."""
-    output = await turn.output(call_id)
+    output = await turn.fetch_output(call_id)
     assert output
     return output.tail
 
@@ -74,14 +74,14 @@ async def test_S31_long_command_survives_three_deaths_of_its_worker_with_its_who
     engine: Engine, file: Path
 ) -> None:
     """Ten minutes of it with HOLDFAST_COMMAND_SECONDS=600."""
-    long = request("shell", command=LONG, timeout_seconds=SECONDS + 600)
+    long = build_request("shell", command=LONG, timeout_seconds=SECONDS + 600)
     turn = await engine.start(TurnInput(batches=((long,),)))
     for death in range(DEATHS):
         async with hurried_worker(engine, file) as worker:
             if death == 0:
                 await approve(engine, turn)
             line = f"line {death * PART + PART // 2}."
-            await until(lambda line=line: speaking(turn, line), SECONDS + 60)  # type: ignore[misc]
+            await wait_until(lambda line=line: speaking(turn, line), SECONDS + 60)  # type: ignore[misc]
             assert (await said(turn)).startswith("line 1.\nline 2.\n"), "all of it, whoever was there to hear it"
             await worker.kill()
         (engine.workspace / f"go{death}").touch()
@@ -112,13 +112,13 @@ async def test_S17_command_that_was_found_again_goes_on_speaking_and_is_stopped_
     async with hurried_worker(engine, file) as first:
         turn, other = [await begin(engine, TREE.format(seconds=each.seconds)) for each in (ones, others)]
         watching = asyncio.create_task(_heard(turn))
-        await until(lambda: speaking(other, "before"))
+        await wait_until(lambda: speaking(other, "before"))
         await marks.until(lambda: (len(ones.living()), len(others.living())) == (2, 2))
         await first.kill()
     (engine.workspace / "go").touch()
     async with hurried_worker(engine, file):
-        await until(lambda: speaking(turn, "after"))
-        await until(lambda: speaking(other, "after"))
+        await wait_until(lambda: speaking(turn, "after"))
+        await wait_until(lambda: speaking(other, "after"))
         assert [await said(each) for each in (turn, other)] == ["before\nafter\n"] * 2
         assert (len(ones.living()), len(others.living())) == (3, 3)
         await asyncio.gather(turn.cancel(), other.cancel_call("b1c1"))
@@ -137,15 +137,15 @@ async def _heard(turn: Turn) -> list[str]:
 
 async def test_S47_command_that_outlives_its_worker_is_followed_where_it_goes(engine: Engine, file: Path) -> None:
     (engine.workspace / "sub").mkdir()
-    moving = request("shell", command="cd sub && echo up && while [ ! -e ../go ]; do sleep 0.05; done; echo done")
-    turn = await engine.start(TurnInput(batches=((moving,), (request("shell", command="pwd"),))))
+    moving = build_request("shell", command="cd sub && echo up && while [ ! -e ../go ]; do sleep 0.05; done; echo done")
+    turn = await engine.start(TurnInput(batches=((moving,), (build_request("shell", command="pwd"),))))
     async with hurried_worker(engine, file) as first:
         await approve(engine, turn)
-        await until(lambda: speaking(turn, "up"))
+        await wait_until(lambda: speaking(turn, "up"))
         await first.kill()
     (engine.workspace / "go").touch()
     async with hurried_worker(engine, file):
-        [item] = (await until(lambda: waiting(turn), 60)).approvals
+        [item] = (await wait_until(lambda: waiting(turn), 60)).approvals
         assert item.title == "Run pwd (in sub)"
         await engine.holdfast.approve(item.approval_id, digest=item.digest)
         async with asyncio.timeout(60):
@@ -166,7 +166,7 @@ async def test_S36_worker_that_is_told_to_end_finishes_short_calls_and_hands_lon
     async with command_line_worker(engine, file) as first:
         short, long = [await begin(engine, WAITING.format(name=name)) for name in ("short", "long")]
         for turn in (short, long):
-            await until(lambda turn=turn: speaking(turn, "up"))  # type: ignore[misc]
+            await wait_until(lambda turn=turn: speaking(turn, "up"))  # type: ignore[misc]
         os.kill(first.pid, signal.SIGTERM)
         (engine.workspace / "short.go").touch()
         assert await first.died() == 0
@@ -174,10 +174,10 @@ async def test_S36_worker_that_is_told_to_end_finishes_short_calls_and_hands_lon
     assert len(left(engine.settings)) == 1
     async with command_line_worker(engine, file):
         assert (await answer(short)).text == "up\ndone\n"
-        await until(lambda: speaking(long, "up"))
+        await wait_until(lambda: speaking(long, "up"))
         (engine.workspace / "long.go").touch()
         assert (await answer(long)).text == "up\ndone\n"
-        assert (await long.call("b1c1")).revision == 1, "nobody was asked again"
+        assert (await long.fetch_call("b1c1")).revision == 1, "nobody was asked again"
     assert [(engine.workspace / name).read_text() for name in ("short", "long")] == ["short\n", "long\n"]
     assert left(engine.settings) == []
 
@@ -188,7 +188,7 @@ async def test_S17_command_for_which_no_worker_comes_back_is_ended_and_the_next_
     unlike = Unlike()
     async with hurried_worker(engine, impatient) as first:
         turn = await begin(engine, f"echo up; env -i setsid sleep {unlike.seconds} & sleep {unlike.seconds}")
-        await until(lambda: speaking(turn, "up"))
+        await wait_until(lambda: speaking(turn, "up"))
         await first.kill()
     assert unlike.living()
     await marks.until(lambda: not unlike.living())
@@ -204,7 +204,7 @@ async def test_S17_a_stop_reaches_a_command_whose_worker_is_dead_as_soon_as_its_
     unlike = Unlike()
     async with hurried_worker(engine, file) as first:
         turn = await begin(engine, f"echo so far; sleep {unlike.seconds}")
-        await until(lambda: speaking(turn, "so far"))
+        await wait_until(lambda: speaking(turn, "so far"))
         await first.kill()
     await turn.cancel()
     assert unlike.living()
@@ -228,11 +228,11 @@ async def test_S31_somebody_is_asked_what_became_of_a_command_whose_supervisor_w
     async with command_line_worker(engine, file):
         turns = {way: await begin(engine, text.format(name=way)) for way in ways}
         for turn in turns.values():
-            await until(lambda turn=turn: speaking(turn, "begun"))  # type: ignore[misc]
+            await wait_until(lambda turn=turn: speaking(turn, "begun"))  # type: ignore[misc]
         for pid in supervisors(engine.settings):
             os.kill(pid, signal.SIGKILL)
         for way, turn in turns.items():
-            [item] = (await until(lambda turn=turn: waiting(turn))).approvals  # type: ignore[misc]
+            [item] = (await wait_until(lambda turn=turn: waiting(turn))).approvals  # type: ignore[misc]
             assert item.kind == "outcome_unknown"
             assert "its supervisor is gone" in (item.question or "")
             assert "begun" in (item.question or "")

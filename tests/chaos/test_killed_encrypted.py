@@ -23,7 +23,7 @@ from temporalio.client import Client
 
 from holdfast import Holdfast, ModelChoice, ScriptedReply, SessionInput, TurnInput
 from holdfast.errors import HoldfastError
-from holdfast.testing import request, scripted, until
+from holdfast.testing import build_request, script_model, wait_until
 from tests.support.canary_tools import CANARIES
 from tests.support.encrypting import encryption, files_of, found_in, payloads_in, settings_text
 from tests.support.engine import Engine
@@ -47,7 +47,7 @@ async def worker(engine: Engine, file: Path, log: IO[bytes], *, verbose: bool) -
         stderr=log,
     )  # fmt: skip
     try:
-        await until(lambda: _said(Path(log.name), b"worker ready", process.pid), seconds=60)
+        await wait_until(lambda: _said(Path(log.name), b"worker ready", process.pid), seconds=60)
         yield process
     finally:
         if process.returncode is None:
@@ -80,7 +80,7 @@ async def everything(engine: Engine, database: Path, log: Path) -> Iterator[tupl
         history = await handle.fetch_history()
         found.append((f"the history of {execution.workflow_id}", history.to_json().encode()))
         found += [(f"an event of {execution.workflow_id}", _seen(event)) for event in history.events]
-    folders = [engine.settings.payloads, *database.parent.glob(f"{database.name}*"), log]
+    folders = [engine.settings.payloads_folder, *database.parent.glob(f"{database.name}*"), log]
     return iter([*found, *files_of(*folders)])
 
 
@@ -104,27 +104,27 @@ async def story(engine: Engine, file: Path, log: IO[bytes]) -> bytes:
     """Everything that can be said is said, and a worker dies over it. What a running call showed."""
     c, holdfast = CANARIES, engine.holdfast
     calls = [
-        request("speak", say=c["argument"]),
-        request("long"),
-        request("fail"),
-        request("explode"),
-        request("shell", command=f"echo {c['command']}; exit 3"),
-        request("asks", say=c["title"], data="x" * 20_000),
-        request("asks", say="denied"),
-        request("asks", say="answered"),
-        request("asks", say="changed"),
-        request("delegate", prompt=c["delegated"]),
+        build_request("speak", say=c["argument"]),
+        build_request("long"),
+        build_request("fail"),
+        build_request("explode"),
+        build_request("shell", command=f"echo {c['command']}; exit 3"),
+        build_request("asks", say=c["title"], data="x" * 20_000),
+        build_request("asks", say="denied"),
+        build_request("asks", say="answered"),
+        build_request("asks", say="changed"),
+        build_request("delegate", prompt=c["delegated"]),
     ]
     model = ModelChoice(
         script=(ScriptedReply(text=c["reply"], calls=tuple(calls)), ScriptedReply(text=c["reply"])),
         delegated={c["delegated"]: (ScriptedReply(text=c["delegated"]),)},
     )
     async with worker(engine, file, log, verbose=True) as first:
-        session = holdfast.session("story")
+        session = holdfast.get_session("story")
         start = SessionInput(turn=TurnInput(model=model, requester=c["person"]))
         sent = await session.send(f"{c['prompt']} {c['summary']}", start=start, by=c["person"])
-        turn = session.turn(sent.turn)
-        view = await until(lambda: waiting(turn, 5), seconds=60)
+        turn = session.get_turn(sent.turn)
+        view = await wait_until(lambda: waiting(turn, 5), seconds=60)
         await listed(holdfast, turn.id, count=5)
         by_say = {item.title.split("'say': '")[-1][:8]: item for item in view.approvals if item.title}
         decided: dict[str, dict[str, Any]] = {
@@ -138,9 +138,9 @@ async def story(engine: Engine, file: Path, log: IO[bytes]) -> bytes:
             await holdfast.decide(item.approval_id, by=c["person"], digest=item.digest, **what)
         [shell] = [item for item in view.approvals if item.command]
         await holdfast.approve(shell.approval_id, note=c["note"], by=c["person"])
-        await until(lambda: _exists(engine.workspace / "begun"))
-        await until(lambda: speaking(turn, c["live"]))
-        assert await turn.output("b1c1")
+        await wait_until(lambda: _exists(engine.workspace / "begun"))
+        await wait_until(lambda: speaking(turn, c["live"]))
+        assert await turn.fetch_output("b1c1")
         shown = await heartbeats(engine, turn.id)
         await session.send(c["message"], by=c["person"], how="append")
         first.send_signal(signal.SIGKILL)
@@ -160,8 +160,8 @@ async def story(engine: Engine, file: Path, log: IO[bytes]) -> bytes:
             "holdfast.turn", {"surprise": c["failure"], c["failure"]: 1}, id="bad", task_queue=engine.queue
         )
         with pytest.raises(HoldfastError, match=c["failure"]):
-            await holdfast.turn(bad.id).result()
-        last = await holdfast.start(TurnInput(prompt=c["prompt"], model=scripted(c["reply"])), turn_id="last")
+            await holdfast.get_turn(bad.id).result()
+        last = await holdfast.start(TurnInput(prompt=c["prompt"], model=script_model(c["reply"])), turn_id="last")
         await last.result()
         await session.close()
     return shown

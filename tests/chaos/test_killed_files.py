@@ -10,12 +10,12 @@ import pytest
 
 from holdfast import Mode, Turn, TurnInput
 from holdfast.calls import CallRequest
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import worker_process
 from tests.support.waiting import waiting
 
-GROW = request("edit", path="notes", old_text="one", new_text="one one")
+GROW = build_request("edit", path="notes", old_text="one", new_text="one one")
 """Made twice, it would be seen."""
 
 
@@ -48,7 +48,7 @@ async def test_S31_an_edit_of_a_file_that_somebody_else_changed_meanwhile_is_ask
     turn = await _killed(engine, "before-finish", GROW)
     (engine.workspace / "notes").write_text("one, said somebody else\n")
     async with worker_process(engine):
-        [item] = (await until(lambda: waiting(turn), 60)).approvals
+        [item] = (await wait_until(lambda: waiting(turn), 60)).approvals
         assert item.kind == "outcome_unknown"
         assert "neither as they were nor as it would have left them" in (item.question or "")
         await engine.holdfast.deny(item.approval_id)
@@ -60,7 +60,7 @@ async def test_S31_an_edit_of_a_file_that_somebody_else_changed_meanwhile_is_ask
 
 async def test_S31_the_second_edit_of_a_file_is_begun_where_the_first_left_it(engine: Engine) -> None:
     turn = await _killed(
-        engine, "after-intend", GROW, request("edit", path="notes", old_text="e\n", new_text="e two\n")
+        engine, "after-intend", GROW, build_request("edit", path="notes", old_text="e\n", new_text="e two\n")
     )
     async with worker_process(engine):
         responses = (await turn.result()).responses

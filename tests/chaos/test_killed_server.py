@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from holdfast import Settings, TurnInput
-from holdfast.testing import request, scripted, until
+from holdfast.testing import build_request, script_model, wait_until
 from holdfast.workers.server import EmbeddedServer
 from tests.support.engine import new_engine
 from tests.support.processes import worker_process
@@ -19,16 +19,16 @@ async def test_S46_a_killed_server_comes_back_on_its_database_and_the_turn_goes_
     try:
         address = (await server.start()).address
         async with new_engine(address, tmp_path) as engine, worker_process(engine):
-            script = scripted([request("ask"), request("read", counter="c")], "Answered.")
+            script = script_model([build_request("ask"), build_request("read", counter="c")], "Answered.")
             (engine.workspace / "c.begun").touch()
             turn = await engine.start(TurnInput(prompt="go", model=script))
-            view = await until(lambda: waiting(turn))
+            view = await wait_until(lambda: waiting(turn))
             watcher = turn.watch()
             await anext(watcher)
             os.kill(server.pid, signal.SIGKILL)
             await server.process.wait()
             await server.restart()
-            again = await until(lambda: waiting(turn), seconds=40)
+            again = await wait_until(lambda: waiting(turn), seconds=40)
             assert again.approvals == view.approvals
             await engine.holdfast.approve(view.approvals[0].approval_id)
             result = await turn.result()

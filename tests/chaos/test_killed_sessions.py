@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast import CallRequest, ModelChoice, ScriptedReply, Session, SessionInput, Settings, TurnInput
 from holdfast.conversations import AssistantMessage, ToolMessage
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from holdfast.workers.server import EmbeddedServer
 from tests.support.conversations import idle, pending, spoken
 from tests.support.engine import Engine, new_engine
@@ -30,8 +30,8 @@ SERVER = {10, 21}
 
 
 def _replies(number: int) -> tuple[ScriptedReply, ScriptedReply]:
-    calls: tuple[CallRequest, ...] = (request("read", counter=f"c{number}"),)
-    calls += (request("ask", say=number),) if number in WAITING else ()
+    calls: tuple[CallRequest, ...] = (build_request("read", counter=f"c{number}"),)
+    calls += (build_request("ask", say=number),) if number in WAITING else ()
     seconds = 0.5 if number in THINKING else 0
     return ScriptedReply(calls=calls, seconds=seconds), ScriptedReply(text=f"Answer {number}.")
 
@@ -75,7 +75,7 @@ async def _say(session: Session, number: int) -> None:
             return False
         return True
 
-    await until(said, seconds=PATIENCE)
+    await wait_until(said, seconds=PATIENCE)
 
 
 async def _converse(engine: Engine, session: Session, workers: _Workers, server: EmbeddedServer | None) -> None:
@@ -90,33 +90,33 @@ async def _converse(engine: Engine, session: Session, workers: _Workers, server:
             await server.restart()
         await _say(session, number)
         if disturbed and number in AT_WORK:
-            await until(lambda mark=mark: _exists(mark), seconds=PATIENCE)  # type: ignore[misc]
+            await wait_until(lambda mark=mark: _exists(mark), seconds=PATIENCE)  # type: ignore[misc]
             await workers.kill()
         if disturbed and number in THINKING:
             await workers.kill()
         if number in WAITING:
-            before = await until(lambda: pending(session), seconds=PATIENCE)
+            before = await wait_until(lambda: pending(session), seconds=PATIENCE)
             if disturbed:
                 await workers.kill()
-                after = await until(lambda: pending(session), seconds=PATIENCE)
+                after = await wait_until(lambda: pending(session), seconds=PATIENCE)
                 assert after.pending == before.pending
             await engine.holdfast.approve(before.pending[0])
-        await until(lambda: idle(session), seconds=PATIENCE)
+        await wait_until(lambda: idle(session), seconds=PATIENCE)
 
 
 async def _transcript(address: str, folder: Path, server: EmbeddedServer | None) -> list[str]:
     async with new_engine(address, folder) as engine:
-        workers, session = _Workers(engine), engine.holdfast.session()
+        workers, session = _Workers(engine), engine.holdfast.get_session()
         try:
             await workers.begin()
             await _converse(engine, session, workers, server)
             asked: list[str] = []
             answered: list[str] = []
-            async for message in session.messages():
+            async for message in session.fetch_messages():
                 asked += message.call_ids if isinstance(message, AssistantMessage) else ()
                 answered += [one.call_id for one in message.responses] if isinstance(message, ToolMessage) else ()
             assert asked == answered, "every call has its one response"
-            view = await session.view()
+            view = await session.fetch_view()
             assert view.turns == TURNS
             return await spoken(session)
         finally:
@@ -138,9 +138,12 @@ async def test_S42_S3_thirty_turns_with_kills_in_between_end_with_the_transcript
 
 
 async def test_a_worker_killed_while_delegated_turns_run_loses_none(server_address: str, tmp_path: Path) -> None:
-    tasks = tuple(request("delegate", prompt=name) for name in ("one", "two"))
+    tasks = tuple(build_request("delegate", prompt=name) for name in ("one", "two"))
     scripts: dict[str, tuple[ScriptedReply, ...]] = {
-        name: (ScriptedReply(calls=(request("read", counter=name), request("ask", say=name))), ScriptedReply(text=name))
+        name: (
+            ScriptedReply(calls=(build_request("read", counter=name), build_request("ask", say=name))),
+            ScriptedReply(text=name),
+        )
         for name in ("one", "two")
     }
     model = ModelChoice(script=(ScriptedReply(calls=tasks), ScriptedReply(text="Both.")), delegated=scripts)
@@ -151,7 +154,7 @@ async def test_a_worker_killed_while_delegated_turns_run_loses_none(server_addre
             await first.kill()
         async with worker_process(engine) as second:
             await engine.holdfast.approve(waiting.approval_id)
-            await until(lambda: _exists(engine.workspace / "one.begun"), seconds=PATIENCE)
+            await wait_until(lambda: _exists(engine.workspace / "one.begun"), seconds=PATIENCE)
             await second.kill()
         (engine.workspace / "two.begun").touch()
         async with worker_process(engine):

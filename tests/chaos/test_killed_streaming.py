@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import CallRequest, ModelChoice, Schedule, ScriptedReply, Turn, TurnInput
 from holdfast.conversations import AssistantMessage, Conversation, ToolMessage
-from holdfast.queries import ask
-from holdfast.testing import request, until
+from holdfast.queries import query_turn
+from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import worker_process
 
@@ -33,12 +33,12 @@ async def _start(engine: Engine, *calls: CallRequest, seconds: float = 0, **inpu
 
 
 def _counted(*names: str) -> tuple[CallRequest, ...]:
-    return tuple(request(name.partition("-")[0], counter=name) for name in names)
+    return tuple(build_request(name.partition("-")[0], counter=name) for name in names)
 
 
 async def _check_whole(engine: Engine, turn: Turn) -> list[str]:
     """S3 over the conversation; the calls in it."""
-    conversation = await ask(engine.client, turn.id, "conversation", result_type=Conversation)
+    conversation = await query_turn(engine.client, turn.id, "conversation", result_type=Conversation)
     asked: list[str] = []
     answered: list[str] = []
     for message in conversation.messages:
@@ -52,7 +52,7 @@ async def test_S12_a_worker_killed_while_its_model_writes_begins_the_reply_anew(
     """A read of the first attempt runs; the worker dies with model and tool. The reply is written again, once."""
     async with worker_process(engine) as first:
         turn = await _start(engine, *_counted("read-1", "read-2"), *_counted(*["read-3"] * 3), seconds=1)
-        await until(lambda: _exists(engine.workspace / "read-1.begun"))
+        await wait_until(lambda: _exists(engine.workspace / "read-1.begun"))
         await first.kill()
     for mark in ("read-2", "read-3"):
         (engine.workspace / f"{mark}.begun").touch()
@@ -70,10 +70,10 @@ async def test_S11_a_worker_killed_while_streamed_calls_run_loses_none(engine: E
     """The reply is complete; a read and a once call are at work when the worker dies."""
     async with worker_process(engine) as first:
         turn = await _start(engine, *_counted("read-1", "once-2", "read-3"), interactive=False)
-        await until(lambda: _exists(engine.workspace / "read-1.begun"))
+        await wait_until(lambda: _exists(engine.workspace / "read-1.begun"))
         await first.kill()
         async with worker_process(engine) as second:
-            await until(lambda: _exists(engine.workspace / "once-2.begun"), seconds=40)
+            await wait_until(lambda: _exists(engine.workspace / "once-2.begun"), seconds=40)
             await second.kill()
     (engine.workspace / "read-3.begun").touch()
     async with worker_process(engine):
@@ -91,7 +91,7 @@ async def test_S12_what_must_run_once_and_ran_early_is_not_run_twice_without_a_w
     next attempt asks for is another one, and the conversation knows of that alone."""
     async with worker_process(engine) as first:
         turn = await _start(engine, *_counted("once-1"), *_counted(*["read-2"] * 3), seconds=1, early=True)
-        await until(lambda: _exists(engine.workspace / "once-1.begun"))
+        await wait_until(lambda: _exists(engine.workspace / "once-1.begun"))
         await first.kill()
     (engine.workspace / "read-2.begun").touch()
     async with worker_process(engine):
@@ -107,12 +107,12 @@ async def test_S12_what_must_run_once_and_ran_early_is_not_run_twice_without_a_w
 async def test_S18_an_interrupt_that_comes_while_no_worker_lives_is_heard(engine: Engine) -> None:
     async with worker_process(engine) as first:
         turn = await _start(engine, *_counted("read-1"))
-        await until(lambda: _exists(engine.workspace / "read-1.begun"))
+        await wait_until(lambda: _exists(engine.workspace / "read-1.begun"))
         await first.kill()
     await turn.interrupt("While you were away")
     async with worker_process(engine):
         result = await turn.result()
-        conversation = await ask(engine.client, turn.id, "conversation", result_type=Conversation)
+        conversation = await query_turn(engine.client, turn.id, "conversation", result_type=Conversation)
         assert await _check_whole(engine, turn) == ["b1c1"]
     assert [message.kind for message in conversation.messages] == ["user", "assistant", "tool", "user", "assistant"]
     assert result.text == "Done."

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Turn, TurnInput
-from holdfast.testing import decide_all, request, until
+from holdfast.testing import build_request, decide_all, wait_until
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import command_line_worker
 from tests.support.waiting import speaking, waiting
@@ -63,10 +63,10 @@ async def _killed_in(engine: Engine, file: Path, tool: str) -> tuple[Turn, int]:
     """A turn whose worker was killed in the middle of a discovered call, and the process that it left."""
     mark = file.parent / f"{tool}.pid"
     async with command_line_worker(engine, file) as first:
-        turn = await engine.start(TurnInput(batches=((request(tool),),)))
+        turn = await engine.start(TurnInput(batches=((build_request(tool),),)))
         deciding = asyncio.create_task(decide_all(engine.holdfast, turn))
-        pid = await until(lambda: asyncio.to_thread(lambda: mark.exists() and mark.read_text()))
-        await until(lambda: speaking(turn, "it has begun"))
+        pid = await wait_until(lambda: asyncio.to_thread(lambda: mark.exists() and mark.read_text()))
+        await wait_until(lambda: speaking(turn, "it has begun"))
         deciding.cancel()
         await first.kill()
     return turn, int(pid)
@@ -78,7 +78,7 @@ async def _result(engine: Engine, file: Path, tool: str, *, unknown: bool = Fals
     try:
         async with command_line_worker(engine, file):
             if unknown:
-                [item] = (await until(lambda: waiting(turn), 60)).approvals
+                [item] = (await wait_until(lambda: waiting(turn), 60)).approvals
                 assert item.kind == "outcome_unknown"
                 await engine.holdfast.deny(item.approval_id)
             [response] = (await turn.result()).responses
@@ -105,8 +105,8 @@ async def test_S31_a_discovered_tool_that_must_run_once_is_not_repeated_and_says
 
 async def test_S37_a_question_outlives_the_worker_that_asked_it(engine: Engine, file: Path) -> None:
     async with command_line_worker(engine, file) as first:
-        turn = await engine.start(TurnInput(batches=((request("ask_user", question="Well?"),),)))
-        [item] = (await until(lambda: waiting(turn, 1))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("ask_user", question="Well?"),),)))
+        [item] = (await wait_until(lambda: waiting(turn, 1))).approvals
         await first.kill()
     assert await engine.holdfast.decide(item.approval_id, "respond", digest=item.digest, content="Well.") is None
     async with command_line_worker(engine, file):
@@ -124,10 +124,10 @@ async def test_S33_two_gigabytes_of_output_are_kept_whole_and_take_no_memory(eng
     if shutil.disk_usage(engine.settings.data.parent).free < 4 * GIGABYTE:
         pytest.skip("needs 4 GB of disk")
     async with command_line_worker(engine, file) as worker:
-        small = await engine.start(TurnInput(batches=((request("shell", command="yes | head -c 1M"),),)))
+        small = await engine.start(TurnInput(batches=((build_request("shell", command="yes | head -c 1M"),),)))
         await decide_all(engine.holdfast, small)
         before = await asyncio.to_thread(_peak, worker.pid)
-        turn = await engine.start(TurnInput(batches=((request("shell", command="yes | head -c 2G"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="yes | head -c 2G"),),)))
         await decide_all(engine.holdfast, turn)
         [response] = (await turn.result()).responses
         after = await asyncio.to_thread(_peak, worker.pid)

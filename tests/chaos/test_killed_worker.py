@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import DecisionRefused, TurnInput, TurnResult
-from holdfast.testing import request, scripted, until
+from holdfast.testing import build_request, script_model, wait_until
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import worker_process
 from tests.support.waiting import speaking, waiting
@@ -30,12 +30,12 @@ async def _killed_while(
     engine: Engine, mark: str, *batch: str, spoken: bool = False, interactive: bool = True
 ) -> TurnResult:
     """Kill the worker once the mark is there (and output was seen); the result after another one took over."""
-    calls = tuple(request(tool, counter=f"{tool}-{n}") for n, tool in enumerate(batch))
+    calls = tuple(build_request(tool, counter=f"{tool}-{n}") for n, tool in enumerate(batch))
     async with worker_process(engine) as first:
         turn = await engine.start(TurnInput(batches=(calls,), interactive=interactive))
-        await until(lambda: _exists(engine.workspace / mark))
+        await wait_until(lambda: _exists(engine.workspace / mark))
         if spoken:
-            await until(lambda: speaking(turn))
+            await wait_until(lambda: speaking(turn))
         await first.kill()
     async with worker_process(engine):
         return await turn.result()
@@ -84,13 +84,13 @@ async def test_S31_somebody_is_asked_what_became_of_a_once_call_whose_worker_was
 ) -> None:
     """Run again, take as done, or fail: nothing else can be said of it."""
     async with worker_process(engine) as first:
-        turn = await engine.start(TurnInput(batches=((request("once", counter="c"), request("ask")),)))
-        [item] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("once", counter="c"), build_request("ask")),)))
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         await engine.holdfast.approve(item.approval_id)
-        await until(lambda: _exists(engine.workspace / "c.begun"))
+        await wait_until(lambda: _exists(engine.workspace / "c.begun"))
         await first.kill()
     async with worker_process(engine):
-        [unknown] = (await until(lambda: waiting(turn), 40)).approvals
+        [unknown] = (await wait_until(lambda: waiting(turn), 40)).approvals
         assert unknown.kind == "outcome_unknown"
         assert "may have taken effect" in (unknown.question or "")
         for other in ("proceed_always", "modify"):
@@ -108,8 +108,8 @@ async def test_S7_a_call_whose_worker_is_lost_while_stopping_is_cancelled_and_sa
     engine: Engine,
 ) -> None:
     async with worker_process(engine) as first:
-        turn = await engine.start(TurnInput(batches=((request("once", counter="c"),),)))
-        await until(lambda: _exists(engine.workspace / "c.begun"))
+        turn = await engine.start(TurnInput(batches=((build_request("once", counter="c"),),)))
+        await wait_until(lambda: _exists(engine.workspace / "c.begun"))
         await first.kill()
         await turn.cancel()
     async with worker_process(engine):
@@ -121,11 +121,11 @@ async def test_S7_a_call_whose_worker_is_lost_while_stopping_is_cancelled_and_sa
 
 async def test_S3_a_worker_killed_while_an_approval_waits_finds_it_waiting(engine: Engine) -> None:
     async with worker_process(engine) as first:
-        turn = await engine.start(TurnInput(prompt="go", model=scripted([request("ask")], "Answered.")))
-        before = await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(prompt="go", model=script_model([build_request("ask")], "Answered.")))
+        before = await wait_until(lambda: waiting(turn))
         await first.kill()
     async with worker_process(engine):
-        after = await turn.view()
+        after = await turn.fetch_view()
         assert after.approvals == before.approvals
         await engine.holdfast.approve(before.approvals[0].approval_id)
         result = await turn.result()
@@ -135,15 +135,15 @@ async def test_S3_a_worker_killed_while_an_approval_waits_finds_it_waiting(engin
 
 async def test_S3_a_turn_of_many_steps_survives_a_kill_at_every_one(engine: Engine) -> None:
     steps = 2
-    script = [[request("read", counter=f"c{n}"), request("ask")] for n in range(steps)]
-    turn = await engine.start(TurnInput(prompt="go", model=scripted(*script, "Answered.")))
+    script = [[build_request("read", counter=f"c{n}"), build_request("ask")] for n in range(steps)]
+    turn = await engine.start(TurnInput(prompt="go", model=script_model(*script, "Answered.")))
     for step in range(steps):
         async with worker_process(engine) as worker:
-            view = await until(lambda: waiting(turn), seconds=40)
+            view = await wait_until(lambda: waiting(turn), seconds=40)
             await worker.kill()
         async with worker_process(engine) as worker:
             await engine.holdfast.approve(view.approvals[0].approval_id)
-            await until(partial(_exists, engine.workspace / f"c{step}.begun"))
+            await wait_until(partial(_exists, engine.workspace / f"c{step}.begun"))
             await worker.kill()
     async with worker_process(engine):
         result = await turn.result()

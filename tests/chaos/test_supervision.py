@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.activities.supervision.ended import Ended
+from holdfast.activities.supervision.ended import RunEnd
 from holdfast.activities.supervision.request import Request
 from holdfast.activities.supervision.runs import Runs
-from holdfast.activities.supervision.supervised import Supervised
-from holdfast.activities.supervision.trees import MAIN
+from holdfast.activities.supervision.supervised import SupervisedRun
+from holdfast.activities.supervision.trees import MAIN_SCRIPT
 from holdfast.tools import ToolFailure
 from tests.support.marks import alive, until
 from tests.unit.test_supervision import Place, bounded, said
@@ -27,16 +27,17 @@ from tests.unit.test_supervision import Place, bounded, said
 WORKER = """
 import asyncio, json, sys
 from pathlib import Path
-from holdfast.activities.commands import Command, environment
+from holdfast.activities.commands import Command, build_environment
 from holdfast.activities.supervision.calling import run_supervised
 from holdfast.activities.supervision.runs import Runs
 
 async def main(runs, workspace, key, text, heard):
-    command = Command(words=("bash", "-c", text), directory=Path(workspace), seconds=120, environment=environment({}))
+    words, environment = ("bash", "-c", text), build_environment({})
+    command = Command(words=words, directory=Path(workspace), seconds=120, environment=environment)
     print("ready", flush=True)
     with open(heard, "wb", buffering=0) as file:
         ended = await run_supervised(
-            Runs(Path(runs), grace_seconds=0.5), command, key, output=file.write, started=lambda pid: None
+            Runs(Path(runs), grace_seconds=0.5), command, key, output=file.write, on_start=lambda pid: None
         )
     print(ended.model_dump_json(), flush=True)
 
@@ -49,7 +50,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     made = Place(tmp_path)
     yield made
     for folder in made.folder.iterdir() if made.folder.exists() else ():
-        await Supervised(folder, made.key()).stop()
+        await SupervisedRun(folder, made.key()).stop()
     assert made.left() == []
 
 
@@ -74,10 +75,10 @@ class FakeWorker:
             self._process.kill()
         await self._process.wait()
 
-    async def ended(self) -> Ended:
+    async def ended(self) -> RunEnd:
         async with asyncio.timeout(60):
             printed, _ = await self._process.communicate()
-        return Ended.model_validate_json(printed.removeprefix(b"ready\n"))
+        return RunEnd.model_validate_json(printed.removeprefix(b"ready\n"))
 
 
 @asynccontextmanager
@@ -130,9 +131,9 @@ async def test_S31_command_that_ends_while_no_worker_lives_keeps_its_end(place: 
         await killed.kill()
     run = await place.runs.attach(place.key())
     assert run
-    assert run.living
+    assert run.is_alive
     (place.workspace / "go").touch()
-    await until(lambda: not run.living)
+    await until(lambda: not run.is_alive)
     async with worker(place, text) as last:
         ended = await last.ended()
     assert (ended.why, ended.code) == ("exited", -signal.SIGSEGV)
@@ -155,7 +156,7 @@ async def test_S31_workers_killed_at_any_moment_of_the_start_never_run_it_twice(
             await asyncio.sleep(chance.uniform(0, START_SECONDS))
             await killed.kill()
         run = await bounded(place.runs.supervise(place.command(text), place.key(name)))
-        assert (await bounded(run.wait())).code == 0
+        assert (await bounded(run.wait_for_end())).code == 0
         assert (place.workspace / name).read_text() == "x\n"
         assert await said(run) == b"done\n"
 
@@ -171,10 +172,10 @@ async def test_S31_supervisor_nobody_waits_for_begins_nothing(place: Place) -> N
     receiving, sending = os.pipe()
     os.close(receiving)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", MAIN, str(folder)), stdin=asyncio.subprocess.PIPE, stdout=sending
+        *(sys.executable, "-I", "-S", MAIN_SCRIPT, str(folder)), stdin=asyncio.subprocess.PIPE, stdout=sending
     )
     os.close(sending)
-    await bounded(process.communicate(request.packed()))
+    await bounded(process.communicate(request.pack()))
     assert not folder.exists()
     assert not (place.workspace / "ran").exists()
 
@@ -192,12 +193,12 @@ async def test_S17_run_whose_workers_are_all_dead_is_ended_when_its_lease_runs_o
     assert run
     process.kill()
     await process.wait()
-    assert alive(run.run.command)
+    assert alive(run.record.command)
     assert place.left()
-    await until(lambda: not run.living)
+    await until(lambda: not run.is_alive)
     assert place.left() == []
-    assert (await bounded(run.wait())).why == "abandoned"
-    assert not alive(run.run.supervisor)
+    assert (await bounded(run.wait_for_end())).why == "abandoned"
+    assert not alive(run.record.supervisor)
 
 
 # Full disks
@@ -220,7 +221,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 async def test_S33_full_disk_keeps_the_beginning_of_the_output_and_the_real_end(place: Place, small: Path) -> None:
     runs = Runs(small / "runs", grace_seconds=0.5)
     run = await bounded(runs.supervise(place.command("seq 1 100000; exit 9"), place.key()))
-    ended = await bounded(run.wait())
+    ended = await bounded(run.wait_for_end())
     assert (ended.why, ended.code, ended.bytes) == ("exited", 9, 588_895)
     assert 100_000 < ended.kept < 200_000
     assert "No space left on device" in ended.error
@@ -247,12 +248,12 @@ async def test_S31_disk_that_is_full_already_is_told_before_anything_runs(place:
     assert await runs.attach(place.key()) is None
     (small / "filling").unlink()
     run = await bounded(runs.supervise(place.command("touch ran"), place.key()))
-    assert (await bounded(run.wait())).code == 0
+    assert (await bounded(run.wait_for_end())).code == 0
 
 
 async def test_run_whose_folder_is_taken_away_ends_all_the_same(place: Place) -> None:
     run = await place.start("echo up; sleep 600", runs=place.runs_with(lease_seconds=0.5))
-    command, supervisor = run.run.command, run.run.supervisor
+    command, supervisor = run.record.command, run.record.supervisor
     shutil.rmtree(place.folder)
     await until(lambda: not alive(command) and not alive(supervisor))
-    assert (await bounded(run.wait())).why == "lost"
+    assert (await bounded(run.wait_for_end())).why == "lost"

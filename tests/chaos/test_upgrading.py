@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import ModelChoice, ScriptedReply, Session, SessionInput, Turn, TurnInput
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from tests.support.conversations import idle, spoken
 from tests.support.engine import Engine, new_engine
 from tests.support.versions import PATCHED, PATIENCE, Rollout, end, other_code, versions_in
@@ -36,13 +36,13 @@ def old(tmp_path: Path) -> Path:
 
 async def begin(engine: Engine, name: str) -> Turn:
     """A turn that waits until somebody lets it write its name."""
-    turn = await engine.start(TurnInput(batches=((request("shell", command=f"echo {name} >> effects"),),)))
-    await until(lambda: waiting(turn), seconds=PATIENCE)
+    turn = await engine.start(TurnInput(batches=((build_request("shell", command=f"echo {name} >> effects"),),)))
+    await wait_until(lambda: waiting(turn), seconds=PATIENCE)
     return turn
 
 
 async def approve(engine: Engine, turn: Turn) -> None:
-    view = await until(lambda: waiting(turn), seconds=PATIENCE)
+    view = await wait_until(lambda: waiting(turn), seconds=PATIENCE)
     await engine.holdfast.approve(view.approvals[0].approval_id)
 
 
@@ -89,7 +89,7 @@ async def test_S36_turns_end_on_the_code_they_began_on_while_new_ones_begin_on_t
                 assert not await took_other_steps(engine, late.id)
                 await rollout.drained("v1")
                 assert await end(again) == 0
-            view = await turns[0].view()
+            view = await turns[0].fetch_view()
             assert (view.state, view.result and view.result.status) == ("ended", "completed"), "known without v1, too"
             assert await finish(engine, await begin(engine, "f")) == "success"
             assert await end(second) == 0
@@ -108,7 +108,7 @@ async def test_S45_what_a_version_says_is_in_a_log_for_machines_a_line_of_it(rol
     with rollout.file.open("a") as file:
         file.write('[telemetry]\nlogs = "json"\n')
     async with rollout.worker("v1"):
-        await until(lambda: rollout.remarked("v1", "set-current v1"), seconds=PATIENCE)
+        await wait_until(lambda: rollout.remarked("v1", "set-current v1"), seconds=PATIENCE)
     lines = (await asyncio.to_thread(rollout.log("v1").read_text)).splitlines()
     assert any("set-current v1" in json.loads(line)["message"] for line in lines)
 
@@ -138,8 +138,8 @@ def _session() -> SessionInput:
 
 async def _say(session: Session, text: str) -> None:
     sent = await session.send(text, start=_session())
-    await (await session.begun(sent.turn)).result()
-    await until(lambda: idle(session), seconds=PATIENCE)
+    await (await session.wait_for_turn(sent.turn)).result()
+    await wait_until(lambda: idle(session), seconds=PATIENCE)
 
 
 async def _on(engine: Engine, session: Session, build: str) -> bool:
@@ -149,7 +149,7 @@ async def _on(engine: Engine, session: Session, build: str) -> bool:
 async def test_S42_a_session_goes_over_to_new_code_between_its_turns_and_knows_what_was_said(
     engine: Engine, rollout: Rollout, old: Path
 ) -> None:
-    session, quiet = engine.holdfast.session(), engine.holdfast.session()
+    session, quiet = engine.holdfast.get_session(), engine.holdfast.get_session()
     async with rollout.worker("v1", old) as first:
         await rollout.command("versions", "set-current", "v1", "--wait", "1m")
         await _say(session, "First")
@@ -164,7 +164,7 @@ async def test_S42_a_session_goes_over_to_new_code_between_its_turns_and_knows_w
             assert (await rollout.version("v1")).open.sessions == 1, "nobody speaks in the other one"
             told = await rollout.command("versions", "drain", "v1")
             assert (told["sessions"], told["turns"]) == (1, 0)
-            await until(lambda: _on(engine, quiet, "v2"), seconds=PATIENCE)
+            await wait_until(lambda: _on(engine, quiet, "v2"), seconds=PATIENCE)
             await rollout.drained("v1")
             assert await end(first) == 0
             await _say(session, "Third")
@@ -176,7 +176,7 @@ async def test_S42_a_session_goes_over_to_new_code_between_its_turns_and_knows_w
                 "assistant: Answer 2.",
             ]
             assert (await spoken(session))[-2:] == ["user: Third", "assistant: Answer 3."]
-            assert (await session.view()).turns == 3
+            assert (await session.fetch_view()).turns == 3
 
 
 async def test_a_turn_whose_version_is_gone_is_told_of_and_can_be_moved_and_moved_back(
@@ -187,13 +187,13 @@ async def test_a_turn_whose_version_is_gone_is_told_of_and_can_be_moved_and_move
         await rollout.command("versions", "set-current", "v1", "--wait", "1m")
         turn = await begin(engine, "a")
         await rollout.command("versions", "set-current", "v2", "--wait", "1m")
-        assert (await rollout.version("v1")).needed
+        assert (await rollout.version("v1")).is_needed
         assert await end(first) == 0
         await rollout.command("versions", "move", turn.id, "v2")
         view = await rollout.refused("versions", "move", turn.id, "v3")
         assert "no worker of version 'v3'" in view
         await engine.client.get_workflow_handle(turn.id).signal("decide", "nonsense, which wakes it")
-        await until(lambda: _failed(engine, turn), seconds=PATIENCE)
+        await wait_until(lambda: _failed(engine, turn), seconds=PATIENCE)
         await rollout.command("versions", "move", turn.id, "v1")
         async with rollout.worker("v1", old):
             assert await finish(engine, turn) == "success"
@@ -246,9 +246,11 @@ async def test_the_first_version_makes_itself_current_only_where_nobody_else_tak
 ) -> None:
     async with rollout.worker("v1", None, "--current-if-none"):
         assert await finish(engine, await begin(engine, "a")) == "success"
-        await until(lambda: rollout.remarked("v1", f"version 'v1' of {rollout.name!r} is current"), seconds=PATIENCE)
+        await wait_until(
+            lambda: rollout.remarked("v1", f"version 'v1' of {rollout.name!r} is current"), seconds=PATIENCE
+        )
         async with rollout.worker("v2", None, "--current-if-none"):
-            await until(lambda: rollout.remarked("v2", "holdfast versions set-current v2"), seconds=PATIENCE)
+            await wait_until(lambda: rollout.remarked("v2", "holdfast versions set-current v2"), seconds=PATIENCE)
             turn = await begin(engine, "b")
             assert await versions_in(engine, turn.id) == {"v1"}
             assert await finish(engine, turn) == "success"

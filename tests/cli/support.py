@@ -119,7 +119,7 @@ class Home:
         with suppress(TimeoutError):
             async with asyncio.timeout(SECONDS):
                 client = await connect(settings, HoldfastPlugin(settings), embedded=True)
-                async with aclosing(Holdfast(client).turn(turn).watch()) as items:  # type: ignore[type-var]
+                async with aclosing(Holdfast(client).get_turn(turn).watch()) as items:  # type: ignore[type-var]
                     async for item in items:
                         if isinstance(item, Event):
                             told.append(item.model_dump(mode="json"))

@@ -10,7 +10,7 @@ from typing import Any
 from temporalio.client import Client
 
 from holdfast import Holdfast, HoldfastPlugin, Settings, TurnInput
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from tests.cli.support import SECONDS, Home
 from tests.cli.test_readme import ROOT, _address, _blocks, _shell
 from tests.support.waiting import waiting
@@ -54,10 +54,13 @@ async def test_the_python_of_the_page_settles_a_turn(home: Home) -> None:
     exec(_blocks(DOCS)["python"], names)
     client = await Client.connect(_address(home), plugins=[HoldfastPlugin(Settings(data=home.data))])
     holdfast = Holdfast(client)
-    calls = (request("shell", command="echo settled"), request("write_file", path="settled.txt", content="x\n"))
+    calls = (
+        build_request("shell", command="echo settled"),
+        build_request("write_file", path="settled.txt", content="x\n"),
+    )
     async with asyncio.timeout(SECONDS):
         turn = await holdfast.start(TurnInput(batches=(calls,)))
-        await until(lambda: waiting(turn, 2))
+        await wait_until(lambda: waiting(turn, 2))
         await names["settle"](holdfast, turn.id)
         result = await turn.result()
     assert [response.status for response in result.responses] == ["success", "success"]

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from holdfast.content import NAME_LIMIT, Response, named
+from holdfast.content import NAME_LIMIT, Response, format_tool_name
 from holdfast.events import Event
 from holdfast.turns import BatchResult, TurnResult
 from holdfast.workers import render, standing
 from holdfast.workers.board import Row
-from holdfast.workers.columns import GAP, INDENT, WIDE, Columns, Line
+from holdfast.workers.columns import GAP, INDENT, UNBOUNDED_WIDTH, Columns, Line
 from tests.support.rendering import printed
 
 LONG = "everything__trigger-long-running-operation"
@@ -47,11 +47,15 @@ def test_names_are_whole_and_no_line_is_padded_or_too_long_at_any_width(
 def test_where_nobody_looks_nothing_is_cut_wrapped_or_padded(cells: list[tuple[str, str]]) -> None:
     lines = [Line(tuple(map(Text, row))) for row in cells]
     size = max(len(name) for name, _ in cells) + GAP
-    assert printed(Columns(lines, cuts=True), WIDE) == [f"{name:{size}}{words}".rstrip() for name, words in cells]
+    assert printed(Columns(lines, cuts=True), UNBOUNDED_WIDTH) == [
+        f"{name:{size}}{words}".rstrip() for name, words in cells
+    ]
 
 
 def test_the_last_column_is_wrapped_beside_the_others_or_below_them() -> None:
-    table = render.table(("tool", "effect", "description"), [(LONG, "once", "Runs for as long as you say, and tells.")])
+    table = render.build_table(
+        ("tool", "effect", "description"), [(LONG, "once", "Runs for as long as you say, and tells.")]
+    )
     assert printed(table, 90) == [
         f"tool{' ' * 40}effect  description",
         f"{LONG}  once    Runs for as long as you say, and",
@@ -71,11 +75,11 @@ def test_an_empty_table_is_its_header() -> None:
 
 
 def test_a_name_that_fits_on_no_line_is_broken_and_not_lost() -> None:
-    table = render.table(("a", "b"), [("x" * 100, "y")])
+    table = render.build_table(("a", "b"), [("x" * 100, "y")])
     assert "".join(line.strip() for line in printed(table, 40)) == "a" + "x" * 100 + "y"
 
 
-@pytest.mark.parametrize("width", [80, 100, 200, WIDE])
+@pytest.mark.parametrize("width", [80, 100, 200, UNBOUNDED_WIDTH])
 @pytest.mark.parametrize("tool", ["shell", LONG, LONGEST])
 def test_S40_the_name_of_a_tool_is_whole_in_every_view(tool: str, width: int) -> None:
     moment = datetime(2031, 1, 1, 12, tzinfo=UTC)
@@ -86,23 +90,27 @@ def test_S40_the_name_of_a_tool_is_whole_in_every_view(tool: str, width: int) ->
     result = TurnResult(status="completed", batches=(answered,))
     running = a_row(tool, status="executing", started=moment, tail="out 1\nout 2\n", decided="let run by ana")
     for told in (
-        printed(render.rows([running, a_row("shell")], moment), width),
-        printed(render.event(event), width),
-        [line for part in standing.result(result, {"b1c1": "let run by policy"}) for line in printed(part, width)],
+        printed(render.render_rows([running, a_row("shell")], moment), width),
+        printed(render.render_event(event), width),
+        [
+            line
+            for part in standing.render_result(result, {"b1c1": "let run by policy"})
+            for line in printed(part, width)
+        ],
     ):
         assert any(tool in line.split() for line in told), told
         assert all(len(line) <= width and line == line.rstrip() for line in told)
 
 
 def test_at_80_columns_a_long_name_has_its_title_below_and_a_short_one_beside() -> None:
-    assert printed(render.rows([a_row(LONG)]), 80) == [
+    assert printed(render.render_rows([a_row(LONG)]), 80) == [
         f"  b1c1 1/2  awaiting approval  {LONG}",
         f"    {TITLE}",
     ]
-    assert printed(render.rows([a_row("shell", title="Run it")]), 80) == [
+    assert printed(render.render_rows([a_row("shell", title="Run it")]), 80) == [
         "  b1c1 1/2  awaiting approval  shell  Run it"
     ]
-    assert printed(render.rows([a_row(LONGEST)]), 80) == [
+    assert printed(render.render_rows([a_row(LONGEST)]), 80) == [
         "  b1c1 1/2  awaiting approval",
         f"    {LONGEST}",
         f"    {TITLE}",
@@ -110,19 +118,19 @@ def test_at_80_columns_a_long_name_has_its_title_below_and_a_short_one_beside() 
 
 
 def test_S40_what_is_longer_than_any_name_is_cut_and_its_length_is_the_same_everywhere() -> None:
-    once = named(HUGE)
+    once = format_tool_name(HUGE)
     assert len(once) == NAME_LIMIT
     assert once.endswith("x… (5,000,000 characters)")
-    assert named(once) == once
-    told = printed(render.rows([a_row(once, title="")]), 200)
+    assert format_tool_name(once) == once
+    told = printed(render.render_rows([a_row(once, title="")]), 200)
     assert told == [f"  b1c1 1/2  awaiting approval  {once}"]
-    evil = named("\u202e" * NAME_LIMIT)
+    evil = format_tool_name("\u202e" * NAME_LIMIT)
     assert len(evil) == NAME_LIMIT
-    assert named(evil) == evil
+    assert format_tool_name(evil) == evil
 
 
 def test_a_name_of_the_longest_kind_is_not_cut() -> None:
-    assert named("n" * NAME_LIMIT) == "n" * NAME_LIMIT
-    [line] = printed(render.rows([a_row("n" * NAME_LIMIT, title="")]), 200)
+    assert format_tool_name("n" * NAME_LIMIT) == "n" * NAME_LIMIT
+    [line] = printed(render.render_rows([a_row("n" * NAME_LIMIT, title="")]), 200)
     assert line.endswith("n" * NAME_LIMIT)
     assert INDENT + NAME_LIMIT > 80, "wider than many terminals: there it is broken"

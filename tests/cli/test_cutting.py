@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.cutting import LINE_LIMIT, count_changes, cut_diff, cut_lines
-from holdfast.workers.log_lines import OneLine
+from holdfast.workers.log_lines import LineFormatter
 
 HEAD = ["--- a/file", "+++ b/file", "@@ -1,450 +1,3 @@"]
 
@@ -52,5 +52,5 @@ def test_a_warning_is_one_line_without_fields_and_links() -> None:
     )
     for text in (message, "A decision was not counted: 1 validation error ({'attempt': 1, 'namespace': 'default'})"):
         record = logging.makeLogRecord({"msg": text, "levelname": "WARNING", "pathname": holdfast.__file__})
-        line = OneLine().format(record)
+        line = LineFormatter().format(record)
         assert line.endswith("WARNING A decision was not counted: 1 validation error")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.workers.server import binary
+from holdfast.workers.server import find_binary
 from tests.cli.support import Home
 
 Options = tuple[()] | tuple[str, str]
@@ -99,7 +99,7 @@ def _namespace(home: Home, name: str, *attributes: str) -> str:
     commands: list[tuple[str, ...]] = [("namespace", "create", "--namespace", name)]
     commands += [("search-attribute", "create", "--name", one, "--type", "Int") for one in attributes]
     for words in commands:
-        subprocess.run([binary(), "operator", *words], env={**home.env, **env}, check=True, timeout=60)
+        subprocess.run([find_binary(), "operator", *words], env={**home.env, **env}, check=True, timeout=60)
     return name
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.workers.changes import suffix_of
+from holdfast.workers.changes import find_suffix
 from tests.cli.support import Home, call
 from tests.cli.test_approving import asked, strict, waiting
 from tests.cli.test_terminal import KEYS, calls_file, ended, terminal
@@ -179,7 +179,7 @@ def test_ctrl_c_ends_the_editor_and_others_no_longer_see_it(home: Home, tmp_path
     ],
 )
 def test_the_name_of_the_file_never_comes_from_a_model_unchecked(path: object, suffix: str) -> None:
-    assert suffix_of(path) == suffix
+    assert find_suffix(path) == suffix
 
 
 def test_without_any_editor_it_says_what_to_do(home: Home, tmp_path: Path) -> None:

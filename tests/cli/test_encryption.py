@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from holdfast.errors import KeyMissing, StoreUnavailable
-from holdfast.keyring import new_key
-from holdfast.payloads import stored_files
-from holdfast.workers.gateway.answers import problem_of
+from holdfast.keyring import generate_key
+from holdfast.payloads import list_stored_files
+from holdfast.workers.gateway.answers import build_problem
 from tests.cli.support import Home, call
 from tests.support.encrypting import files_of, found_in
 
-SECRET, OLDER = new_key(), new_key()
+SECRET, OLDER = generate_key(), generate_key()
 KEYS = """
 [[encryption.keys]]
 id = "new"
@@ -157,7 +157,7 @@ def test_S42_what_nothing_needs_is_swept_by_the_command(encrypted: Home) -> None
     stray.parent.mkdir(parents=True, exist_ok=True)
     stray.write_bytes(b"of a turn long past")
     then = time.time() - OLD
-    for path in stored_files(payloads):
+    for path in list_stored_files(payloads):
         os.utime(path, (then, then))
 
     told = home.run("storage", "sweep")
@@ -216,8 +216,8 @@ def test_a_store_that_does_not_answer_is_told_by_the_command_and_the_gateway(hom
     assert done.returncode == 3
     assert "a payload could not be written: the bucket 'abc' (s3): Could not connect" in done.stderr
     assert home.run("turn", "show", "unstored").returncode == 1, "it did not start"
-    assert problem_of(StoreUnavailable("x")).status == 503
-    assert problem_of(KeyMissing("x")).code == "payload_unreadable"
+    assert build_problem(StoreUnavailable("x")).status == 503
+    assert build_problem(KeyMissing("x")).code == "payload_unreadable"
 
 
 def test_bad_options_of_a_sweep_are_told(place: Home) -> None:

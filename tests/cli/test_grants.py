@@ -14,7 +14,7 @@ from rich.console import Console
 from holdfast.activities.policy.saved import load_saved
 from holdfast.approvals import Decision
 from holdfast.grants import Grant
-from holdfast.outcomes import Outcome, Scope
+from holdfast.outcomes import DecisionAction, Scope
 from holdfast.workers import answers
 from tests.cli.support import Home, call
 from tests.cli.test_approving import asked, told, waiting
@@ -146,11 +146,11 @@ def test_kept_answers_need_no_server_to_be_listed_and_revoked(empty: Home) -> No
 )
 def test_how_long_an_answer_still_stands_is_told(used: int, expires: datetime | None, words: str) -> None:
     said = Decision(
-        approval_id="t/b1c1/1", digest="d", outcome=Outcome.PROCEED_ALWAYS, by="ana", uses=2, expires=expires
+        approval_id="t/b1c1/1", digest="d", outcome=DecisionAction.PROCEED_ALWAYS, by="ana", uses=2, expires=expires
     )
     grant = Grant(id="g1", scope=Scope(tool="x"), covers="`x\x1b[31m`", decision=said, given_at=NOW, used=used)
     shown = StringIO()
-    Console(file=shown, width=200).print(answers.listed([("t/g1", grant)], [], NOW))
+    Console(file=shown, width=200).print(answers.render_grants([("t/g1", grant)], [], NOW))
     assert words in shown.getvalue()
     assert "\x1b" not in shown.getvalue()
-    assert answers.grant_body("t/g1", grant, NOW)["stands"] is (used < 2 and expires != NOW)
+    assert answers.grant_as_json("t/g1", grant, NOW)["stands"] is (used < 2 and expires != NOW)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast.approvals import Decision
-from holdfast.keys import signer_of
+from holdfast.keys import load_signer
 from tests.cli.support import SECONDS, Home, call
 from tests.support.server import temporal_command
 
@@ -155,7 +155,7 @@ def test_S22_the_stock_command_alone_approves_nothing(guarded: Home) -> None:
     [item] = guarded.listed("forged")
     address = json.loads((guarded.data / "server.json").read_text())["address"]
     forged = {"approval_id": approval, "digest": item["digest"], "outcome": "yes", "by": "ada"}
-    ada = signer_of(str(guarded.folder / "config" / "holdfast" / "keys" / "ada"))
+    ada = load_signer(str(guarded.folder / "config" / "holdfast" / "keys" / "ada"))
     elsewhere = ada.sign(Decision.model_validate({**forged, "approval_id": "elsewhere/b1c1/1"}))
     refused = ada.sign(Decision.model_validate({**forged, "outcome": "no"}))
     for body in (

@@ -14,9 +14,9 @@ import httpx2
 import pexpect  # type: ignore[import-untyped]
 import pytest
 
-from holdfast.configuration import configuration_of
-from holdfast.documents import Content
-from holdfast.workers.awaited import waiting_for
+from holdfast.configuration import parse_configuration
+from holdfast.documents import FileContent
+from holdfast.workers.awaited import format_waiting
 from tests.cli.support import COMMAND, SECONDS, Home
 from tests.cli.test_terminal import ended, terminal
 from tests.support.mcp_guarded import SECRET, Guarded, guarded_server
@@ -165,7 +165,7 @@ def test_on_a_terminal_it_says_which_servers_it_waits_for_and_takes_that_back(em
     ],
 )
 def test_what_is_waited_for_fits_on_a_line(names: tuple[str, ...], room: int, words: str) -> None:
-    assert waiting_for(names, room) == words
+    assert format_waiting(names, room) == words
 
 
 async def test_S39_login_opens_a_browser_and_logout_forgets(empty: Home, guarded: Guarded) -> None:
@@ -363,8 +363,8 @@ async def test_the_commands_of_the_docs_do_what_they_say(empty: Home, guarded: G
 
 @pytest.mark.parametrize(("block", "grant"), [("oauth", "authorization_code"), ("credentials", "client_credentials")])
 def test_the_settings_of_the_docs_are_read(block: str, grant: str) -> None:
-    content = Content(Path("/project/holdfast.toml"), DOCS[block].encode())
-    oauth = configuration_of(content).require().mcp.servers["tracker"].oauth
+    content = FileContent(Path("/project/holdfast.toml"), DOCS[block].encode())
+    oauth = parse_configuration(content).get_value().mcp.servers["tracker"].oauth
     assert oauth
     assert oauth.grant == grant
 

@@ -19,7 +19,7 @@ from holdfast.activities.policy.subjects import BUILT_IN
 from holdfast.conversations import ModelSettings
 from holdfast.delegating import Delegation
 from holdfast.settings import load_settings
-from holdfast.testing import until
+from holdfast.testing import wait_until
 from tests.cli.support import SECONDS, Home
 from tests.cli.test_readme import ROOT, _address, _blocks, _shell
 
@@ -62,7 +62,7 @@ async def test_the_scripts_of_the_page_delegate(home: Home) -> None:
     async with asyncio.timeout(SECONDS):
         turn = await holdfast.start(TurnInput(prompt="How many?", model=names["MODEL"]))
         result = await turn.result()
-        inner = await holdfast.turn(f"{turn.id}~b1c1").result()
+        inner = await holdfast.get_turn(f"{turn.id}~b1c1").result()
     assert (result.text, [response.text for response in result.responses]) == ("There are two.", ["Two."])
     assert [response.tool for response in inner.responses] == ["list_directory"]
 
@@ -114,7 +114,7 @@ def test_S18_S24_the_story_of_the_sessions_page_works_as_written(home: Home) -> 
     home.seen("tidy~3", kind="turn", after="completed")
     assert home.seen("tidy~3", call="b1c1", after="scheduled")["actor"] == "person"
 
-    asyncio.run(until(lambda: _idle(home, "tidy"), seconds=SECONDS))
+    asyncio.run(wait_until(lambda: _idle(home, "tidy"), seconds=SECONDS))
     assert "g1 of session tidy: revoked" in _shell(home, blocks["revoke"])
     assert home.json("sessions", "grants", "tidy")["grants"] == []
     assert "ends when what was said is done" in _shell(home, blocks["close"])

@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from holdfast.configuration import Configuration, configuration_of
-from holdfast.documents import Content
-from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS, nothing_yet
+from holdfast.configuration import Configuration, parse_configuration
+from holdfast.documents import FileContent
+from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS, list_zero_series
 from tests.cli.support import SECONDS, Home, call
 from tests.cli.test_readme import ROOT, _blocks
 from tests.support.observed import free_port, samples
@@ -29,7 +29,7 @@ if "gateway" in sys.orig_argv:
 
 def _telemetry() -> Configuration:
     block = _blocks(PAGE)["observing"]
-    return configuration_of(Content(ROOT / "holdfast.toml", block.encode())).require()
+    return parse_configuration(FileContent(ROOT / "holdfast.toml", block.encode())).get_value()
 
 
 def test_the_settings_of_the_page_are_read() -> None:
@@ -53,7 +53,7 @@ def test_the_alerts_of_the_page_name_metrics_and_outcomes_that_there_are() -> No
 def test_what_the_alerts_look_for_is_there_before_it_happens() -> None:
     """`increase` sees nothing of a series that begins with its first event."""
     rules: list[dict[str, Any]] = yaml.safe_load(_blocks(PAGE)["alerts"])["groups"][0]["rules"]
-    there = [(f"{one.name}_total", one.labels) for one in nothing_yet(["shell"])]
+    there = [(f"{one.name}_total", one.labels) for one in list_zero_series(["shell"])]
     rises = re.compile(r"increase\((\w+)(?:\{(\w+)=~?\"([\w|]+)\"\})?\[")
     found = [rises.match(rule["expr"]) for rule in rules if "increase" in rule["expr"]]
     assert len(found) == 4

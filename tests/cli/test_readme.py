@@ -17,7 +17,7 @@ from temporalio.worker import Worker
 
 from holdfast import CallRequest, Holdfast, HoldfastPlugin, Settings, Tool, TurnInput
 from holdfast.settings import load_settings
-from holdfast.testing import decide_all, request
+from holdfast.testing import build_request, decide_all
 from tests.cli.support import SECONDS, Home
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,7 +105,7 @@ async def test_the_function_of_the_readme_is_a_tool(home: Home) -> None:
     names: dict[str, Any] = {}
     exec(_blocks("README.md")["function"], names)
     settings = Settings(data=home.data, workspace=home.workspace, task_queue="readme-function")
-    assert await _texts(home, settings, [names["weather"]], request("weather", city="Rome")) == [
+    assert await _texts(home, settings, [names["weather"]], build_request("weather", city="Rome")) == [
         '{"city": "Rome", "degrees": 21}'
     ]
 
@@ -114,7 +114,7 @@ async def test_the_class_of_the_how_to_works_in_a_turn(home: Home) -> None:
     names: dict[str, Any] = {}
     exec(_blocks("docs/tools.md")["tool"], names)
     settings = Settings(data=home.data, workspace=home.workspace, task_queue="how-to-class")
-    calls = (request("count_words", text="one two three"), request("count_words", text=" "))
+    calls = (build_request("count_words", text="one two three"), build_request("count_words", text=" "))
     assert await _texts(home, settings, [names["CountWords"]()], *calls) == ["3", "There is nothing to count."]
 
 
@@ -122,7 +122,7 @@ async def test_the_functions_of_the_how_to_work_in_a_turn(home: Home) -> None:
     names: dict[str, Any] = {}
     exec(_blocks("docs/tools.md")["function"], names)
     settings = Settings(data=home.data, workspace=home.workspace, task_queue="how-to-function")
-    calls = (request("longest_word", text="a bcd ef"), request("publish", title="News", body="None."))
+    calls = (build_request("longest_word", text="a bcd ef"), build_request("publish", title="News", body="None."))
     longest, published = await _texts(home, settings, [names["longest_word"], names["publish"]], *calls)
     assert longest == "bcd"
     assert json.loads(published)["characters"] == 5
@@ -135,4 +135,4 @@ async def test_the_discovery_of_the_how_to_works_in_a_turn(home: Home, tmp_path:
     file.write_text(blocks["settings"])
     loaded = load_settings(file)
     settings = replace(loaded, data=home.data, workspace=home.workspace, task_queue="how-to-discovery")
-    assert [text.strip() for text in await _texts(home, settings, [], request("reverse", text="abc"))] == ["cba"]
+    assert [text.strip() for text in await _texts(home, settings, [], build_request("reverse", text="abc"))] == ["cba"]

@@ -10,7 +10,7 @@ from typing import Any
 from temporalio.client import Client
 
 from holdfast import CallRequest, Holdfast, HoldfastPlugin
-from holdfast.testing import request
+from holdfast.testing import build_request
 from tests.cli.support import SECONDS, Home
 from tests.cli.test_readme import ROOT, _address, _blocks, _shell
 
@@ -56,10 +56,10 @@ async def test_S11_the_python_of_the_page_streams_a_model(home: Home) -> None:
     async def model() -> AsyncIterator[CallRequest]:
         nonlocal attempts
         attempts += 1
-        yield request("list_directory")
+        yield build_request("list_directory")
         if attempts == 1:
             raise ConnectionError("gone")
-        yield request("read_file", path="no such file")
+        yield build_request("read_file", path="no such file")
 
     client = await Client.connect(_address(home), plugins=[HoldfastPlugin()])
     async with asyncio.timeout(SECONDS):

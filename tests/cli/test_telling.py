@@ -18,7 +18,7 @@ from holdfast.turns import BatchResult, TurnResult
 from holdfast.views import BatchView, CallView, TurnView
 from holdfast.workers import news, render, standing
 from holdfast.workers.board import Board
-from holdfast.workers.telling import Telling
+from holdfast.workers.telling import EventTeller
 from tests.support.rendering import printed
 
 BEGAN = datetime(2031, 1, 1, 12, tzinfo=UTC)
@@ -51,14 +51,14 @@ class Story:
         return self.add(seconds, "result", "success", **fields)
 
     def lines(self) -> list[str]:
-        telling = Telling()
-        found = [telling.line(event) for event in self.events]
+        telling = EventTeller()
+        found = [telling.render_event(event) for event in self.events]
         return [line.partition("  ")[2] for item in found if item for line in printed(item, WIDE)]
 
     def board(self) -> Board:
         board = Board()
         for event in self.events:
-            board.take(event)
+            board.apply_item(event)
         return board
 
 
@@ -98,17 +98,19 @@ def test_S11_calls_that_come_while_the_model_writes_say_so_and_that_more_may_com
 def test_S13_the_board_says_what_an_answer_that_is_there_waits_for() -> None:
     story = streamed()
     board = story.board()
-    assert board.thinking
-    assert board.held_back("b1") == {"b1c2": "after b1c1"}
-    [first, second] = printed(render.rows(board.of_batch("b1"), held_back=board.held_back("b1")), WIDE)
+    assert board.is_thinking
+    assert board.find_held_back("b1") == {"b1c2": "after b1c1"}
+    [first, second] = printed(
+        render.render_rows(board.list_batch_rows("b1"), held_back=board.find_held_back("b1")), WIDE
+    )
     assert first.startswith("  b1c1 1/2+  executing")
     assert second.endswith("delivered after b1c1: Look")
 
     story.call(4, 1, 2, "success")
-    assert set(story.board().held_back("b1").values()) == {"when the reply is complete"}
+    assert set(story.board().find_held_back("b1").values()) == {"when the reply is complete"}
     board = story.complete(5).result(5, 1, 2).result(5, 2, 2).add(5, "model", "asked").board()
-    assert (board.held_back("b1"), board.thinking, board.growing) == ({}, False, set())
-    assert printed(render.rows(board.of_batch("b1")), WIDE)[0].startswith("  b1c1 1/2  success")
+    assert (board.find_held_back("b1"), board.is_thinking, board.growing) == ({}, False, set())
+    assert printed(render.render_rows(board.list_batch_rows("b1")), WIDE)[0].startswith("  b1c1 1/2  success")
 
 
 def test_S12_a_discarded_attempt_says_once_why_and_its_calls_what_they_were() -> None:
@@ -125,16 +127,16 @@ def test_S12_a_discarded_attempt_says_once_why_and_its_calls_what_they_were() ->
         "model thinking: step 1, attempt 2: gone",
     ]
     board = story.board()
-    assert board.thinking
-    assert board.held_back("b1") == {}
+    assert board.is_thinking
+    assert board.find_held_back("b1") == {}
 
 
 @pytest.mark.parametrize(("coloured", "codes"), [(True, True), (False, False)])
 def test_S12_what_is_discarded_is_dim_on_a_terminal_and_plain_elsewhere(coloured: bool, codes: bool) -> None:
     story = streamed().add(4, "batch", "discarding", batch="b1", of=2, note="gone")
     story.call(5, 1, 2, "cancelled", error="discarded: gone")
-    telling, file = Telling(), StringIO()
-    lines = [telling.line(event) for event in story.events]
+    telling, file = EventTeller(), StringIO()
+    lines = [telling.render_event(event) for event in story.events]
     assert lines[-1]
     Console(file=file, force_terminal=coloured, color_system="standard" if coloured else None, width=200).print(
         lines[-1]
@@ -146,7 +148,7 @@ def test_S12_what_is_discarded_is_dim_on_a_terminal_and_plain_elsewhere(coloured
 def test_S18_an_interruption_ends_the_reply_and_is_told_with_who_said_it() -> None:
     story = streamed().add(4, "turn", "interrupted", note="No, \x1bwait", by="ana").complete(4)
     assert story.lines()[-1] == "turn interrupted: No, ␛wait  (by ana)"
-    assert (story.board().thinking, story.board().growing) == (False, set())
+    assert (story.board().is_thinking, story.board().growing) == (False, set())
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_S18_an_interruption_ends_the_reply_and_is_told_with_who_said_it() -> No
     ],
 )
 def test_what_no_row_of_the_board_shows_is_told_above_it(fields: dict[str, Any], words: str | None) -> None:
-    assert news.news(Event.model_validate({"seq": 1, "at": BEGAN, **fields}), "me") == words
+    assert news.describe_news(Event.model_validate({"seq": 1, "at": BEGAN, **fields}), "me") == words
 
 
 def a_view(**fields: Any) -> TurnView:
@@ -171,10 +173,10 @@ def a_view(**fields: Any) -> TurnView:
 
 
 def test_S18_a_turn_says_whether_what_runs_is_interruptible() -> None:
-    assert "  interruptible: a new message stops what runs" in printed(standing.turn(a_view()), WIDE)
+    assert "  interruptible: a new message stops what runs" in printed(standing.render_turn(a_view()), WIDE)
     finishes = "  not interruptible: a new message is heard when what runs has finished"
-    assert finishes in printed(standing.turn(a_view(interruptible=False)), WIDE)
-    idle = printed(standing.turn(TurnView(id="t", state="idle", interruptible=False)), WIDE)
+    assert finishes in printed(standing.render_turn(a_view(interruptible=False)), WIDE)
+    idle = printed(standing.render_turn(TurnView(id="t", state="idle", interruptible=False)), WIDE)
     assert idle == ["turn t: idle"]
 
 
@@ -182,22 +184,22 @@ def test_S11_a_batch_that_waits_for_further_calls_says_so() -> None:
     call = a_view().batch.calls[0].model_copy(update={"status": Status.SUCCESS, "ended_at": BEGAN})  # type: ignore[union-attr]
     view = TurnView(id="it's", state="running", batch=BatchView(id="b1", calls=(call,), stream="a b", complete=False))
     said = """  more may come; if not: holdfast turn add 'it'"'"'s' 'a b' --complete"""
-    assert printed(standing.turn(view), WIDE)[-1] == said
+    assert printed(standing.render_turn(view), WIDE)[-1] == said
     writing = view.model_copy(update={"prompt": "Go"})
-    assert printed(standing.turn(writing), WIDE)[-1] == "  the model still writes"
-    assert "more" not in printed(standing.turn(a_view()), WIDE)[-1]
+    assert printed(standing.render_turn(writing), WIDE)[-1] == "  the model still writes"
+    assert "more" not in printed(standing.render_turn(a_view()), WIDE)[-1]
 
 
 def test_S47_schedule_and_context_are_told_where_they_are_not_the_usual_ones() -> None:
     within = Context(folder="src/\x1bdeep", environment={"TOKEN": "HOLDFAST_TOKEN"}, tools=("shell",))
-    shown = printed(standing.turn(a_view(schedule=Schedule.STREAMING, context=within)), WIDE)
+    shown = printed(standing.render_turn(a_view(schedule=Schedule.STREAMING, context=within)), WIDE)
     assert shown[1:5] == [
         "  schedule streaming",
         "  commands run in src/␛deep",
         "  commands get TOKEN",
         "  only these tools: shell",
     ]
-    usual = "\n".join(printed(standing.turn(a_view()), WIDE))
+    usual = "\n".join(printed(standing.render_turn(a_view()), WIDE))
     assert not {"schedule", "commands", "only"} & set(usual.split())
 
 
@@ -209,7 +211,7 @@ def test_S12_a_discarded_batch_is_one_line_of_the_result() -> None:
         BatchResult(id="b1", status="discarded", responses=(ended, gone), reason="The line broke"),
         BatchResult(id="b2", status="discarded", responses=(ended,)),
     )
-    parts = standing.result(TurnResult(status="completed", batches=batches))
+    parts = standing.render_result(TurnResult(status="completed", batches=batches))
     assert [line for part in parts for line in printed(part, WIDE)] == [
         "batch b1: discarded, 2 calls: The line broke",
         "batch b2: discarded, 1 call",

@@ -58,7 +58,7 @@ async def test_up_without_a_worker_leaves_turns_to_one_of_your_own(empty: Home) 
         async with Worker(client, task_queue="holdfast"):
             for number in range(5):
                 empty.start(f"own-{number}", call("weather", city="Rome"))
-                result = await Holdfast(client).turn(f"own-{number}").result()
+                result = await Holdfast(client).get_turn(f"own-{number}").result()
                 assert [response.text for response in result.responses] == ["fine in Rome"]
     assert "Stopping the gateway, then the server …" in up.said
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from holdfast.workers.worker import READY
+from holdfast.workers.worker import READY_LINE
 from tests.support.programs import PACKAGES, require_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,7 +114,7 @@ class Caller:
         return json.loads(done.out)
 
     @asynccontextmanager
-    async def staying(self, *arguments: str, ready: str = READY) -> AsyncIterator[Staying]:
+    async def staying(self, *arguments: str, ready: str = READY_LINE) -> AsyncIterator[Staying]:
         """A command that stays, once it says that it is ready; ended with SIGTERM."""
         process = await self.started(*arguments)
         staying = Staying(process, contained="--as-pid-1" in self.command)

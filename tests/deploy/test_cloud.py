@@ -14,8 +14,8 @@ from temporalio.service import TLSConfig
 
 from holdfast import Settings
 from holdfast.search_attributes import ATTRIBUTES
-from holdfast.workers.connecting import connect, environment_address
-from holdfast.workers.unreachable import why
+from holdfast.workers.connecting import connect, find_environment_address
+from holdfast.workers.unreachable import explain_failure
 from tests.deploy.support import Caller, approved_turn, read
 from tests.deploy.test_consistency import TEMPORAL
 from tests.support.certificates import Authority, Pair
@@ -203,22 +203,22 @@ async def test_S46_an_empty_variable_of_temporals_counts_as_unset(
 
 def test_S46_an_empty_address_leaves_the_embedded_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", "")
-    assert environment_address() is None
+    assert find_environment_address() is None
 
 
 def test_S45_no_reason_ever_holds_the_key() -> None:
     config = {"api_key": "s3cret-key", "tls": True}
-    told = why('Status { code: Unauthenticated, message: "key s3cret-key is revoked" }', config)
+    told = explain_failure('Status { code: Unauthenticated, message: "key s3cret-key is revoked" }', config)
     assert "s3cret-key" not in told
-    assert "s3cret-key" not in why("something else about s3cret-key", config)
+    assert "s3cret-key" not in explain_failure("something else about s3cret-key", config)
 
 
 def test_alerts_of_other_servers_are_understood() -> None:
     """As Go's TLS sends them, which ends no connection without a word."""
     alert = "hyper::Error(Io, Custom { kind: InvalidData, error: AlertReceived(CertificateRequired) })"
-    assert "it may want a certificate" in why(alert, {"tls": True})
+    assert "it may want a certificate" in explain_failure(alert, {"tls": True})
     mine = TLSConfig(client_cert=b"x", client_private_key=b"y")
-    assert "it may not take the certificate" in why(alert, {"tls": mine})
+    assert "it may not take the certificate" in explain_failure(alert, {"tls": mine})
 
 
 # What is told

@@ -15,14 +15,14 @@ import pytest
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
-from holdfast.activities.ledger.addresses import resolved
+from holdfast.activities.ledger.addresses import resolve_address
 from holdfast.activities.ledger.postgres import PostgresLedger
-from holdfast.durations import seconds_of
+from holdfast.durations import parse_duration
 from holdfast.errors import BadInput
 from holdfast.search_attributes import ATTRIBUTES
 from holdfast.settings import load_settings
 from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
-from holdfast.workers.server import FAST
+from holdfast.workers.server import FAST_OPTIONS
 from holdfast.workers.worker import stop_seconds
 from tests.deploy.container import recipe
 from tests.deploy.support import DEPLOY, ROOT, SECONDS, checked, loaded, read
@@ -139,8 +139,8 @@ def test_the_modes_that_the_guide_leaves_are_taken_by_the_user_of_the_containers
 
 def test_S36_a_container_is_given_longer_to_end_than_its_worker_takes() -> None:
     settings = load_settings(FOLDER / "holdfast.toml")
-    assert seconds_of(services()["worker-1"]["stop_grace_period"]) > stop_seconds(settings)
-    assert seconds_of(services()["gateway"]["stop_grace_period"]) > GATEWAY_STOP_SECONDS
+    assert parse_duration(services()["worker-1"]["stop_grace_period"]) > stop_seconds(settings)
+    assert parse_duration(services()["gateway"]["stop_grace_period"]) > GATEWAY_STOP_SECONDS
     assert settings.worker.grace_seconds == settings.tools.shell.timeout_seconds
 
 
@@ -161,7 +161,7 @@ def test_probes_and_ports_are_those_of_the_settings() -> None:
 def test_the_servers_settings_are_what_the_embedded_one_has() -> None:
     """Of those that are about what is right. The other makes one shard fast."""
     found = loaded(FOLDER / "dynamicconfig.yaml")
-    embedded = dict(value.split("=") for option, value in FAST if option == "--dynamic-config-value")
+    embedded = dict(value.split("=") for option, value in FAST_OPTIONS if option == "--dynamic-config-value")
     assert found == {"history.MaxBufferedQueryCount": [{"value": int(embedded["history.MaxBufferedQueryCount"])}]}
 
 
@@ -236,7 +236,7 @@ async def test_the_ledger_has_a_database_of_its_own() -> None:
     """Made by the script on a real server, as its image makes it; with the password of compose.yaml's address."""
     password = "0a1b2c3d"
     address = re.sub(r"\$\{[^}]*\}", password, services()["worker-1"]["environment"]["HOLDFAST_LEDGER"])
-    assert resolved("env:HOLDFAST_LEDGER", {"HOLDFAST_LEDGER": address}) == address
+    assert resolve_address("env:HOLDFAST_LEDGER", {"HOLDFAST_LEDGER": address}) == address
     with postgres_server("fsync=off") as server:
         here = server.address().partition("?host=")[2]
         first = await asyncpg.connect(server.address())

@@ -13,8 +13,8 @@ import pytest
 import typer
 
 import holdfast
-from holdfast.settings import BUILD, VARIABLES, Settings, load_settings
-from holdfast.trust import VARIABLE as CONFIG
+from holdfast.settings import BUILD_VARIABLE, VARIABLES, Settings, load_settings
+from holdfast.trust import CONFIG_VARIABLE as CONFIG
 from holdfast.workers.commands.tree import app
 from tests.deploy.support import DEPLOY, ROOT, checked
 
@@ -31,7 +31,7 @@ TEMPORAL = {
 }  # fmt: skip
 OURS = {
     *VARIABLES.values(),
-    BUILD,
+    BUILD_VARIABLE,
     CONFIG,
     "HOLDFAST_LEDGER",
     "HOLDFAST_KEY",

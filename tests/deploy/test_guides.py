@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import Settings
-from holdfast.workers.gateway import READY as GATEWAY_READY
+from holdfast.workers.gateway import READY_LINE as GATEWAY_READY
 from tests.deploy.support import SECONDS, Caller, checked, read
 from tests.support.programs import require_program
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 
 import holdfast
-from holdfast.workers.gateway import READY as GATEWAY_READY
+from holdfast.workers.gateway import READY_LINE as GATEWAY_READY
 from tests.deploy.container import OPT, container, install, recipe
 from tests.deploy.packages import FOLDER, wanted
 from tests.deploy.support import DEPLOY, ROOT, SECONDS, Caller, Staying, approved_turn, checked, loaded, read

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.settings import Settings, load_settings
 from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
-from holdfast.workers.gateway.guard import HEALTH, READY
+from holdfast.workers.gateway.guard import HEALTH_PATH, READY_PATH
 from holdfast.workers.worker import stop_seconds
 from tests.deploy.container import recipe
 from tests.deploy.support import DEPLOY, ROOT, Caller, checked, documents, loaded
@@ -332,7 +332,7 @@ def test_probes_ask_where_the_processes_answer() -> None:
     paths = {name: container("worker")[name]["httpGet"]["path"] for name in probes}
     assert paths == {"startupProbe": "/live", "livenessProbe": "/live", "readinessProbe": "/ready"}
     paths = {name: container("gateway")[name]["httpGet"]["path"] for name in probes}
-    assert paths == {"startupProbe": HEALTH, "livenessProbe": HEALTH, "readinessProbe": READY}
+    assert paths == {"startupProbe": HEALTH_PATH, "livenessProbe": HEALTH_PATH, "readinessProbe": READY_PATH}
     assert (FOLDER / "base" / "holdfast.toml").is_file()
     assert "names" in tomllib.loads((FOLDER / "base" / "holdfast.toml").read_text())["gateway"]
 

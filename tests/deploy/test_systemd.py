@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.settings import load_settings
-from holdfast.testing import until
+from holdfast.testing import wait_until
 from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
 from holdfast.workers.server import STOP_SECONDS as SERVER_STOP_SECONDS
 from holdfast.workers.worker import stop_seconds
@@ -135,7 +135,7 @@ async def test_S36_a_worker_that_systemd_restarts_finds_its_command_alive(
         file = FOLDER / "holdfast.toml"
         async with command_line_worker(engine, file) as first:
             turn = await begin(engine, command)
-            await until(lambda: speaking(turn, "one"))
+            await wait_until(lambda: speaking(turn, "one"))
             [supervisor] = supervisors(engine.settings)
             os.kill(first.pid, restart)
             assert await first.died() == (0 if restart is signal.SIGTERM else -signal.SIGKILL)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.activities.shell.analysis import Analysis, Program, analyse, canonical
+from holdfast.activities.shell.analysis import Analysis, Program, analyse_command, rebuild_command
 from tests.fuzz.found import Found
 
 TRIES = 5
@@ -271,7 +271,7 @@ def compare(stage: Stage, command: str, analysis: Analysis) -> str | None:
         return None
     if missed := [record for record in ran if not is_listed(record, analysis.programs)]:
         return f"{command!r} ran {missed} that is not in {[program.words for program in analysis.programs]}"
-    rebuilt = canonical(analysis)
+    rebuilt = rebuild_command(analysis)
     # A program may end because the one it writes to has: what runs is then a matter of luck, and so tried again.
     if rebuilt is None or any(stage.run(rebuilt) in (stage.run(command), None) for _ in range(TRIES)):
         return None
@@ -285,7 +285,7 @@ def fuzz_commands(folder: Path, seed: int, seconds: float) -> Found:
     while time.monotonic() < deadline:
         command = maker.command()
         found.tried += 1
-        if may_run(command) and not (analysis := analyse(command)).uncertain:
+        if may_run(command) and not (analysis := analyse_command(command)).uncertain:
             found.telling += 1
             if problem := compare(stage, command, analysis):
                 found.problems.append(problem)

@@ -18,14 +18,14 @@ from holdfast.approvals import Confirmation, Decision
 from holdfast.approvers import ANYONE, Approver
 from holdfast.calls import CallRequest
 from holdfast.errors import DecisionRefused, RequestRefused
-from holdfast.outcomes import Offer, Outcome, Scope
-from holdfast.signing import decision_digest, public_text, sign
+from holdfast.outcomes import DecisionAction, Offer, Scope
+from holdfast.signing import digest_decision, format_public_key, sign_decision
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
 from holdfast.turns import TurnInput
-from holdfast.verdicts import Ask, Bound, Verdict
+from holdfast.verdicts import Ask, BoundCall, Verdict
 from holdfast.work import ValidateResult
-from holdfast.workflows.handlers import WORDS, read_bodies
+from holdfast.workflows.handlers import REFUSAL_LIMIT, read_bodies
 from tests.fuzz.found import Found
 
 NOW = datetime(2031, 1, 30, 12, tzinfo=UTC)
@@ -47,26 +47,26 @@ NAMES = (*Decision.model_fields, "outcomes", "__class__", "signature ", "", "a" 
 def make_turn() -> TurnState:
     """A turn with three calls that wait: a command, an edit and a question. The owner's key and that of ada count."""
     tool = ToolRef(name="shell", effect=Effect.ONCE, definition="def")
-    offer = Offer(outcome=Outcome.PROCEED_ALWAYS, scope=SCOPE, covers="ls")
+    offer = Offer(outcome=DecisionAction.PROCEED_ALWAYS, scope=SCOPE, covers="ls")
     shown = (
         Confirmation(kind="exec", title="Run ls", command="ls", offers=(offer,), edits="command"),
         Confirmation(kind="edit", title="Edit", edits="text"),
         Confirmation(kind="question", title="Which?", question="Which?", options=("a", "b"), other=False),
     )
     approvers = (
-        Approver(name=ANYONE, key=public_text(OWNER.public_key()), vouches=True),
-        Approver(name="ada", key=public_text(ADA.public_key())),
+        Approver(name=ANYONE, key=format_public_key(OWNER.public_key()), vouches=True),
+        Approver(name="ada", key=format_public_key(ADA.public_key())),
     )
     state = TurnState("turn", lambda: NOW)
-    state.begin(TurnInput(batches=((CallRequest(tool="shell"),) * 3,)))
-    batch = state.activate()
+    state.apply_input(TurnInput(batches=((CallRequest(tool="shell"),) * 3,)))
+    batch = state.activate_batch()
     verdicts: dict[str, Verdict] = {}
     for number, (call, confirmation) in enumerate(zip(batch.calls, shown, strict=True)):
-        bound = Bound(
+        bound = BoundCall(
             tool=tool, title="t", arguments={}, digest=f"{number}" * 64, timeout_seconds=1, heartbeat_seconds=1
         )
         verdicts[call.id] = Ask(rule="asks", bound=bound, confirmation=confirmation)
-    state.take_verdicts(batch.id, ValidateResult(verdicts=verdicts, approvers=approvers))
+    state.apply_verdicts(batch.id, ValidateResult(verdicts=verdicts, approvers=approvers))
     return state
 
 
@@ -86,10 +86,10 @@ class DecisionFuzzer:
             [decision] = read_bodies("decide", Decision, (body,))
             found.telling += 1
             self._state.check_decision(decision)
-            if decision_digest(decision) not in self._signed:
+            if digest_decision(decision) not in self._signed:
                 found.problems.append(f"counted, and nobody signed it: {body!r}")
         except (RequestRefused, DecisionRefused) as refusal:
-            if len(str(refusal)) > 10 * WORDS:
+            if len(str(refusal)) > 10 * REFUSAL_LIMIT:
                 found.problems.append(f"refused in {len(str(refusal))} characters: {_short(body)}")
         except Exception as error:  # any of them would fail the workflow task for ever
             found.problems.append(f"{type(error).__name__}: {error} for {_short(body)}")
@@ -118,9 +118,9 @@ class DecisionFuzzer:
         fields |= self._random.choice(choices)
         fields["expires"] = (NOW + timedelta(days=self._random.choice((-1, 1)))).isoformat()
         key = self._random.choice((OWNER, OWNER, ADA, STRANGER))
-        decision = sign(Decision.model_validate(fields), key)
+        decision = sign_decision(Decision.model_validate(fields), key)
         if key is not STRANGER:
-            self._signed.add(decision_digest(decision))
+            self._signed.add(digest_decision(decision))
         made: dict[str, Any] = decision.model_dump(mode="json", exclude_defaults=True)
         return made
 

@@ -12,12 +12,12 @@ from temporalio.api.common.v1 import Payload, Payloads
 from holdfast import ApprovalView, Mode, Turn, TurnInput
 from holdfast.approvers import Approver
 from holdfast.configuration import HookSettings
-from holdfast.signing import public_text
-from holdfast.testing import request, until
+from holdfast.signing import format_public_key
+from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import asked, waiting
 
-MADE = request("shell", command="touch made")
+MADE = build_request("shell", command="touch made")
 
 
 def _hook(name: str, script: str, **more: Any) -> HookSettings:
@@ -27,7 +27,7 @@ def _hook(name: str, script: str, **more: Any) -> HookSettings:
 
 
 async def _items(turn: Turn, count: int = 1) -> tuple[ApprovalView, ...]:
-    found: tuple[ApprovalView, ...] = (await until(lambda: waiting(turn, count))).approvals
+    found: tuple[ApprovalView, ...] = (await wait_until(lambda: waiting(turn, count))).approvals
     return found
 
 
@@ -63,7 +63,7 @@ async def test_S17_a_stop_reaches_a_call_that_a_hook_still_looks_at(engine: Engi
 
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((MADE,),)))
-        await until(begun)
+        await wait_until(begun)
         await turn.cancel()
         async with asyncio.timeout(30):
             [response] = (await turn.result()).responses
@@ -74,7 +74,7 @@ async def test_S17_a_stop_reaches_a_call_that_a_hook_still_looks_at(engine: Engi
 async def test_S28_where_approvers_have_keys_a_deadline_only_denies(engine: Engine) -> None:
     key = Ed25519PrivateKey.generate().public_key()
     rules = '[[rule]]\ndecision = "ask"\ncommand = "touch **"\ndeadline = "5s"\non_deadline = "allow"\n'
-    engine.with_rules(rules, approvers=(Approver(name="ana", key=public_text(key)),))
+    engine.with_rules(rules, approvers=(Approver(name="ana", key=format_public_key(key)),))
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((MADE,),)))
         [item] = await _items(turn)
@@ -106,25 +106,25 @@ async def test_S28_what_only_a_hook_asks_about_has_the_turns_deadline(engine: En
 
 
 async def test_S24_a_call_that_a_second_grant_covers_goes_on_when_the_first_is_revoked(both: Engine) -> None:
-    commands = tuple(request("shell", command=f"echo {word}") for word in ("a", "a", "b", "c"))
+    commands = tuple(build_request("shell", command=f"echo {word}") for word in ("a", "a", "b", "c"))
     async with both.worker():
-        held = request("write_file", path="held.txt", content="x")
+        held = build_request("write_file", path="held.txt", content="x")
         turn = await both.start(TurnInput(batches=((*commands, held),)))
         items = await _items(turn, 5)
         await both.holdfast.decide(items[0].approval_id, "proceed_always")
-        await until(lambda: _left(turn, 3))
+        await wait_until(lambda: _left(turn, 3))
         await both.holdfast.decide(items[2].approval_id, "proceed_always_tool")
-        await until(lambda: _left(turn, 1))
+        await wait_until(lambda: _left(turn, 1))
         await turn.revoke("g1")
         await both.holdfast.deny(items[4].approval_id)
         result = await turn.result()
-        call = await turn.call("b1c2")
+        call = await turn.fetch_call("b1c2")
     assert [response.status for response in result.responses] == ["success"] * 4 + ["cancelled"]
     assert call.revision == 1
 
 
 async def _left(turn: Turn, count: int) -> bool:
-    return len((await turn.view(live=False)).approvals) <= count
+    return len((await turn.fetch_view(live=False)).approvals) <= count
 
 
 async def test_S22_what_somebody_else_wrote_since_the_diff_was_shown_is_asked_about_though_the_turn_read_it(
@@ -132,13 +132,13 @@ async def test_S22_what_somebody_else_wrote_since_the_diff_was_shown_is_asked_ab
 ) -> None:
     file = engine.workspace / "a.txt"
     file.write_text("shown")
-    batch = (request("read_file", path="a.txt"), request("write_file", path="a.txt", content="new"))
+    batch = (build_request("read_file", path="a.txt"), build_request("write_file", path="a.txt", content="new"))
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=(batch,)))
         [item] = await _items(turn)
         file.write_text("a person's own work")
         await engine.holdfast.approve(item.approval_id, digest=item.digest)
-        again = (await until(lambda: asked(turn, "b1c2", 2))).approvals[0]
+        again = (await wait_until(lambda: asked(turn, "b1c2", 2))).approvals[0]
         assert "a person's own work" in (again.diff or "")
         await engine.holdfast.deny(again.approval_id)
         await turn.result()
@@ -148,12 +148,12 @@ async def test_S22_what_somebody_else_wrote_since_the_diff_was_shown_is_asked_ab
 async def test_S25_what_policy_would_let_pass_is_shown_again_whole_when_somebody_changed_it(engine: Engine) -> None:
     engine.with_rules('[[rule]]\ndecision = "allow"\npath = "free/**"\ntool = "write_file"\n')
     async with engine.worker():
-        write = request("write_file", path="a.txt", content="x\n")
+        write = build_request("write_file", path="a.txt", content="x\n")
         turn = await engine.start(TurnInput(batches=((write,),), approval_seconds=3_600))
         [item] = await _items(turn)
         arguments = {"path": "free/a.txt", "content": "y\n"}
         await engine.holdfast.decide(item.approval_id, "modify", arguments=arguments)
-        [again] = (await until(lambda: asked(turn, "b1c1", 2))).approvals
+        [again] = (await wait_until(lambda: asked(turn, "b1c1", 2))).approvals
         assert (again.kind, again.path, again.edits) == ("edit", "free/a.txt", "content")
         assert (again.diff or "").endswith("+y\n")
         assert again.deadline is not None
@@ -163,12 +163,12 @@ async def test_S25_what_policy_would_let_pass_is_shown_again_whole_when_somebody
 async def test_S25_a_change_into_what_needs_two_is_asked_about_at_once(engine: Engine) -> None:
     engine.with_rules('[[rule]]\ndecision = "ask"\ncommand = "touch **"\napprovals = 2\n')
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command="echo hi"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="echo hi"),),)))
         [item] = await _items(turn)
         taken = await engine.holdfast.decide(item.approval_id, "proceed_once", content="touch made", by="ana")
         assert taken is not None
         assert taken.status == "awaiting_approval"
-        [again] = (await until(lambda: asked(turn, "b1c1", 2))).approvals
+        [again] = (await wait_until(lambda: asked(turn, "b1c1", 2))).approvals
         assert again.needs.approvals == 2
         await turn.cancel()
 
@@ -176,7 +176,7 @@ async def test_S25_a_change_into_what_needs_two_is_asked_about_at_once(engine: E
 async def test_S24_a_refusal_that_is_remembered_reaches_what_was_approved_before_and_has_not_begun(
     engine: Engine,
 ) -> None:
-    batch = (MADE, MADE, request("shell", command="echo hi"))
+    batch = (MADE, MADE, build_request("shell", command="echo hi"))
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=(batch,)))
         items = await _items(turn, 3)
@@ -202,7 +202,7 @@ async def test_S7_a_call_that_failed_keeps_its_error_when_a_hook_stops_the_turn(
     stop = _hook("stop", """echo '{"stop_turn": true, "reason": "Enough."}'""", when="after")
     engine.with_rules('[[rule]]\ndecision = "allow"\ncommand = "false"\n', hooks=(stop,))
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command="false"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="false"),),)))
         result = await turn.result()
     assert result.status == "stopped"
     assert result.responses[0].status == "error"
@@ -213,14 +213,14 @@ async def test_S27_planning_is_permitted_everywhere_and_the_view_tells_the_mode_
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((MADE,),), mode=Mode.YOLO, keep_open=True))
         await _items(turn)
-        assert (await turn.view(live=False)).mode is Mode.DEFAULT
+        assert (await turn.fetch_view(live=False)).mode is Mode.DEFAULT
         await turn.set_mode(Mode.PLAN)
 
         async def ended() -> bool:
-            return (await turn.call("b1c1")).terminal
+            return (await turn.fetch_call("b1c1")).is_terminal
 
-        await until(ended)
-        assert (await turn.view(live=False)).mode is Mode.PLAN
+        await wait_until(ended)
+        assert (await turn.fetch_view(live=False)).mode is Mode.PLAN
         await turn.finish()
         [response] = (await turn.result()).responses
     assert response.error is not None
@@ -231,12 +231,12 @@ async def test_S25_an_editor_that_never_said_it_was_done_is_not_believed_for_eve
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((MADE,),)))
         [item] = await _items(turn)
-        await turn.editing(item.approval_id, by="ghost", seconds=1)
+        await turn.note_editing(item.approval_id, by="ghost", seconds=1)
 
         async def forgotten() -> bool:
             return (await _items(turn))[0].editing is None
 
-        await until(forgotten)
+        await wait_until(forgotten)
         await turn.cancel()
 
 
@@ -255,20 +255,20 @@ async def test_S22_two_spellings_of_one_name_are_one_person(engine: Engine, othe
 async def test_taint_counts_for_what_was_stopped_too(engine: Engine) -> None:
     command = "echo begun; curl -s http://127.0.0.1:1/ ; sleep 60"
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command=command),),), keep_open=True))
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command=command),),), keep_open=True))
         [item] = await _items(turn)
         await engine.holdfast.approve(item.approval_id)
-        await until(lambda: _speaks(turn))
+        await wait_until(lambda: _speaks(turn))
         await turn.cancel_call("b1c1")
 
         async def tainted() -> bool:
-            return bool((await turn.view(live=False)).tainted)
+            return bool((await turn.fetch_view(live=False)).tainted)
 
-        await until(tainted)
+        await wait_until(tainted)
         await turn.finish()
         await turn.result()
 
 
 async def _speaks(turn: Turn) -> bool:
-    view = await turn.view()
+    view = await turn.fetch_view()
     return any(call.live_output for call in (view.batch.calls if view.batch else ()))

@@ -15,8 +15,8 @@ from holdfast.approvers import Approver
 from holdfast.grants import Grant
 from holdfast.keys import Signer
 from holdfast.outcomes import Scope
-from holdfast.signing import public_text, sign
-from holdfast.testing import request, until
+from holdfast.signing import format_public_key, sign_decision
+from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.server import temporal_command
 from tests.support.waiting import asked, waiting
@@ -25,11 +25,11 @@ ANA, BEN, EVE = (Ed25519PrivateKey.generate() for _ in range(3))
 
 
 def _approver(name: str, key: Ed25519PrivateKey | None, *roles: str) -> Approver:
-    return Approver(name=name, key=public_text(key.public_key()) if key else None, roles=roles)
+    return Approver(name=name, key=format_public_key(key.public_key()) if key else None, roles=roles)
 
 
 KEYED = (_approver("ana", ANA, "release"), _approver("ben", BEN))
-MADE = request("shell", command="touch made")
+MADE = build_request("shell", command="touch made")
 
 
 def _with_keys(engine: Engine, rules: str = "", approvers: tuple[Approver, ...] = KEYED) -> None:
@@ -41,7 +41,7 @@ def _as(engine: Engine, name: str, key: Ed25519PrivateKey) -> Holdfast:
 
 
 async def _item(turn: Turn) -> ApprovalView:
-    item: ApprovalView = (await until(lambda: waiting(turn))).approvals[0]
+    item: ApprovalView = (await wait_until(lambda: waiting(turn))).approvals[0]
     return item
 
 
@@ -58,24 +58,24 @@ async def test_S22_with_keys_only_a_signed_decision_counts_and_access_to_the_nam
         turn = await engine.start(TurnInput(batches=((MADE,),)))
         item = await _item(turn)
         plain = _decision(item)
-        old = sign(_decision(item, expires=datetime.now(UTC) - timedelta(seconds=1)), ANA)
-        elsewhere = sign(_decision(item, approval_id="other/b1c1/1"), ANA)
+        old = sign_decision(_decision(item, expires=datetime.now(UTC) - timedelta(seconds=1)), ANA)
+        elsewhere = sign_decision(_decision(item, approval_id="other/b1c1/1"), ANA)
         moved = elsewhere.model_copy(update={"approval_id": item.approval_id})
         before = await engine.recorded(turn)
         for decision, code in (
             (plain, "unsigned"),
-            (sign(plain, EVE), "unknown_key"),
-            (sign(plain, BEN), "other_name"),
-            (sign(plain, ANA).model_copy(update={"note": "and more"}), "bad_signature"),
+            (sign_decision(plain, EVE), "unknown_key"),
+            (sign_decision(plain, BEN), "other_name"),
+            (sign_decision(plain, ANA).model_copy(update={"note": "and more"}), "bad_signature"),
             (moved, "bad_signature"),
             (elsewhere, "unknown_approval"),
             (old, "expired_decision"),
         ):
             with pytest.raises(DecisionRefused) as refusal:
-                await engine.holdfast.turn(turn.id).decide(decision)
+                await engine.holdfast.get_turn(turn.id).decide(decision)
             assert refusal.value.code == code
         assert await engine.recorded(turn) == before, "as updates they leave no trace"
-        for decision in (plain, sign(plain, EVE), moved, old):
+        for decision in (plain, sign_decision(plain, EVE), moved, old):
             await engine.client.get_workflow_handle(turn.id).signal("decide", decision)
         assert (await _item(turn)).approval_id == item.approval_id, "as signals they change nothing"
         await _as(engine, "ana", ANA).approve(item.approval_id, digest=item.digest)
@@ -88,7 +88,7 @@ async def test_S22_the_executing_worker_refuses_what_is_unsigned_whatever_its_in
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((MADE,),)))
         item = await _item(turn)
-        call = await turn.call("b1c1")
+        call = await turn.fetch_call("b1c1")
         await turn.cancel()
         await turn.result()
     assert call.bound is not None
@@ -106,20 +106,20 @@ async def test_S22_the_executing_worker_refuses_what_is_unsigned_whatever_its_in
         {"expired": True},
         {"decision": plain},
         {"approvals": (plain,)},
-        {"approvals": (sign(plain, EVE),)},
-        {"approvals": (sign(plain, ANA), sign(plain, EVE))},
-        {"approvals": (sign(_decision(item, approval_id="another/b1c1/1"), ANA),)},
+        {"approvals": (sign_decision(plain, EVE),)},
+        {"approvals": (sign_decision(plain, ANA), sign_decision(plain, EVE))},
+        {"approvals": (sign_decision(_decision(item, approval_id="another/b1c1/1"), ANA),)},
         {"grants": (grant(always),)},
-        {"grants": (grant(sign(always, EVE)),)},
+        {"grants": (grant(sign_decision(always, EVE)),)},
         {"grants": (grant(wide, Scope(tool="*")),)},
-        {"grants": (grant(sign(always, ANA), Scope(tool="*")),)},
-        {"grants": (grant(sign(always.model_copy(update={"approval_id": "another/b1c1/1"}), ANA)),)},
+        {"grants": (grant(sign_decision(always, ANA), Scope(tool="*")),)},
+        {"grants": (grant(sign_decision(always.model_copy(update={"approval_id": "another/b1c1/1"}), ANA)),)},
     ]
     for forged in tries:
         outcome = await engine.executed(turn_id=turn.id, call_id="b1c1", bound=call.bound, **forged)
         assert outcome.kind == "reconsider", forged
     assert not (engine.workspace / "made").exists()
-    for real in ({"approvals": (sign(plain, ANA),)}, {"grants": (grant(sign(always, ANA)),)}):
+    for real in ({"approvals": (sign_decision(plain, ANA),)}, {"grants": (grant(sign_decision(always, ANA)),)}):
         outcome = await engine.executed(turn_id=turn.id, call_id="b1c1", bound=call.bound, **real)
         assert outcome.kind == "finished", real
 
@@ -146,14 +146,14 @@ async def test_S22_forged_replayed_and_concurrent_decisions_by_the_stock_command
         ):
             await send(forged)
         assert (await _item(turn)).approval_id == item.approval_id
-        good = sign(_decision(item, id="one"), ANA).model_dump(mode="json", exclude_defaults=True)
-        no = sign(_decision(item, id="two", outcome="cancel", by="ben"), BEN).model_dump(
+        good = sign_decision(_decision(item, id="one"), ANA).model_dump(mode="json", exclude_defaults=True)
+        no = sign_decision(_decision(item, id="two", outcome="cancel", by="ben"), BEN).model_dump(
             mode="json", exclude_defaults=True
         )
         await asyncio.gather(send(good), send(good), send(no))
-        first = await until(lambda: _ended(turn, "b1c1"))
+        first = await wait_until(lambda: _ended(turn, "b1c1"))
         await turn.submit([MADE])
-        again = await until(lambda: asked(turn, "b2c1", 1))
+        again = await wait_until(lambda: asked(turn, "b2c1", 1))
         await send(good)  # played again: it is for the first call alone
         await send({**good, "approval_id": again.approvals[0].approval_id})
         assert (await _item(turn)).approval_id == again.approvals[0].approval_id
@@ -162,8 +162,8 @@ async def test_S22_forged_replayed_and_concurrent_decisions_by_the_stock_command
 
 
 async def _ended(turn: Turn, call_id: str) -> Any:
-    call = await turn.call(call_id)
-    return call if call.terminal else None
+    call = await turn.fetch_call(call_id)
+    return call if call.is_terminal else None
 
 
 async def test_S22_a_turn_by_hand_with_grants_of_its_own_making_is_no_turn(engine: Engine) -> None:
@@ -185,7 +185,7 @@ async def test_S24_a_signed_standing_answer_counts_for_its_scope(engine: Engine)
         turn = await engine.start(TurnInput(batches=((MADE, MADE),)))
         item = await _item(turn)
         with pytest.raises(DecisionRefused) as refusal:
-            await turn.decide(sign(_decision(item, outcome="proceed_always"), ANA))
+            await turn.decide(sign_decision(_decision(item, outcome="proceed_always"), ANA))
         assert refusal.value.code == "scope_not_signed"
         await _as(engine, "ana", ANA).decide(item.approval_id, "proceed_always")
         assert [response.status for response in (await turn.result()).responses] == ["success", "success"]
@@ -209,8 +209,8 @@ async def test_S22_two_people_must_approve_and_one_of_them_twice_is_one(both: En
         assert (await _item(turn)).approved_by == ("ana",)
         await both.holdfast.approve(item.approval_id, by="ben")
         assert (await turn.result()).responses[0].status == "success"
-        call = await turn.call("b1c1")
-        notes = [event.note for event in (await turn.events()).events if event.note]
+        call = await turn.fetch_call("b1c1")
+        notes = [event.note for event in (await turn.fetch_events()).events if event.note]
     assert [decision.by for decision in call.approvals] == ["ana", "ben"]
     assert notes == ["1 of 2 approvals"]
     alone = await both.executed(turn_id=turn.id, call_id="b1c1", bound=call.bound, approvals=call.approvals[:1])
@@ -227,7 +227,7 @@ async def test_S22_one_of_two_can_refuse_and_a_change_needs_both_anew(engine: En
             await engine.holdfast.approve(item.approval_id, by="ben", content="touch other")
         assert refusal.value.code == "needs_others"
         await engine.holdfast.decide(item.approval_id, "modify", by="ben", content="touch other")
-        again = (await until(lambda: asked(turn, "b1c1", 2))).approvals[0]
+        again = (await wait_until(lambda: asked(turn, "b1c1", 2))).approvals[0]
         assert again.approved_by == ()
         await engine.holdfast.approve(again.approval_id, by="ben")
         await engine.holdfast.deny(again.approval_id, by="ana")
@@ -252,23 +252,23 @@ async def test_S29_a_role_that_too_few_hold_is_an_error_before_anything_waits_fo
     rules = '[[rule]]\ndecision = "ask"\ncommand = "touch **"\nrole = "release"\napprovals = 2\n'
     _with_keys(engine, rules)
     with pytest.raises(BadInput, match="wants 2 with the role 'release', and 1 of the"):
-        HoldfastPlugin(engine.settings).worker_activities(engine.client)
+        HoldfastPlugin(engine.settings).build_activities(engine.client)
 
 
 async def test_S22_every_decision_has_an_actor(engine: Engine) -> None:
     engine.with_rules('[[rule]]\nname = "never"\ndecision = "deny"\ncommand = "reboot"\n')
     async with engine.worker():
         batch = (
-            request("list_directory"),
-            request("shell", command="reboot"),
-            request("shell", command="true"),
-            request("shell", command="false"),
+            build_request("list_directory"),
+            build_request("shell", command="reboot"),
+            build_request("shell", command="true"),
+            build_request("shell", command="false"),
         )
         turn = await engine.start(TurnInput(batches=(batch,), approval_seconds=6))
-        items = (await until(lambda: waiting(turn, 2))).approvals
+        items = (await wait_until(lambda: waiting(turn, 2))).approvals
         await engine.holdfast.approve(items[0].approval_id, by="ana")
         await turn.result()
-        actors = [(await turn.call(f"b1c{place}")).actor for place in range(1, 5)]
+        actors = [(await turn.fetch_call(f"b1c{place}")).actor for place in range(1, 5)]
     assert [str(actor) for actor in actors] == [
         "policy: default: reads-proceed",
         "policy: user: never",

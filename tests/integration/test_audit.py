@@ -20,13 +20,13 @@ from temporalio.client import WorkflowFailureError
 from holdfast import Effect, Holdfast, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
 from holdfast.approvers import Approver
 from holdfast.keys import Signer
-from holdfast.signing import public_text
-from holdfast.testing import FakeTool, decide_all, request, until
-from holdfast.workers.audit.page import page
-from holdfast.workers.audit.runs import gather
-from holdfast.workers.audit.stored import from_storage, looking
-from holdfast.workers.audit.telling import told
-from holdfast.workers.audit.terminal import timeline
+from holdfast.signing import format_public_key
+from holdfast.testing import FakeTool, build_request, decide_all, wait_until
+from holdfast.workers.audit.page import render_page
+from holdfast.workers.audit.runs import gather_runs
+from holdfast.workers.audit.stored import build_read_only_converter, build_storage_fetch
+from holdfast.workers.audit.telling import build_timeline
+from holdfast.workers.audit.terminal import render_timeline
 from holdfast.workers.audit.timeline import Timeline
 from tests.chaos.worker_process import HEARTBEAT_SECONDS
 from tests.support.bundles import answered, elsewhere, exported, members
@@ -66,21 +66,21 @@ async def _verifies_and_replays(folder: Path, file: Path, *options: str) -> tupl
 
 
 async def test_S43_approvals_a_change_signatures_an_mcp_call_and_five_megabytes(engine: Engine, tmp_path: Path) -> None:
-    approver = Approver(name="ana", key=public_text(ANA.public_key()))
+    approver = Approver(name="ana", key=format_public_key(ANA.public_key()))
     (tmp_path / "server").mkdir()
     engine.settings = replace(
         engine.settings, approvers=(approver,), mcp=servers(s=ours(str(tmp_path / "server"))), modes=None
     )
     ana = Holdfast(engine.client, task_queue=engine.queue, signer=Signer("ana", ANA))
     calls = (
-        request("write_file", path="a.txt", content="one\ntwo\n"),
-        request("shell", command=LARGE),
-        request("s__act", n=7),
-        request("list_directory"),
+        build_request("write_file", path="a.txt", content="one\ntwo\n"),
+        build_request("shell", command=LARGE),
+        build_request("s__act", n=7),
+        build_request("list_directory"),
     )
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=(calls,), requester="ben"))
-        view = await until(lambda: waiting(turn, 3))
+        view = await wait_until(lambda: waiting(turn, 3))
         first = view.approvals[0].approval_id
         await ana.decide(first, "modify", content="one\nthree\n", note="not two")
         await decide_all(ana, turn)
@@ -89,7 +89,7 @@ async def test_S43_approvals_a_change_signatures_an_mcp_call_and_five_megabytes(
     made = await exported(engine, turn.id, tmp_path / "turn.tar", signer=Signer("ana", ANA))
     assert made.absent == ()
     verified, shown = await _verifies_and_replays(
-        tmp_path / "empty", tmp_path / "turn.tar", "--key", public_text(ANA.public_key())
+        tmp_path / "empty", tmp_path / "turn.tar", "--key", format_public_key(ANA.public_key())
     )
     assert verified["signature"] == "valid"
     assert verified["head"] == made.head
@@ -119,9 +119,9 @@ async def test_S43_approvals_a_change_signatures_an_mcp_call_and_five_megabytes(
 
 
 async def test_S43_a_turn_of_several_runs_with_a_delegated_one(engine: Engine, tmp_path: Path) -> None:
-    replies = [ScriptedReply(calls=(request("delegate", prompt="inner"),))]
-    replies += [ScriptedReply(calls=(request("echo", say=number),)) for number in range(20)]
-    inner = (ScriptedReply(calls=(request("echo", say="inside"),)), ScriptedReply(text="Inside."))
+    replies = [ScriptedReply(calls=(build_request("delegate", prompt="inner"),))]
+    replies += [ScriptedReply(calls=(build_request("echo", say=number),)) for number in range(20)]
+    inner = (ScriptedReply(calls=(build_request("echo", say="inside"),)), ScriptedReply(text="Inside."))
     model = ModelChoice(script=(*replies, ScriptedReply(text="Done.")), delegated={"inner": inner})
     async with engine.worker(ECHO):
         turn = await engine.start(TurnInput(prompt="Go", model=model))
@@ -140,8 +140,8 @@ async def test_S43_a_turn_of_several_runs_with_a_delegated_one(engine: Engine, t
 
 async def test_S43_a_crash_is_told_with_both_workers(engine: Engine, tmp_path: Path) -> None:
     async with worker_process(engine) as first:
-        turn = await engine.start(TurnInput(batches=((request("idempotent", counter="c"),),)))
-        await until(lambda: asyncio.to_thread((engine.workspace / "c.begun").exists))
+        turn = await engine.start(TurnInput(batches=((build_request("idempotent", counter="c"),),)))
+        await wait_until(lambda: asyncio.to_thread((engine.workspace / "c.begun").exists))
         await first.kill()
     async with worker_process(engine) as second:
         result = await turn.result()
@@ -156,21 +156,23 @@ async def test_S43_a_crash_is_told_with_both_workers(engine: Engine, tmp_path: P
     [retry] = [entry for entry in shown["entries"] if entry["kind"] == "retry"]
     assert retry["call"] == "b1c1"
     assert any(worker.startswith(f"{first.pid}@") for run in shown["runs"] for worker in run["workers"])
-    [ran] = re.findall(r"<title>ran: success, ([0-9.]+) s<", page(await _told(engine, turn.id)))
+    [ran] = re.findall(r"<title>ran: success, ([0-9.]+) s<", render_page(await _told(engine, turn.id)))
     assert float(ran) > HEARTBEAT_SECONDS  # until its worker's death was noticed it was not waiting
 
 
 async def test_S43_a_session_is_told_with_its_turns_and_what_was_said(engine: Engine, tmp_path: Path) -> None:
     replies = tuple(
-        ScriptedReply(text=f"Answer {number}.") if number % 2 else ScriptedReply(calls=(request("echo", say=number),))
+        ScriptedReply(text=f"Answer {number}.")
+        if number % 2
+        else ScriptedReply(calls=(build_request("echo", say=number),))
         for number in range(12)
     )
-    session = engine.holdfast.session()
+    session = engine.holdfast.get_session()
     async with engine.worker(ECHO):
         start = SessionInput(turn=TurnInput(model=ModelChoice(script=replies), requester="ben"))
         for number in range(6):
             await session.send(f"Message {number}", start=start, by="ben")
-            await until(lambda: idle(session))
+            await wait_until(lambda: idle(session))
         await session.close()
         await session.result()
     made = await exported(engine, session.id, tmp_path / "session.tar")
@@ -186,28 +188,28 @@ async def test_S43_a_session_is_told_with_its_turns_and_what_was_said(engine: En
 async def test_S43_a_session_in_which_somebody_said_always_is_told_with_how_each_turn_ended(
     engine: Engine, tmp_path: Path
 ) -> None:
-    asks = ScriptedReply(calls=(request("ask", say="a"),))
-    hangs = ScriptedReply(calls=(request("hang"),))
-    other = ScriptedReply(calls=(request("shell", command="true"),))
+    asks = ScriptedReply(calls=(build_request("ask", say="a"),))
+    hangs = ScriptedReply(calls=(build_request("hang"),))
+    other = ScriptedReply(calls=(build_request("shell", command="true"),))
     script = (asks, ScriptedReply(text="Done."), hangs, other)
-    session = engine.holdfast.session()
+    session = engine.holdfast.get_session()
     tools = (FakeTool("ask", _echo, asks=True), FakeTool("hang", _hang, effect=Effect.READ))
     async with engine.worker(*tools):
         start = SessionInput(turn=TurnInput(model=ModelChoice(script=script)))
         await session.send("Always", start=start, by="ben")
-        view = await until(lambda: pending(session))
+        view = await wait_until(lambda: pending(session))
         await engine.holdfast.decide(view.pending[0], "proceed_always")
-        await until(lambda: idle(session))
+        await wait_until(lambda: idle(session))
         await session.send("Cancelled", by="ben")
-        await until(lambda: executing(engine.holdfast.turn(f"{session.id}~2"), "b1c1"))
+        await wait_until(lambda: executing(engine.holdfast.get_turn(f"{session.id}~2"), "b1c1"))
         await session.interrupt()
-        await until(lambda: idle(session))
+        await wait_until(lambda: idle(session))
         await session.send("Stopped", by="ben")
-        view = await until(lambda: pending(session))
+        view = await wait_until(lambda: pending(session))
         await engine.holdfast.decide(view.pending[0], "no", by="ben", stop_turn=True)
-        await until(lambda: idle(session))
+        await wait_until(lambda: idle(session))
         await session.send("Failed")  # the script has no reply for it
-        await until(lambda: idle(session))
+        await wait_until(lambda: idle(session))
     await exported(engine, session.id, tmp_path / "session.tar")
     _, shown = await _verifies_and_replays(tmp_path / "empty", tmp_path / "session.tar")
     endings = ["completed", "cancelled", "stopped", "failed"]
@@ -218,9 +220,9 @@ async def test_S43_a_session_in_which_somebody_said_always_is_told_with_how_each
     assert "ben refused 'shell' and stopped the turn" in ended[2]
     found = await _told(engine, session.id)
     text = io.StringIO()
-    Console(file=text, width=200).print(timeline(found, every=True))
+    Console(file=text, width=200).print(render_timeline(found, uncut=True))
     assert f"(from workflow {session.id})" in text.getvalue()
-    for told_as in (text.getvalue(), page(found)):
+    for told_as in (text.getvalue(), render_page(found)):
         assert "(from )" not in told_as
         assert "started by \n" not in told_as
 
@@ -232,8 +234,8 @@ async def _hang(arguments: dict[str, Any], run: Run) -> str:
 
 async def test_S43_what_an_unnamed_program_sent_says_so(engine: Engine) -> None:
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command="true"),),)))
-        [item] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="true"),),)))
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         body = {"approval_id": item.approval_id, "digest": item.digest, "outcome": "yes"}
         payload = engine.client.data_converter.payload_converter.to_payload(body)
         await engine.raw_signal(turn.id, "decide", Payloads(payloads=[payload]))
@@ -241,14 +243,14 @@ async def test_S43_what_an_unnamed_program_sent_says_so(engine: Engine) -> None:
     found = await _told(engine, turn.id)
     [words] = [entry.words for entry in found.entries if entry.kind == "decision"]
     assert words.startswith("somebody said proceed_once by signal from an unnamed program")
-    assert "by signal from an unnamed program, event" in page(found)
+    assert "by signal from an unnamed program, event" in render_page(found)
 
 
 async def test_S43_a_decision_that_is_sent_again_in_another_name_counts_for_whoever_was_first(engine: Engine) -> None:
     handle = engine.client.get_workflow_handle
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command="true"),),)))
-        [item] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="true"),),)))
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         body = {"approval_id": item.approval_id, "digest": item.digest, "id": "same"}
     for by, outcome in (("ada", "yes"), ("mallory", "no"), ("ceo", "yes")):
         await handle(turn.id).signal("decide", {**body, "by": by, "outcome": outcome})
@@ -263,8 +265,8 @@ async def test_S43_a_decision_that_is_sent_again_in_another_name_counts_for_whoe
 
 async def test_S43_why_a_turn_was_terminated_or_failed_is_told(engine: Engine) -> None:
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command="true"),),)))
-        await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="true"),),)))
+        await wait_until(lambda: waiting(turn))
         await engine.client.get_workflow_handle(turn.id).terminate(reason="the operator had enough")
         bad = await engine.client.start_workflow(
             "holdfast.turn", {"prompt": 3}, id="bad-input", task_queue=engine.queue
@@ -281,17 +283,19 @@ async def test_S43_why_a_turn_was_terminated_or_failed_is_told(engine: Engine) -
 
 
 async def _told(engine: Engine, workflow: str) -> Timeline:
-    fetch = from_storage(engine.client.data_converter)
-    return await told(await gather(engine.client, workflow), looking(engine.client.data_converter, fetch))
+    fetch = build_storage_fetch(engine.client.data_converter)
+    return await build_timeline(
+        await gather_runs(engine.client, workflow), build_read_only_converter(engine.client.data_converter, fetch)
+    )
 
 
 async def test_S43_what_a_bundle_lacks_is_named_and_the_rest_still_verifies(engine: Engine, tmp_path: Path) -> None:
-    calls = (request("shell", command=LARGE), request("echo", say="x" * 30_000))
+    calls = (build_request("shell", command=LARGE), build_request("echo", say="x" * 30_000))
     async with engine.worker(ECHO):
         turn = await engine.start(TurnInput(batches=(calls,)))
         await decide_all(engine.holdfast, turn)
         await turn.result()
-    for file in [*engine.settings.outputs.iterdir(), *engine.settings.records.rglob("*.json")]:
+    for file in [*engine.settings.outputs_folder.iterdir(), *engine.settings.records_folder.rglob("*.json")]:
         await asyncio.to_thread(file.write_bytes, b"something else")
     made = await exported(engine, turn.id, tmp_path / "turn.tar")
     lacking = sorted(words.split()[0] for words in made.absent)
@@ -307,7 +311,11 @@ async def test_S43_S45_an_encrypted_turn_is_told_and_replayed_with_its_key_and_v
     engine.settings = replace(engine.settings, encryption=encryption(monkeypatch, "new"))
     engine.client = await engine.connect()
     sealed = Holdfast(engine.client, task_queue=engine.queue)
-    calls = (request("echo", say="canary-4711"), request("echo", say="canary-4711" + "x" * 30_000), request("fail"))
+    calls = (
+        build_request("echo", say="canary-4711"),
+        build_request("echo", say="canary-4711" + "x" * 30_000),
+        build_request("fail"),
+    )
     async with engine.worker(ECHO, FakeTool("fail", _fail)):
         turn = await sealed.start(TurnInput(batches=(calls,)))
         await turn.result()
@@ -343,7 +351,7 @@ async def test_S43_at_size_two_hundred_calls_with_long_results(engine: Engine, t
     async def long(arguments: dict[str, Any], run: Run) -> str:
         return f"{arguments['n']} " + "r" * 40_000
 
-    calls = tuple(request("long", n=number) for number in range(200))
+    calls = tuple(build_request("long", n=number) for number in range(200))
     async with engine.worker(FakeTool("long", long, safe=True, effect=Effect.READ)):
         turn = await engine.start(TurnInput(batches=(calls,)))
         await turn.result()
@@ -355,7 +363,7 @@ async def test_S43_at_size_two_hundred_calls_with_long_results(engine: Engine, t
 
 async def test_S43_code_that_takes_another_path_is_told_where(engine: Engine, tmp_path: Path) -> None:
     async with engine.worker(ECHO):
-        turn = await engine.start(TurnInput(batches=((request("echo", say=1),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("echo", say=1),),)))
         await turn.result()
     await exported(engine, turn.id, tmp_path / "turn.tar")
     changed = await asyncio.to_thread(_other_code, tmp_path / "changed")

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import ModelChoice, RequestRefused, Response, ScriptedReply, SessionInput, Turn, TurnInput
 from holdfast.configuration import ShellSettings, ToolSettings
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from tests.support import marks
 from tests.support.commands import Unlike, approve, kind_of, left
 from tests.support.conversations import idle
@@ -32,7 +32,7 @@ anything = true
 
 
 def started(command: str, **more: Any) -> Any:
-    return request("shell", command=command, background=True, **more)
+    return build_request("shell", command=command, background=True, **more)
 
 
 def handle_of(response: Response) -> str:
@@ -64,8 +64,8 @@ async def answered(turn: Turn, *calls: Any) -> Response:
 
 
 async def response_of(turn: Turn, batch: str = "b1") -> Response:
-    await until(lambda: done(turn, batch), 60)
-    return (await turn.batch(batch)).responses[-1]
+    await wait_until(lambda: done(turn, batch), 60)
+    return (await turn.fetch_batch(batch)).responses[-1]
 
 
 async def ended(unlike: Unlike) -> None:
@@ -87,15 +87,17 @@ async def test_S31_call_answers_with_a_handle_while_its_command_goes_on_and_othe
         assert "It runs" in response.text
         assert response.text.endswith("Output:\none\n\n[what comes next is read with start 4]")
         (engine.workspace / "go").touch()
-        more = await answered(turn, request("shell_output", handle=handle, start=4, wait_seconds=60, wait_for="output"))
+        more = await answered(
+            turn, build_request("shell_output", handle=handle, start=4, wait_seconds=60, wait_for="output")
+        )
         assert "Output:\ntwo\n" in more.text
         assert "one" not in more.text
         assert "It runs" in more.text
         (engine.workspace / "end").touch()
-        last = await answered(turn, request("shell_output", handle=handle, wait_seconds=60))
+        last = await answered(turn, build_request("shell_output", handle=handle, wait_seconds=60))
         assert "The command exited with code 3" in last.text
         assert last.text.endswith("Output:\none\ntwo\n")
-        assert (await turn.view()).commands == ()
+        assert (await turn.fetch_view()).commands == ()
 
 
 async def test_command_that_ends_at_once_is_told_with_its_end(engine: Engine) -> None:
@@ -113,13 +115,13 @@ async def test_S17_stop_of_a_background_command_ends_its_whole_tree_and_may_be_r
     async with engine.worker(), open_turn(engine, started(tree)) as turn:
         handle = handle_of(await response_of(turn))
         assert len(unlike.living()) == 2
-        assert [one.handle for one in (await turn.view()).commands] == [handle]
-        response = await answered(turn, request("shell_stop", handle=handle))
+        assert [one.handle for one in (await turn.fetch_view()).commands] == [handle]
+        response = await answered(turn, build_request("shell_stop", handle=handle))
         assert unlike.living() == []
         assert "The command was stopped" in response.text
-        again = await answered(turn, request("shell_stop", handle=handle))
+        again = await answered(turn, build_request("shell_stop", handle=handle))
         assert (again.status, "The command was stopped" in again.text) == ("success", True)
-        assert (await turn.view()).commands == ()
+        assert (await turn.fetch_view()).commands == ()
 
 
 async def test_S16_reader_that_waits_is_cancelled_and_its_command_goes_on(engine: Engine) -> None:
@@ -127,28 +129,28 @@ async def test_S16_reader_that_waits_is_cancelled_and_its_command_goes_on(engine
     unlike = Unlike()
     async with engine.worker(), open_turn(engine, started(f"sleep {unlike.seconds}")) as turn:
         handle = handle_of(await response_of(turn))
-        batch = await turn.submit([request("shell_output", handle=handle, wait_seconds=600)])
+        batch = await turn.submit([build_request("shell_output", handle=handle, wait_seconds=600)])
         call = f"{batch}c1"
-        await until(lambda: _executing(turn, call))
+        await wait_until(lambda: _executing(turn, call))
         await turn.cancel_call(call)
         assert (await response_of(turn, batch)).status == "cancelled"
         assert len(unlike.living()) == 1
 
 
 async def _executing(turn: Turn, call: str) -> bool:
-    return (await turn.call(call)).status == "executing"
+    return (await turn.fetch_call(call)).status == "executing"
 
 
 async def test_S33_long_output_is_read_in_parts_that_say_where_to_go_on(engine: Engine) -> None:
     with_shell(engine)
     async with engine.worker(), open_turn(engine, started("seq 1 30000; printf 'ü%.0s' $(seq 40000)")) as turn:
         handle = handle_of(await response_of(turn))
-        tail = await answered(turn, request("shell_output", handle=handle, wait_seconds=60))
+        tail = await answered(turn, build_request("shell_output", handle=handle, wait_seconds=60))
         assert "bytes are left out: read them with start 0]" in tail.text
         assert tail.text.endswith("ü")
         read, start = "", 0
         while True:
-            part = (await answered(turn, request("shell_output", handle=handle, start=start))).text
+            part = (await answered(turn, build_request("shell_output", handle=handle, start=start))).text
             read += part.partition("Output:\n")[2].partition("\n[there is more")[0]
             if not (more := re.search(r"go on with start (\d+)\]$", part)):
                 break
@@ -185,7 +187,7 @@ def _session(*replies: ScriptedReply) -> SessionInput:
 async def test_S17_background_command_lives_across_the_turns_of_its_session_and_ends_with_it(engine: Engine) -> None:
     with_shell(engine)
     unlike = Unlike()
-    session = engine.holdfast.session()
+    session = engine.holdfast.get_session()
     start = _session(
         ScriptedReply(calls=(started(f"echo up; sleep {unlike.seconds}"),)),
         ScriptedReply(text="Started."),
@@ -193,12 +195,12 @@ async def test_S17_background_command_lives_across_the_turns_of_its_session_and_
     )
     async with engine.worker():
         first = await session.send("Begin", start=start)
-        await session.turn(first.turn).result()
+        await session.get_turn(first.turn).result()
         await session.send("And now")
-        view = await until(lambda: idle(session))
+        view = await wait_until(lambda: idle(session))
         assert view.turns == 2
         assert len(unlike.living()) == 1
-        second = await session.turn(f"{session.id}~2").view()
+        second = await session.get_turn(f"{session.id}~2").fetch_view()
         assert [(one.turn, one.call) for one in second.commands] == [(first.turn, "b1c1")]
         await session.close()
         await ended(unlike)
@@ -208,11 +210,11 @@ async def test_S17_background_command_lives_across_the_turns_of_its_session_and_
 async def test_S17_background_command_ends_with_its_turn_where_the_settings_say_so(engine: Engine) -> None:
     with_shell(engine, background="turn")
     unlike = Unlike()
-    session = engine.holdfast.session()
+    session = engine.holdfast.get_session()
     async with engine.worker():
         start = _session(ScriptedReply(calls=(started(f"sleep {unlike.seconds}"),)), ScriptedReply(text="Started."))
         await session.send("Begin", start=start)
-        await until(lambda: idle(session))
+        await wait_until(lambda: idle(session))
         await ended(unlike)
         await session.close()
 
@@ -261,10 +263,10 @@ async def test_S31_handle_still_works_after_its_worker_was_killed_and_another_at
         async with hurried_worker(engine, file):
             (engine.workspace / "go").touch()
             read = await answered(
-                turn, request("shell_output", handle=handle, start=3, wait_seconds=60, wait_for="output")
+                turn, build_request("shell_output", handle=handle, start=3, wait_seconds=60, wait_for="output")
             )
             assert "Output:\nmore\n" in read.text
-            stopped = await answered(turn, request("shell_stop", handle=handle))
+            stopped = await answered(turn, build_request("shell_stop", handle=handle))
             assert "The command was stopped" in stopped.text
             assert unlike.living() == []
     assert (engine.workspace / "begun").read_text() == "x\n"
@@ -278,14 +280,14 @@ async def test_S17_background_command_outlives_its_lease_while_a_worker_lives_an
         async with hurried_worker(engine, impatient_file) as first:
             await approve(engine, turn)
             handle = handle_of(await response_of(turn))
-            read = await answered(turn, request("shell_output", handle=handle, start=3))
+            read = await answered(turn, build_request("shell_output", handle=handle, start=3))
             assert "No new output" in read.text
             await marks.until(lambda: b"later" in (left(engine.settings)[0] / "output").read_bytes())
             assert len(unlike.living()) == 1, "nobody reads it, and it goes on"
             await first.kill()
         await ended(unlike)
         async with hurried_worker(engine, impatient_file):
-            read = await answered(turn, request("shell_output", handle=handle))
+            read = await answered(turn, build_request("shell_output", handle=handle))
             assert "no worker came back for it in time" in read.text
 
 
@@ -332,10 +334,10 @@ async def test_S42_background_command_goes_on_when_its_turn_continues_as_new(imp
         async with engine.worker(), open_turn(engine, started(f"echo up; sleep {unlike.seconds}")) as turn:
             handle = handle_of(await response_of(turn))
             for _ in range(12):
-                await answered(turn, request("list_directory", path="."))
-            assert (await turn.view()).runs, "it has continued"
-            assert [one.handle for one in (await turn.view()).commands] == [handle]
-            read = await answered(turn, request("shell_output", handle=handle))
+                await answered(turn, build_request("list_directory", path="."))
+            assert (await turn.fetch_view()).runs, "it has continued"
+            assert [one.handle for one in (await turn.fetch_view()).commands] == [handle]
+            read = await answered(turn, build_request("shell_output", handle=handle))
             assert "It runs" in read.text
             assert len(unlike.living()) == 1
             await turn.cancel()
@@ -355,8 +357,8 @@ async def test_S36_background_command_is_read_and_stopped_on_the_host_that_runs_
             handle = handle_of(await response_of(turn))
             async with elsewhere.worker():
                 for _ in range(8):
-                    assert "Output:\nup\n" in (await answered(turn, request("shell_output", handle=handle))).text
-                assert "was stopped" in (await answered(turn, request("shell_stop", handle=handle))).text
+                    assert "Output:\nup\n" in (await answered(turn, build_request("shell_output", handle=handle))).text
+                assert "was stopped" in (await answered(turn, build_request("shell_stop", handle=handle))).text
         assert unlike.living() == []
 
 
@@ -373,23 +375,23 @@ async def test_handle_of_another_turn_or_of_nobody_is_refused_and_the_command_go
     ):
         handle = handle_of(await response_of(turn))
         for tool in ("shell_output", "shell_stop"):
-            foreign = await answered(other, request(tool, handle=handle))
+            foreign = await answered(other, build_request(tool, handle=handle))
             assert (kind_of(foreign), "secret" in foreign.text) == ("no_such_command", False)
-            unknown = await answered(turn, request(tool, handle="0" * 32))
+            unknown = await answered(turn, build_request(tool, handle="0" * 32))
             assert unknown.text.replace("0" * 32, handle) == foreign.text, "nobody can tell the two apart"
             for garbage in ("../" * 10 + "ab", handle + "\n", "", "A" * 32, "x" * 1_000_000, handle[:-1] + "\0"):
-                assert kind_of(await answered(turn, request(tool, handle=garbage))) == "invalid_tool_params"
+                assert kind_of(await answered(turn, build_request(tool, handle=garbage))) == "invalid_tool_params"
         assert len(unlike.living()) == 1
 
 
 async def test_output_of_a_call_that_is_no_background_command_is_not_had_by_its_run(engine: Engine) -> None:
     with_shell(engine)
     async with engine.worker(), open_turn(engine) as turn:
-        batch = await turn.submit([request("shell", command="echo up; while [ ! -e go ]; do sleep 0.02; done")])
+        batch = await turn.submit([build_request("shell", command="echo up; while [ ! -e go ]; do sleep 0.02; done")])
         await marks.until(lambda: bool(left(engine.settings)))
         [run] = left(engine.settings)
         async with open_turn(engine) as other:
-            assert kind_of(await answered(other, request("shell_output", handle=run.name))) == "no_such_command"
+            assert kind_of(await answered(other, build_request("shell_output", handle=run.name))) == "no_such_command"
         (engine.workspace / "go").touch()
         assert (await response_of(turn, batch)).status == "success"
 
@@ -404,7 +406,7 @@ async def test_one_background_command_too_many_is_refused_until_another_has_ende
         assert kind_of(refused) == "too_many_background_commands"
         assert "tools.shell.background_commands" in refused.text
         assert not (engine.workspace / "third").exists()
-        await answered(turn, request("shell_stop", handle=handle))
+        await answered(turn, build_request("shell_stop", handle=handle))
         handle_of(await answered(turn, started("echo x > third")))
         async with open_turn(engine, started(f"sleep {more.seconds}")) as other:
             handle_of(await response_of(other))
@@ -425,20 +427,23 @@ async def test_background_is_refused_where_the_settings_have_none(engine: Engine
 async def test_S20_person_who_approves_sees_that_it_goes_on_and_what_the_model_says_of_it(engine: Engine) -> None:
     said = "Start the \x1b[2Jserver\r\n\u202eharmless"
     async with engine.worker(), open_turn(engine, started("sleep 0.1", description=said)) as turn:
-        [item] = (await until(lambda: waiting(turn))).approvals
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         assert item.title == "Run in the background, beyond this call: sleep 0.1"
         assert item.description == "Start the ␛[2Jserver ⟨U+202E⟩harmless"
         assert (item.others, item.command) == ('{"background": true}', "sleep 0.1")
-        [listed] = await until(lambda: _listed(engine, turn))
+        [listed] = await wait_until(lambda: _listed(engine, turn))
         assert listed.description == item.description
 
 
 async def _listed(engine: Engine, turn: Turn) -> list[Any]:
-    return [item for item in await engine.holdfast.inbox() if item.approval_id.startswith(turn.id)]
+    return [item for item in await engine.holdfast.list_approvals() if item.approval_id.startswith(turn.id)]
 
 
 async def test_S6_description_of_a_megabyte_is_refused_before_anybody_is_asked(engine: Engine) -> None:
-    async with engine.worker(), open_turn(engine, request("shell", command="ls", description="x" * 1_000_000)) as turn:
+    async with (
+        engine.worker(),
+        open_turn(engine, build_request("shell", command="ls", description="x" * 1_000_000)) as turn,
+    ):
         response = await response_of(turn)
         assert kind_of(response) == "invalid_tool_params"
         assert "500" in response.text
@@ -446,9 +451,9 @@ async def test_S6_description_of_a_megabyte_is_refused_before_anybody_is_asked(e
 
 
 async def test_S24_standing_answer_for_a_command_does_not_look_at_what_the_model_says_of_it(engine: Engine) -> None:
-    async with engine.worker(), open_turn(engine, request("shell", command="ls .", description="look")) as turn:
-        [item] = (await until(lambda: waiting(turn))).approvals
+    async with engine.worker(), open_turn(engine, build_request("shell", command="ls .", description="look")) as turn:
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         await engine.holdfast.decide(item.approval_id, "proceed_always")
         await response_of(turn)
-        other = await answered(turn, request("shell", command="ls .", description="quite another thing"))
+        other = await answered(turn, build_request("shell", command="ls .", description="quite another thing"))
         assert other.status == "success"

@@ -15,7 +15,7 @@ import pytest
 from pydantic import SecretStr
 
 from holdfast import BlobPart, Confirmation, Effect, Invocation, Result, Run, ToolFailure, TurnInput, tool
-from holdfast.testing import FakeTool, request, until
+from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import executing
 
@@ -49,7 +49,7 @@ class _Asking(FakeTool):
 
 async def _answers(engine: Engine, tool: FakeTool) -> list[tuple[str, str | None]]:
     async with engine.worker(tool, ECHO):
-        turn = await engine.start(TurnInput(batches=((request("bad"), request("echo")),)))
+        turn = await engine.start(TurnInput(batches=((build_request("bad"), build_request("echo")),)))
         result = await turn.result()
     return [(response.status, response.error.type if response.error else None) for response in result.responses]
 
@@ -85,9 +85,9 @@ async def test_S7_names_that_are_no_utf_8_are_shown_as_well_as_they_can(engine: 
     os.mkdir(folder)
     os.symlink(folder, os.fsencode(engine.workspace) + b"/link")
     async with engine.worker(ECHO):
-        calls = (request("write_file", path="link/a.txt", content="x"), request("echo"))
+        calls = (build_request("write_file", path="link/a.txt", content="x"), build_request("echo"))
         turn = await engine.start(TurnInput(batches=(calls,)))
-        view = await until(lambda: _decidable(turn))
+        view = await wait_until(lambda: _decidable(turn))
         await engine.holdfast.approve(view.approvals[0].approval_id)
         result = await turn.result()
     assert [response.status for response in result.responses] == ["success", "success"]
@@ -105,7 +105,7 @@ async def test_S22_arguments_that_would_not_execute_as_they_were_given_are_rejec
 
     tool = Secretive("bad", _echo)
     async with engine.worker(tool):
-        turn = await engine.start(TurnInput(batches=((request("bad", password="hunter2"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("bad", password="hunter2"),),)))
         result = await turn.result()
     assert "do not survive being written down" in result.responses[0].text
 
@@ -125,8 +125,8 @@ async def test_S7_a_tool_that_ignores_its_stop_is_left_behind_and_that_is_said(
         return "at last"
 
     async with engine.worker(FakeTool("bad", deaf)):
-        turn = await engine.start(TurnInput(batches=((request("bad"),),)))
-        await until(lambda: executing(turn, "b1c1"))
+        turn = await engine.start(TurnInput(batches=((build_request("bad"),),)))
+        await wait_until(lambda: executing(turn, "b1c1"))
         await turn.cancel()
         result = await turn.result()
         release.set()
@@ -139,8 +139,8 @@ async def test_S17_a_shell_command_stopped_while_it_starts_leaves_nothing_behind
     async with engine.worker():
         for _ in range(10):
             command = f"sleep {seconds} & sleep {seconds}"
-            turn = await engine.start(TurnInput(batches=((request("shell", command=command),),)))
-            view = await until(lambda turn=turn: _decidable(turn))  # type: ignore[misc]
+            turn = await engine.start(TurnInput(batches=((build_request("shell", command=command),),)))
+            view = await wait_until(lambda turn=turn: _decidable(turn))  # type: ignore[misc]
             await engine.holdfast.approve(view.approvals[0].approval_id)
             await turn.cancel()
             assert (await turn.result()).status == "cancelled"
@@ -182,7 +182,7 @@ async def test_S7_whatever_a_tool_gives_back_it_runs_once_and_is_answered(engine
         return Result(parts=(made,)) if isinstance(made, BlobPart) else made
 
     async with engine.worker(FakeTool("bad", body, effect=Effect.READ), ECHO):
-        turn = await engine.start(TurnInput(batches=((request("bad"), request("echo")),)))
+        turn = await engine.start(TurnInput(batches=((build_request("bad"), build_request("echo")),)))
         bad, sibling = (await turn.result()).responses
     assert len(runs) == 1
     assert len(bad.model_dump_json()) < 5_000
@@ -198,7 +198,7 @@ async def test_S7_a_tool_that_finishes_after_its_limit_keeps_its_result(engine: 
         return "done all the same"
 
     async with engine.worker(slow):
-        turn = await engine.start(TurnInput(batches=((request("slow"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("slow"),),)))
         [response] = (await turn.result()).responses
     assert (response.status, response.text) == ("success", "done all the same")
 
@@ -206,10 +206,10 @@ async def test_S7_a_tool_that_finishes_after_its_limit_keeps_its_result(engine: 
 async def test_S17_many_missed_edits_of_a_large_file_keep_nobody_waiting(engine: Engine) -> None:
     """At size: 60 edits of 15 MB that do not apply, beside another turn."""
     await asyncio.to_thread((engine.workspace / "large.txt").write_text, "some words on a line\n" * 700_000)
-    edit = request("edit", path="large.txt", old_text="not in it", new_text="")
+    edit = build_request("edit", path="large.txt", old_text="not in it", new_text="")
     async with engine.worker(ECHO):
         large = await engine.start(TurnInput(batches=((edit,) * 60,)))
-        small = await engine.start(TurnInput(batches=((request("echo"),),)))
+        small = await engine.start(TurnInput(batches=((build_request("echo"),),)))
         async with asyncio.timeout(20):
             assert (await small.result()).responses[0].status == "success"
         async with asyncio.timeout(60):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import Effect, Run, TurnInput
-from holdfast.testing import FakeTool, decide_all, request, scripted
+from holdfast.testing import FakeTool, build_request, decide_all, script_model
 from tests.support.engine import Engine
 
 
@@ -26,7 +26,7 @@ async def _events(engine: Engine, input: TurnInput) -> int:
 
 
 def _batch(tool: str, count: int) -> TurnInput:
-    return TurnInput(batches=(tuple(request(tool, n=n) for n in range(count)),))
+    return TurnInput(batches=(tuple(build_request(tool, n=n) for n in range(count)),))
 
 
 async def test_S42_one_call_costs_12_events(engine: Engine) -> None:
@@ -48,7 +48,7 @@ async def test_S42_ten_calls_with_their_approvals_cost_at_most_128_events(engine
 
 async def test_S42_history_grows_linearly_with_the_steps_of_a_model_turn(engine: Engine) -> None:
     def turn(steps: int) -> TurnInput:
-        return TurnInput(prompt="go", model=scripted(*[[request("echo")] for _ in range(steps)], "done"))
+        return TurnInput(prompt="go", model=script_model(*[[build_request("echo")] for _ in range(steps)], "done"))
 
     two, four, eight = [await _events(engine, turn(steps)) for steps in (2, 4, 8)]
     assert (eight - four) == 2 * (four - two)

@@ -8,7 +8,7 @@ from typing import Any
 from temporalio.api.enums.v1 import EventType
 
 from holdfast import Decision, Event, LiveOutput, Run, TurnInput
-from holdfast.testing import FakeTool, request, until
+from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.verdicts import Allow, Ask
 from holdfast.work import ValidateResult
 from tests.support.engine import Engine
@@ -24,22 +24,22 @@ ASK = FakeTool("ask", _echo, asks=True)
 
 async def test_S1_a_late_decision_for_an_ended_call_changes_nothing_and_leaves_no_event(both: Engine) -> None:
     async with both.worker(ASK):
-        turn = await both.start(TurnInput(batches=((request("ask", n=1), request("ask", n=2)),)))
-        view = await until(lambda: waiting(turn, 2))
+        turn = await both.start(TurnInput(batches=((build_request("ask", n=1), build_request("ask", n=2)),)))
+        view = await wait_until(lambda: waiting(turn, 2))
         first, second = view.approvals
         await turn.cancel_call("b1c1")
-        ended, events = await turn.call("b1c1"), (await turn.events()).events
+        ended, events = await turn.fetch_call("b1c1"), (await turn.fetch_events()).events
         late = Decision.model_validate(
             {"approval_id": first.approval_id, "digest": first.digest, "outcome": "yes", "id": "late"}
         )
         handle = both.client.get_workflow_handle(turn.id)
         for _ in range(3):
             await handle.signal("decide", late)
-        assert await turn.call("b1c1") == ended
-        assert (await turn.events()).events == events
+        assert await turn.fetch_call("b1c1") == ended
+        assert (await turn.fetch_events()).events == events
         await both.holdfast.approve(second.approval_id)
         result = await turn.result()
-        assert await turn.call("b1c1") == ended
+        assert await turn.fetch_call("b1c1") == ended
     assert [response.status for response in result.responses] == ["cancelled", "success"]
 
 
@@ -63,7 +63,9 @@ async def test_S13_results_keep_the_order_of_the_request_and_progress_comes_at_o
     tools = [FakeTool(name, body, safe=True) for name, body in [("one", first), ("two", second), ("three", third)]]
     ends: list[str] = []
     async with engine.worker(*tools):
-        turn = await engine.start(TurnInput(batches=((request("one"), request("two"), request("three")),)))
+        turn = await engine.start(
+            TurnInput(batches=((build_request("one"), build_request("two"), build_request("three")),))
+        )
         async for item in turn.watch():
             if isinstance(item, LiveOutput):
                 assert ends == ["b1c3"], "progress is seen while earlier calls still run"
@@ -78,13 +80,13 @@ async def test_S13_results_keep_the_order_of_the_request_and_progress_comes_at_o
 async def test_S20_the_verdict_with_what_a_person_is_shown_is_in_the_history(engine: Engine) -> None:
     (engine.workspace / "a.txt").write_text("old\n")
     calls = (
-        request("read_file", path="a.txt"),
-        request("write_file", path="a.txt", content="new\n"),
-        request("shell", command="cat a.txt | wc -l"),
+        build_request("read_file", path="a.txt"),
+        build_request("write_file", path="a.txt", content="new\n"),
+        build_request("shell", command="cat a.txt | wc -l"),
     )
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=(calls,)))
-        view = await until(lambda: waiting(turn, 2))
+        view = await wait_until(lambda: waiting(turn, 2))
         history = await engine.client.get_workflow_handle(turn.id).fetch_history()
         await turn.cancel()
         await turn.result()

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from holdfast import ApprovalView, Decision, DecisionRefused, Turn, TurnInput, function_response
-from holdfast.testing import request, until
+from holdfast import ApprovalView, Decision, DecisionRefused, Turn, TurnInput, build_function_response
+from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import asked, waiting
 
 
 def _write(path: str = "a.txt", content: str = "one\n") -> Any:
-    return request("write_file", path=path, content=content)
+    return build_request("write_file", path=path, content=content)
 
 
 async def _first(turn: Turn, revision: int = 1) -> ApprovalView:
-    view = await until(lambda: asked(turn, "b1c1", revision))
+    view = await wait_until(lambda: asked(turn, "b1c1", revision))
     item: ApprovalView = view.approvals[0]
     return item
 
@@ -41,7 +41,7 @@ async def test_S25_modify_is_validated_and_shown_again_with_a_new_diff_and_revis
         [response] = (await turn.result()).responses
     assert (both.workspace / "a.txt").read_text() == "two\n"
     assert response.note == 'ana changed the arguments of this call: content is now "two\\n"'
-    assert function_response(response).response["note"] == response.note
+    assert build_function_response(response).response["note"] == response.note
     assert response.note in response.text
 
 
@@ -54,7 +54,7 @@ async def test_S25_proceeding_with_other_content_asks_no_second_time(both: Engin
         assert taken is not None
         assert taken.status in ("scheduled", "executing", "success")
         [response] = (await turn.result()).responses
-        call = await turn.call("b1c1")
+        call = await turn.fetch_call("b1c1")
     assert (both.workspace / "b.txt").read_text() == "three"
     assert not (both.workspace / "a.txt").exists()
     assert call.revision == 1
@@ -69,8 +69,8 @@ async def test_S25_proceeding_with_other_content_asks_no_second_time(both: Engin
         (_write(), {"arguments": {"path": "a.txt"}}, "content"),
         (_write(), {"arguments": {"path": "a.txt", "content": "x", "extra": 1}}, "extra"),
         (_write(), {"arguments": {"path": "secret/x", "content": "x"}}, "Not there."),
-        (request("shell", command="ls"), {"content": " "}, "blank"),
-        (request("shell", command="ls"), {"content": "git push"}, "No pushing."),
+        (build_request("shell", command="ls"), {"content": " "}, "blank"),
+        (build_request("shell", command="ls"), {"content": "git push"}, "No pushing."),
     ],
 )
 @pytest.mark.parametrize("outcome", ["modify", "proceed_once"])
@@ -115,7 +115,7 @@ async def test_S25_a_change_by_signal_counts_and_one_that_cannot_be_is_told_to_w
         async def told() -> bool:
             return bool((await _first(turn)).problem)
 
-        await until(told)
+        await wait_until(told)
         await handle.signal("decide", {**body, "content": "good\n"})
         after = await _first(turn, 2)
         assert after.problem is None
@@ -126,7 +126,7 @@ async def test_S25_a_change_by_signal_counts_and_one_that_cannot_be_is_told_to_w
 
 async def test_S25_what_cannot_be_edited_says_so(engine: Engine) -> None:
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("ask_user", question="Why?"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("ask_user", question="Why?"),),)))
         item = await _first(turn)
         for change, code in (({"content": "x"}, "needs_answer"), ({"arguments": {"question": "x"}}, "needs_answer")):
             with pytest.raises(DecisionRefused) as refusal:
@@ -138,10 +138,10 @@ async def test_S25_what_cannot_be_edited_says_so(engine: Engine) -> None:
 async def test_S22_the_executing_worker_checks_what_a_change_made_of_what_was_shown(engine: Engine) -> None:
     """A decision that names one text does not cover another, whatever the input of the activity claims."""
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((_write(), request("shell", command="sleep 30")),)))
-        items = (await until(lambda: waiting(turn, 2))).approvals
+        turn = await engine.start(TurnInput(batches=((_write(), build_request("shell", command="sleep 30")),)))
+        items = (await wait_until(lambda: waiting(turn, 2))).approvals
         await engine.holdfast.decide(items[0].approval_id, "proceed_once", content="as said\n")
-        call = await turn.call("b1c1")
+        call = await turn.fetch_call("b1c1")
         await turn.cancel()
     assert call.bound is not None
     assert call.shown == {"path": "a.txt", "content": "one\n"}
@@ -183,15 +183,15 @@ async def test_S25_others_see_who_edits(both: Engine) -> None:
     async with both.worker():
         turn = await both.start(TurnInput(batches=((_write(),),)))
         item = await _first(turn)
-        await turn.editing(item.approval_id, by="ana")
+        await turn.note_editing(item.approval_id, by="ana")
         assert (await _first(turn)).editing == "ana"
 
         async def in_the_inbox() -> bool:
-            found = [one.editing for one in await both.holdfast.inbox() if one.approval_id == item.approval_id]
+            found = [one.editing for one in await both.holdfast.list_approvals() if one.approval_id == item.approval_id]
             return found == ["ana"]
 
-        await until(in_the_inbox)
-        await turn.editing(item.approval_id, by="ana", seconds=0)
+        await wait_until(in_the_inbox)
+        await turn.note_editing(item.approval_id, by="ana", seconds=0)
         assert (await _first(turn)).editing is None
         await turn.cancel()
 

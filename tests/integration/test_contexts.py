@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Effect, Response, Result, Run, Schedule, Tool, Turn, TurnInput
 from holdfast.contexts import ContextChange
-from holdfast.testing import FakeTool, request, until
+from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.processes import hurried_worker
 from tests.support.waiting import asked, executing, waiting
@@ -26,7 +26,7 @@ FREELY = """
 
 
 def _shell(command: str, **more: Any) -> Any:
-    return request("shell", command=command, **more)
+    return build_request("shell", command=command, **more)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def leaving(name: str, change: ContextChange, *, safe: bool = False) -> Tool:
     """A tool that leaves this."""
 
     async def leave(arguments: dict[str, Any], run: Run) -> Result:
-        return Result.of("done").model_copy(update={"context": change})
+        return Result.from_text("done").model_copy(update={"context": change})
 
     return FakeTool(name, leave, safe=safe, effect=Effect.READ if safe else Effect.ONCE)
 
@@ -65,9 +65,9 @@ async def test_S47_commands_go_on_where_the_last_one_left_off_in_their_batch_and
         turn, answers = await responses(engine, *batches, (_shell("pwd"),))
         here, there = f"{engine.workspace}\n", f"{engine.workspace}/sub\n"
         assert texts(answers) == ["(no output)", there, there, here, "(no output)", here]
-        calls = [await turn.call(call) for call in ("b1c1", "b1c2", "b2c2")]
+        calls = [await turn.fetch_call(call) for call in ("b1c1", "b1c2", "b2c2")]
         assert [call.bound.title for call in calls if call.bound] == ["Run cd sub", "Run pwd (in sub)", "Run pwd"]
-        assert (await turn.view()).context.folder == "."
+        assert (await turn.fetch_view()).context.folder == "."
 
 
 async def test_S47_folder_outside_the_workspace_is_not_followed_and_the_model_is_told(engine: Engine) -> None:
@@ -105,7 +105,7 @@ async def test_S47_folder_that_a_tool_may_not_leave_is_told_and_its_call_succeed
     engine.with_rules(FREELY)
     (engine.workspace / "file").touch()
     async with engine.worker(leaving("mover", ContextChange(folder=folder))):
-        _, answers = await responses(engine, (request("mover"), _shell("pwd")))
+        _, answers = await responses(engine, (build_request("mover"), _shell("pwd")))
     assert answers[0].status == "success"
     assert answers[0].text.startswith("done\n[The calls after it stay in the folder '.': ")
     assert answers[1].text == f"{engine.workspace}\n"
@@ -115,9 +115,11 @@ async def test_S47_what_a_concurrency_safe_call_leaves_is_ignored(engine: Engine
     engine.with_rules(FREELY)
     change = ContextChange(folder="sub", tools=("read_file",))
     async with engine.worker(leaving("aside", change, safe=True), leaving("alone", ContextChange(folder="sub"))):
-        turn, answers = await responses(engine, (request("aside"), _shell("pwd"), request("alone"), _shell("pwd")))
+        turn, answers = await responses(
+            engine, (build_request("aside"), _shell("pwd"), build_request("alone"), _shell("pwd"))
+        )
     assert texts(answers) == ["done", f"{engine.workspace}\n", "done", f"{engine.workspace}/sub\n"]
-    assert (await turn.view()).context.tools is None
+    assert (await turn.fetch_view()).context.tools is None
 
 
 @pytest.mark.needs("bwrap")
@@ -140,13 +142,13 @@ async def test_S22_command_that_was_approved_for_one_folder_is_asked_about_again
     os.mkfifo(fifo)
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((_shell("read line < go; cd sub"), _shell("touch made")),)))
-        first, second = (await until(lambda: waiting(turn, 2))).approvals
+        first, second = (await wait_until(lambda: waiting(turn, 2))).approvals
         assert second.title == "Run touch made"
         await engine.holdfast.approve(second.approval_id, digest=second.digest)
         await engine.holdfast.approve(first.approval_id, digest=first.digest)
-        await until(lambda: executing(turn, "b1c1"))
+        await wait_until(lambda: executing(turn, "b1c1"))
         await asyncio.to_thread(fifo.write_text, "go\n")
-        [again] = (await until(lambda: asked(turn, "b1c2", 2))).approvals
+        [again] = (await wait_until(lambda: asked(turn, "b1c2", 2))).approvals
         assert again.title == "Run touch made (in sub)"
         assert again.digest != second.digest
         await engine.holdfast.approve(again.approval_id, digest=again.digest)
@@ -159,7 +161,7 @@ async def test_S22_command_that_says_itself_where_it_runs_is_not_asked_about_aga
     async with engine.worker():
         calls = (_shell("cd sub"), _shell("touch made", directory="."))
         turn = await engine.start(TurnInput(batches=(calls,)))
-        for item in (await until(lambda: waiting(turn, 2))).approvals:
+        for item in (await wait_until(lambda: waiting(turn, 2))).approvals:
             await engine.holdfast.approve(item.approval_id, digest=item.digest)
         assert [answer.status for answer in (await turn.result()).responses] == ["success", "success"]
     assert (engine.workspace / "made").exists()
@@ -169,9 +171,9 @@ async def test_S22_command_that_waits_while_another_moves_is_asked_about_where_i
     async with engine.worker():
         calls = (_shell("cd sub"), _shell("touch made"))
         turn = await engine.start(TurnInput(batches=(calls,), schedule=Schedule.STREAMING))
-        first, old = (await until(lambda: waiting(turn, 2))).approvals
+        first, old = (await wait_until(lambda: waiting(turn, 2))).approvals
         await engine.holdfast.approve(first.approval_id)
-        [again] = (await until(lambda: asked(turn, "b1c2", 2))).approvals
+        [again] = (await wait_until(lambda: asked(turn, "b1c2", 2))).approvals
         assert (again.title, again.digest == old.digest) == ("Run touch made (in sub)", False)
         await engine.holdfast.approve(again.approval_id, digest=again.digest)
         await turn.result()
@@ -191,9 +193,9 @@ async def test_S47_grant_and_rule_for_one_folder_do_not_cover_another(engine: En
     granted, ruled = _shell("touch granted"), _shell("touch ruled")
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((granted,), (granted, ruled, _shell("cd sub")), (ruled, granted))))
-        [item] = (await until(lambda: waiting(turn))).approvals
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         await engine.holdfast.decide(item.approval_id, "proceed_always")
-        left = (await until(lambda: waiting(turn, 2))).approvals
+        left = (await wait_until(lambda: waiting(turn, 2))).approvals
         assert [item.title for item in left] == ["Run touch ruled (in sub)", "Run touch granted (in sub)"]
         assert [item.approval_id.split("/")[-2] for item in left] == ["b3c1", "b3c2"]
         assert "in the folder `sub`" in left[1].offers[0].covers
@@ -217,7 +219,7 @@ async def test_S47_variables_by_reference_reach_commands_and_their_values_no_his
     wrong = leaving("wrong", ContextChange(environment={"OTHER": "NOT_SET", "TOKEN": None}))
     async with engine.worker(given, wrong):
         uses = (_shell("printf %s $TOKEN | wc -c"), _shell("printf %s $TOKEN > kept"))
-        turn, answers = await responses(engine, (request("give"), *uses, request("wrong"), _shell("true")))
+        turn, answers = await responses(engine, (build_request("give"), *uses, build_request("wrong"), _shell("true")))
         written = await engine.written(turn)
     assert answers[1].text.strip() == str(len(canary))
     assert (engine.workspace / "kept").read_text() == canary
@@ -235,10 +237,13 @@ async def test_S47_tools_that_a_call_takes_away_are_refused_until_one_brings_the
     (engine.workspace / "file").write_text("text")
     only = leaving("narrow", ContextChange(tools=("read_file", "widen")))
     every = leaving("widen", ContextChange(tools="all"))
-    read = request("read_file", path="file")
+    read = build_request("read_file", path="file")
     async with engine.worker(only, every):
         _, answers = await responses(
-            engine, (request("narrow"),), (read, _shell("pwd"), request("widen")), (_shell("pwd"), request("narrow"))
+            engine,
+            (build_request("narrow"),),
+            (read, _shell("pwd"), build_request("widen")),
+            (_shell("pwd"), build_request("narrow")),
         )
     kinds = [answer.error.type if answer.error else answer.status for answer in answers]
     assert kinds == ["success", "success", "tool_not_available", "success", "success", "success"]

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import CallRequest, Effect, ModelChoice, Run, Schedule, ScriptedReply, SessionInput, Turn, TurnInput
 from holdfast.conversations import AssistantMessage, ToolMessage
-from holdfast.testing import FakeTool, decide_all, request, until
+from holdfast.testing import FakeTool, build_request, decide_all, wait_until
 from tests.support.conversations import idle, runs, spoken
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import worker_process
@@ -41,10 +41,10 @@ def _script(*batches: tuple[CallRequest, ...]) -> ModelChoice:
 
 async def _check(turn: Turn, calls: list[str]) -> None:
     """Events without a gap, answers and conversation in order, over all runs."""
-    assert [response.call_id async for response in turn.responses()] == calls
+    assert [response.call_id async for response in turn.watch_responses()] == calls
     events = [event async for event in turn.watch() if hasattr(event, "seq")]
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    conversation = await turn.conversation()
+    conversation = await turn.fetch_conversation()
     asked: list[str] = []
     answered: list[str] = []
     for message in conversation.messages if conversation else ():
@@ -57,16 +57,16 @@ async def _check(turn: Turn, calls: list[str]) -> None:
 async def test_S42_a_turn_continues_between_batches_with_its_grants_and_approvals(
     engine: Engine, schedule: Schedule
 ) -> None:
-    batches = tuple((request("echo", say=n), request("ask", say="a" if n % 2 else n)) for n in range(20))
+    batches = tuple((build_request("echo", say=n), build_request("ask", say="a" if n % 2 else n)) for n in range(20))
     async with engine.worker(ECHO, ASK):
         turn = await engine.start(TurnInput(prompt="Go", model=_script(*batches), schedule=schedule))
-        first = await until(lambda: waiting(turn))
+        first = await wait_until(lambda: waiting(turn))
         await engine.holdfast.approve(first.approvals[0].approval_id)
-        second = await until(lambda: _asked(turn, "b2c2"))
+        second = await wait_until(lambda: _asked(turn, "b2c2"))
         await engine.holdfast.decide(second, "proceed_always")
         answered = await decide_all(engine.holdfast, turn)
         result = await turn.result()
-        view = await turn.view()
+        view = await turn.fetch_view()
         await _check(turn, [f"b{n}c{place}" for n in range(1, 21) for place in (1, 2)])
     assert (result.status, result.text) == ("completed", "Done.")
     assert len(result.runs) >= 3
@@ -79,7 +79,7 @@ async def test_S42_a_turn_continues_between_batches_with_its_grants_and_approval
 
 
 async def _asked(turn: Turn, call: str) -> str | None:
-    view = await turn.view(live=False)
+    view = await turn.fetch_view(live=False)
     found = [item.approval_id for item in view.approvals if f"/{call}/" in item.approval_id]
     return found[0] if found else None
 
@@ -87,14 +87,14 @@ async def _asked(turn: Turn, call: str) -> str | None:
 async def test_S42_S14_a_turn_without_a_model_takes_its_queue_along(engine: Engine) -> None:
     async with engine.worker(ECHO, ASK):
         turn = await engine.start(TurnInput(keep_open=True))
-        ids = [await turn.submit([request("echo", say=n), request("echo", say=-n)]) for n in range(1, 31)]
-        await turn.add_calls("reply", [request("echo", say="streamed")])
-        await until(lambda: done(turn, ids[-1]), seconds=60)
-        await turn.add_calls("reply", [request("echo", say="more")], at=1, complete=True)
+        ids = [await turn.submit([build_request("echo", say=n), build_request("echo", say=-n)]) for n in range(1, 31)]
+        await turn.add_calls("reply", [build_request("echo", say="streamed")])
+        await wait_until(lambda: done(turn, ids[-1]), seconds=60)
+        await turn.add_calls("reply", [build_request("echo", say="more")], at=1, complete=True)
         await turn.finish()
         result = await turn.result()
         assert ids == [f"b{n}" for n in range(1, 31)]
-        assert [response.text for response in (await turn.batch("b1")).responses] == ["echo 1", "echo -1"]
+        assert [response.text for response in (await turn.fetch_batch("b1")).responses] == ["echo 1", "echo -1"]
         await _check(turn, [f"b{n}c{place}" for n in range(1, 32) for place in (1, 2)])
     assert result.status == "completed"
     assert result.runs
@@ -103,10 +103,10 @@ async def test_S42_S14_a_turn_without_a_model_takes_its_queue_along(engine: Engi
 async def test_S42_what_is_submitted_again_to_a_later_run_is_not_run_again(engine: Engine) -> None:
     async with engine.worker(ECHO):
         turn = await engine.start(TurnInput(keep_open=True))
-        first = await turn.submit([request("echo", say="once")], key="k")
-        ids = [await turn.submit([request("echo", say=n)]) for n in range(20)]
-        await until(lambda: done(turn, ids[-1]), seconds=60)
-        again = await turn.submit([request("echo", say="once")], key="k")
+        first = await turn.submit([build_request("echo", say="once")], key="k")
+        ids = [await turn.submit([build_request("echo", say=n)]) for n in range(20)]
+        await wait_until(lambda: done(turn, ids[-1]), seconds=60)
+        again = await turn.submit([build_request("echo", say="once")], key="k")
         await turn.finish()
         result = await turn.result()
     assert first == again == "b1"
@@ -118,15 +118,15 @@ async def test_S42_a_session_continues_between_turns_while_messages_arrive(engin
     count = 40
     replies = (ScriptedReply(text=f"Answer {n}.") for n in range(count))
     start = SessionInput(turn=TurnInput(model=ModelChoice(script=tuple(replies))))
-    session = engine.holdfast.session()
+    session = engine.holdfast.get_session()
     async with engine.worker():
         await session.send("Message 0", start=start)
         for first in range(1, count, TOGETHER):
             those = range(first, min(first + TOGETHER, count))
             await asyncio.gather(*(session.send(f"Message {n}", start=start) for n in those))
-        await until(lambda: idle(session), seconds=60)
+        await wait_until(lambda: idle(session), seconds=60)
         told = await spoken(session)
-        await until(lambda: runs(engine.client, session, 3))
+        await wait_until(lambda: runs(engine.client, session, 3))
     assert [text for text in told if text.startswith("assistant")] == [f"assistant: Answer {n}." for n in range(count)]
     assert sorted(text for text in told if text.startswith("user")) == sorted(
         f"user: Message {n}" for n in range(count)
@@ -134,16 +134,16 @@ async def test_S42_a_session_continues_between_turns_while_messages_arrive(engin
 
 
 async def test_S42_a_worker_killed_around_the_change_of_runs_loses_nothing(engine: Engine) -> None:
-    batches = tuple((request("read", counter=f"c{n}"),) for n in range(1, 25))
+    batches = tuple((build_request("read", counter=f"c{n}"),) for n in range(1, 25))
     for n in range(1, 25):
         if n not in (4, 9):
             (engine.workspace / f"c{n}.begun").touch()
     async with worker_process(engine) as first:
         turn = await engine.start(TurnInput(prompt="Go", model=_script(*batches)))
-        await until(lambda: _exists(engine.workspace / "c4.begun"))
+        await wait_until(lambda: _exists(engine.workspace / "c4.begun"))
         await first.kill()
     async with worker_process(engine) as second:
-        await until(lambda: _exists(engine.workspace / "c9.begun"), seconds=60)
+        await wait_until(lambda: _exists(engine.workspace / "c9.begun"), seconds=60)
         await second.kill()
     async with worker_process(engine):
         result = await turn.result()
@@ -158,14 +158,14 @@ async def _exists(path: Path) -> bool:
 
 async def test_S18_what_is_appended_while_a_turn_changes_runs_is_told(engine: Engine) -> None:
     words = [f"Word {number}" for number in range(12)]
-    replies = tuple(ScriptedReply(calls=(request("echo", say=n),), seconds=0.1) for n in range(40))
+    replies = tuple(ScriptedReply(calls=(build_request("echo", say=n),), seconds=0.1) for n in range(40))
     start = SessionInput(turn=TurnInput(model=ModelChoice(script=(*replies, *[ScriptedReply(text="Done.")] * 20))))
-    session = engine.holdfast.session()
+    session = engine.holdfast.get_session()
     async with engine.worker(ECHO):
         await session.send("Begin", start=start)
         for word in words:
             await session.send(word, how="append")
             await asyncio.sleep(0.3)
-        await until(lambda: idle(session), seconds=60)
+        await wait_until(lambda: idle(session), seconds=60)
         told = await spoken(session)
     assert [text.removeprefix("user: ") for text in told if text.startswith("user: W")] == words

@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 
 from holdfast import Holdfast, HoldfastPlugin, Mode, Settings, TurnInput
 from holdfast.outcomes import Deadline
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.server import start_skipping_server
 from tests.support.waiting import waiting
@@ -50,11 +50,11 @@ async def _events(environment: WorkflowEnvironment, turn_id: str) -> list[str]:
 
 async def test_S28_a_week_later_the_default_denies_by_the_runtime(tmp_path: Path) -> None:
     async with _skipping(tmp_path, "deny") as (holdfast, environment):
-        calls = tuple(request("shell", command=f"touch {name}") for name in "ab")
+        calls = tuple(build_request("shell", command=f"touch {name}") for name in "ab")
         turn = await holdfast.start(TurnInput(batches=(calls,)))
         responses = (await turn.result()).responses
-        call = await turn.call("b1c1")
-        page = await turn.events()
+        call = await turn.fetch_call("b1c1")
+        page = await turn.fetch_events()
         history = await _events(environment, turn.id)
     assert [response.error.type for response in responses if response.error] == ["expired", "expired"]
     assert call.actor is not None
@@ -73,9 +73,9 @@ async def test_S28_a_week_later_the_default_denies_by_the_runtime(tmp_path: Path
 
 async def test_S28_the_default_may_be_to_run(tmp_path: Path) -> None:
     async with _skipping(tmp_path, "allow") as (holdfast, _):
-        turn = await holdfast.start(TurnInput(batches=((request("shell", command="touch made"),),)))
+        turn = await holdfast.start(TurnInput(batches=((build_request("shell", command="touch made"),),)))
         [response] = (await turn.result()).responses
-        call = await turn.call("b1c1")
+        call = await turn.fetch_call("b1c1")
     assert response.status == "success"
     assert (tmp_path / "workspace" / "made").exists()
     assert call.actor is not None
@@ -86,10 +86,10 @@ async def test_S28_a_turn_can_say_how_long_it_waits_and_a_rule_that_is_sooner_co
     engine.with_rules('[[rule]]\ndecision = "ask"\ntool = "read_file"\ndeadline = "1s"\n')
     (engine.workspace / "a").write_text("x")
     async with engine.worker():
-        batch = (request("read_file", path="a"), request("shell", command="true"))
+        batch = (build_request("read_file", path="a"), build_request("shell", command="true"))
         turn = await engine.start(TurnInput(batches=(batch,), approval_seconds=2))
         responses = (await turn.result()).responses
-        calls = [await turn.call(f"b1c{place}") for place in (1, 2)]
+        calls = [await turn.fetch_call(f"b1c{place}") for place in (1, 2)]
     assert [response.error.type for response in responses if response.error] == ["expired", "expired"]
     deadlines = [call.confirmation.deadline for call in calls if call.confirmation]
     assert deadlines == [Deadline(seconds=1, warning_seconds=0.1), Deadline(seconds=2, warning_seconds=0.2)]
@@ -98,8 +98,8 @@ async def test_S28_a_turn_can_say_how_long_it_waits_and_a_rule_that_is_sooner_co
 async def test_S28_a_decision_in_time_ends_the_wait_and_leaves_no_timer(engine: Engine) -> None:
     engine.with_rules(WEEK.format(default="deny"))
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command="true"),),)))
-        [item] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="true"),),)))
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         assert item.deadline is not None
         assert item.deadline > datetime.now(UTC) + timedelta(days=6)
         assert item.on_deadline == "deny"
@@ -111,8 +111,8 @@ async def test_S28_a_decision_in_time_ends_the_wait_and_leaves_no_timer(engine: 
 
 async def test_S28_no_timer_where_there_is_no_deadline(engine: Engine) -> None:
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command="true"),),)))
-        [item] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="true"),),)))
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         await engine.holdfast.approve(item.approval_id)
         await turn.result()
         assert "TIMER_STARTED" not in await engine.history(turn)
@@ -123,15 +123,15 @@ async def test_S41_the_inbox_shows_what_is_most_urgent_first(engine: Engine) -> 
     async with engine.worker():
         turns = []
         for command in ("date", "ls"):
-            turns.append(await engine.start(TurnInput(batches=((request("shell", command=command),),))))
-            await until(lambda: waiting(turns[-1]))
+            turns.append(await engine.start(TurnInput(batches=((build_request("shell", command=command),),))))
+            await wait_until(lambda: waiting(turns[-1]))
 
         async def urgent() -> list[Any] | None:
-            ours = [item for item in await engine.holdfast.inbox() if item.approval_id.split("/")[0] in ids]
+            ours = [item for item in await engine.holdfast.list_approvals() if item.approval_id.split("/")[0] in ids]
             return ours if len(ours) == 2 and ours[0].urgent else None
 
         ids = [turn.id for turn in turns]
-        found = await until(urgent)
+        found = await wait_until(urgent)
         assert [item.command for item in found] == ["date", "ls"], "older, and sooner due"
         for turn in turns:
             await turn.cancel()

@@ -15,8 +15,8 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from holdfast import Decision, DecisionRefused, Outcome, Run, Turn, TurnInput, TurnNotFound, TurnView
-from holdfast.testing import FakeTool, request, until
+from holdfast import Decision, DecisionAction, DecisionRefused, Run, Turn, TurnInput, TurnNotFound, TurnView
+from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.work import ExecuteInput
 from tests.support.engine import Engine, new_engine
 from tests.support.server import address_of, start_server, temporal_command
@@ -43,8 +43,8 @@ async def _signal(engine: Engine, turn: Turn, *inputs: str, name: str = "decide"
 
 
 async def _asked(engine: Engine, calls: int = 1) -> tuple[Turn, TurnView]:
-    turn = await engine.start(TurnInput(batches=(tuple(request("ask", say=n) for n in range(calls)),)))
-    return turn, await until(lambda: waiting(turn, calls))
+    turn = await engine.start(TurnInput(batches=(tuple(build_request("ask", say=n) for n in range(calls)),)))
+    return turn, await wait_until(lambda: waiting(turn, calls))
 
 
 def _decision(view: TurnView, place: int = 0, **changes: Any) -> Decision:
@@ -60,7 +60,7 @@ async def test_S23_a_decision_sent_by_the_stock_temporal_command_counts(engine: 
         body = {"approval_id": item.approval_id, "digest": item.digest, "outcome": "yes", "by": "shell user"}
         assert await _signal(engine, turn, json.dumps(body)) == 0
         result = await turn.result()
-        call = await turn.call("b1c1")
+        call = await turn.fetch_call("b1c1")
     assert [response.text for response in result.responses] == ["echo 0"]
     assert call.decision is not None
     assert call.decision.by == "shell user"
@@ -90,7 +90,7 @@ async def test_S22_garbage_from_the_stock_command_changes_no_state_and_the_turn_
         ]
         assert [await _signal(engine, turn, *inputs) for inputs in garbage] == [0] * len(garbage)
         assert await _signal(engine, turn, "1", name="no-such-signal") == 0
-        after = await turn.view(live=False)
+        after = await turn.fetch_view(live=False)
         assert after.approvals == view.approvals
         assert after.last_event == view.last_event
         await turn.decide(_decision(view))
@@ -140,7 +140,7 @@ async def test_S23_the_same_decision_delivered_in_every_way_counts_once(engine: 
             handle.signal("decide", decision),
             handle.signal("decide", decision),
         )
-        moves = [event.after for event in (await turn.events()).events if event.call == "b1c1"]
+        moves = [event.after for event in (await turn.fetch_events()).events if event.call == "b1c1"]
         assert moves == ["validating", "awaiting_approval", "scheduled"]
         await turn.decide(_decision(view, 1))
         assert [response.status for response in (await turn.result()).responses] == ["success", "success"]
@@ -172,18 +172,22 @@ async def test_S41_the_inbox_lists_what_waits_without_a_worker_and_forgets_what_
         ids = {item.approval_id for item in view.approvals}
 
         async def listed() -> set[str]:
-            return {item.approval_id for item in await engine.holdfast.inbox() if item.approval_id.startswith(turn.id)}
+            return {
+                item.approval_id
+                for item in await engine.holdfast.list_approvals()
+                if item.approval_id.startswith(turn.id)
+            }
 
         async def all_listed() -> bool:
             return await listed() == ids
 
-        await until(all_listed)
+        await wait_until(all_listed)
         await engine.holdfast.deny(view.approvals[0].approval_id)
 
         async def one_less() -> bool:
             return await listed() == ids - {view.approvals[0].approval_id}
 
-        await until(one_less)
+        await wait_until(one_less)
     assert len(await listed()) >= 20
     async with engine.worker(ASK):
         await turn.cancel()
@@ -192,7 +196,7 @@ async def test_S41_the_inbox_lists_what_waits_without_a_worker_and_forgets_what_
         async def empty() -> bool:
             return not await listed()
 
-        await until(empty)
+        await wait_until(empty)
 
 
 async def test_S22_a_tool_that_changed_since_its_approval_is_asked_about_again(engine: Engine) -> None:
@@ -204,11 +208,11 @@ async def test_S22_a_tool_that_changed_since_its_approval_is_asked_about_again(e
         turn, view = await _asked(engine)
     await engine.holdfast.approve(view.approvals[0].approval_id, seconds=0.5)
     async with engine.worker(changed):
-        again = await until(lambda: _revision(turn, 2))
+        again = await wait_until(lambda: _revision(turn, 2))
         assert again.approvals[0].digest != view.approvals[0].digest
         await engine.holdfast.approve(again.approvals[0].approval_id)
         result = await turn.result()
-        starts = [event.after for event in (await turn.events()).events if event.kind == "call"]
+        starts = [event.after for event in (await turn.fetch_events()).events if event.kind == "call"]
     assert result.responses[0].text == "the new one ran"
     assert starts == [
         "validating",
@@ -223,7 +227,7 @@ async def test_S22_a_tool_that_changed_since_its_approval_is_asked_about_again(e
 
 
 async def _revision(turn: Turn, revision: int) -> TurnView | None:
-    view = await turn.view(live=False)
+    view = await turn.fetch_view(live=False)
     return view if any(item.approval_id.endswith(f"/{revision}") for item in view.approvals) else None
 
 
@@ -256,9 +260,11 @@ async def test_S22_the_executing_activity_runs_nothing_for_a_foreign_workflow(en
     tool = FakeTool("ask", body, asks=True)
     async with engine.worker(tool):
         turn, view = await _asked(engine)
-        bound = (await turn.call("b1c1")).bound
+        bound = (await turn.fetch_call("b1c1")).bound
         assert bound is not None
-        forged = ExecuteInput(call_id="b1c1", bound=bound, decision=_decision(view, outcome=Outcome.PROCEED_ONCE))
+        forged = ExecuteInput(
+            call_id="b1c1", bound=bound, decision=_decision(view, outcome=DecisionAction.PROCEED_ONCE)
+        )
         forger = Worker(
             engine.client,
             task_queue=f"{engine.queue}-forger",

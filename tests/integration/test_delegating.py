@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import Effect, Mode, ModelChoice, Run, Schedule, ScriptedReply, Turn, TurnInput, TurnLimits
-from holdfast.testing import FakeTool, request, until
+from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.stage import Stage, call
 from tests.support.waiting import listed
@@ -33,11 +33,13 @@ def delegating(*replies: ScriptedReply, **scripts: tuple[ScriptedReply, ...]) ->
 
 async def test_two_tasks_are_done_side_by_side_and_what_they_ask_is_in_the_same_inbox(engine: Engine) -> None:
     model = delegating(
-        calls(request("delegate", prompt="one", mode="plan"), request("delegate", prompt="two", mode="plan")),
-        calls(request("ask", say="me too")),
+        calls(
+            build_request("delegate", prompt="one", mode="plan"), build_request("delegate", prompt="two", mode="plan")
+        ),
+        calls(build_request("ask", say="me too")),
         says("Both are done."),
-        one=(calls(request("ask", say=1)), says("One is done.")),
-        two=(calls(request("ask", say=2), request("echo", say=3)), says("Two is done.")),
+        one=(calls(build_request("ask", say=1)), says("One is done.")),
+        two=(calls(build_request("ask", say=2), build_request("echo", say=3)), says("Two is done.")),
     )
     async with engine.worker(ECHO, ASK):
         turn = await engine.start(TurnInput(prompt="Do both", model=model))
@@ -52,18 +54,21 @@ async def test_two_tasks_are_done_side_by_side_and_what_they_ask_is_in_the_same_
 
 
 async def test_a_delegated_turn_may_do_less_and_never_more(engine: Engine) -> None:
-    narrow = request("delegate", prompt="narrow", tools=["ask", "nothing"], mode="auto_edit", max_steps=2)
+    narrow = build_request("delegate", prompt="narrow", tools=["ask", "nothing"], mode="auto_edit", max_steps=2)
     model = delegating(
         calls(narrow),
         says("So be it."),
-        narrow=(calls(request("echo", say=1), request("write_file", path="a", content="a")), calls(request("ask"))),
+        narrow=(
+            calls(build_request("echo", say=1), build_request("write_file", path="a", content="a")),
+            calls(build_request("ask")),
+        ),
     )
     async with engine.worker(ECHO, ASK):
         turn = await engine.start(TurnInput(prompt="Do it", model=model, mode=Mode.PLAN, interactive=False))
         result = await turn.result()
-        child = engine.holdfast.turn(f"{turn.id}~b1c1")
+        child = engine.holdfast.get_turn(f"{turn.id}~b1c1")
         inner = await child.result()
-        view = await child.view()
+        view = await child.fetch_view()
     assert [response.error and response.error.type for response in inner.responses] == [
         "tool_not_available",
         "tool_not_available",
@@ -79,25 +84,25 @@ async def test_a_delegated_turn_may_do_less_and_never_more(engine: Engine) -> No
 
 async def test_S16_stopping_a_turn_stops_what_it_delegated(engine: Engine) -> None:
     stage = Stage()
-    model = delegating(calls(request("delegate", prompt="it")), it=(calls(call("alter", "a")),))
+    model = delegating(calls(build_request("delegate", prompt="it")), it=(calls(call("alter", "a")),))
     async with engine.worker(*stage.tools):
         turn = await engine.start(TurnInput(prompt="Do it", model=model))
         await stage.began("a")
         await turn.cancel()
         result = await turn.result()
-        inner = await engine.holdfast.turn(f"{turn.id}~b1c1").result()
+        inner = await engine.holdfast.get_turn(f"{turn.id}~b1c1").result()
     assert (result.status, inner.status) == ("cancelled", "cancelled")
     assert [response.status for response in (*result.responses, *inner.responses)] == ["cancelled", "cancelled"]
     assert stage.timeline == ["+a", "!a"]
 
 
 async def test_delegating_has_a_depth_and_counts_for_the_limits(engine: Engine) -> None:
-    deeper = calls(request("delegate", prompt="deeper"))
+    deeper = calls(build_request("delegate", prompt="deeper"))
     model = delegating(deeper, says("Top."), deeper=(deeper, says("Down here.")))
     async with engine.worker():
         turn = await engine.start(TurnInput(prompt="Dig", model=model, limits=TurnLimits(steps=10)))
         result = await turn.result()
-        deepest = await engine.holdfast.turn(f"{turn.id}~b1c1~b1c1~b1c1").result()
+        deepest = await engine.holdfast.get_turn(f"{turn.id}~b1c1~b1c1~b1c1").result()
     assert (result.text, [response.text for response in result.responses]) == ("Top.", ["Down here."])
     [response] = deepest.responses
     assert response.error
@@ -108,12 +113,12 @@ async def test_what_a_delegated_turn_took_in_from_outside_taints_the_one_that_re
     news = FakeTool("news", _echo, safe=True, effect=Effect.READ)
     news.open_world = True
     model = delegating(
-        calls(request("delegate", prompt="read")), says("Read."), read=(calls(request("news")), says("!"))
+        calls(build_request("delegate", prompt="read")), says("Read."), read=(calls(build_request("news")), says("!"))
     )
     async with engine.worker(news):
         turn = await engine.start(TurnInput(prompt="Read", model=model))
         await turn.result()
-        view = await turn.view()
+        view = await turn.fetch_view()
     assert view.outside == {"news": 1}
     assert view.tainted
 
@@ -122,14 +127,14 @@ async def test_S24_a_grant_that_is_revoked_meanwhile_does_not_come_back_and_a_co
     engine: Engine,
 ) -> None:
     stage = Stage()
-    sub = request("delegate", prompt="sub")
+    sub = build_request("delegate", prompt="sub")
     model = delegating(
-        calls(request("ask", say="a")),
-        calls(request("ask", say="b")),
+        calls(build_request("ask", say="a")),
+        calls(build_request("ask", say="b")),
         calls(sub),
-        calls(request("ask", say="a")),
+        calls(build_request("ask", say="a")),
         says("Done."),
-        sub=(calls(request("ask", say="b"), call("alter", "x")), says("sub")),
+        sub=(calls(build_request("ask", say="b"), call("alter", "x")), says("sub")),
     )
     async with engine.worker(ASK, *stage.tools):
         turn = await engine.start(TurnInput(prompt="Go", model=model))
@@ -144,7 +149,7 @@ async def test_S24_a_grant_that_is_revoked_meanwhile_does_not_come_back_and_a_co
         [fourth] = await listed(engine.holdfast, f"{turn.id}/b4c1")
         await engine.holdfast.approve(fourth.approval_id)
         result = await turn.result()
-        grants = await turn.grants()
+        grants = await turn.fetch_grants()
     assert result.text == "Done."
     assert [grant.id for grant in grants] == ["g2"]
 
@@ -152,14 +157,14 @@ async def test_S24_a_grant_that_is_revoked_meanwhile_does_not_come_back_and_a_co
 async def test_S24_what_is_revoked_while_a_delegated_turn_runs_allows_nothing_there_any_more(engine: Engine) -> None:
     stage = Stage()
     model = delegating(
-        calls(request("ask", say="a")),
-        calls(request("delegate", prompt="sub")),
+        calls(build_request("ask", say="a")),
+        calls(build_request("delegate", prompt="sub")),
         says("Done."),
         sub=(
-            calls(request("delegate", prompt="deeper")),
+            calls(build_request("delegate", prompt="deeper")),
             says("sub"),
         ),
-        deeper=(calls(call("alter", "x")), calls(request("ask", say="a")), says("deeper")),
+        deeper=(calls(call("alter", "x")), calls(build_request("ask", say="a")), says("deeper")),
     )
     async with engine.worker(ASK, *stage.tools):
         turn = await engine.start(TurnInput(prompt="Go", model=model))
@@ -181,10 +186,10 @@ async def test_S12_a_task_is_not_handed_over_before_the_reply_is_complete(engine
         done.append(run.key)
         return "done"
 
-    sub = request("delegate", prompt="sub", mode="plan")
+    sub = build_request("delegate", prompt="sub", mode="plan")
     model = ModelChoice(
-        script=(ScriptedReply(calls=(sub, request("echo", say=1)), seconds=0.5, breaks=(1,)), says("Done.")),
-        delegated={"sub": (calls(request("transfer")), says("sub"))},
+        script=(ScriptedReply(calls=(sub, build_request("echo", say=1)), seconds=0.5, breaks=(1,)), says("Done.")),
+        delegated={"sub": (calls(build_request("transfer")), says("sub"))},
     )
     async with engine.worker(ECHO, FakeTool("transfer", transfer, safe=True, effect=Effect.READ)):
         turn = await engine.start(TurnInput(prompt="Go", model=model, schedule=Schedule.STREAMING))
@@ -195,17 +200,17 @@ async def test_S12_a_task_is_not_handed_over_before_the_reply_is_complete(engine
 async def test_a_stricter_mode_reaches_what_was_delegated(engine: Engine) -> None:
     stage = Stage()
     model = delegating(
-        calls(request("delegate", prompt="sub")), says("Top."), sub=(calls(call("alter", "a")), says("!"))
+        calls(build_request("delegate", prompt="sub")), says("Top."), sub=(calls(call("alter", "a")), says("!"))
     )
     async with engine.worker(*stage.tools):
         turn = await engine.start(TurnInput(prompt="Go", model=model, mode=Mode.AUTO_EDIT))
         await stage.began("a")
         await turn.set_mode(Mode.PLAN)
-        child = engine.holdfast.turn(f"{turn.id}~b1c1")
-        await until(lambda: _in_mode(child, Mode.PLAN))
+        child = engine.holdfast.get_turn(f"{turn.id}~b1c1")
+        await wait_until(lambda: _in_mode(child, Mode.PLAN))
         stage.go("a")
         await turn.result()
 
 
 async def _in_mode(turn: Turn, mode: Mode) -> bool:
-    return (await turn.view(live=False)).mode is mode
+    return (await turn.fetch_view(live=False)).mode is mode

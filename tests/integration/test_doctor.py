@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from holdfast import Run, Settings, TurnInput
-from holdfast.testing import FakeTool, request, until
-from holdfast.workers.commands.versions import _status
+from holdfast.testing import FakeTool, build_request, wait_until
+from holdfast.workers.commands.versions import _format_status
 from holdfast.workers.connecting import connect_to
 from holdfast.workers.doctor import disk, queues, server
-from holdfast.workers.doctor.checks import Check, Surroundings
-from holdfast.workers.doctor.deployments import judged
-from holdfast.workers.doctor.examining import examine
-from holdfast.workers.doctor.findings import Finding, Report, count, ok
-from holdfast.workers.doctor.telling import summary
-from holdfast.workers.versions.fleet import Fleet, Open, Version, advice
+from holdfast.workers.doctor.checks import Check, CheckContext
+from holdfast.workers.doctor.deployments import judge_fleet
+from holdfast.workers.doctor.examining import run_checks
+from holdfast.workers.doctor.findings import Finding, Report, count_findings, ok
+from holdfast.workers.doctor.telling import format_summary
+from holdfast.workers.versions.fleet import Fleet, OpenCounts, Version, list_advice
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 
@@ -38,7 +38,7 @@ def check(group: object, name: str) -> Check:
 
 
 async def look(engine: Engine, group: object, name: str, **more: object) -> list[Finding]:
-    around = Surroundings(engine.settings, server=engine.client)
+    around = CheckContext(engine.settings, server=engine.client)
     return await check(group, name).look(replace(around, **more))  # type: ignore[arg-type]
 
 
@@ -58,8 +58,8 @@ async def test_a_clock_that_is_wrong_is_told(engine: Engine, ahead: timedelta, l
 
 async def test_S36_a_call_that_waits_for_a_host_without_workers_is_told(engine: Engine, tmp_path: Path) -> None:
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command="true"),),)))
-        view = await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="true"),),)))
+        view = await wait_until(lambda: waiting(turn))
         assert [one.level for one in await look(engine, queues, "hosts")] == ["ok"]
     engine.settings = replace(engine.settings, data=tmp_path / "another-host")
     async with engine.worker():
@@ -69,7 +69,7 @@ async def test_S36_a_call_that_waits_for_a_host_without_workers_is_told(engine: 
             found = await look(engine, queues, "hosts", now=later)
             return [one for one in found if one.level == "problem"]
 
-        [found] = await until(offered)
+        [found] = await wait_until(offered)
         assert "1 call waits for the host" in found.says
         assert "that host's data folder" in (found.do or "")
         await turn.cancel()
@@ -83,16 +83,16 @@ async def _echo(arguments: dict[str, Any], run: Run) -> str:
 
 async def test_S42_payloads_that_a_client_does_not_see_are_told(engine: Engine, tmp_path: Path) -> None:
     async with engine.worker(FakeTool("echo", _echo)):
-        turn = await engine.start(TurnInput(batches=((request("echo", say="x" * 50_000),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("echo", say="x" * 50_000),),)))
         await turn.result()
         assert [one.level for one in await look(engine, disk, "payloads")] == ["ok"]
         settings = replace(engine.settings, data=tmp_path / "elsewhere")
         [report] = [
             report
-            for report in await examine(Surroundings(settings), disk.CHECKS, address=engine.address)
+            for report in await run_checks(CheckContext(settings), disk.CHECKS, address=engine.address)
             if report.check == "payloads"
         ]
-    assert report.worst == "problem"
+    assert report.worst_level == "problem"
     assert "1 of 1 payloads" in report.findings[0].says
     assert "payloads/" in (report.findings[0].do or "")
 
@@ -103,35 +103,35 @@ async def test_workers_that_are_gone_are_told_with_when_they_were_seen(engine: E
         async def polled() -> bool:
             return [one.level for one in await look(engine, queues, "workers")] == ["ok"]
 
-        await until(polled)
+        await wait_until(polled)
     [found] = await look(engine, queues, "workers", now=later)
     assert "(the last was seen at " in found.says
 
 
 async def test_a_server_that_goes_away_meanwhile_is_no_traceback(engine: Engine) -> None:
-    reports = await examine(Surroundings(engine.settings), server.CHECKS, address="127.0.0.1:1")
+    reports = await run_checks(CheckContext(engine.settings), server.CHECKS, address="127.0.0.1:1")
     assert [report.check for report in reports] == ["server"]
     assert reports[0].findings[0].lost
 
 
 async def test_every_check_has_its_time_and_one_that_breaks_costs_only_itself() -> None:
-    async def hangs(around: Surroundings) -> list[Finding]:
+    async def hangs(around: CheckContext) -> list[Finding]:
         await asyncio.Event().wait()
         return []
 
-    async def breaks(around: Surroundings) -> list[Finding]:
+    async def breaks(around: CheckContext) -> list[Finding]:
         raise RuntimeError("what now?")
 
-    async def works(around: Surroundings) -> list[Finding]:
+    async def works(around: CheckContext) -> list[Finding]:
         return [ok("well")]
 
     checks = [Check("hangs", hangs, seconds=0.05), Check("breaks", breaks), Check("works", works)]
     async with asyncio.timeout(10):
-        reports = await examine(Surroundings(Settings()), checks, offline=True)
-    assert [report.worst for report in reports] == ["problem", "problem", "ok"]
+        reports = await run_checks(CheckContext(Settings()), checks, offline=True)
+    assert [report.worst_level for report in reports] == ["problem", "problem", "ok"]
     assert "0.05 seconds" in reports[0].findings[0].says
     assert "what now?" in reports[1].findings[0].says
-    assert summary(reports) == "2 problems, 0 warnings."
+    assert format_summary(reports) == "2 problems, 0 warnings."
 
 
 # Versions
@@ -141,7 +141,7 @@ def fleet(*versions: Version, current: str | None = None, **more: int) -> Fleet:
     return Fleet("agents", "holdfast", versions, current, **more)  # type: ignore[arg-type]
 
 
-OPEN = Open(turns=2, sessions=1)
+OPEN = OpenCounts(turns=2, sessions=1)
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,11 @@ OPEN = Open(turns=2, sessions=1)
     ],
 )
 def test_versions_are_judged(seen: Fleet, build: str | None, level: str, words: str) -> None:
-    report = Report("versions", tuple(judged(seen, build)))
-    assert report.worst == level
+    report = Report("versions", tuple(judge_fleet(seen, build)))
+    assert report.worst_level == level
     worst = next(one for one in report.findings if one.level == level and words in one.says)
     assert level == "ok" or worst.do
-    assert count([report], "problem") == (level == "problem")
+    assert count_findings([report], "problem") == (level == "problem")
 
 
 @pytest.mark.parametrize(
@@ -179,22 +179,22 @@ def test_versions_are_judged(seen: Fleet, build: str | None, level: str, words: 
         (Version("v1", "current"), True),
         (Version("v1", "ramping", workers=1), True),
         (Version("v1", "draining", OPEN, 1), True),
-        (Version("v1", "draining", Open(others=1), 1), True),
+        (Version("v1", "draining", OpenCounts(others=1), 1), True),
         (Version("v1", "draining", workers=1), False),
         (Version("v1", "drained", workers=1), False),
     ],
 )
 def test_a_version_is_needed_until_nothing_more_can_come_of_it(version: Version, needed: bool) -> None:
-    assert version.needed is needed
-    assert (", may be stopped" in _status(fleet(version), version)) is (not needed and version.workers > 0)
+    assert version.is_needed is needed
+    assert (", may be stopped" in _format_status(fleet(version), version)) is (not needed and version.workers > 0)
 
 
 def test_a_worker_is_told_what_stands_between_it_and_new_turns() -> None:
     seen = fleet(Version("v2", "inactive", workers=1), Version("v1", "current", OPEN, 1), current="v1")
-    [said] = advice(seen, "v2")
+    [said] = list_advice(seen, "v2")
     assert said == "version 'v2' of 'agents' gets no new turns, 'v1' does, until: holdfast versions set-current v2"
-    assert advice(seen, "v1") == []
-    [said] = advice(fleet(Version("v1", "inactive", workers=1)), "v1")
+    assert list_advice(seen, "v1") == []
+    [said] = list_advice(fleet(Version("v1", "inactive", workers=1)), "v1")
     assert said == "no version of 'agents' is current: new turns wait, until: holdfast versions set-current v1"
 
 

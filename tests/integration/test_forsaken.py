@@ -11,7 +11,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 
 from holdfast import Effect, Run, TurnInput
 from holdfast.activities import live
-from holdfast.testing import FakeTool, request, until
+from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import executing
 
@@ -64,8 +64,8 @@ async def _again(engine: Engine, turn_id: str) -> bool:
 async def test_S31_a_silence_of_the_worker_stops_no_tool_and_repeats_none(engine: Engine) -> None:
     patient = _Patient()
     async with engine.worker(patient.tool, _rude(patient)):
-        turn = await engine.start(TurnInput(batches=((request("patient"), request("rude")),)))
-        await until(lambda: _again(engine, turn.id), 30)
+        turn = await engine.start(TurnInput(batches=((build_request("patient"), build_request("rude")),)))
+        await wait_until(lambda: _again(engine, turn.id), 30)
         assert (patient.begun, patient.stopped) == (1, 0)
         patient.let_go.set()
         result = await turn.result()
@@ -76,8 +76,8 @@ async def test_S31_a_silence_of_the_worker_stops_no_tool_and_repeats_none(engine
 async def test_S17_a_tool_that_was_found_again_is_stopped_with_its_turn(engine: Engine) -> None:
     patient = _Patient()
     async with engine.worker(patient.tool, _rude(patient)):
-        turn = await engine.start(TurnInput(batches=((request("patient"), request("rude")),)))
-        await until(lambda: _again(engine, turn.id), 30)
+        turn = await engine.start(TurnInput(batches=((build_request("patient"), build_request("rude")),)))
+        await wait_until(lambda: _again(engine, turn.id), 30)
         await turn.cancel()
         result = await turn.result()
     assert result.responses[0].status == "cancelled"
@@ -87,14 +87,14 @@ async def test_S17_a_tool_that_was_found_again_is_stopped_with_its_turn(engine: 
 
 async def test_a_tool_that_nobody_comes_back_for_is_stopped(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when its turn was terminated."""
-    monkeypatch.setattr(live, "FORSAKEN_SECONDS", 0.1)
+    monkeypatch.setattr(live, "ABANDONED_SECONDS", 0.1)
     patient = _Patient()
     async with engine.worker(patient.tool):
-        turn = await engine.start(TurnInput(batches=((request("patient"),),)))
-        await until(lambda: executing(turn, "b1c1"))
-        await until(lambda: _is(lambda: patient.begun == 1))
+        turn = await engine.start(TurnInput(batches=((build_request("patient"),),)))
+        await wait_until(lambda: executing(turn, "b1c1"))
+        await wait_until(lambda: _is(lambda: patient.begun == 1))
         await engine.holdfast.client.get_workflow_handle(turn.id).terminate()
-        await until(lambda: _is(lambda: patient.stopped == 1), 30)
+        await wait_until(lambda: _is(lambda: patient.stopped == 1), 30)
 
 
 async def _is(condition: Any) -> bool:

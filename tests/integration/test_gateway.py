@@ -24,14 +24,14 @@ from holdfast import Holdfast, Run, Turn, TurnInput, TurnView
 from holdfast.approvals import Confirmation
 from holdfast.configuration import ApproverSettings, GatewaySettings
 from holdfast.keys import Signer
-from holdfast.signing import public_text
-from holdfast.testing import FakeTool, request, until
+from holdfast.signing import format_public_key
+from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.views import ApprovalView, InboxView
 from holdfast.workers.gateway import bodies, connections, guard
 from holdfast.workers.gateway.answers import Problem
 from holdfast.workers.gateway.hosts import is_loopback
-from holdfast.workers.gateway.said import Said, said_of
-from holdfast.workers.gateway.serving import listen, run_gateway
+from holdfast.workers.gateway.said import DecisionBody, parse_decision
+from holdfast.workers.gateway.serving import open_listener, run_gateway
 from holdfast.workers.tokens import Role, TokenFile
 from tests.support.engine import Engine, new_engine
 from tests.support.server import address_of, start_server
@@ -93,7 +93,7 @@ async def serving(
 ) -> AsyncIterator[Endpoint]:
     """A gateway on a free port, until the end of the block."""
     stop = asyncio.Event()
-    listener = listen(host, 0)
+    listener = open_listener(host, 0)
     settings = replace(engine.settings, gateway=GatewaySettings(host=host, names=names))
     url = listener.url.replace("0.0.0.0", "127.0.0.1")
     running = asyncio.create_task(
@@ -114,9 +114,9 @@ async def endpoint(engine: Engine) -> AsyncIterator[Endpoint]:
 
 
 async def _asked(engine: Engine, calls: int = 1, turn_id: str | None = None) -> tuple[Turn, TurnView]:
-    batch = tuple(request("ask", say=n) for n in range(calls))
+    batch = tuple(build_request("ask", say=n) for n in range(calls))
     turn = await engine.holdfast.start(TurnInput(batches=(batch,)), turn_id=turn_id)
-    return turn, await until(lambda: waiting(turn, calls))
+    return turn, await wait_until(lambda: waiting(turn, calls))
 
 
 def _yes(item: ApprovalView, **more: Any) -> dict[str, Any]:
@@ -159,7 +159,7 @@ async def test_S41_S45_an_approval_is_listed_shown_and_decided_in_the_name_of_th
         assert (told["approval_id"], told["call"], told["counted"]) == (item.approval_id, "b1c1", True)
         assert told["status"] in ("scheduled", "executing", "success")
         assert (await turn.result()).responses[0].text == "echo 0"
-        call = await turn.call("b1c1")
+        call = await turn.fetch_call("b1c1")
         assert call.decision is not None
         assert (call.decision.by, call.decision.note) == ("ada", "fine")
         ended = await endpoint.get(f"/v1/turns/{turn.id}")
@@ -191,8 +191,8 @@ async def test_S41_ids_of_any_characters_are_addressed(name: str, engine: Engine
 async def test_S41_an_item_is_shown_whole_and_hides_nothing(engine: Engine, endpoint: Endpoint) -> None:
     command = "echo '" + "x" * 60_000 + "\u202e\x1b[2K'"
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command=command),),)))
-        [item] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command=command),),)))
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         assert item.cut
         shown = await endpoint.get(f"/v1/approvals/{item.approval_id}")
         assert shown.content.isascii(), "nothing in it does anything to a terminal"
@@ -246,9 +246,9 @@ async def _question(arguments: dict[str, Any], run: Run) -> str:
 
 async def test_S39_S41_a_form_is_shown_and_answered_over_http(engine: Engine, endpoint: Endpoint) -> None:
     async with engine.worker(FakeTool("book", _question, questions=True)):
-        turn = await engine.start(TurnInput(batches=((request("book"), request("book")),)))
+        turn = await engine.start(TurnInput(batches=((build_request("book"), build_request("book")),)))
         for call, content in (("b1c1", {"name": "Ana", "seats": 3}), ("b1c2", json.dumps({"name": "Ana", "seats": 3}))):
-            await until(lambda call=call: asked(turn, call, 1))  # type: ignore[misc]
+            await wait_until(lambda call=call: asked(turn, call, 1))  # type: ignore[misc]
             await listed(engine.holdfast, f"{turn.id}/{call}/1")
             [item] = (await endpoint.get("/v1/inbox", turn=turn.id)).json()["approvals"]
             told = {name: item[name] for name in ("kind", "tool", "server", "question", "form", "fields", "cut")}
@@ -268,8 +268,8 @@ async def test_S39_S41_a_form_is_shown_and_answered_over_http(engine: Engine, en
 
 async def test_S39_only_done_is_consent_to_an_address_over_http(engine: Engine, endpoint: Endpoint) -> None:
     async with engine.worker(FakeTool("book", _question, questions=True)):
-        turn = await engine.start(TurnInput(batches=((request("book", url=True),),)))
-        [item] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("book", url=True),),)))
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         body = {"outcome": "respond", "digest": item.digest}
         for content in ("no", "1", {"done": True}):
             refused = await endpoint.decide(item.approval_id, {**body, "content": content})
@@ -287,7 +287,7 @@ async def test_S25_a_modified_call_is_asked_about_again_under_a_new_revision(
         [item] = view.approvals
         body = {"outcome": "modify", "digest": item.digest, "arguments": {"say": "other"}}
         assert (await endpoint.decide(item.approval_id, body)).status_code == 200
-        again = await until(lambda: asked(turn, "b1c1", 2))
+        again = await wait_until(lambda: asked(turn, "b1c1", 2))
         old = await endpoint.get(f"/v1/approvals/{item.approval_id}")
         assert _error(old) == (404, "old_revision")
         new = (await endpoint.get(f"/v1/approvals/{turn.id}/b1c1/2")).json()
@@ -298,24 +298,24 @@ async def test_S25_a_modified_call_is_asked_about_again_under_a_new_revision(
 
 
 async def test_S24_a_standing_answer_covers_what_was_offered(engine: Engine, endpoint: Endpoint) -> None:
-    calls = tuple(request("shell", command=command) for command in ("echo one", "echo one", "echo two"))
+    calls = tuple(build_request("shell", command=command) for command in ("echo one", "echo one", "echo two"))
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=(calls,)))
-        view = await until(lambda: waiting(turn, 3))
+        view = await wait_until(lambda: waiting(turn, 3))
         item = (await endpoint.get(f"/v1/approvals/{view.approvals[0].approval_id}")).json()
         offer = next(one for one in item["offers"] if one["outcome"] == "proceed_always")
         body = {"outcome": "proceed_always", "digest": item["digest"], "scope": offer["scope"], "uses": 5}
         done = await endpoint.decide(item["approval_id"], body)
         assert done.status_code == 200, done.text
         assert done.json()["grant"]
-        left = await until(lambda: _only(turn, 1))
+        left = await wait_until(lambda: _only(turn, 1))
         assert [one.command for one in left.approvals] == ["echo two"]
         await turn.cancel()
         await turn.result()
 
 
 async def _only(turn: Turn, count: int) -> TurnView | None:
-    view = await turn.view(live=False)
+    view = await turn.fetch_view(live=False)
     return view if len(view.approvals) == count else None
 
 
@@ -395,7 +395,7 @@ async def test_S45_a_revoked_or_expired_token_stops_at_once_on_a_connection_that
             answer = await client.get("/v1/inbox")
         return answer.status_code == 401 and _error(answer) == (401, "token_expired")
 
-    await until(expired)
+    await wait_until(expired)
     assert (await endpoint.get("/v1/inbox")).status_code == 200
 
 
@@ -407,7 +407,7 @@ async def test_S45_a_viewer_may_look_and_not_decide(engine: Engine, endpoint: En
         async with endpoint.client(token) as client:
             assert (await client.get(f"/v1/approvals/{item.approval_id}")).status_code == 200
         assert _error(await endpoint.decide(item.approval_id, _yes(item), token)) == (403, "viewer")
-        assert (await turn.view(live=False)).approvals == view.approvals
+        assert (await turn.fetch_view(live=False)).approvals == view.approvals
         await turn.cancel()
         await turn.result()
 
@@ -666,13 +666,13 @@ async def test_bytes_that_are_no_request_for_us_get_no_service_and_harm_nobody(d
 )
 def test_any_bytes_are_a_decision_or_a_problem(data: bytes) -> None:
     with pytest.raises(Problem) as refusal:
-        said_of(data)
+        parse_decision(data)
     assert refusal.value.status == 400
 
 
 @given(
     st.dictionaries(
-        st.sampled_from([*Said.model_fields, "by", "at", "x"]),
+        st.sampled_from([*DecisionBody.model_fields, "by", "at", "x"]),
         st.none()
         | st.booleans()
         | st.integers()
@@ -683,9 +683,9 @@ def test_any_bytes_are_a_decision_or_a_problem(data: bytes) -> None:
 )
 def test_any_fields_are_a_decision_or_a_problem(fields: dict[str, Any]) -> None:
     with suppress(Problem):
-        said = said_of(json.dumps(fields).encode())
-        assert {"outcome", "digest"} <= set(fields) <= set(Said.model_fields)
-        assert set(said.further) == set(fields) - {"outcome", "digest", "decision_id"}
+        said = parse_decision(json.dumps(fields).encode())
+        assert {"outcome", "digest"} <= set(fields) <= set(DecisionBody.model_fields)
+        assert set(said.details) == set(fields) - {"outcome", "digest", "decision_id"}
 
 
 # Decisions that do not count
@@ -716,8 +716,8 @@ async def test_S22_a_decision_that_does_not_count_is_refused_with_its_code(engin
 async def test_S23_of_twenty_decisions_at_once_exactly_one_counts(engine: Engine, endpoint: Endpoint) -> None:
     tokens = [endpoint.tokens.create(f"user-{number}")[0] for number in range(20)]
     async with engine.worker(ASK):
-        turn = await engine.start(TurnInput(batches=((request("ask", say=0),),), keep_open=True))
-        [item] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("ask", say=0),),), keep_open=True))
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         answers = await asyncio.gather(
             *(
                 endpoint.decide(item.approval_id, {"outcome": outcome, "digest": item.digest}, token)
@@ -730,7 +730,7 @@ async def test_S23_of_twenty_decisions_at_once_exactly_one_counts(engine: Engine
         assert {_error(answer)[0] for answer in refused} == {409}
         await turn.finish()
         result = await turn.result()
-        call = await turn.call("b1c1")
+        call = await turn.fetch_call("b1c1")
     assert call.decision is not None
     assert call.decision.by == f"user-{counted[0]}"
     assert result.responses[0].status == ("success" if counted[0] % 2 == 0 else "cancelled")
@@ -747,7 +747,7 @@ async def test_S23_a_repeated_decision_counts_once_and_nobody_elses_is_taken_for
         answers = await asyncio.gather(*(endpoint.decide(item.approval_id, body) for _ in range(5)))
         assert {answer.status_code for answer in answers} == {200}
         assert _error(await endpoint.decide(item.approval_id, {**body, "outcome": "no"}, ben)) == (409, "not_waiting")
-        moves = [event.after for event in (await turn.events()).events if event.call == "b1c1"]
+        moves = [event.after for event in (await turn.fetch_events()).events if event.call == "b1c1"]
         assert moves.count("scheduled") == 1
         await endpoint.decide(other.approval_id, _yes(other, decision_id="1"))
         assert [response.status for response in (await turn.result()).responses] == ["success", "success"]
@@ -756,7 +756,7 @@ async def test_S23_a_repeated_decision_counts_once_and_nobody_elses_is_taken_for
 async def test_S22_with_keys_the_gateway_vouches_for_those_it_knows(server_address: str, tmp_path: Path) -> None:
     key = Ed25519PrivateKey.generate()
     approvers = (
-        ApproverSettings(name="gateway", key=public_text(key.public_key()), vouches=True),
+        ApproverSettings(name="gateway", key=format_public_key(key.public_key()), vouches=True),
         ApproverSettings(name="ada", roles=("lead",)),
     )
     async with new_engine(server_address, tmp_path) as engine:
@@ -773,7 +773,7 @@ async def test_S22_with_keys_the_gateway_vouches_for_those_it_knows(server_addre
                 assert _error(await endpoint.decide(item.approval_id, _yes(item), stranger)) == (409, "other_name")
                 assert (await endpoint.decide(item.approval_id, _yes(item))).status_code == 200
             assert (await turn.result()).responses[0].status == "success"
-            call = await turn.call("b1c1")
+            call = await turn.fetch_call("b1c1")
     assert call.decision is not None
     assert call.decision.by == "ada"
 
@@ -800,7 +800,7 @@ async def test_S23_without_a_worker_a_decision_is_left_and_looking_closer_has_to
     assert (_error(shown), _error(standing)) == ((503, "no_worker"), (503, "no_worker"))
     async with engine.worker(ASK):
         assert (await turn.result()).responses[0].status == "success"
-        call = await turn.call("b1c1")
+        call = await turn.fetch_call("b1c1")
     assert call.decision is not None
     assert call.decision.by == "ada"
 
@@ -824,7 +824,7 @@ async def test_S41_two_hundred_approvals_are_listed(engine: Engine, endpoint: En
     async with engine.worker(ASK):
         one, _ = await _asked(engine, calls=150)
         other, _ = await _asked(engine, calls=50)
-        everything = await until(lambda: _mine(endpoint, one, other))
+        everything = await wait_until(lambda: _mine(endpoint, one, other))
         assert len(everything) == len(set(everything)) == 200
         some = (await endpoint.get("/v1/inbox", turn=one.id, limit=10)).json()
         assert (len(some["approvals"]), some["total"]) == (10, 150)

@@ -22,10 +22,10 @@ from temporalio.worker import Worker
 
 from holdfast import Holdfast, HoldfastError, HoldfastPlugin, Settings, TurnInput
 from holdfast.configuration import WorkerSettings
-from holdfast.testing import request, until
-from holdfast.workers.gateway.serving import listen, run_gateway
-from holdfast.workers.health import ASK_SECONDS, CONNECTIONS, HEAD_LIMIT, Health, serving
-from holdfast.workers.worker import grace, stop_seconds
+from holdfast.testing import build_request, wait_until
+from holdfast.workers.gateway.serving import open_listener, run_gateway
+from holdfast.workers.health import ASK_SECONDS, HEAD_LIMIT, MAX_CONNECTIONS, Health, serve_health
+from holdfast.workers.worker import find_grace, stop_seconds
 from tests.support.commands import answer, begin, left
 from tests.support.engine import Engine
 from tests.support.processes import ROOT, command_line_worker
@@ -58,7 +58,7 @@ async def probed(url: str, path: str, method: str = "GET", host: str = "x") -> t
 @asynccontextmanager
 async def asked() -> AsyncIterator[tuple[Health, str]]:
     health = Health()
-    async with serving(health, "127.0.0.1:0") as url:
+    async with serve_health(health, "127.0.0.1:0") as url:
         yield health, url
 
 
@@ -67,7 +67,7 @@ async def test_a_worker_that_starts_lives_and_is_not_ready() -> None:
         assert await probed(url, "/live") == (200, "ok")
         assert await probed(url, "/ready") == (503, "starting")
         assert await probed(url, "/ready?verbose=1", "HEAD") == (503, "")
-        health.ends()
+        health.set_ending()
         assert await probed(url, "/live") == (200, "ok")
         assert await probed(url, "/ready") == (503, "ending")
 
@@ -86,7 +86,7 @@ async def test_who_connects_and_says_nothing_keeps_nobody_else_out_for_long(monk
     monkeypatch.setattr("holdfast.workers.health.ARRIVE_SECONDS", 1)
     monkeypatch.setattr("holdfast.workers.health.ASK_SECONDS", 1)
     async with asked() as (_, url):
-        silent = await asyncio.gather(*(exchanged(url, b"GET /live") for _ in range(2 * CONNECTIONS)))
+        silent = await asyncio.gather(*(exchanged(url, b"GET /live") for _ in range(2 * MAX_CONNECTIONS)))
         assert set(silent) == {b""}
         assert await probed(url, "/live") == (200, "ok")
 
@@ -95,22 +95,22 @@ async def test_a_port_that_is_taken_is_told_in_a_sentence() -> None:
     async with asked() as (_, url):
         address = url.removeprefix("http://")
         with pytest.raises(HoldfastError, match=f"probes cannot be answered at '{address}': .*in use"):
-            async with serving(Health(), address):
+            async with serve_health(Health(), address):
                 pass
 
 
 async def test_S36_a_worker_is_not_ready_while_its_server_is_away(tmp_path: Path) -> None:
     server = await start_server(tmp_path / "temporal.db")
     health, fresh = Health(), "holdfast.workers.health.FRESH_SECONDS"
-    async with serving(health, "127.0.0.1:0") as url:
+    async with serve_health(health, "127.0.0.1:0") as url:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fresh, 0.0)
-            health.polls(server.client, lambda: True)
+            health.set_polling(server.client, lambda: True)
             assert await probed(url, "/ready") == (200, "ok")
             await server.shutdown()
             assert await probed(url, "/ready") == (503, "no answer from the server")
             assert await probed(url, "/live") == (200, "ok")
-        health.polls(server.client, lambda: False)
+        health.set_polling(server.client, lambda: False)
         assert await probed(url, "/ready") == (503, "not polling")
 
 
@@ -120,7 +120,7 @@ async def test_S36_a_gateway_is_not_ready_while_its_server_is_away(
     """It lives all the same: a restart would help nobody. However many probe, the server is asked once at a time."""
     monkeypatch.setattr("holdfast.workers.health.FRESH_SECONDS", 0.0)
     server = await start_server(tmp_path / "temporal.db")
-    stop, listener = asyncio.Event(), listen("127.0.0.1", 0)
+    stop, listener = asyncio.Event(), open_listener("127.0.0.1", 0)
     holdfast, settings = Holdfast(server.client), Settings(data=tmp_path)
     running = run_gateway(holdfast, settings, listener, host="127.0.0.1", say=lambda _: None, stop=stop)
     gateway = asyncio.create_task(running)
@@ -172,11 +172,11 @@ async def test_S36_with_a_grace_a_worker_finishes_what_runs_and_takes_up_nothing
         url = said["health"]
         assert await probed(url, "/ready") == (200, "ok")
         turn = await begin(engine, WAITING.format(name="long"))
-        await until(lambda: speaking(turn, "up"))
+        await wait_until(lambda: speaking(turn, "up"))
         process.send_signal(signal.SIGTERM)
-        await until(lambda: _ending(url))
+        await wait_until(lambda: _ending(url))
         assert await probed(url, "/live") == (200, "ok")
-        later = await engine.start(TurnInput(batches=((request("list_directory", path="."),),)))
+        later = await engine.start(TurnInput(batches=((build_request("list_directory", path="."),),)))
         # Longer than a worker without a grace gives a command: it is still there, and still heard.
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(6):
@@ -201,7 +201,7 @@ async def test_settings_say_where_probes_ask_and_how_long_a_worker_takes(engine:
     file.write_text('[worker]\nhealth = "127.0.0.1:0"\ngrace_seconds = 0\n')
     async with command_line_worker(engine, file) as process:
         turn = await begin(engine, WAITING.format(name="short"))
-        await until(lambda: speaking(turn, "up"))
+        await wait_until(lambda: speaking(turn, "up"))
         os.kill(process.pid, signal.SIGTERM)
         assert await process.died() == 0
     assert len(left(engine.settings)) == 1, "handed over at once"
@@ -222,8 +222,8 @@ async def test_heartbeats_are_as_rare_as_the_settings_say(engine: Engine, second
 
 def test_without_a_grace_nothing_is_other_than_it_was() -> None:
     usual, patient = Settings(), Settings(worker=WorkerSettings(grace_seconds=600))
-    assert (grace(usual).total_seconds(), stop_seconds(usual)) == (5, 20)
-    assert (grace(patient).total_seconds(), stop_seconds(patient)) == (600, 615)
+    assert (find_grace(usual).total_seconds(), stop_seconds(usual)) == (5, 20)
+    assert (find_grace(patient).total_seconds(), stop_seconds(patient)) == (600, 615)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 
 from holdfast import Response, TurnInput
 from holdfast.configuration import HookSettings
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from holdfast.workflows import validation
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
@@ -36,9 +36,9 @@ def _kind(response: Response) -> str | None:
 
 async def _one(engine: Engine, command: str, **turn: Any) -> tuple[Response, Any, str]:
     async with engine.worker():
-        started = await engine.start(TurnInput(batches=((request("shell", command=command),),), **turn))
+        started = await engine.start(TurnInput(batches=((build_request("shell", command=command),),), **turn))
         result = await started.result()
-        return result.responses[0], await started.call("b1c1"), result.status
+        return result.responses[0], await started.fetch_call("b1c1"), result.status
 
 
 async def test_S35_a_hook_denies_what_the_policy_allows(both: Engine) -> None:
@@ -61,8 +61,8 @@ async def test_S35_a_hook_asks_about_what_the_policy_allows_and_no_standing_answ
     reason = '{"decision": "ask", "reason": "Look twice."}'
     _hooks(engine, {"name": "look", "when": "before", "command": _answering(reason)})
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command="echo hi"),),)))
-        [item] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="echo hi"),),)))
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         assert (item.reason, item.offers) == ("The hook 'look' asks: Look twice.", ())
         await engine.holdfast.approve(item.approval_id, digest=item.digest)
         assert (await turn.result()).responses[0].status == "success"
@@ -135,7 +135,7 @@ print(json.dumps({"result": json.load(sys.stdin)["text"].replace("secret", "[red
 async def test_S35_a_hook_stops_the_turn(engine: Engine, when: str) -> None:
     _hooks(engine, {"name": "stop", "when": when, "command": _answering('{"stop_turn": true, "reason": "Enough."}')})
     async with engine.worker():
-        batch = (request("shell", command="echo hi"),)
+        batch = (build_request("shell", command="echo hi"),)
         turn = await engine.start(TurnInput(batches=(batch, batch)))
         result = await turn.result()
     assert (result.status, result.reason) == ("stopped", "Enough.")
@@ -147,7 +147,7 @@ async def test_S35_a_hook_stops_the_turn(engine: Engine, when: str) -> None:
 async def test_S35_at_size_every_call_is_seen_by_the_hook(engine: Engine) -> None:
     seen = engine.workspace.parent / "seen"
     _hooks(engine, {"name": "log", "when": "before", "command": ["sh", "-c", f"echo x >> {seen}"]}, rules="")
-    batch = tuple(request("list_directory") for _ in range(100))
+    batch = tuple(build_request("list_directory") for _ in range(100))
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=(batch,)))
         statuses = {response.status for response in (await turn.result()).responses}
@@ -172,12 +172,12 @@ async def test_S35_a_slow_hook_is_asked_once_per_phase(engine: Engine, monkeypat
     hook = ["python3", "-c", HELD, str(asked), str(release)]
     _hooks(engine, {"name": "slow", "when": "before", "command": hook, "timeout_seconds": 30})
     async with engine.worker():
-        batches = tuple((request("shell", command=f"echo {number}"),) for number in range(2))
+        batches = tuple((build_request("shell", command=f"echo {number}"),) for number in range(2))
         turn = await engine.start(TurnInput(batches=batches))
-        await until(lambda: asyncio.to_thread(asked.exists))
+        await wait_until(lambda: asyncio.to_thread(asked.exists))
         started = time.monotonic()
         while time.monotonic() < started + 1.5:  # longer than a local activity may take
-            assert (await turn.view()).counts == {"validating": 1}
+            assert (await turn.fetch_view()).counts == {"validating": 1}
         release.touch()
         await turn.result()
     assert asked.read_text().split() == ["validate", "execute", "validate", "execute"]
@@ -189,7 +189,7 @@ async def test_S31_workers_that_are_lost_while_they_validate_cost_no_call_its_ve
     hook = ["python3", "-c", HELD, str(asked), str(release)]
     _hooks(engine, {"name": "slow", "when": "before", "command": hook, "timeout_seconds": 30})
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command="echo hi"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="echo hi"),),)))
         for attempt in range(1, 7):
 
             async def reached(attempt: int = attempt) -> str | None:
@@ -198,7 +198,7 @@ async def test_S31_workers_that_are_lost_while_they_validate_cost_no_call_its_ve
                 begun = (one for one in pending if one.attempt == attempt and one.state == STARTED)
                 return next((one.activity_id for one in begun), None)
 
-            activity_id = await until(reached, 60)
+            activity_id = await wait_until(reached, 60)
             handle = engine.client.get_async_activity_handle(workflow_id=turn.id, run_id=None, activity_id=activity_id)
             await handle.fail(TimeoutError("its worker was lost"))
         release.touch()

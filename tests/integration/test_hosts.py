@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Mode, Turn, TurnInput
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from holdfast.workflows import execution
 from tests.support import marks
 from tests.support.commands import answer, approve, begin, kind_of, left, supervisors
@@ -48,8 +48,8 @@ def elsewhere(engine: Engine) -> Engine:
 async def asked_on(engine: Engine, command: str) -> Turn:
     """A turn of a command that this host has validated; it waits for approval, and the host is gone."""
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command=command),),)))
-        await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command=command),),)))
+        await wait_until(lambda: waiting(turn))
     return turn
 
 
@@ -60,7 +60,7 @@ async def test_S36_command_that_has_not_begun_moves_to_a_host_that_lives_and_run
     async with elsewhere.worker():
         await approve(engine, turn)
         response = await answer(turn)
-        assert (await turn.call("b1c1")).revision == 1, "what was approved is what ran: nobody is asked again"
+        assert (await turn.fetch_call("b1c1")).revision == 1, "what was approved is what ran: nobody is asked again"
     assert (response.status, response.text) == ("success", "done\n")
     async with engine.worker():  # what was offered to the first host is no longer there
         again = await begin(engine, "echo y >> counted")
@@ -73,11 +73,11 @@ async def test_S36_host_that_is_back_in_time_runs_the_command_itself(engine: Eng
     turn = await asked_on(engine, "echo x >> counted")
     async with elsewhere.worker():
         await approve(engine, turn)
-        await until(lambda: _offered(engine, turn, 2))
+        await wait_until(lambda: _offered(engine, turn, 2))
         async with engine.worker():
             assert (await answer(turn)).status == "success"
-    assert not elsewhere.settings.runs.exists()
-    assert engine.settings.runs.exists()
+    assert not elsewhere.settings.runs_folder.exists()
+    assert engine.settings.runs_folder.exists()
     assert (engine.workspace / "counted").read_text() == "x\n"
 
 
@@ -92,7 +92,7 @@ async def test_S16_command_that_waits_for_its_host_is_stopped_at_once(
     turn = await asked_on(engine, "touch ran")
     async with elsewhere.worker():
         await approve(engine, turn)
-        await until(lambda: _offered(engine, turn, 1))
+        await wait_until(lambda: _offered(engine, turn, 1))
         await (turn.cancel() if how == "turn" else turn.cancel_call("b1c1"))
         response = await answer(turn)
     assert (response.status, kind_of(response)) == ("cancelled", "cancelled")
@@ -104,10 +104,10 @@ async def test_S31_command_that_had_begun_on_a_host_that_is_gone_is_asked_about_
 ) -> None:
     async with hurried_worker(engine, file) as first:
         turn = await begin(engine, "echo x >> counted; echo so far; while [ ! -e go ]; do sleep 0.05; done")
-        await until(lambda: speaking(turn, "so far"))
+        await wait_until(lambda: speaking(turn, "so far"))
         await first.kill()
     async with elsewhere.worker():
-        [item] = (await until(lambda: waiting(turn), 30)).approvals
+        [item] = (await wait_until(lambda: waiting(turn), 30)).approvals
         assert item.kind == "outcome_unknown"
         assert "where the call lives nobody answers. It may have taken effect" in (item.question or "")
         assert (item.question or "").endswith("so far\n")
@@ -155,14 +155,14 @@ async def test_S36_call_whose_task_queue_nobody_polls_is_an_error_and_one_that_h
 ) -> None:
     async with hurried_worker(engine, file):
         async with hurried_worker(there, file) as polling:
-            begun = await engine.start(TurnInput(batches=((request("there"),),)))
-            await until(lambda: speaking(begun, "it has begun"))
+            begun = await engine.start(TurnInput(batches=((build_request("there"),),)))
+            await wait_until(lambda: speaking(begun, "it has begun"))
             await polling.kill()
-        never = await engine.start(TurnInput(batches=((request("there"),),)))
+        never = await engine.start(TurnInput(batches=((build_request("there"),),)))
         response = await answer(never)
         assert kind_of(response) == "no_worker"
         assert f"No worker of task queue {there.queue!r}, where 'there' must run, took the call" in response.text
-        [item] = (await until(lambda: waiting(begun), 30)).approvals
+        [item] = (await wait_until(lambda: waiting(begun), 30)).approvals
         assert item.kind == "outcome_unknown"
         assert (item.question or "").endswith("it has begun")
         await engine.holdfast.deny(item.approval_id)
@@ -177,7 +177,7 @@ MANY = 200
 
 async def test_S31_two_hundred_commands_all_run_once_and_in_order(engine: Engine) -> None:
     engine.settings = replace(engine.settings, modes=(Mode.YOLO,))
-    calls = tuple(request("shell", command=f"echo {number}; echo {number} >> all") for number in range(MANY))
+    calls = tuple(build_request("shell", command=f"echo {number}; echo {number} >> all") for number in range(MANY))
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=(calls,), mode=Mode.YOLO))
         async with asyncio.timeout(100):

@@ -19,8 +19,8 @@ from holdfast import (
     TurnInput,
 )
 from holdfast.conversations import Conversation, ToolMessage
-from holdfast.queries import ask
-from holdfast.testing import FakeTool, until
+from holdfast.queries import query_turn
+from holdfast.testing import FakeTool, wait_until
 from tests.support.engine import Engine
 from tests.support.stage import Stage, call
 from tests.support.waiting import listed, waiting
@@ -35,7 +35,7 @@ async def _turn(engine: Engine, *replies: ScriptedReply | str, **input: Any) -> 
 
 async def _messages(engine: Engine, turn: Turn) -> list[str]:
     """The conversation, a line each."""
-    conversation = await ask(engine.client, turn.id, "conversation", result_type=Conversation)
+    conversation = await query_turn(engine.client, turn.id, "conversation", result_type=Conversation)
     return [
         " ".join(response.status for response in message.responses)
         if isinstance(message, ToolMessage)
@@ -45,7 +45,7 @@ async def _messages(engine: Engine, turn: Turn) -> list[str]:
 
 
 async def _ended(turn: Turn, call_id: str) -> bool:
-    return (await turn.call(call_id)).terminal
+    return (await turn.fetch_call(call_id)).is_terminal
 
 
 @SCHEDULES
@@ -56,16 +56,16 @@ async def test_S18_one_tool_stops_at_the_users_word_and_one_finishes_first(both:
     async with both.worker(*stage.tools):
         turn = await _turn(both, ScriptedReply(text="I look.", calls=calls), "Now the other.", schedule=schedule)
         await stage.began("a", "b")
-        view = await turn.view()
+        view = await turn.fetch_view()
         assert view.interruptible is False
         await turn.interrupt("Not that one", by="ana")
-        await until(lambda: _ended(turn, "b1c1"))
+        await wait_until(lambda: _ended(turn, "b1c1"))
         assert stage.timeline == ["+a", "+b", "!a"]
         assert not await _ended(turn, "b1c2")
         stage.go("b")
         result = await turn.result()
         messages = await _messages(both, turn)
-        events = (await turn.events()).events
+        events = (await turn.fetch_events()).events
     assert stage.timeline == ["+a", "+b", "!a", "-b"]
     assert result.text == "Now the other."
     assert messages == [
@@ -88,7 +88,7 @@ async def test_S18_the_view_says_whether_what_runs_is_interruptible(engine: Engi
     async with engine.worker(*stage.tools):
         turn = await _turn(engine, ScriptedReply(calls=calls), "Done.")
         await stage.began("a", "b")
-        assert (await turn.view()).interruptible is True
+        assert (await turn.fetch_view()).interruptible is True
         await turn.interrupt("Stop")
         assert [response.status for response in (await turn.result()).responses] == ["cancelled", "cancelled"]
 
@@ -97,20 +97,20 @@ async def test_S18_a_message_while_the_model_thinks_is_heard_at_once(both: Engin
     """The step at work is given up, and another one begins that knows of it."""
     async with both.worker():
         turn = await _turn(both, ScriptedReply(text="An answer.", seconds=600))
-        await until(lambda: _thinking(turn))
+        await wait_until(lambda: _thinking(turn))
         await turn.interrupt("Wait")
-        await until(lambda: _step(turn, 2))
+        await wait_until(lambda: _step(turn, 2))
         assert await _messages(both, turn) == ["user: Go", "user: Wait"]
         await turn.cancel()
         assert (await turn.result()).status == "cancelled"
 
 
 async def _thinking(turn: Turn) -> bool:
-    return (await turn.view(live=False)).state == "thinking"
+    return (await turn.fetch_view(live=False)).state == "thinking"
 
 
 async def _step(turn: Turn, number: int) -> bool:
-    return (await turn.view(live=False)).step == number
+    return (await turn.fetch_view(live=False)).step == number
 
 
 async def test_S18_a_reply_that_is_half_written_is_answered_as_far_as_it_came(both: Engine) -> None:
@@ -138,7 +138,7 @@ async def test_S18_an_approval_that_waits_is_withdrawn(engine: Engine) -> None:
 
     async with engine.worker(FakeTool("asks", act, asks=True)):
         turn = await _turn(engine, ScriptedReply(calls=(CallRequest(tool="asks"),)), "As you like.")
-        [item] = (await until(lambda: waiting(turn))).approvals
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         await turn.interrupt("Do something else")
         assert (await turn.result()).text == "As you like."
         await listed(engine.holdfast, item.approval_id, count=0)
@@ -234,7 +234,7 @@ async def test_S16_what_ends_while_it_is_stopped_has_one_terminal_record(
             both_ways = (stopping, let_go()) if again % 2 else (let_go(), stopping)
             await asyncio.gather(*both_ways, return_exceptions=True)
             result = await turn.result()
-            events = (await turn.events()).events
+            events = (await turn.fetch_events()).events
             assert [response.call_id for response in result.responses] == ["b1c1", "b1c2", "b1c3", "b1c4"]
             for label, response in zip(labels, result.responses, strict=True):
                 assert response.status == ("success" if f"-{label}" in stage.timeline else "cancelled")
@@ -263,7 +263,7 @@ async def test_S16_a_turn_that_is_cancelled_while_its_model_writes_answers_what_
         turn = await _turn(both, slow.model_copy(update={"calls": (*slow.calls, *[call("read", "z")] * 500)}),
                            schedule=Schedule.STREAMING)  # fmt: skip
         await stage.began("a")
-        await until(lambda: _came(turn, 2))
+        await wait_until(lambda: _came(turn, 2))
         await turn.cancel()
         result = await turn.result()
         messages = await _messages(both, turn)
@@ -275,7 +275,7 @@ async def test_S16_a_turn_that_is_cancelled_while_its_model_writes_answers_what_
 
 
 async def _came(turn: Turn, count: int) -> bool:
-    view = await turn.view(live=False)
+    view = await turn.fetch_view(live=False)
     return view.batch is not None and len(view.batch.calls) >= count
 
 
@@ -288,7 +288,7 @@ async def test_S19_a_refusal_can_end_a_streamed_turn(engine: Engine) -> None:
         calls = (call("read", "a"), CallRequest(tool="asks"))
         turn = await _turn(engine, ScriptedReply(calls=calls), "Never.", schedule=Schedule.STREAMING)
         await stage.began("a")
-        [item] = (await until(lambda: waiting(turn))).approvals
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         await engine.holdfast.deny(item.approval_id, stop_turn=True)
         result = await turn.result()
     assert (result.status, result.text) == ("stopped", None)

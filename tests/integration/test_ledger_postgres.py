@@ -22,10 +22,10 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast import Settings
-from holdfast.activities.ledger.entries import EffectKey, Entry
+from holdfast.activities.ledger.entries import EffectKey, LedgerEntry
 from holdfast.activities.ledger.opening import open_ledger
 from holdfast.activities.ledger.protocol import RESULT_LIMIT, Ledger, LedgerRefused, LedgerUnavailable
-from holdfast.testing import until as eventually
+from holdfast.testing import wait_until as eventually
 from tests.support.marks import until
 from tests.support.postgres import PASSWORD, USER, PostgresServer, Proxy, postgres_server
 from tests.unit.test_ledger_machine import LedgerMachine
@@ -85,15 +85,15 @@ async def test_S31_an_intent_on_one_host_is_seen_by_all_and_the_first_result_sta
     ledger: Ledger, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = opened(address)
-    assert ledger.shared
-    assert await ledger.intend(key(), host="one", tool="shell") is None
-    entry = await other.intend(key(), host="two", tool="shell")
+    assert ledger.is_shared
+    assert await ledger.record_intent(key(), host="one", tool="shell") is None
+    entry = await other.record_intent(key(), host="two", tool="shell")
     assert entry is not None
     assert (entry.key, entry.state, entry.host, entry.tool, entry.ended_at) == (key(), "intended", "one", "shell", None)
     assert entry.started_at.tzinfo
-    await other.finish(key(), "{}")
+    await other.record_result(key(), "{}")
     for result in ("{}", '{"other": 1}'):
-        await ledger.finish(key(), result)
+        await ledger.record_result(key(), result)
     found = await ledger.find(key())
     assert found is not None
     assert (found.state, found.result) == ("done", "{}")
@@ -103,10 +103,10 @@ async def test_S31_an_intent_on_one_host_is_seen_by_all_and_the_first_result_sta
 
 
 async def test_results_of_four_megabytes_are_kept_and_larger_ones_refused(ledger: Ledger) -> None:
-    await ledger.intend(key(), host="here", tool="shell")
+    await ledger.record_intent(key(), host="here", tool="shell")
     with pytest.raises(LedgerRefused, match="cut it first"):
-        await ledger.finish(key(), "x" * (RESULT_LIMIT + 1))
-    await ledger.finish(key(), "x" * RESULT_LIMIT)
+        await ledger.record_result(key(), "x" * (RESULT_LIMIT + 1))
+    await ledger.record_result(key(), "x" * RESULT_LIMIT)
     entry = await ledger.find(key())
     assert entry is not None
     assert entry.result == "x" * RESULT_LIMIT
@@ -119,7 +119,7 @@ async def test_S31_a_commit_is_on_disk_whatever_the_servers_own_setting(ledger: 
 
 
 async def test_sweeping_many_goes_on_until_all_are_gone(ledger: Ledger, address: str) -> None:
-    await ledger.intend(key(), host="here", tool="shell")
+    await ledger.record_intent(key(), host="here", tool="shell")
     rows = "SELECT n::text, '{}', '', '2020-01-01', '2020-01-01', '{}' FROM generate_series(1, 1201) AS n"
     await query(address, f"INSERT INTO holdfast_effects (id, intent, mark, started_at, ended_at, result) {rows}")
     assert await ledger.sweep(30 * DAY) == 1_201
@@ -165,7 +165,7 @@ async def main(name):
     random.Random(name).shuffle(numbers)
     for number in numbers:
         key = EffectKey(turn="turn", call=f"b1c{number}", digest="d" * 64)
-        if await ledger.intend(key, host=name, tool="shell") is None:
+        if await ledger.record_intent(key, host=name, tool="shell") is None:
             print(number, flush=True)
     await ledger.close()
 
@@ -222,9 +222,9 @@ async def test_S31_a_server_that_restarts_in_the_middle_is_waited_for_and_no_eff
         number = 0
         while going or number < 100:
             number += 1
-            if await ledger.intend(key(number), host="here", tool="shell") is None:
+            if await ledger.record_intent(key(number), host="here", tool="shell") is None:
                 begun[number] += 1
-                await ledger.finish(key(number), str(number))
+                await ledger.record_result(key(number), str(number))
 
     working = [asyncio.create_task(work(ledger)) for ledger in ledgers for _ in range(2)]
     for _ in range(3):
@@ -250,9 +250,9 @@ async def test_S31_what_was_recorded_though_its_acknowledgement_was_lost_is_know
         ledger = opened(proxy.address)
         await ledger.check()
         proxy.lose = lost
-        assert await ledger.intend(key(), host="here", tool="shell") is None
-        assert isinstance(await ledger.intend(key(), host="here", tool="shell"), Entry)
-        await ledger.finish(key(), "{}")
+        assert await ledger.record_intent(key(), host="here", tool="shell") is None
+        assert isinstance(await ledger.record_intent(key(), host="here", tool="shell"), LedgerEntry)
+        await ledger.record_result(key(), "{}")
         assert proxy.lose is None, "it was not lost"
         assert await query(address, "SELECT result FROM holdfast_effects") == "{}"
         await ledger.close()
@@ -278,7 +278,7 @@ async def test_a_server_that_is_down_or_hangs_is_told_in_time_and_used_again_whe
     running: PostgresServer, address: str
 ) -> None:
     ledger = opened(address, attempt_seconds=0.5, answer_seconds=1)
-    await ledger.intend(key(), host="here", tool="shell")
+    await ledger.record_intent(key(), host="here", tool="shell")
     for stop, start, words in (
         (
             running.stop,
@@ -292,7 +292,7 @@ async def test_a_server_that_is_down_or_hangs_is_told_in_time_and_used_again_whe
         with pytest.raises(LedgerUnavailable, match=words):
             await ledger.find(key())
         with pytest.raises(LedgerUnavailable, match=words):
-            await ledger.intend(key(1), host="here", tool="shell")
+            await ledger.record_intent(key(1), host="here", tool="shell")
         assert time.monotonic() - began < 4
         await asyncio.to_thread(start)
         patient = opened(address)
@@ -312,10 +312,10 @@ async def test_a_lock_that_is_never_let_go_is_not_waited_for_without_end(ledger:
         await holder.execute("LOCK TABLE holdfast_effects")
         began = time.monotonic()
         with pytest.raises(LedgerUnavailable, match="no answer within 1 seconds"):
-            await hasty.intend(key(), host="here", tool="shell")
+            await hasty.record_intent(key(), host="here", tool="shell")
         assert time.monotonic() - began < 3
     await holder.close()
-    assert await hasty.intend(key(), host="here", tool="shell") is None
+    assert await hasty.record_intent(key(), host="here", tool="shell") is None
     await hasty.close()
 
 
@@ -382,8 +382,8 @@ async def test_a_user_who_may_not_make_tables_is_told_and_one_for_whom_they_were
         await limited.check()
     await query(address, "GRANT SELECT ON holdfast_ledger TO worker")
     await query(address, "GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_effects, holdfast_decisions TO worker")
-    assert await limited.intend(key(), host="here", tool="shell") is None
-    await limited.finish(key(), "{}")
+    assert await limited.record_intent(key(), host="here", tool="shell") is None
+    await limited.record_result(key(), "{}")
     assert await limited.sweep(DAY) == 0
     await limited.close()
 
@@ -398,11 +398,11 @@ SPOILED = {
 async def test_S31_tables_that_were_spoiled_are_told_and_not_made_anew(
     ledger: Ledger, address: str, statement: str
 ) -> None:
-    await ledger.intend(key(), host="here", tool="shell")
+    await ledger.record_intent(key(), host="here", tool="shell")
     await query(address, statement)
     for _ in range(2):
         with pytest.raises(LedgerUnavailable, match=SPOILED[statement]):
-            await ledger.intend(key(), host="here", tool="shell")
+            await ledger.record_intent(key(), host="here", tool="shell")
 
 
 async def test_tables_of_a_newer_version_are_left_alone(ledger: Ledger, address: str) -> None:
@@ -423,7 +423,7 @@ async def test_a_server_that_only_reads_is_told(running: PostgresServer, address
     reading = opened(address)
     assert await reading.find(key()) is None
     with pytest.raises(LedgerUnavailable, match="it only reads: a replica"):
-        await reading.intend(key(), host="here", tool="shell")
+        await reading.record_intent(key(), host="here", tool="shell")
     await reading.close()
 
 
@@ -437,6 +437,6 @@ async def test_S45_a_worker_finds_the_address_in_a_variable_and_shows_no_passwor
     configured = Settings(ledger="env:HOLDFAST_LEDGER")
     ledger = open_ledger(configured)
     await ledger.check()
-    assert ledger.shared
+    assert ledger.is_shared
     assert PASSWORD not in repr(configured) + repr(ledger)
     await ledger.close()

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import CallRequest, Effect, ModelChoice, Run, Schedule, ScriptedReply, TurnInput, TurnLimits
 from holdfast.conversations import AssistantMessage, ToolMessage, Usage
-from holdfast.testing import FakeTool, request
+from holdfast.testing import FakeTool, build_request
 from tests.support.engine import Engine
 from tests.support.waiting import listed
 
@@ -39,11 +39,11 @@ def _endless(*calls: CallRequest) -> ModelChoice:
 async def test_S44_a_turn_that_reaches_a_limit_ends_with_its_reason_and_a_usable_conversation(
     engine: Engine, limits: TurnLimits, reason: str, answered: list[str], schedule: Schedule
 ) -> None:
-    model = _endless(request("echo", say=1), request("echo", say=2))
+    model = _endless(build_request("echo", say=1), build_request("echo", say=2))
     async with engine.worker(ECHO):
         turn = await engine.start(TurnInput(prompt="Go", model=model, limits=limits, schedule=schedule))
         result = await turn.result()
-        conversation = await turn.conversation()
+        conversation = await turn.fetch_conversation()
     assert result.status == "stopped"
     assert reason in (result.reason or "")
     statuses = [response.status for response in result.responses]
@@ -60,7 +60,7 @@ async def test_S44_a_turn_whose_time_is_up_stops_though_it_waits_for_somebody(en
         turn = await engine.start(
             TurnInput(
                 prompt="Go",
-                model=_endless(request("echo", say=1), request("ask", say=2)),
+                model=_endless(build_request("echo", say=1), build_request("ask", say=2)),
                 limits=TurnLimits(seconds=1),
             )
         )
@@ -73,7 +73,7 @@ async def test_S44_a_turn_whose_time_is_up_stops_though_it_waits_for_somebody(en
 async def test_S44_a_limit_that_is_reached_while_the_rest_of_the_batch_waits_ends_the_turn(engine: Engine) -> None:
     """Nothing is at work then whose end would be noticed."""
     used = Usage(input_tokens=400, output_tokens=100)
-    reply = ScriptedReply(calls=(request("ask", say=1), request("ask", say=2)), seconds=0.5, usage=used)
+    reply = ScriptedReply(calls=(build_request("ask", say=1), build_request("ask", say=2)), seconds=0.5, usage=used)
     async with engine.worker(ECHO, ASK):
         turn = await engine.start(
             TurnInput(
@@ -89,7 +89,7 @@ async def test_S44_a_limit_that_is_reached_while_the_rest_of_the_batch_waits_end
 
 
 async def test_S44_what_a_delegated_turn_used_up_ends_the_batch_that_it_is_part_of(engine: Engine) -> None:
-    calls = (request("delegate", prompt="sub"), request("ask", say=1))
+    calls = (build_request("delegate", prompt="sub"), build_request("ask", say=1))
     inner = (ScriptedReply(text="Much.", usage=Usage(input_tokens=5_000)),)
     model = ModelChoice(script=(ScriptedReply(calls=calls),), delegated={"sub": inner})
     async with engine.worker(ASK):
@@ -102,7 +102,7 @@ async def test_S44_what_a_delegated_turn_used_up_ends_the_batch_that_it_is_part_
 
 
 async def test_S44_a_turn_without_a_model_has_limits_too(engine: Engine) -> None:
-    batches = ((request("echo", say=1),), (request("echo", say=2), request("echo", say=3)))
+    batches = ((build_request("echo", say=1),), (build_request("echo", say=2), build_request("echo", say=3)))
     async with engine.worker(ECHO):
         turn = await engine.start(TurnInput(batches=batches, limits=TurnLimits(calls=2)))
         result = await turn.result()

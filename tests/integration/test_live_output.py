@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast import LiveOutput, TurnInput
-from holdfast.testing import FakeTool, request, until
+from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.tools import Run
 from tests.support.engine import Engine
 
@@ -21,16 +21,16 @@ async def test_S32_the_last_100_000_characters_are_had_by_asking_the_worker(engi
         return "said"
 
     async with engine.worker(FakeTool("speak", speak)):
-        turn = await engine.start(TurnInput(batches=((request("speak"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("speak"),),)))
 
         async def spoken() -> LiveOutput | None:
-            found = await turn.output("b1c1")
+            found = await turn.fetch_output("b1c1")
             return found if found and found.total else None
 
-        found: LiveOutput = await until(spoken)
+        found: LiveOutput = await wait_until(spoken)
         events = len(await engine.history(turn))
-        whole = await turn.output("b1c1")
-        [call] = (await turn.view()).batch.calls  # type: ignore[union-attr]
+        whole = await turn.fetch_output("b1c1")
+        [call] = (await turn.fetch_view()).batch.calls  # type: ignore[union-attr]
         assert len(await engine.history(turn)) == events, "asking adds nothing to the history"
         ending.set()
         await turn.result()
@@ -42,7 +42,7 @@ async def test_S32_the_last_100_000_characters_are_had_by_asking_the_worker(engi
     assert (whole.styled or "").endswith("\x1b[31mline 99999\n\x1b[0m")
     assert (call.live_styled or "").endswith("\x1b[31mline 99999\n\x1b[0m")
     assert len((call.live_output or "").encode()) <= 8_192
-    assert await turn.output("b1c1") is None, "it does not run any more"
+    assert await turn.fetch_output("b1c1") is None, "it does not run any more"
 
 
 async def test_S32_a_worker_that_does_not_answer_leaves_the_tail_of_its_last_heartbeat(engine: Engine) -> None:
@@ -53,8 +53,8 @@ async def test_S32_a_worker_that_does_not_answer_leaves_the_tail_of_its_last_hea
 
     tool = FakeTool("speak", speak)
     async with engine.worker(tool):
-        turn = await engine.start(TurnInput(batches=((request("speak"),),)))
-        found: LiveOutput = await until(lambda: turn.output("b1c1"))
+        turn = await engine.start(TurnInput(batches=((build_request("speak"),),)))
+        found: LiveOutput = await wait_until(lambda: turn.fetch_output("b1c1"))
         assert found.total == 20_000
         await turn.cancel()
         await turn.result()

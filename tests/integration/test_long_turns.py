@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from holdfast import ModelChoice, Run, ScriptedReply, TurnInput
 from holdfast.conversations import AssistantMessage, ToolMessage
-from holdfast.testing import FakeTool, request
+from holdfast.testing import FakeTool, build_request
 from tests.support.engine import Engine
 
 STEPS = 300
@@ -24,7 +24,7 @@ NOTE = FakeTool("note", _note, safe=True)
 
 
 def _script(steps: int) -> ModelChoice:
-    replies = (ScriptedReply(calls=(request("note", number=number),)) for number in range(1, steps + 1))
+    replies = (ScriptedReply(calls=(build_request("note", number=number),)) for number in range(1, steps + 1))
     return ModelChoice(script=(*replies, ScriptedReply(text="All noted.")))
 
 
@@ -50,11 +50,11 @@ async def test_S42_300_steps_grow_the_history_linearly_and_continue_as_new(engin
         early, late = sizes[10:60], sizes[-60:-10]
         assert sum(late) < 1.1 * sum(early), "a later step costs no more than an early one"
 
-        answers = [response async for response in turn.responses()]
+        answers = [response async for response in turn.watch_responses()]
         assert [response.call_id for response in answers] == [f"b{number}c1" for number in range(1, STEPS + 1)]
         assert [response.text.split()[0] for response in answers] == [str(number) for number in range(1, STEPS + 1)]
 
-        conversation = await turn.conversation()
+        conversation = await turn.fetch_conversation()
         assert conversation
         asked = [one.call_ids for one in conversation.messages if isinstance(one, AssistantMessage) and one.calls]
         told = [
@@ -64,7 +64,7 @@ async def test_S42_300_steps_grow_the_history_linearly_and_continue_as_new(engin
         ]
         assert asked == told == [(f"b{number}c1",) for number in range(1, STEPS + 1)]
 
-        assert (await turn.call("b1c1")).status == "success", "what an earlier run did can still be looked at"
-        assert (await turn.batch("b2")).responses[0].text.startswith("2 ")
-        view = await turn.view()
+        assert (await turn.fetch_call("b1c1")).status == "success", "what an earlier run did can still be looked at"
+        assert (await turn.fetch_batch("b2")).responses[0].text.startswith("2 ")
+        view = await turn.fetch_view()
         assert view.counts == {"success": STEPS}

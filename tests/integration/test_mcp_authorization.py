@@ -19,12 +19,12 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from holdfast import HoldfastPlugin, Response, TurnInput
-from holdfast.activities.mcp.logins import LoginFile, LoginFiles, NotAuthorized, now
-from holdfast.activities.mcp.status import State
+from holdfast.activities.mcp.logins import LoginFile, LoginFiles, NotAuthorized, read_clock
+from holdfast.activities.mcp.status import ServerState
 from holdfast.configuration import McpOauthSettings, McpServerSettings
-from holdfast.testing import decide_all, request, until
+from holdfast.testing import build_request, decide_all, wait_until
 from holdfast.tools import Effect
-from holdfast.workers.mcp_servers import log_out, login_status
+from holdfast.workers.mcp_servers import find_login_status, log_out
 from tests.support.engine import Engine
 from tests.support.mcp_guarded import SECRET, Guarded, followed, guarded_server, somebody_logs_in
 from tests.support.mcp_servers import servers
@@ -47,12 +47,12 @@ def use(engine: Engine, server: McpServerSettings) -> None:
 
 def file_of(engine: Engine) -> LoginFile:
     """Where its login is kept."""
-    return LoginFile(engine.settings.mcp_logins, "g")
+    return LoginFile(engine.settings.mcp_logins_folder, "g")
 
 
 async def called(engine: Engine, tool: str = "g__act", **arguments: Any) -> Response:
     """The response to one call, approved where it is asked about."""
-    turn = await engine.start(TurnInput(batches=((request(tool, **arguments),),)))
+    turn = await engine.start(TurnInput(batches=((build_request(tool, **arguments),),)))
     await decide_all(engine.holdfast, turn)
     [response] = (await turn.result()).responses
     return response
@@ -71,11 +71,11 @@ async def working(engine: Engine) -> AsyncIterator[HoldfastPlugin]:
     plugin = HoldfastPlugin(engine.settings)
     client = await Client.connect(engine.address, plugins=[plugin])
     async with Worker(client, task_queue=engine.queue):
-        await until(lambda: asyncio.sleep(0, state(plugin) not in (State.CONNECTING, State.CLOSED)))
+        await wait_until(lambda: asyncio.sleep(0, state(plugin) not in (ServerState.CONNECTING, ServerState.CLOSED)))
         yield plugin
 
 
-def state(plugin: HoldfastPlugin) -> State:
+def state(plugin: HoldfastPlugin) -> ServerState:
     """Of the server."""
     [status] = plugin.servers.statuses
     return status.state
@@ -86,14 +86,14 @@ async def test_S39_a_login_while_a_worker_runs_is_used_at_once_and_ends_at_once(
 ) -> None:
     use(engine, guarded.settings())
     async with working(engine) as plugin:
-        assert state(plugin) is State.UNAUTHORIZED
-        turn = await engine.start(TurnInput(batches=((request("g__act", n=1),),)))
+        assert state(plugin) is ServerState.UNAUTHORIZED
+        turn = await engine.start(TurnInput(batches=((build_request("g__act", n=1),),)))
         [response] = (await turn.result()).responses
         assert response.error is not None
         assert "log in with `holdfast mcp login g`" in response.error.message
         status = await somebody_logs_in(engine.settings, "g")
         assert (status.scope, status.renewable, status.problem) == ("read", True, None)
-        await until(lambda: asyncio.sleep(0, state(plugin) is State.CONNECTED), 10)
+        await wait_until(lambda: asyncio.sleep(0, state(plugin) is ServerState.CONNECTED), 10)
         assert (await called(engine, n=2)).text == "did 2"
         assert await log_out(engine.settings, "g") == "its tokens were revoked"
         words = refused(await called(engine, n=3))
@@ -116,7 +116,7 @@ async def test_S39_a_token_that_ended_is_renewed_by_the_worker(engine: Engine, g
     assert second
     assert second.access_token != first.access_token
     assert second.refresh_token != first.refresh_token
-    _write(engine, expires=now() - timedelta(seconds=1))  # as another day's worker finds it
+    _write(engine, expires=read_clock() - timedelta(seconds=1))  # as another day's worker finds it
     async with working(engine):
         assert (await called(engine, n=3)).text == "did 3"
     assert guarded.effects == ["act 1", "act 2", "act 3"]
@@ -128,7 +128,7 @@ def _write(engine: Engine, **changes: Any) -> None:
     file = file_of(engine)
     login = file.read()
     assert login
-    with file.locked():
+    with file.hold_lock():
         file.write(login.model_copy(update=changes))
 
 
@@ -147,7 +147,7 @@ async def test_S39_a_login_that_is_not_renewed_says_what_to_do_and_is_not_tried_
             assert "log in with `holdfast mcp login g`" in words
             assert not any(secret in words for secret in guarded.secrets)
         assert guarded.log("token refresh_token") == ["token refresh_token invalid_grant"]
-        status = await login_status(LoginFiles(engine.settings.mcp_logins), "g")
+        status = await find_login_status(LoginFiles(engine.settings.mcp_logins_folder), "g")
         assert status
         assert "invalid_grant" in (status.problem or "")
         guarded.does()
@@ -189,16 +189,16 @@ async def test_S39_a_token_that_the_server_never_takes_is_not_renewed_for_ever(
 RENEW = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.activities.mcp.authorizing import Tokens
+from holdfast.activities.mcp.authorizing import ServerTokens
 from holdfast.activities.mcp.logins import LoginFiles
-from holdfast.activities.mcp.resolving import Resolved
+from holdfast.activities.mcp.resolving import ResolvedServer
 from holdfast.configuration import McpOauthSettings
 
 async def main():
-    tokens = Tokens(LoginFiles(Path(sys.argv[1])), "g", McpOauthSettings(), Resolved(url=sys.argv[2]))
+    tokens = ServerTokens(LoginFiles(Path(sys.argv[1])), "g", McpOauthSettings(), ResolvedServer(url=sys.argv[2]))
     print("ready", flush=True)
     sys.stdin.readline()
-    got = await asyncio.gather(*(tokens.current() for _ in range(8)))
+    got = await asyncio.gather(*(tokens.get_token() for _ in range(8)))
     print(*set(got))
 
 asyncio.run(main())
@@ -210,9 +210,9 @@ async def test_S39_of_processes_that_renew_at_once_one_does_and_no_login_is_lost
 ) -> None:
     use(engine, guarded.settings())
     await somebody_logs_in(engine.settings, "g")
-    _write(engine, expires=now() - timedelta(seconds=1))
+    _write(engine, expires=read_clock() - timedelta(seconds=1))
     guarded.does(delay=0.5)
-    command = [sys.executable, "-c", RENEW, str(engine.settings.mcp_logins), guarded.url]
+    command = [sys.executable, "-c", RENEW, str(engine.settings.mcp_logins_folder), guarded.url]
     pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
     several = [await asyncio.create_subprocess_exec(*command, **pipes) for _ in range(4)]  # type: ignore[arg-type]
     async with asyncio.timeout(60):
@@ -237,13 +237,13 @@ async def test_S39_a_call_that_is_stopped_while_a_token_is_renewed_does_not_lose
     async with working(engine):
         assert (await called(engine, n=1)).text == "did 1"
         guarded.does(delay=2)
-        _write(engine, expires=now() - timedelta(seconds=1))
-        turn = await engine.start(TurnInput(batches=((request("g__act", n=2),),)))
-        await until(lambda: asyncio.sleep(0, not _free(file_of(engine))))
+        _write(engine, expires=read_clock() - timedelta(seconds=1))
+        turn = await engine.start(TurnInput(batches=((build_request("g__act", n=2),),)))
+        await wait_until(lambda: asyncio.sleep(0, not _free(file_of(engine))))
         await turn.cancel()
         [response] = (await turn.result()).responses
         assert response.status == "cancelled"
-    await until(lambda: asyncio.sleep(0, _free(file_of(engine))))
+    await wait_until(lambda: asyncio.sleep(0, _free(file_of(engine))))
     after = file_of(engine).read()
     assert after
     assert after.refresh_token != before.refresh_token
@@ -268,7 +268,7 @@ async def test_S39_client_credentials_need_nobody(
     oauth = McpOauthSettings.model_validate({**CREDENTIALS, "issuer": guarded.issuer, "scopes": ("read", "write")})
     use(engine, guarded.settings(oauth=oauth))
     async with working(engine) as plugin:
-        assert state(plugin) is State.CONNECTED
+        assert state(plugin) is ServerState.CONNECTED
         assert (await called(engine, n=1)).text == "did 1"
         await guarded.expire()
         assert (await called(engine, n=2)).text == "did 2"
@@ -295,7 +295,7 @@ async def test_S45_client_credentials_go_to_nobody_else(
     use(engine, guarded.settings(oauth=McpOauthSettings.model_validate({**CREDENTIALS, "issuer": issuer})))
     async with working(engine) as plugin:
         [status] = plugin.servers.statuses
-    assert status.state is State.UNAUTHORIZED
+    assert status.state is ServerState.UNAUTHORIZED
     assert words in (status.problem or "")
     assert "see to `oauth` in its settings" in (status.problem or "")
     assert value not in (status.problem or "") or wrong == "issuer"
@@ -311,7 +311,7 @@ async def test_S45_no_token_is_sent_to_another_address(engine: Engine, guarded: 
         use(engine, other.settings())
         async with working(engine) as plugin:
             [status] = plugin.servers.statuses
-    assert status.state is State.UNAUTHORIZED
+    assert status.state is ServerState.UNAUTHORIZED
     assert "the login is for another address" in (status.problem or "")
 
 
@@ -331,7 +331,7 @@ async def test_S45_a_login_that_cannot_be_gone_by_is_not_used(engine: Engine, gu
         file.symlink_to(file.with_suffix(".moved")) if harm == "link" else file.mkdir()
     async with working(engine) as plugin:
         [status] = plugin.servers.statuses
-    assert status.state is State.UNAUTHORIZED
+    assert status.state is ServerState.UNAUTHORIZED
     assert "the login is not used" in (status.problem or "")
     assert "log in with `holdfast mcp login g`" in (status.problem or "")
     assert "canary" not in (status.problem or "")
@@ -348,7 +348,7 @@ async def test_S45_kept_for_its_owner_alone(engine: Engine, guarded: Guarded) ->
         await somebody_logs_in(engine.settings, "g")
     finally:
         os.umask(before)
-    folder = engine.settings.mcp_logins
+    folder = engine.settings.mcp_logins_folder
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {one.name: oct(one.stat().st_mode & 0o777) for one in folder.iterdir()} == {
         "g.json": "0o600",
@@ -380,7 +380,7 @@ async def test_S45_tokens_are_in_no_history_no_log_and_no_error(
     async with working(engine):
         for wrong in ({}, {"revoked": True}):
             guarded.does(**wrong)
-            turn = await engine.start(TurnInput(batches=((request("g__whoami"), request("g__act", n=1)),)))
+            turn = await engine.start(TurnInput(batches=((build_request("g__whoami"), build_request("g__act", n=1)),)))
             await decide_all(engine.holdfast, turn)
             result = await turn.result()
             told.append(result.model_dump_json())

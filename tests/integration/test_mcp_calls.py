@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import BlobPart, DataPart, Response, TextPart, Turn, TurnInput
 from holdfast.configuration import McpServerSettings
-from holdfast.testing import decide_all, request, until
+from holdfast.testing import build_request, decide_all, wait_until
 from holdfast.tools import Effect
 from tests.support.engine import Engine
 from tests.support.mcp_servers import free_port, http_server, ours, servers
@@ -45,7 +45,7 @@ def use(engine: Engine, **by_name: McpServerSettings) -> None:
 
 async def called(engine: Engine, then: str = "answer", **arguments: Any) -> Response:
     """The response to one call, approved."""
-    turn = await engine.start(TurnInput(batches=((request(ACT, then=then, **arguments),),)))
+    turn = await engine.start(TurnInput(batches=((build_request(ACT, then=then, **arguments),),)))
     await decide_all(engine.holdfast, turn)
     [response] = (await turn.result()).responses
     return response
@@ -53,10 +53,10 @@ async def called(engine: Engine, then: str = "answer", **arguments: Any) -> Resp
 
 async def unknown(engine: Engine, then: str) -> str:
     """What is asked about a call that was approved, and that must not run twice, when nobody knows."""
-    turn = await engine.start(TurnInput(batches=((request(ACT, then=then),),)))
-    [asked] = (await until(lambda: waiting(turn))).approvals
+    turn = await engine.start(TurnInput(batches=((build_request(ACT, then=then),),)))
+    [asked] = (await wait_until(lambda: waiting(turn))).approvals
     await engine.holdfast.approve(asked.approval_id, digest=asked.digest)
-    found = await until(lambda: _asked_again(turn, asked.approval_id))
+    found = await wait_until(lambda: _asked_again(turn, asked.approval_id))
     [again] = found.approvals
     assert again.kind == "outcome_unknown"
     await engine.holdfast.deny(again.approval_id, digest=again.digest)
@@ -74,8 +74,8 @@ async def _asked_again(turn: Turn, before: str) -> Any:
 async def test_S39_a_call_is_asked_about_runs_once_and_carries_its_key(engine: Engine, folder: Path) -> None:
     use(engine, s=ours(str(folder)))
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request(ACT, n=7),),)))
-        [asked] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request(ACT, n=7),),)))
+        [asked] = (await wait_until(lambda: waiting(turn))).approvals
         assert (asked.kind, asked.server, asked.tool) == ("mcp", "s", ACT)
         assert [offer.outcome for offer in asked.offers] == [
             "proceed_always", "proceed_always_tool", "proceed_always_server",
@@ -92,7 +92,7 @@ async def test_S39_a_call_is_asked_about_runs_once_and_carries_its_key(engine: E
 async def test_S39_arguments_are_checked_by_us_before_anybody_is_asked(engine: Engine, folder: Path) -> None:
     use(engine, s=ours(str(folder)))
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request(ACT, n="seven"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request(ACT, n="seven"),),)))
         [response] = (await turn.result()).responses
     assert response.error is not None
     assert response.error.type == "invalid_tool_params"
@@ -125,11 +125,11 @@ async def test_S31_what_may_be_repeated_is_repeated_when_its_server_dies(engine:
 
 async def stopped(engine: Engine, folder: Path, then: str) -> Response:
     """The response to a call that was stopped in the middle."""
-    turn = await engine.start(TurnInput(batches=((request(ACT, then=then),),)))
-    [asked] = (await until(lambda: waiting(turn))).approvals
+    turn = await engine.start(TurnInput(batches=((build_request(ACT, then=then),),)))
+    [asked] = (await wait_until(lambda: waiting(turn))).approvals
     await engine.holdfast.approve(asked.approval_id, digest=asked.digest)
-    await until(lambda: executing(turn, "b1c1"))
-    await until(lambda: asyncio.sleep(0, effects(folder)))
+    await wait_until(lambda: executing(turn, "b1c1"))
+    await wait_until(lambda: asyncio.sleep(0, effects(folder)))
     await turn.cancel()
     [response] = (await turn.result()).responses
     return response
@@ -157,7 +157,7 @@ async def test_S39_a_stop_is_told_to_the_server_which_goes_on(engine: Engine, fo
         response = await stopped(engine, folder, "hang")
         pid = (folder / "pid").read_text()
         assert response.status == "cancelled"
-        await until(lambda: asyncio.sleep(0, effects(folder)[1:] == ["told to stop"]))
+        await wait_until(lambda: asyncio.sleep(0, effects(folder)[1:] == ["told to stop"]))
         assert (await called(engine, n=5)).text == "did 5"
         assert (folder / "pid").read_text() == pid
 
@@ -174,16 +174,16 @@ async def test_S39_a_call_that_takes_too_long_is_stopped(
             response = await called(engine, "hang")
             assert response.error is not None
             assert response.error.type == kind
-        await until(lambda: asyncio.sleep(0, effects(folder)[1:] == ["told to stop"]))
+        await wait_until(lambda: asyncio.sleep(0, effects(folder)[1:] == ["told to stop"]))
 
 
 async def test_S32_progress_is_live_output(engine: Engine, folder: Path) -> None:
     use(engine, s=ours(str(folder), effects={"act": Effect.READ}))
     async with engine.worker():
         turn = await engine.start(
-            TurnInput(batches=((request(ACT, then="progress", value="\x1b[31mhalf\x1b[0m way"),),))
+            TurnInput(batches=((build_request(ACT, then="progress", value="\x1b[31mhalf\x1b[0m way"),),))
         )
-        await until(lambda: speaking(turn, "1 of 4: half way"))
+        await wait_until(lambda: speaking(turn, "1 of 4: half way"))
         (folder / "go on").touch()
         [response] = (await turn.result()).responses
     assert response.text == "did it"
@@ -227,7 +227,7 @@ async def test_S39_a_server_that_is_down_fails_its_own_calls_and_nothing_else(en
     down = McpServerSettings(command="/nonexistent/server")
     use(engine, s=ours(str(folder)), down=down)
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("down__act"), request("list_directory")),)))
+        turn = await engine.start(TurnInput(batches=((build_request("down__act"), build_request("list_directory")),)))
         absent, listed = (await turn.result()).responses
         assert (await called(engine, n=1)).text == "did 1"
     assert absent.error is not None
@@ -260,7 +260,11 @@ async def test_S39_what_befalls_one_call_over_http_leaves_the_others_alone(engin
     async with http_server([*_ours(folder), "--http", str(port)], port):
         use(engine, s=McpServerSettings(url=f"http://127.0.0.1:{port}/mcp", effects={"act": Effect.READ}))
         async with engine.worker():
-            calls = (request(ACT, then="slow", seconds=4, n=1), request(ACT, then="cut", n=2), request(ACT, n=3))
+            calls = (
+                build_request(ACT, then="slow", seconds=4, n=1),
+                build_request(ACT, then="cut", n=2),
+                build_request(ACT, n=3),
+            )
             turn = await engine.start(TurnInput(batches=(calls,)))
             slow, cut, plain = (await turn.result()).responses
     assert (slow.text, plain.text) == ("did 1", "did 3")
@@ -296,8 +300,8 @@ async def test_S39_tools_of_a_server_that_is_away_when_the_worker_starts_are_kno
             away = await called(engine, n=2)
             assert away.error is not None
             assert away.error.type == "mcp_unavailable"
-            turn = await engine.start(TurnInput(batches=((request(ACT, n=3),),)))
-            [asked] = (await until(lambda: waiting(turn))).approvals
+            turn = await engine.start(TurnInput(batches=((build_request(ACT, n=3),),)))
+            [asked] = (await wait_until(lambda: waiting(turn))).approvals
             await server.start()
             await engine.holdfast.approve(asked.approval_id, digest=asked.digest)
             assert [response.text for response in (await turn.result()).responses] == ["did 3"]
@@ -313,8 +317,8 @@ async def test_S39_what_a_server_has_no_more_when_it_is_back_is_not_called(engin
         await server.kill()
         (folder / "tools.json").write_text(json.dumps([{"name": "other", "inputSchema": {"type": "object"}}]))
         async with engine.worker():
-            turn = await engine.start(TurnInput(batches=((request(ACT, n=2),),)))
-            [asked] = (await until(lambda: waiting(turn))).approvals
+            turn = await engine.start(TurnInput(batches=((build_request(ACT, n=2),),)))
+            [asked] = (await wait_until(lambda: waiting(turn))).approvals
             await server.start()
             await engine.holdfast.approve(asked.approval_id, digest=asked.digest)
             [response] = (await turn.result()).responses
@@ -377,9 +381,9 @@ async def test_S34_all_kinds_of_content_are_parts(engine: Engine, folder: Path) 
     use(engine, s=ours(str(folder), effects={"act": Effect.READ, "out": Effect.READ}))
     async with engine.worker():
         calls = (
-            request(ACT, then="parts", value=PARTS),  # type: ignore[arg-type]
-            request("s__out", then="structured", value={"n": 1}),
-            request("s__out", then="structured", value={"n": "one"}),
+            build_request(ACT, then="parts", value=PARTS),  # type: ignore[arg-type]
+            build_request("s__out", then="structured", value={"n": 1}),
+            build_request("s__out", then="structured", value={"n": "one"}),
         )
         turn = await engine.start(TurnInput(batches=(calls,)))
         many, data, wrong = (await turn.result()).responses
@@ -406,7 +410,7 @@ async def test_S45_what_a_reference_gave_is_in_no_history(
     monkeypatch.setenv("TEMPORAL_API_KEY", "ours-alone-1234567")
     use(engine, s=ours(str(folder), env={"THEIRS": "${CANARY_TOKEN}"}, effects={"act": Effect.READ}))
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request(ACT, then="environment"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request(ACT, then="environment"),),)))
         [response] = (await turn.result()).responses
         history = await engine.written(turn)
     assert '"THEIRS": "[CANARY_TOKEN]"' in response.text
@@ -457,15 +461,15 @@ async def test_S31_a_worker_killed_in_a_call_leaves_a_question_and_the_next_one_
 ) -> None:
     file = _file(folder, "--ignore-end")
     async with hurried_worker(engine, file) as first:
-        turn = await engine.start(TurnInput(batches=((request(ACT, then="hang"),),)))
-        [asked] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request(ACT, then="hang"),),)))
+        [asked] = (await wait_until(lambda: waiting(turn))).approvals
         await engine.holdfast.approve(asked.approval_id, digest=asked.digest)
-        await until(lambda: asyncio.sleep(0, effects(folder)))
+        await wait_until(lambda: asyncio.sleep(0, effects(folder)))
         server = int((folder / "pid").read_text())
         await first.kill()
         assert _alive(server)  # it does not care whether anybody speaks to it
     async with hurried_worker(engine, file):
-        [again] = (await until(lambda: _asked_again(turn, asked.approval_id), 60)).approvals
+        [again] = (await wait_until(lambda: _asked_again(turn, asked.approval_id), 60)).approvals
         assert not _alive(server)
         assert again.kind == "outcome_unknown"
         await engine.holdfast.deny(again.approval_id, digest=again.digest)
@@ -478,12 +482,12 @@ async def test_S31_a_worker_killed_in_a_call_leaves_a_question_and_the_next_one_
 async def test_S31_a_worker_that_ends_in_a_call_leaves_a_question(engine: Engine, folder: Path) -> None:
     use(engine, s=ours(str(folder)))
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request(ACT, then="hang"),),)))
-        [asked] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request(ACT, then="hang"),),)))
+        [asked] = (await wait_until(lambda: waiting(turn))).approvals
         await engine.holdfast.approve(asked.approval_id, digest=asked.digest)
-        await until(lambda: asyncio.sleep(0, effects(folder)))
+        await wait_until(lambda: asyncio.sleep(0, effects(folder)))
     async with engine.worker():
-        [again] = (await until(lambda: _asked_again(turn, asked.approval_id))).approvals
+        [again] = (await wait_until(lambda: _asked_again(turn, asked.approval_id))).approvals
         assert again.kind == "outcome_unknown"
         assert "The worker ended while 'act' of the MCP server 's' ran" in (again.question or "")
         await engine.holdfast.deny(again.approval_id, digest=again.digest)
@@ -498,7 +502,7 @@ async def test_S29_a_rule_on_a_server_names_its_tools_as_the_server_does(engine:
     )
     async with engine.worker():
         denied = await called(engine, n=1)
-        turn = await engine.start(TurnInput(batches=((request("other__act", n=2),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("other__act", n=2),),)))
         await decide_all(engine.holdfast, turn)
         [allowed] = (await turn.result()).responses
     assert denied.error is not None

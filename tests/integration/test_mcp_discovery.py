@@ -19,10 +19,10 @@ from temporalio.worker import Worker
 
 from holdfast import HoldfastPlugin, TextPart, Turn, TurnInput
 from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.mcp.servers import Servers
-from holdfast.activities.mcp.status import State
+from holdfast.activities.mcp.servers import McpServers
+from holdfast.activities.mcp.status import ServerState
 from holdfast.configuration import McpServerSettings, McpSettings
-from holdfast.testing import FakeRun, FakeTool, decide_all, request, until
+from holdfast.testing import FakeRun, FakeTool, build_request, decide_all, wait_until
 from holdfast.tools import Effect, Run, ToolFailure
 from tests.support.engine import Engine
 from tests.support.mcp_servers import free_port, http_server, ours, servers
@@ -63,17 +63,17 @@ def of_servers(registry: Registry) -> dict[str, str]:
 @asynccontextmanager
 async def connected(
     tmp_path: Path, settings: McpSettings, registry: Registry | None = None
-) -> AsyncIterator[tuple[Servers, Registry]]:
+) -> AsyncIterator[tuple[McpServers, Registry]]:
     """Servers and the catalogue that they fill."""
-    found = Servers(settings, tmp_path / "known")
+    found = McpServers(settings, tmp_path / "known")
     catalogue = registry or Registry()
-    found.fill(catalogue)
-    async with found.used():
+    found.fill_registry(catalogue)
+    async with found.keep_connected():
         yield found, catalogue
 
 
 async def when(condition: Callable[[], object]) -> None:
-    await until(lambda: asyncio.sleep(0, condition()))
+    await wait_until(lambda: asyncio.sleep(0, condition()))
 
 
 async def test_S39_every_page_is_read(tmp_path: Path, folder: Path) -> None:
@@ -83,7 +83,7 @@ async def test_S39_every_page_is_read(tmp_path: Path, folder: Path) -> None:
         assert len(of_servers(registry)) == 300
         [status] = found.statuses
     assert (status.state, status.protocol, status.server, status.tools) == (
-        State.CONNECTED, "2025-06-18", "hostile 1", 300,
+        ServerState.CONNECTED, "2025-06-18", "hostile 1", 300,
     )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ async def test_S39_one_tool_that_makes_no_sense_does_not_cost_the_others(tmp_pat
         assert list(of_servers(registry)) == ["s__good"]
         told = "\n".join(problem.reason for problem in registry.problems)
         [status] = found.statuses
-    assert status.state is State.CONNECTED
+    assert status.state is ServerState.CONNECTED
     for name in ("'bare'", "'yes'", "'rows'", "the tool at place 5"):
         assert f"{name} does not fit the protocol: " in told
 
@@ -207,7 +207,7 @@ async def test_S39_a_server_that_comes_later_brings_its_tools_then(tmp_path: Pat
         async with http_server([own.command, *own.args, "--http", str(port)], port):
             await when(lambda: "s__act" in of_servers(registry))
             await when(lambda: registry.problems == [])
-            assert found.statuses[0].state == State.CONNECTED
+            assert found.statuses[0].state == ServerState.CONNECTED
 
 
 @pytest.mark.parametrize(
@@ -259,13 +259,13 @@ async def test_S39_a_server_that_is_not_there_yet_is_tried_at_once_when_a_tool_o
     assert own.command
     async with working(engine) as registry:
         for _ in range(4):  # so that it waits for some seconds before it tries again by itself
-            turn = await engine.start(TurnInput(batches=((request("s__act"),),)))
+            turn = await engine.start(TurnInput(batches=((build_request("s__act"),),)))
             [response] = (await turn.result()).responses
             assert response.error is not None
             assert response.error.type == "mcp_unavailable"
         async with http_server([own.command, *own.args, "--http", str(port)], port):
             assert registry.get("s__act") is None
-            turn = await engine.start(TurnInput(batches=((request("s__act"),),)))
+            turn = await engine.start(TurnInput(batches=((build_request("s__act"),),)))
             await decide_all(engine.holdfast, turn)
             assert [response.status for response in (await turn.result()).responses] == ["success"]
 
@@ -310,7 +310,7 @@ CHANGED = tool("act", "Does something else.", annotations={"readOnlyHint": False
 
 async def ask(turn: Turn, number: int) -> Any:
     """The approval that waits for the call of this batch."""
-    view = await until(lambda: _waits(turn, f"b{number}c1"))
+    view = await wait_until(lambda: _waits(turn, f"b{number}c1"))
     return view.approvals[0]
 
 
@@ -340,25 +340,25 @@ async def test_S39_a_tool_that_changed_is_asked_about_again_whatever_was_granted
     lists(folder, [tool("act", annotations={"readOnlyHint": True})])
     engine.settings = replace(engine.settings, mcp=servers(s=ours(str(folder), trust=True)))
     async with working(engine) as registry:
-        turn = await engine.start(TurnInput(batches=((request("s__act"),),), keep_open=True))
-        await until(lambda: _ended(turn, 1))  # it merely reads, says a server that is trusted
+        turn = await engine.start(TurnInput(batches=((build_request("s__act"),),), keep_open=True))
+        await wait_until(lambda: _ended(turn, 1))  # it merely reads, says a server that is trusted
         await change(folder, registry, CHANGED)
-        await turn.submit((request("s__act"),))
+        await turn.submit((build_request("s__act"),))
         first = await ask(turn, 2)
         assert "The server has changed this tool since it was last approved" in first.reason
         assert "its description, destructiveHint from silence to yes, readOnlyHint from yes to no" in first.reason
         assert "-description: Does.\n+description: Does something else." in first.diff
         assert first.offers == ()
         await engine.holdfast.approve(first.approval_id, digest=first.digest)
-        await turn.submit((request("s__act"),))
+        await turn.submit((build_request("s__act"),))
         second = await ask(turn, 3)
         assert (second.reason or "").startswith("It destroys something"), "its server says so"
         assert second.diff is None
         await engine.holdfast.decide(second.approval_id, "proceed_always_tool", digest=second.digest)
-        await turn.submit((request("s__act"),))
-        await until(lambda: _ended(turn, 4))  # by the grant
+        await turn.submit((build_request("s__act"),))
+        await wait_until(lambda: _ended(turn, 4))  # by the grant
         await change(folder, registry, {**CHANGED, "title": "Act"})
-        await turn.submit((request("s__act"),))
+        await turn.submit((build_request("s__act"),))
         third = await ask(turn, 5)
         assert "since it was last approved" in third.reason
         assert "its title" in third.reason
@@ -367,7 +367,7 @@ async def test_S39_a_tool_that_changed_is_asked_about_again_whatever_was_granted
 
 
 async def _ended(turn: Turn, number: int) -> bool:
-    return (await turn.batch(f"b{number}")).status == "done"
+    return (await turn.fetch_batch(f"b{number}")).status == "done"
 
 
 async def test_S39_what_changes_between_approval_and_execution_is_asked_about_again(
@@ -376,13 +376,13 @@ async def test_S39_what_changes_between_approval_and_execution_is_asked_about_ag
     lists(folder, [tool("act")])
     engine.settings = replace(engine.settings, mcp=servers(s=ours(str(folder))))
     async with working(engine) as registry:
-        asking = request("ask_user", question="Is it time?")
-        turn = await engine.start(TurnInput(batches=((request("s__act"), asking),)))
-        act, question = (await until(lambda: waiting(turn, 2))).approvals
+        asking = build_request("ask_user", question="Is it time?")
+        turn = await engine.start(TurnInput(batches=((build_request("s__act"), asking),)))
+        act, question = (await wait_until(lambda: waiting(turn, 2))).approvals
         await engine.holdfast.approve(act.approval_id, digest=act.digest)
         await change(folder, registry, CHANGED)
         await engine.holdfast.decide(question.approval_id, "respond", digest=question.digest, content="yes")
-        [again] = (await until(lambda: asked(turn, "b1c1", 2))).approvals
+        [again] = (await wait_until(lambda: asked(turn, "b1c1", 2))).approvals
         assert "The server has changed this tool since it was first seen" in again.reason
         assert again.digest != act.digest
         assert not (folder / "effects").exists()
@@ -397,7 +397,7 @@ async def test_S39_a_rule_that_allows_a_tool_does_not_allow_what_became_of_it(en
     for description, asks in (("Does.", False), ("Does more.", True), ("Does more.", False)):
         lists(folder, [tool("act", description)])
         async with engine.worker():  # a worker that starts anew remembers
-            turn = await engine.start(TurnInput(batches=((request("s__act"),),)))
+            turn = await engine.start(TurnInput(batches=((build_request("s__act"),),)))
             decided = await decide_all(engine.holdfast, turn)
             [response] = (await turn.result()).responses
         assert (response.status, bool(decided)) == ("success", asks)
@@ -460,9 +460,9 @@ async def test_S39_what_was_judged_under_another_definition_is_not_called(tmp_pa
 async def test_S39_servers_can_be_used_again_after_they_were_closed(tmp_path: Path, folder: Path) -> None:
     async with connected(tmp_path, servers(s=ours(str(folder)))) as (found, registry):
         first = int((folder / "pid").read_text())
-    assert [one.state for one in found.statuses] == [State.CLOSED]
-    async with found.used(), found.used():
-        assert [one.state for one in found.statuses] == [State.CONNECTED]
+    assert [one.state for one in found.statuses] == [ServerState.CLOSED]
+    async with found.keep_connected(), found.keep_connected():
+        assert [one.state for one in found.statuses] == [ServerState.CONNECTED]
         assert int((folder / "pid").read_text()) != first
         entry = registry.get("s__act")
         assert entry is not None

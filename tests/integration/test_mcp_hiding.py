@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from holdfast import DataPart, Turn, TurnInput
-from holdfast.activities.mcp.approved import Approved
+from holdfast.activities.mcp.approved import PinnedDefinitions
 from holdfast.configuration import McpServerSettings
-from holdfast.testing import decide_all, request, until
+from holdfast.testing import build_request, decide_all, wait_until
 from holdfast.tools import Effect
 from tests.support.canaries import GIVEN, ROOT, TOLD, leaky
 from tests.support.engine import Engine
@@ -76,8 +76,8 @@ def kept(engine: Engine) -> Iterator[str]:
 
 async def told(engine: Engine, turn: Turn, log: pytest.LogCaptureFixture) -> str:
     """All that is left of a turn, wherever."""
-    view = await turn.view()
-    inbox = [one.model_dump_json() for one in await engine.holdfast.inbox()]
+    view = await turn.fetch_view()
+    inbox = [one.model_dump_json() for one in await engine.holdfast.list_approvals()]
     logged = [f"{record.name} {record.getMessage()} {record.exc_info or ''}" for record in log.records]
     return "\n".join([await engine.written(turn), view.model_dump_json(), *inbox, *logged, *kept(engine)])
 
@@ -87,10 +87,10 @@ async def test_S45_whatever_a_server_answers_tells_no_secret(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     use(engine, folder, effects=READS)
-    calls = [request("s__tell", place=place) for place in (*PLACES, *OTHERS)]
-    calls += [request("s__tell", place="a long error", number=number) for number in range(LONG)]
-    calls += [request("s__form", place="a key"), request("s__form", place="structured and as text")]
-    calls += [request("s__chosen", place="chosen")]
+    calls = [build_request("s__tell", place=place) for place in (*PLACES, *OTHERS)]
+    calls += [build_request("s__tell", place="a long error", number=number) for number in range(LONG)]
+    calls += [build_request("s__form", place="a key"), build_request("s__form", place="structured and as text")]
+    calls += [build_request("s__chosen", place="chosen")]
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=(tuple(calls),)))
         responses = (await turn.result()).responses
@@ -112,10 +112,10 @@ async def test_S45_a_secret_that_comes_in_pieces_is_not_told_by_the_live_output(
     caplog.set_level(logging.DEBUG, "temporalio")  # which logs what is said of a call
     use(engine, folder, effects=READS)
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("s__tell", place="progress in pieces"),),)))
-        await until(lambda: speaking(turn, "that was all"))
-        whole = await turn.output("b1c1")
-        view = (await turn.view()).model_dump_json()
+        turn = await engine.start(TurnInput(batches=((build_request("s__tell", place="progress in pieces"),),)))
+        await wait_until(lambda: speaking(turn, "that was all"))
+        whole = await turn.fetch_output("b1c1")
+        view = (await turn.fetch_view()).model_dump_json()
         (folder / "go on").touch()
         await turn.result()
         everything = await told(engine, turn, caplog)
@@ -132,11 +132,11 @@ async def test_S45_the_last_words_of_a_server_tell_no_secret(
     caplog.set_level(logging.DEBUG)
     use(engine, folder)
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("s__tell", place="death"),),)))
-        first = (await until(lambda: waiting(turn))).approvals[0]
+        turn = await engine.start(TurnInput(batches=((build_request("s__tell", place="death"),),)))
+        first = (await wait_until(lambda: waiting(turn))).approvals[0]
         waits = await told(engine, turn, caplog)
         await engine.holdfast.approve(first.approval_id, digest=first.digest)
-        await until(lambda: asked(turn, "b1c1", 2))
+        await wait_until(lambda: asked(turn, "b1c1", 2))
         everything = await told(engine, turn, caplog)
         await turn.cancel()
         await turn.result()
@@ -154,8 +154,8 @@ async def test_S45_a_question_tells_no_secret(
     caplog.set_level(logging.DEBUG)
     use(engine, folder, effects=READS)
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("s__tell", place=place),),)))
-        view = await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(batches=((build_request("s__tell", place=place),),)))
+        view = await wait_until(lambda: waiting(turn))
         waits = await told(engine, turn, caplog)
         assert QUESTIONS[place] in view.model_dump_json()
         await engine.holdfast.deny(view.approvals[0].approval_id, digest=view.approvals[0].digest)
@@ -170,14 +170,14 @@ async def test_S45_a_tool_that_is_described_by_a_secret_does_not_tell_it(
     caplog.set_level(logging.DEBUG)
     use(engine, folder)
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("s__told"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("s__told"),),)))
         await decide_all(engine.holdfast, turn)
         await turn.result()
     (folder / "changed").touch()
     async with engine.worker():
-        wrong = request("s__told", place=5, choice="none of these")
-        turn = await engine.start(TurnInput(batches=((request("s__told"), wrong),)))
-        view = await until(lambda: waiting(turn))
+        wrong = build_request("s__told", place=5, choice="none of these")
+        turn = await engine.start(TurnInput(batches=((build_request("s__told"), wrong),)))
+        view = await wait_until(lambda: waiting(turn))
         [approval] = view.approvals
         assert "+title: [CANARY_URL]\n" in (approval.diff or "")
         assert "The server has changed this tool" in (approval.reason or "")
@@ -188,7 +188,9 @@ async def test_S45_a_tool_that_is_described_by_a_secret_does_not_tell_it(
     assert refused.error is not None
     assert refused.error.type == "invalid_tool_params"
     assert tells(waits + everything, *TOLD) == []
-    [kept_now] = [one for one in Approved(engine.settings.mcp_known, "s").definitions if one.name == "told"]
+    [kept_now] = [
+        one for one in PinnedDefinitions(engine.settings.mcp_tools_folder, "s").definitions if one.name == "told"
+    ]
     assert kept_now.description.startswith("[CANARY")
 
 
@@ -200,22 +202,22 @@ async def test_S45_a_definition_is_the_same_when_the_secret_in_it_is_another(
     for canary in (GIVEN["CANARY"], "another-one-1234567890/x"):
         monkeypatch.setenv("CANARY", canary)
         async with engine.worker():
-            turn = await engine.start(TurnInput(batches=((request("s__told"),),)))
+            turn = await engine.start(TurnInput(batches=((build_request("s__told"),),)))
             async with asyncio.timeout(30):
                 [response] = (await turn.result()).responses
         assert response.status == "success"
 
 
 async def test_S45_what_was_kept_before_it_was_a_secret_is_not_told(engine: Engine, folder: Path) -> None:
-    known = engine.settings.mcp_known
+    known = engine.settings.mcp_tools_folder
     old = {"name": "told", "description": f"Was {GIVEN['CANARY']}."}
     known.mkdir(parents=True)
     kept_then = {"tools": {"told": {"definition": old, "since": "2026-01-01T00:00:00Z"}}}
     (known / "s.json").write_text(json.dumps(kept_then))
     use(engine, folder)
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("s__told"),),)))
-        view = await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(batches=((build_request("s__told"),),)))
+        view = await wait_until(lambda: waiting(turn))
         assert "-description: Was [CANARY]." in (view.approvals[0].diff or "")
         await decide_all(engine.holdfast, turn)
         await turn.result()
@@ -229,10 +231,10 @@ async def test_S45_what_is_read_of_a_server_tells_no_secret(
     caplog.set_level(logging.DEBUG)
     use(engine, folder, trust=True)
     reads = (
-        request("s__list_resources"),
-        request("s__read_resource", uri="x://y"),
-        request("s__list_prompts"),
-        request("s__get_prompt", name="n"),
+        build_request("s__list_resources"),
+        build_request("s__read_resource", uri="x://y"),
+        build_request("s__list_prompts"),
+        build_request("s__get_prompt", name="n"),
     )
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=(reads,)))
@@ -250,7 +252,7 @@ async def test_S45_a_call_does_not_go_on_from_a_name_that_is_a_secret(engine: En
     modern = McpServerSettings(command=sys.executable, args=words, env=variables, effects={"want": Effect.READ})
     engine.settings = replace(engine.settings, mcp=servers(m=modern))
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("m__want", result=wanted),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("m__want", result=wanted),),)))
         [response] = (await turn.result()).responses
         history = await engine.written(turn)
     assert response.error is not None

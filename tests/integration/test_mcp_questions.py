@@ -17,7 +17,7 @@ import pytest
 
 from holdfast import DecisionRefused, Response, Turn, TurnInput
 from holdfast.configuration import McpServerSettings
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from holdfast.tools import Effect
 from holdfast.views import ApprovalView
 from tests.support.engine import Engine
@@ -63,7 +63,7 @@ def form(message: str = "Who are you?", fields: Any = NAME, *required: str) -> A
 
 async def started(engine: Engine, then: str, value: Any, **more: Any) -> Turn:
     """A turn with one call of our server."""
-    return await engine.start(TurnInput(batches=((request(ACT, then=then, value=value),),), **more))
+    return await engine.start(TurnInput(batches=((build_request(ACT, then=then, value=value),),), **more))
 
 
 async def question(turn: Turn, words: str = "", *, but: str = "") -> ApprovalView:
@@ -74,13 +74,13 @@ async def question(turn: Turn, words: str = "", *, but: str = "") -> ApprovalVie
         asked = [one for one in view.approvals if one.kind == "question"] if view else []
         return next((one for one in asked if words in (one.question or "") and one.approval_id != but), None)
 
-    found: ApprovalView = await until(there, 30)
+    found: ApprovalView = await wait_until(there, 30)
     return found
 
 
 async def approve(engine: Engine, turn: Turn) -> None:
     """Let the one call run that waits."""
-    [asked] = (await until(lambda: waiting(turn))).approvals
+    [asked] = (await wait_until(lambda: waiting(turn))).approvals
     assert asked.kind == "mcp"
     await engine.holdfast.approve(asked.approval_id, digest=asked.digest)
 
@@ -165,7 +165,7 @@ async def test_S32_a_hostile_question_is_shown_harmless_and_bounded(engine: Engi
         shown = asked.title + (asked.question or "")
         assert len(shown) < 5_000
         assert not {"\x1b", "\x07", "\r"} & set(shown)
-        whole = (await turn.call("b1c1")).confirmation
+        whole = (await turn.fetch_call("b1c1")).confirmation
         assert whole is not None
         assert len(whole.question or "") <= 10_000
         assert asked.form is not None
@@ -282,7 +282,7 @@ async def test_S39_the_clock_stands_still_while_somebody_is_asked_and_goes_on_af
         turn = await started(engine, "ask", form())
         asked = await question(turn)
         since = asyncio.get_running_loop().time()
-        await until(lambda: _after(since + 1.5))
+        await wait_until(lambda: _after(since + 1.5))
         await answer(engine, asked, "late")
         assert heard_content(await response_of(turn)) == {"name": "late"}
         turn = await started(engine, "ask and go on", form())
@@ -306,8 +306,8 @@ async def test_S17_a_stop_while_a_question_waits_is_told_to_the_server_and_leave
         pid = (folder / "pid").read_text()
         await turn.cancel()
         assert (await response_of(turn)).status == "cancelled"
-        await until(lambda: asyncio.sleep(0, "told to stop" in effects(folder)))
-        await until(lambda: asyncio.sleep(0, heard(folder) == [{"action": "cancel"}]))
+        await wait_until(lambda: asyncio.sleep(0, "told to stop" in effects(folder)))
+        await wait_until(lambda: asyncio.sleep(0, heard(folder) == [{"action": "cancel"}]))
         await listed(engine.holdfast, f"{turn.id}/", count=0)
         again = await started(engine, "ask", form())
         await answer(engine, await question(again), "Ana")
@@ -319,21 +319,21 @@ async def test_S39_answers_go_to_the_questions_they_are_for_where_calls_run_side
     engine: Engine, folder: Path
 ) -> None:
     use(engine, s=ours(str(folder), effects=READS))
-    calls = tuple(request(ACT, then="ask", value=form(f"Question {n}?")) for n in (1, 2))
+    calls = tuple(build_request(ACT, then="ask", value=form(f"Question {n}?")) for n in (1, 2))
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=(calls,)))
-        view = await until(lambda: waiting(turn, 2))
+        view = await wait_until(lambda: waiting(turn, 2))
         assert {one.question for one in view.approvals} == {"Question 1?", "Question 2?"}
 
         async def answered() -> bool:
             """All that is asked; once more where it was shown on a call that ended with the answer to another."""
-            now = await turn.view(live=False)
+            now = await turn.fetch_view(live=False)
             for asked in now.approvals:
                 with suppress(DecisionRefused):
                     await answer(engine, asked, f"to {asked.question}")
             return now.state == "ended"
 
-        await until(answered, 30)
+        await wait_until(answered, 30)
         first, second = (await turn.result()).responses
     assert heard_content(first) == {"name": "to Question 1?"}
     assert heard_content(second) == {"name": "to Question 2?"}
@@ -342,7 +342,7 @@ async def test_S39_answers_go_to_the_questions_they_are_for_where_calls_run_side
 async def test_S39_a_question_that_was_shown_on_another_call_outlives_that_call(engine: Engine, folder: Path) -> None:
     """S39: on standard streams nobody says whose question it is."""
     use(engine, s=ours(str(folder), effects=READS))
-    calls = (request(ACT, then="hang"), request(ACT, then="ask", value=form()))
+    calls = (build_request(ACT, then="hang"), build_request(ACT, then="ask", value=form()))
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=(calls,)))
         asked = await question(turn)
@@ -368,7 +368,7 @@ async def test_S39_a_server_that_goes_on_without_the_answer_is_not_kept_waiting(
         assert (await response_of(turn)).text == "did it"
         await listed(engine.holdfast, f"{turn.id}/", count=0)
         if then == "ask and go on":
-            await until(lambda: asyncio.sleep(0, heard(folder) == [{"action": "cancel"}]))
+            await wait_until(lambda: asyncio.sleep(0, heard(folder) == [{"action": "cancel"}]))
 
 
 async def test_S31_a_server_that_dies_while_its_question_waits(engine: Engine, folder: Path) -> None:
@@ -379,7 +379,7 @@ async def test_S31_a_server_that_dies_while_its_question_waits(engine: Engine, f
         await approve(engine, turn)
         await question(turn)
         os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
-        again = await until(lambda: _unknown(turn))
+        again = await wait_until(lambda: _unknown(turn))
         await engine.holdfast.deny(again.approval_id, digest=again.digest)
         response = await response_of(turn)
     assert response.error is not None
@@ -409,14 +409,14 @@ async def test_S31_a_worker_killed_while_a_question_waits(engine: Engine, folder
     tables = [f"[mcp.servers.{name}]\n" + _toml(json.loads(word)) for name, word in zip(folders, words, strict=True)]
     file = folder / "holdfast.toml"
     file.write_text("\n".join(tables) + '\neffects = { act = "read" }\n')
-    once, read = (TurnInput(batches=((request(f"{name}__act", then="ask", value=form()),),)) for name in folders)
+    once, read = (TurnInput(batches=((build_request(f"{name}__act", then="ask", value=form()),),)) for name in folders)
     async with hurried_worker(engine, file) as first:
         turns = [await engine.start(one) for one in (once, read)]
         await approve(engine, turns[0])
         asked = [await question(turn) for turn in turns]
         await first.kill()
     async with hurried_worker(engine, file):
-        unknown = await until(lambda: _unknown(turns[0]), 60)
+        unknown = await wait_until(lambda: _unknown(turns[0]), 60)
         await engine.holdfast.deny(unknown.approval_id, digest=unknown.digest)
         await answer(engine, await question(turns[1], but=asked[1].approval_id), "Ana")
         lost, repeated = [await response_of(turn) for turn in turns]
@@ -436,7 +436,7 @@ async def test_S45_what_a_reference_gave_is_in_no_question(
     monkeypatch.setenv("CANARY_TOKEN", "canary-c0ffee-5ecret")
     use(engine, s=ours(str(folder), env={"THEIRS": "${CANARY_TOKEN}"}, effects=READS))
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request(ACT, then="ask secret"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request(ACT, then="ask secret"),),)))
         asked = await question(turn, "Is it [CANARY_TOKEN]?")
         await answer(engine, asked, {"the [CANARY_TOKEN]": "other"})
         await response_of(turn)
@@ -466,7 +466,7 @@ async def test_S39_questions_outlive_worker_and_server_and_the_effect_happens_on
     use(engine, m=McpServerSettings(url=url))
     async with http_server([sys.executable, str(MODERN), str(folder), str(port)], port) as server:
         async with hurried_worker(engine, file) as first:
-            turn = await engine.start(TurnInput(batches=((request("m__book", day="Monday"),),)))
+            turn = await engine.start(TurnInput(batches=((build_request("m__book", day="Monday"),),)))
             await approve(engine, turn)
             asked = await question(turn, "Who comes?")
             with pytest.raises(DecisionRefused, match="at least 2 characters"):
@@ -493,13 +493,13 @@ async def test_S39_a_refusal_is_told_to_a_newer_server_and_nobody_at_all_is_an_e
     engine: Engine, folder: Path
 ) -> None:
     async with modern(engine, folder, effects={"book": Effect.READ}):
-        turn = await engine.start(TurnInput(batches=((request("m__book", day="Monday"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("m__book", day="Monday"),),)))
         await answer(engine, await question(turn, "Who comes?"), "Ana")
         await answer(engine, await question(turn, "How many"), {"seats": 8})
         asked = await question(turn, "8 for Ana, at the window?")
         await engine.holdfast.deny(asked.approval_id, digest=asked.digest)
         declined = await response_of(turn)
-        alone = TurnInput(batches=((request("m__book", day="Tuesday"),),), interactive=False)
+        alone = TurnInput(batches=((build_request("m__book", day="Tuesday"),),), interactive=False)
         nobody = await response_of(await engine.start(alone))
     assert declined.text == "Monday: 8 for Ana (decline)"
     assert nobody.error is not None
@@ -524,7 +524,7 @@ UNMET: dict[str, tuple[Any, str, str]] = {
 async def test_S39_what_a_newer_server_wants_and_cannot_have_is_a_clear_error(engine: Engine, folder: Path) -> None:
     async with modern(engine, folder, effects={"want": Effect.READ}):
         results: list[Any] = [{"inputRequests": wanted} for wanted, _, _ in UNMET.values()]
-        calls = [request("m__want", result=one) for one in results]
+        calls = [build_request("m__want", result=one) for one in results]
         responses = (await (await engine.start(TurnInput(batches=(tuple(calls),)))).result()).responses
     for response, (_, kind, words) in zip(responses, UNMET.values(), strict=True):
         assert response.error is not None
@@ -537,11 +537,11 @@ async def test_S39_a_newer_server_may_only_want_to_be_called_again_or_have_an_ad
     engine: Engine, folder: Path
 ) -> None:
     async with modern(engine, folder, effects={"want": Effect.READ}):
-        again = TurnInput(batches=((request("m__want", result={"requestState": "given"}),),))
+        again = TurnInput(batches=((build_request("m__want", result={"requestState": "given"}),),))
         assert (await response_of(await engine.start(again))).text == "{} given"
         opened = elicit(mode="url", message="Pay", url="https://example.org/pay")
         wanted: Any = {"inputRequests": {"a": opened}, "requestState": "st\u00e4te"}
-        turn = await engine.start(TurnInput(batches=((request("m__want", result=wanted),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("m__want", result=wanted),),)))
         asked = await question(turn, "https://example.org/pay")
         assert asked.urls == ("https://example.org/pay",)
         await answer(engine, asked, "done")
@@ -571,8 +571,8 @@ async def everything(engine: Engine, transport: str) -> AsyncIterator[None]:
 async def test_S39_everything_asks_and_is_answered(engine: Engine, transport: str) -> None:
     ask, url = "all__trigger-elicitation-request", "all__trigger-url-elicitation"
     async with everything(engine, transport):
-        turn = await engine.start(TurnInput(batches=((request(ask), request(ask)),)))
-        first, second = sorted((await until(lambda: waiting(turn, 2))).approvals, key=lambda one: one.approval_id)
+        turn = await engine.start(TurnInput(batches=((build_request(ask), build_request(ask)),)))
+        first, second = sorted((await wait_until(lambda: waiting(turn, 2))).approvals, key=lambda one: one.approval_id)
         with pytest.raises(DecisionRefused, match="at most 100"):
             await answer(engine, first, {"name": "Ana", "integer": 101})
         with pytest.raises(DecisionRefused, match=r"'email' must be a mail address, .* 'birthdate' must be a date"):
@@ -587,7 +587,9 @@ async def test_S39_everything_asks_and_is_answered(engine: Engine, transport: st
         assert '"Piano"' in accepted.text
         assert '"legacyTitledEnum": "pet-1"' in accepted.text, "a default"
         assert "User declined" in declined.text
-        turn = await engine.start(TurnInput(batches=((request(url, url="https://example.org/a", errorPath=True),),)))
+        turn = await engine.start(
+            TurnInput(batches=((build_request(url, url="https://example.org/a", errorPath=True),),))
+        )
         await answer(engine, await question(turn, "https://modelcontextprotocol.io"), "done")
         await answer(engine, await question(turn, "https://example.org/a"), "done")
         assert "User completed the URL elicitation flow" in (await response_of(turn)).text

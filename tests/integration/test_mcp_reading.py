@@ -15,9 +15,9 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from holdfast import BlobPart, HoldfastPlugin, Response, TurnInput
-from holdfast.activities.mcp.status import State
+from holdfast.activities.mcp.status import ServerState
 from holdfast.configuration import McpServerSettings
-from holdfast.testing import decide_all, request, until
+from holdfast.testing import build_request, decide_all, wait_until
 from holdfast.tools import Effect
 from tests.support.engine import Engine
 from tests.support.mcp_servers import node_server, servers
@@ -47,7 +47,7 @@ async def working(engine: Engine, server: McpServerSettings) -> AsyncIterator[Ho
     plugin = HoldfastPlugin(engine.settings)
     client = await Client.connect(engine.address, plugins=[plugin])
     async with Worker(client, task_queue=engine.queue):
-        await until(lambda: asyncio.sleep(0, plugin.servers.statuses[0].state is State.CONNECTED))
+        await wait_until(lambda: asyncio.sleep(0, plugin.servers.statuses[0].state is ServerState.CONNECTED))
         yield plugin
 
 
@@ -58,7 +58,7 @@ def names(plugin: HoldfastPlugin) -> list[str]:
 
 async def read(engine: Engine, tool: str, **arguments: Any) -> Response:
     """The response to a call that nobody is asked about."""
-    turn = await engine.start(TurnInput(batches=((request(f"l__{tool}", **arguments),),), interactive=False))
+    turn = await engine.start(TurnInput(batches=((build_request(f"l__{tool}", **arguments),),), interactive=False))
     [response] = (await turn.result()).responses
     return response
 
@@ -84,8 +84,8 @@ async def test_S39_resources_and_prompts_are_read_through_tools(engine: Engine, 
 
 async def test_S39_of_a_server_that_is_not_trusted_they_are_asked_about(engine: Engine, folder: Path) -> None:
     async with working(engine, library(folder)):
-        turn = await engine.start(TurnInput(batches=((request("l__read_resource", uri="book://0"),),)))
-        [asked] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("l__read_resource", uri="book://0"),),)))
+        [asked] = (await wait_until(lambda: waiting(turn))).approvals
         assert (asked.kind, asked.server) == ("mcp", "l")
         assert (asked.title, asked.others) == ("l/read_resource", '{"uri": "book://0"}')
         assert asked.about
@@ -141,8 +141,8 @@ async def test_S39_the_servers_own_tools_keep_their_names_and_a_name_that_change
     async with working(engine, library(folder, effects={"read_resource": Effect.READ}, trust=True)) as plugin:
         assert "l__mcp_read_resource" in names(plugin)
         assert (await read(engine, "mcp_read_resource", uri="book://0")).status == "success"
-        turn = await engine.start(TurnInput(batches=((request("l__read_resource"),),)))
-        [asked] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("l__read_resource"),),)))
+        [asked] = (await wait_until(lambda: waiting(turn))).approvals
         assert "The server has changed this tool since it was first seen" in (asked.reason or "")
         await decide_all(engine.holdfast, turn)
         [response] = (await turn.result()).responses

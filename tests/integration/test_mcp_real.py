@@ -20,9 +20,9 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from holdfast import BlobPart, DataPart, HoldfastPlugin, Response, Turn, TurnInput
-from holdfast.activities.mcp.status import State
+from holdfast.activities.mcp.status import ServerState
 from holdfast.configuration import McpServerSettings
-from holdfast.testing import decide_all, request, until
+from holdfast.testing import build_request, decide_all, wait_until
 from holdfast.tools import Effect
 from tests.support.engine import Engine
 from tests.support.mcp_servers import (
@@ -48,20 +48,22 @@ async def working(engine: Engine, **by_name: McpServerSettings) -> AsyncIterator
     plugin = HoldfastPlugin(engine.settings)
     client = await Client.connect(engine.address, plugins=[plugin])
     async with Worker(client, task_queue=engine.queue):
-        await until(lambda: asyncio.sleep(0, all(one.state is State.CONNECTED for one in plugin.servers.statuses)))
+        await wait_until(
+            lambda: asyncio.sleep(0, all(one.state is ServerState.CONNECTED for one in plugin.servers.statuses))
+        )
         yield plugin
 
 
 async def unasked(engine: Engine, tool: str, **arguments: Any) -> Response:
     """The response to a call that nobody is asked about."""
-    turn = await engine.start(TurnInput(batches=((request(tool, **arguments),),), interactive=False))
+    turn = await engine.start(TurnInput(batches=((build_request(tool, **arguments),),), interactive=False))
     [response] = (await turn.result()).responses
     return response
 
 
 async def approved(engine: Engine, tool: str, **arguments: Any) -> Response:
     """The response to a call that somebody is asked about, and approves."""
-    turn = await engine.start(TurnInput(batches=((request(tool, **arguments),),)))
+    turn = await engine.start(TurnInput(batches=((build_request(tool, **arguments),),)))
     assert len(await decide_all(engine.holdfast, turn)) == 1
     [response] = (await turn.result()).responses
     return response
@@ -69,16 +71,16 @@ async def approved(engine: Engine, tool: str, **arguments: Any) -> Response:
 
 async def begun(engine: Engine, tool: str, **arguments: Any) -> Turn:
     """A turn whose call was approved, if that was asked for, and says something by now."""
-    turn = await engine.start(TurnInput(batches=((request(tool, **arguments),),)))
-    view = await until(lambda: _waits_or_runs(turn))
+    turn = await engine.start(TurnInput(batches=((build_request(tool, **arguments),),)))
+    view = await wait_until(lambda: _waits_or_runs(turn))
     for one in view.approvals:
         await engine.holdfast.approve(one.approval_id, digest=one.digest)
-    await until(lambda: speaking(turn, "1 of"))
+    await wait_until(lambda: speaking(turn, "1 of"))
     return turn
 
 
 async def _waits_or_runs(turn: Turn) -> Any:
-    view = await turn.view(live=False)
+    view = await turn.fetch_view(live=False)
     return view if view.approvals or view.counts.get("executing") else None
 
 
@@ -284,7 +286,7 @@ async def test_S31_everything_killed_in_a_call_is_asked_about_or_repeated(engine
     async with everything(engine, transport, effects={"echo": Effect.READ}) as (_, server):
         turn = await begun(engine, operation, duration=30, steps=60)
         await _kill(server)
-        [unknown] = (await until(lambda: asked(turn, "b1c1", 2))).approvals
+        [unknown] = (await wait_until(lambda: asked(turn, "b1c1", 2))).approvals
         assert unknown.kind == "outcome_unknown"
         await engine.holdfast.deny(unknown.approval_id, digest=unknown.digest)
         await turn.result()
@@ -314,7 +316,7 @@ async def test_S45_everything_tells_its_environment_and_not_our_secrets(
     monkeypatch.setenv("CANARY", "canary-0123456789")
     monkeypatch.setenv("HOLDFAST_SECRET", "ours-alone-0123456789")
     async with everything(engine, "stdio", trust=True, env={"THEIR_CANARY": "${CANARY}"}):
-        turn = await engine.start(TurnInput(batches=((request("all__get-env"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("all__get-env"),),)))
         [response] = (await turn.result()).responses
         history = await engine.written(turn)
     assert '"THEIR_CANARY": "[CANARY]"' in response.text
@@ -365,9 +367,11 @@ async def test_S39_newer_servers_call_stop_and_change(engine: Engine, tmp_path: 
         [stopped] = (await turn.result()).responses
         assert stopped.status == "cancelled"
         effects = tmp_path / "effects"
-        await until(lambda: asyncio.sleep(0, effects.read_text().splitlines() == ["act 1", "hang", "told to stop"]))
+        await wait_until(
+            lambda: asyncio.sleep(0, effects.read_text().splitlines() == ["act 1", "hang", "told to stop"])
+        )
         assert (await unasked(engine, "m__grow")).status == "success"
-        await until(lambda: asyncio.sleep(0, plugin.registry.get("m__grown")))
+        await wait_until(lambda: asyncio.sleep(0, plugin.registry.get("m__grown")))
         assert (await approved(engine, "m__grown")).status == "success"
 
 

@@ -20,13 +20,13 @@ from holdfast import Result
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.mcp import connecting as connecting  # not while a test measures
 from holdfast.activities.mcp import server as looking_after
-from holdfast.activities.mcp.authorizing import Authorizing
+from holdfast.activities.mcp.authorizing import LoginAuthorizer
 from holdfast.activities.mcp.logins import LoginFiles
-from holdfast.activities.mcp.servers import Servers
-from holdfast.activities.mcp.status import State
-from holdfast.approvals import Answer, Confirmation
+from holdfast.activities.mcp.servers import McpServers
+from holdfast.activities.mcp.status import ServerState
+from holdfast.approvals import Confirmation, QuestionAnswer
 from holdfast.configuration import McpOauthSettings, McpServerSettings
-from holdfast.testing import FakeRun, until
+from holdfast.testing import FakeRun, wait_until
 from holdfast.tools import Effect, OutcomeUnknown, ToolFailure
 from tests.support.engine import Engine
 from tests.support.mcp_servers import free_port, http_server, ours, servers
@@ -48,12 +48,12 @@ def folder(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def used(
-    tmp_path: Path, seconds: float = 10, authorize: Authorizing | None = None, **by_name: McpServerSettings
-) -> AsyncIterator[tuple[Servers, Registry]]:
+    tmp_path: Path, seconds: float = 10, authorize: LoginAuthorizer | None = None, **by_name: McpServerSettings
+) -> AsyncIterator[tuple[McpServers, Registry]]:
     """Servers and the catalogue that they fill."""
-    found, catalogue = Servers(servers(**by_name), tmp_path / "known", authorize=authorize), Registry()
-    found.fill(catalogue)
-    async with found.used(seconds):
+    found, catalogue = McpServers(servers(**by_name), tmp_path / "known", authorize=authorize), Registry()
+    found.fill_registry(catalogue)
+    async with found.keep_connected(seconds):
         yield found, catalogue
 
 
@@ -68,7 +68,7 @@ async def hostile(folder: Path, mode: str, **more: Any) -> AsyncIterator[McpServ
 class Pensive(FakeRun):
     """A run whose questions nobody answers."""
 
-    async def ask(self, question: Confirmation) -> Answer:
+    async def ask(self, question: Confirmation) -> QuestionAnswer:
         self.asked.append(question)
         await asyncio.Event().wait()
         raise AssertionError("nobody answers")
@@ -87,7 +87,7 @@ def noted(folder: Path, file: str = "effects") -> list[str]:
 
 
 async def when(condition: Callable[[], object], seconds: float = 30) -> None:
-    await until(lambda: asyncio.sleep(0, condition()), seconds)
+    await wait_until(lambda: asyncio.sleep(0, condition()), seconds)
 
 
 @asynccontextmanager
@@ -228,7 +228,7 @@ async def test_S39_a_flood_costs_the_server_that_sends_it_and_not_the_others(
             with pytest.raises(OutcomeUnknown, match="it asked over 100 things at once"):
                 await flooding
             (folder / "deaf").unlink(missing_ok=True)
-            await when(lambda: found.statuses[0].state is State.CONNECTED)
+            await when(lambda: found.statuses[0].state is ServerState.CONNECTED)
         flooding.cancel()
         await asyncio.gather(flooding, return_exceptions=True)
     assert worst[0] < 1
@@ -289,7 +289,7 @@ async def test_S39_a_list_that_cannot_be_read_is_told(tmp_path: Path, folder: Pa
     (folder / "tools.json").write_text(f'[{{"name": "deep", "inputSchema": {{"type": "object", "a": {deep}}}}}]')
     async with used(tmp_path, s=ours(str(folder), start_seconds=60)) as (found, _):
         [status] = found.statuses
-    assert status.state is State.WAITING
+    assert status.state is ServerState.WAITING
     assert status.problem == "what it said is no JSON-RPC message"
 
 
@@ -313,16 +313,17 @@ async def test_S45_no_trace_tells_what_a_server_says(tmp_path: Path, folder: Pat
                 return trace.NoOpTracer()
 
         from holdfast.activities.catalogue.registry import Registry
-        from holdfast.activities.mcp.servers import Servers
+        from holdfast.activities.mcp.servers import McpServers
         from holdfast.configuration import McpServerSettings, McpSettings
         from holdfast.testing import FakeRun
         from holdfast.tools import ToolFailure
 
         async def main():
             settings = McpServerSettings(command=sys.executable, args=(sys.argv[1], sys.argv[2]))
-            found, catalogue = Servers(McpSettings(servers={"s": settings}), Path(sys.argv[2]) / "known"), Registry()
-            found.fill(catalogue)
-            async with found.used():
+            known, catalogue = Path(sys.argv[2]) / "known", Registry()
+            found = McpServers(McpSettings(servers={"s": settings}), known)
+            found.fill_registry(catalogue)
+            async with found.keep_connected():
                 trace.set_tracer_provider(Provider())
                 try:
                     await catalogue.get("s__act").tool.build({"then": "error"}, Path()).execute(FakeRun())
@@ -348,7 +349,7 @@ async def test_S39_a_server_that_is_never_ready_is_told_left_and_reached_when_it
         async with used(tmp_path, s=settings) as (found, catalogue):
             assert found.statuses[0].problem == "it was not ready within 1 seconds"
             (folder / "healed").touch()
-            await when(lambda: found.statuses[0].state is State.CONNECTED)
+            await when(lambda: found.statuses[0].state is ServerState.CONNECTED)
             assert (await act(catalogue)).parts[0].text == "did it"
             (folder / "healed").unlink()
             ended = time.monotonic()
@@ -408,7 +409,7 @@ async def test_S39_an_authorization_server_that_hangs_keeps_nobody_else_waiting(
         f"s{number}": McpServerSettings(url=f"http://127.0.0.1:{port}/{number}", start_seconds=60, oauth=oauth)
         for number in range(threads)
     }
-    async with listening, used(tmp_path, 0.5, Authorizing(LoginFiles(tmp_path / "tokens")), **several):
+    async with listening, used(tmp_path, 0.5, LoginAuthorizer(LoginFiles(tmp_path / "tokens")), **several):
         try:
             async with asyncio.timeout(30):
                 await asyncio.to_thread(int)

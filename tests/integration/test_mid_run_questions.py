@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import DecisionRefused, Effect, Run, Turn, TurnInput, TurnView
 from holdfast.approvals import Confirmation
-from holdfast.testing import FakeTool, request, until
+from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.tools import NeedsAnswer
 from holdfast.views import ApprovalView
 from tests.support.engine import Engine
@@ -58,14 +58,14 @@ def _leaving(runs: list[Any]) -> FakeTool:
 
 
 async def _asked(turn: Turn, revision: int = 1) -> ApprovalView:
-    found: TurnView = await until(lambda: asked(turn, "b1c1", revision))
+    found: TurnView = await wait_until(lambda: asked(turn, "b1c1", revision))
     return next(item for item in found.approvals if item.approval_id.endswith(f"b1c1/{revision}"))
 
 
 async def test_S39_a_tool_asks_in_the_middle_of_its_run_and_goes_on_with_the_answer(engine: Engine) -> None:
     begun: list[str] = []
     async with engine.worker(_holding(begun)):
-        turn = await engine.start(TurnInput(batches=((request("holding"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("holding"),),)))
         item = await _asked(turn)
         assert (item.kind, item.question) == ("question", "Who are you?")
         await engine.holdfast.decide(item.approval_id, "respond", digest=item.digest, content="Ana")
@@ -76,7 +76,7 @@ async def test_S39_a_tool_asks_in_the_middle_of_its_run_and_goes_on_with_the_ans
 
 async def test_S39_an_answer_that_does_not_fit_its_form_is_refused_with_every_reason(engine: Engine) -> None:
     async with engine.worker(_holding()):
-        turn = await engine.start(TurnInput(batches=((request("holding", form=FORM),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("holding", form=FORM),),)))
         item = await _asked(turn)
         assert item.form == FORM
         content = '{"age": -1, "colour": "green", "more": 1}'
@@ -92,7 +92,7 @@ async def test_S39_an_answer_that_does_not_fit_its_form_is_refused_with_every_re
 
 async def test_S39_a_person_who_will_not_say_is_told_to_the_tool(engine: Engine) -> None:
     async with engine.worker(_holding()):
-        turn = await engine.start(TurnInput(batches=((request("holding"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("holding"),),)))
         item = await _asked(turn)
         await engine.holdfast.deny(item.approval_id, digest=item.digest)
         [response] = (await turn.result()).responses
@@ -101,10 +101,10 @@ async def test_S39_a_person_who_will_not_say_is_told_to_the_tool(engine: Engine)
 
 async def test_S17_a_stop_reaches_a_tool_that_waits_for_an_answer(engine: Engine) -> None:
     async with engine.worker(_holding()):
-        turn = await engine.start(TurnInput(batches=((request("holding"), request("holding")),)))
+        turn = await engine.start(TurnInput(batches=((build_request("holding"), build_request("holding")),)))
         await _asked(turn)
         await turn.cancel_call("b1c1", "enough")
-        item = (await until(lambda: asked(turn, "b1c2", 1))).approvals[0]
+        item = (await wait_until(lambda: asked(turn, "b1c2", 1))).approvals[0]
         await engine.holdfast.decide(item.approval_id, "respond", digest=item.digest, content="go on")
         stopped, other = (await turn.result()).responses
     assert (stopped.status, other.status) == ("cancelled", "success")
@@ -113,10 +113,10 @@ async def test_S17_a_stop_reaches_a_tool_that_waits_for_an_answer(engine: Engine
 
 async def test_S11_the_clock_of_a_tool_that_waits_for_an_answer_stands_still(engine: Engine) -> None:
     async with engine.worker(_holding(timeout_seconds=2)):
-        turn = await engine.start(TurnInput(batches=((request("holding"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("holding"),),)))
         item = await _asked(turn)
         began = asyncio.get_running_loop().time()
-        await until(lambda: _after(began + 3))
+        await wait_until(lambda: _after(began + 3))
         await engine.holdfast.decide(item.approval_id, "respond", digest=item.digest, content="late")
         [response] = (await turn.result()).responses
     assert (response.status, response.text) == ("success", "accept: late")
@@ -124,7 +124,7 @@ async def test_S11_the_clock_of_a_tool_that_waits_for_an_answer_stands_still(eng
 
 async def test_a_turn_that_asks_nobody_answers_for_them(engine: Engine) -> None:
     async with engine.worker(_holding(), _leaving([])):
-        calls = (request("holding"), request("leaving"))
+        calls = (build_request("holding"), build_request("leaving"))
         held, left = (await (await engine.start(TurnInput(batches=(calls,), interactive=False))).result()).responses
     assert (held.status, held.text) == ("success", "cancel: ")
     assert left.error is not None
@@ -134,7 +134,7 @@ async def test_a_turn_that_asks_nobody_answers_for_them(engine: Engine) -> None:
 async def test_S39_a_tool_goes_on_from_its_state_after_every_process_was_replaced(engine: Engine) -> None:
     runs: list[Any] = []
     async with engine.worker(_leaving(runs)):
-        turn = await engine.start(TurnInput(batches=((request("leaving"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("leaving"),),)))
         first = await _asked(turn)
     await engine.holdfast.decide(first.approval_id, "respond", digest=first.digest, content="one")
     async with engine.worker(_leaving(runs)):
@@ -152,7 +152,7 @@ async def test_S31_a_worker_that_ends_while_its_tool_waits_for_an_answer(engine:
     for effect, status in ((Effect.READ, "success"), (Effect.ONCE, "error")):
         tool = _holding(effect=effect)
         async with engine.worker(tool):
-            turn = await engine.start(TurnInput(batches=((request("holding"),),)))
+            turn = await engine.start(TurnInput(batches=((build_request("holding"),),)))
             await _asked(turn)
         async with engine.worker(tool):
             item = await _asked(turn, 2)
@@ -167,7 +167,7 @@ async def test_S31_a_worker_that_ends_while_its_tool_waits_for_an_answer(engine:
 
 async def test_S22_an_old_answer_counts_for_no_later_question(engine: Engine) -> None:
     async with engine.worker(_leaving([])):
-        turn = await engine.start(TurnInput(batches=((request("leaving"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("leaving"),),)))
         first = await _asked(turn)
         await engine.holdfast.decide(first.approval_id, "respond", digest=first.digest, content="one")
         await _asked(turn, 2)
@@ -185,9 +185,9 @@ async def test_calls_beside_one_that_asks_go_on_when_they_may(engine: Engine) ->
 
     tools = (_holding(safe=True, effect=Effect.READ), FakeTool("quick", quick, safe=True, effect=Effect.READ))
     async with engine.worker(*tools):
-        turn = await engine.start(TurnInput(batches=((request("holding"), request("quick")),)))
+        turn = await engine.start(TurnInput(batches=((build_request("holding"), build_request("quick")),)))
         item = await _asked(turn)
-        await until(lambda: _ended(turn, "b1c2"))
+        await wait_until(lambda: _ended(turn, "b1c2"))
         assert await waiting(turn)
         await engine.holdfast.decide(item.approval_id, "respond", digest=item.digest, content="Ana")
         assert [response.status for response in (await turn.result()).responses] == ["success", "success"]
@@ -198,4 +198,4 @@ async def _after(moment: float) -> bool:
 
 
 async def _ended(turn: Turn, call_id: str) -> bool:
-    return (await turn.call(call_id)).terminal
+    return (await turn.fetch_call(call_id)).is_terminal

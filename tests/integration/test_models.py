@@ -24,13 +24,13 @@ from holdfast import (
     TurnInput,
     TurnLimits,
 )
-from holdfast.activities.conversations import Conversations
+from holdfast.activities.conversations import ConversationCache
 from holdfast.activities.models.tool_names import ToolNames
 from holdfast.configuration import ModelServerSettings, ModelsSettings
 from holdfast.conversations import ConversationPage, ModelSettings, UserMessage
-from holdfast.queries import ask
-from holdfast.testing import FakeTool, until
-from holdfast.work import of_model
+from holdfast.queries import query_turn
+from holdfast.testing import FakeTool, wait_until
+from holdfast.work import is_model_call
 from tests.support.engine import Engine
 from tests.support.providers import Act, Provider, provider
 
@@ -45,7 +45,7 @@ async def _long(arguments: dict[str, Any], run: Run) -> str:
     return f"{arguments.get('say')} " + "r" * 39_000
 
 
-ECHO_NAME = ToolNames(["files.echo"]).theirs("files.echo")
+ECHO_NAME = ToolNames(["files.echo"]).to_model_name("files.echo")
 """What a model calls it."""
 ECHO = FakeTool("files.echo", _echo, safe=True, effect=Effect.READ)
 LONG = FakeTool("long", _long, safe=True, effect=Effect.READ)
@@ -110,7 +110,7 @@ async def test_S3_S12_a_provider_that_misbehaves_leaves_no_dangling_and_no_doubl
         "echo 6",
     ]
     assert not serving.server.acts
-    assert result.usage.tokens == 45
+    assert result.usage.total_tokens == 45
     assert KEY not in await serving.engine.written(turn)
 
 
@@ -140,7 +140,7 @@ async def test_text_is_seen_while_the_model_writes_and_is_in_no_history(serving:
         turn = await serving.turn(Act(text="It was a dark night", wait=rest))
         async for item in turn.watch():
             if isinstance(item, LiveOutput) and "It was a dark" in item.tail:
-                assert of_model(item.call_id)
+                assert is_model_call(item.call_id)
                 assert "dark" not in await serving.engine.written(turn)
                 rest.set()
         result = await turn.result()
@@ -166,10 +166,10 @@ async def test_S42_a_step_fetches_what_is_new_since_the_last_one(serving: Served
         steps = [Act(calls=((ECHO_NAME, {"say": number}),)) for number in range(4)]
         turn = await serving.turn(*steps, Act(text="Done."))
         await turn.result()
-        known = Conversations(serving.engine.client)
+        known = ConversationCache(serving.engine.client)
         whole = (await known.fetch(turn.id, None)).conversation
         for have in (0, 1, len(whole.messages)):
-            page = await ask(serving.engine.client, turn.id, "messages", have, 0, result_type=ConversationPage)
+            page = await query_turn(serving.engine.client, turn.id, "messages", have, 0, result_type=ConversationPage)
             fetched.append(len(page.messages))
             assert page.messages == whole.messages[have:]
         again = (await known.fetch(turn.id, None)).conversation
@@ -185,8 +185,8 @@ async def test_S44_tokens_have_a_limit_and_what_was_asked_for_is_answered(servin
             limits=TurnLimits(tokens=1_000),
         )
         result = await turn.result()
-        conversation = await turn.conversation()
-    assert (result.status, result.usage.tokens) == ("stopped", 1_115)
+        conversation = await turn.fetch_conversation()
+    assert (result.status, result.usage.total_tokens) == ("stopped", 1_115)
     assert result.reason == "The turn reached its limit of 1,000 tokens: it has used 1,115"
     assert [response.status for response in result.responses] == ["success", "cancelled"]
     assert conversation
@@ -220,11 +220,11 @@ async def test_a_session_knows_before_its_next_turn_that_the_window_is_nearly_fu
     first, second = Act(text="First. " * 2_000, tokens=(4_000, 5_000)), Act(text="Second.")
     serving.server.acts += [first, Act(text="THE SUMMARY"), second]
     async with serving.engine.worker():
-        session = serving.engine.holdfast.session()
+        session = serving.engine.holdfast.get_session()
         await session.send("w " * 8_000, start=SessionInput(turn=TurnInput(model=model)))
-        await until(lambda: _idle(session, 1))
+        await wait_until(lambda: _idle(session, 1))
         await session.send("And now?")
-        view = await until(lambda: _idle(session, 2))
+        view = await wait_until(lambda: _idle(session, 2))
     assert view.last.status == "completed", view.last.reason
     assert "THE SUMMARY" in str(serving.server.asked[-1]["messages"])
 
@@ -233,14 +233,14 @@ async def test_a_conversation_that_is_too_long_is_summarised_and_goes_on(serving
     too_long = Act(status=400, error="prompt is too long: maximum context length exceeded")
     words = "w " * 60_000
     async with serving.engine.worker(LONG):
-        session = serving.engine.holdfast.session()
+        session = serving.engine.holdfast.get_session()
         start = SessionInput(turn=TurnInput(model=ModelChoice(name="local:fake")))
         serving.server.acts += [Act(text="First."), too_long, Act(text="THE SUMMARY"), Act(text="Second.")]
         await session.send(words, start=start)
-        await until(lambda: _idle(session, 1))
+        await wait_until(lambda: _idle(session, 1))
         await session.send("And now?")
-        view = await until(lambda: _idle(session, 2))
-        told = [message async for message in session.messages()]
+        view = await wait_until(lambda: _idle(session, 2))
+        told = [message async for message in session.fetch_messages()]
     assert view.last.status == "completed", view.last.reason
     assert "THE SUMMARY" in str(serving.server.asked[-1]["messages"])
     assert words not in str(serving.server.asked[-1]["messages"])
@@ -256,7 +256,7 @@ async def test_S18_who_interrupts_while_the_conversation_is_made_shorter_is_hear
     acts = (Act(calls=calls), Act(calls=calls), too_long, Act(text="SUMMARY", wait=rest), Act(text="As you like."))
     async with serving.engine.worker(ECHO):
         turn = await serving.turn(*acts)
-        await until(lambda: _nothing_but(serving, 1))
+        await wait_until(lambda: _nothing_but(serving, 1))
         await turn.interrupt("Rather this")
         result = await turn.result()
         rest.set()
@@ -271,18 +271,18 @@ async def _nothing_but(serving: Served, acts: int) -> bool:
 async def test_S6_arguments_that_nest_too_deeply_are_an_error_and_no_hung_turn(serving: Served) -> None:
     deep = '{"say": ' * 196 + "1" + "}" * 196
     async with serving.engine.worker(ECHO):
-        session = serving.engine.holdfast.session()
+        session = serving.engine.holdfast.get_session()
         serving.server.acts += [Act(calls=((ECHO_NAME, deep), (ECHO_NAME, {"say": 1}))), Act(text="Done.")]
         start = SessionInput(turn=TurnInput(model=ModelChoice(name="local:fake")))
         sent = await session.send("Go", start=start)
-        result = await session.turn(sent.turn).result()
-        await until(lambda: _idle(session, 1))
+        result = await session.get_turn(sent.turn).result()
+        await wait_until(lambda: _idle(session, 1))
     assert [response.status for response in result.responses] == ["error", "success"]
     assert result.text == "Done."
 
 
 async def _idle(session: Session, turns: int) -> SessionView | None:
-    view = await session.view()
+    view = await session.fetch_view()
     return view if view.turns == turns and view.turn is None else None
 
 
@@ -291,10 +291,10 @@ async def test_S3_S4_the_calls_of_a_sessions_turns_are_kept_apart_and_blank_word
     for number in range(3):
         serving.server.acts += [Act(text=" ", calls=((ECHO_NAME, {"say": number}),)), Act(text=f"Answer {number}.")]
     async with serving.engine.worker(ECHO):
-        session = serving.engine.holdfast.session()
+        session = serving.engine.holdfast.get_session()
         start = SessionInput(turn=TurnInput(model=ModelChoice(name="local:fake")))
         for number in range(3):
             await session.send(f"Message {number}", start=start)
-            view = await until(lambda number=number: _idle(session, number + 1))  # type: ignore[misc]
+            view = await wait_until(lambda number=number: _idle(session, number + 1))  # type: ignore[misc]
             assert view.last.status == "completed", view.last.reason
     assert not serving.server.acts

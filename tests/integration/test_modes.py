@@ -7,32 +7,32 @@ from dataclasses import replace
 import pytest
 
 from holdfast import BadInput, Mode, RequestRefused, TurnInput
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 
-WRITE = request("write_file", path="a.txt", content="x")
-RUN = request("shell", command="touch b.txt")
+WRITE = build_request("write_file", path="a.txt", content="x")
+RUN = build_request("shell", command="touch b.txt")
 
 
 async def test_S27_a_mode_that_lets_edits_proceed_lets_the_waiting_one(both: Engine) -> None:
     async with both.worker():
         turn = await both.start(TurnInput(batches=((WRITE, RUN),)))
-        await until(lambda: waiting(turn, 2))
+        await wait_until(lambda: waiting(turn, 2))
         await turn.set_mode("auto_edit", by="ana")
 
         async def one_left() -> bool:
-            view = await turn.view(live=False)
+            view = await turn.fetch_view(live=False)
             return [item.tool for item in view.approvals] == ["shell"]
 
-        await until(one_left)
-        call = await turn.call("b1c1")
+        await wait_until(one_left)
+        call = await turn.fetch_call("b1c1")
         assert (call.status, call.rule) == ("scheduled", "default: edits-proceed")
-        view = await turn.view(live=False)
+        view = await turn.fetch_view(live=False)
         assert view.mode is Mode.AUTO_EDIT
         await turn.set_mode(Mode.PLAN)
         write, run = (await turn.result()).responses
-        [mode, _] = [event for event in (await turn.events()).events if event.after == "mode"]
+        [mode, _] = [event for event in (await turn.fetch_events()).events if event.after == "mode"]
     assert (mode.note, mode.by) == ("mode auto_edit", "ana")
     for response in (write, run):
         assert response.error is not None
@@ -43,9 +43,9 @@ async def test_S27_a_mode_that_lets_edits_proceed_lets_the_waiting_one(both: Eng
 async def test_S27_a_mode_that_the_worker_does_not_permit_changes_nothing(engine: Engine) -> None:
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((RUN,),)))
-        [before] = (await until(lambda: waiting(turn))).approvals
+        [before] = (await wait_until(lambda: waiting(turn))).approvals
         await turn.set_mode("yolo")
-        [after] = (await until(lambda: waiting(turn))).approvals
+        [after] = (await wait_until(lambda: waiting(turn))).approvals
         assert after.approval_id == before.approval_id
         await engine.holdfast.deny(before.approval_id)
         await turn.result()
@@ -56,7 +56,7 @@ async def test_S27_where_it_is_permitted_yolo_lets_all_proceed(engine: Engine) -
     engine.settings = replace(engine.settings, modes=tuple(Mode))
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((WRITE, RUN),)))
-        await until(lambda: waiting(turn, 2))
+        await wait_until(lambda: waiting(turn, 2))
         await turn.set_mode("yolo")
         assert [response.status for response in (await turn.result()).responses] == ["success", "success"]
 
@@ -64,9 +64,9 @@ async def test_S27_where_it_is_permitted_yolo_lets_all_proceed(engine: Engine) -
 async def test_S27_a_change_back_before_it_began_asks_again(engine: Engine) -> None:
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((WRITE, RUN),), mode=Mode.AUTO_EDIT))
-        await until(lambda: waiting(turn))
+        await wait_until(lambda: waiting(turn))
         await turn.set_mode(Mode.DEFAULT)
-        items = (await until(lambda: waiting(turn, 2))).approvals
+        items = (await wait_until(lambda: waiting(turn, 2))).approvals
         assert sorted(item.tool for item in items) == ["shell", "write_file"]
         await turn.cancel()
 
@@ -74,7 +74,7 @@ async def test_S27_a_change_back_before_it_began_asks_again(engine: Engine) -> N
 async def test_S27_what_is_no_mode_is_refused(engine: Engine) -> None:
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((RUN,),)))
-        await until(lambda: waiting(turn))
+        await wait_until(lambda: waiting(turn))
         with pytest.raises(BadInput, match="'anything' is no mode: say default, auto_edit, plan or yolo"):
             await turn.set_mode("anything")
         await turn.cancel()

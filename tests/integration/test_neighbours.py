@@ -13,7 +13,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from holdfast import Effect, Holdfast, HoldfastPlugin, Run, Settings, TurnInput
-from holdfast.testing import FakeTool, decide_all, request, start_temporal, until
+from holdfast.testing import FakeTool, build_request, decide_all, start_temporal, wait_until
 from tests.support.engine import Engine
 
 TURNS = 12
@@ -40,7 +40,7 @@ async def test_workers_of_two_task_queues_on_one_data_folder_never_get_each_othe
         for client, queue, expected in zip(clients, (engine.queue, other_queue), ("first", "second"), strict=True):
             holdfast = Holdfast(client, task_queue=queue)
             for _ in range(TURNS):
-                turn = await holdfast.start(TurnInput(batches=((request("sign"),),)))
+                turn = await holdfast.start(TurnInput(batches=((build_request("sign"),),)))
                 await decide_all(holdfast, turn)
                 assert [response.text for response in (await turn.result()).responses] == [expected]
 
@@ -52,7 +52,7 @@ async def test_a_plugin_in_a_worker_of_ones_own_registers_what_a_stock_server_la
     async with await start_temporal() as server, asyncio.timeout(SECONDS):
         client = await Client.connect(server.client.service_client.config.target_host, plugins=[plugin])
         async with Worker(client, task_queue="holdfast"):
-            turn = await Holdfast(client).start(TurnInput(batches=((request("list_directory"),),)))
+            turn = await Holdfast(client).start(TurnInput(batches=((build_request("list_directory"),),)))
             assert [response.status for response in (await turn.result()).responses] == ["success"]
 
 
@@ -61,14 +61,14 @@ async def test_a_worker_with_other_tools_on_the_same_queue_is_reported(
 ) -> None:
     caplog.set_level(logging.WARNING, "holdfast")
     async with asyncio.timeout(SECONDS), Worker(await engine.connect(sign_with("first")), task_queue=engine.queue):
-        await until(lambda: polls(engine.client, engine.queue))
+        await wait_until(lambda: polls(engine.client, engine.queue))
         plugin = HoldfastPlugin(replace(engine.settings, data=engine.settings.data / "other"))
         client = await Client.connect(engine.address, plugins=[plugin], identity="lacks-it")
         async with Worker(client, task_queue=engine.queue):
-            assert await until(lambda: found_in(caplog, "has other tools, rules or hooks than this one"))
+            assert await wait_until(lambda: found_in(caplog, "has other tools, rules or hooks than this one"))
 
             async def answer() -> str:
-                turn = await engine.start(TurnInput(batches=((request("sign"),),), interactive=False))
+                turn = await engine.start(TurnInput(batches=((build_request("sign"),),), interactive=False))
                 return (await turn.result()).responses[0].text
 
             # Which of the two workers judges a call is for the server to choose.
@@ -79,9 +79,9 @@ async def test_a_worker_with_other_tools_on_the_same_queue_is_reported(
 
 
 async def polls(client: Client, queue: str) -> bool:
-    from holdfast.workers.polling import look_at
+    from holdfast.workers.polling import fetch_queue
 
-    return bool((await look_at(client, queue)).pollers)
+    return bool((await fetch_queue(client, queue)).pollers)
 
 
 async def found_in(caplog: pytest.LogCaptureFixture, words: str) -> bool:

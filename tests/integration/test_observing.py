@@ -20,7 +20,7 @@ from temporalio.service import RPCError
 
 from holdfast import TurnInput
 from holdfast.measuring import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS
-from holdfast.testing import request, scripted, until
+from holdfast.testing import build_request, script_model, wait_until
 from tests.support.canaries import GIVEN, TOLD, leaky_table
 from tests.support.engine import Engine
 from tests.support.observed import Observed, observed_worker, samples
@@ -47,11 +47,11 @@ def otlp(traces: Collector) -> dict[str, str]:
 async def play(engine: Engine, *places: str) -> None:
     """Turns that succeed, fail, are denied, refused, changed, stopped and shouted at, all about the canary."""
     tools = ("echo", "fail", "refuse", "leave", "tell", "made_up", CANARY)
-    model = scripted([request(tool, say=CANARY) for tool in tools], f"done {CANARY}")
+    model = script_model([build_request(tool, say=CANARY) for tool in tools], f"done {CANARY}")
     spoken = await engine.start(TurnInput(model=model, prompt=CANARY, requester=CANARY))
     await spoken.result()
-    asked = await engine.start(TurnInput(batches=(tuple(request("ask", say=CANARY) for _ in range(4)),)))
-    items = (await until(lambda: waiting(asked, 4))).approvals
+    asked = await engine.start(TurnInput(batches=(tuple(build_request("ask", say=CANARY) for _ in range(4)),)))
+    items = (await wait_until(lambda: waiting(asked, 4))).approvals
     handle = engine.client.get_workflow_handle(asked.id)
     await handle.signal("decide", {"approval_id": CANARY, "digest": CANARY, "outcome": CANARY})
     await handle.signal("decide", {"approval_id": f"{asked.id}/b1c1/1", "digest": CANARY, "outcome": "yes"})
@@ -61,20 +61,22 @@ async def play(engine: Engine, *places: str) -> None:
     await engine.holdfast.decide(items[2].approval_id, "cancel", digest=items[2].digest, note=CANARY)
     await engine.holdfast.decide(items[3].approval_id, "proceed_always_tool", digest=items[3].digest)
     await asked.result()
-    nobody = await engine.start(TurnInput(batches=((request("ask", say=CANARY),),), interactive=False))
+    nobody = await engine.start(TurnInput(batches=((build_request("ask", say=CANARY),),), interactive=False))
     await nobody.result()
-    stopped = await engine.start(TurnInput(batches=((request("ask", say=CANARY),),)))
-    await until(lambda: waiting(stopped))
+    stopped = await engine.start(TurnInput(batches=((build_request("ask", say=CANARY),),)))
+    await wait_until(lambda: waiting(stopped))
     await stopped.cancel()
     await stopped.result()
-    shell = await engine.start(TurnInput(batches=((request("shell", command=f"env; echo {CANARY} >&2; exit 3"),),)))
-    [item] = (await until(lambda: waiting(shell))).approvals
+    shell = await engine.start(
+        TurnInput(batches=((build_request("shell", command=f"env; echo {CANARY} >&2; exit 3"),),))
+    )
+    [item] = (await wait_until(lambda: waiting(shell))).approvals
     await engine.holdfast.approve(item.approval_id)
     [response] = (await shell.result()).responses
     assert CANARY in response.text
     assert KEY not in response.text
     if places:
-        calls = tuple(request("s__tell", place=place) for place in places)
+        calls = tuple(build_request("s__tell", place=place) for place in places)
         await (await engine.start(TurnInput(batches=(calls,)))).result()
     bad = await engine.client.start_workflow(
         "holdfast.turn", {"prompt": {CANARY: 1}}, id=f"bad-{engine.queue}", task_queue=engine.queue
@@ -137,16 +139,18 @@ async def test_what_people_are_shown_is_told_where_that_is_allowed_and_credentia
 
 async def test_a_scrape_shows_what_was_run(engine: Engine) -> None:
     async with observed_worker(engine) as worker:
-        model = scripted([request("echo"), request("echo"), request("fail"), request("made_up")], "done")
+        model = script_model(
+            [build_request("echo"), build_request("echo"), build_request("fail"), build_request("made_up")], "done"
+        )
         await (await engine.start(TurnInput(model=model, prompt="go"))).result()
-        asked = await engine.start(TurnInput(batches=((request("ask"), request("ask")),)))
-        first, second = (await until(lambda: waiting(asked, 2))).approvals
+        asked = await engine.start(TurnInput(batches=((build_request("ask"), build_request("ask")),)))
+        first, second = (await wait_until(lambda: waiting(asked, 2))).approvals
         await worker.until_counted("holdfast_waiting_turns", 1)
         assert await worker.counted("holdfast_live_turns") == 1
         await engine.holdfast.decide(first.approval_id, "yes", digest=first.digest)
         await engine.holdfast.decide(second.approval_id, "no", digest=second.digest)
         await asked.result()
-        await asked.view()
+        await asked.fetch_view()
         await worker.until_counted("holdfast_turns_total", 2, outcome="completed")
         expected: list[tuple[str, float, dict[str, str]]] = [
             ("holdfast_calls_total", 2, {"tool": "echo", "outcome": "success"}),
@@ -179,7 +183,7 @@ async def test_a_scrape_shows_what_was_run(engine: Engine) -> None:
         assert set(buckets) == {*map("{:g}".format, BUCKETS["holdfast_approval_wait_seconds"]), "+Inf"}
         assert samples(text, "temporal_workflow_completed_total"), "Temporal's own come along"
         assert asked.id not in text
-        await until(lambda: _gone(worker), 40)
+        await wait_until(lambda: _gone(worker), 40)
 
 
 async def test_what_the_server_has_run_again_is_counted_once(engine: Engine) -> None:
@@ -197,7 +201,7 @@ async def test_what_the_server_has_run_again_is_counted_once(engine: Engine) -> 
 
 async def _shouted_at(engine: Engine) -> str:
     """A turn that gets messages until it has ended; its id."""
-    turn = await engine.start(TurnInput(batches=((request("echo"),),)))
+    turn = await engine.start(TurnInput(batches=((build_request("echo"),),)))
     handle = engine.client.get_workflow_handle(turn.id)
 
     async def shout() -> None:
@@ -228,7 +232,7 @@ async def test_a_collector_that_is_away_costs_a_turn_nothing_and_a_line(engine: 
     traces.status = 503
     async with observed_worker(engine, 'traces = "otlp"\nlogs = "json"', **otlp(traces)) as worker:
         for _ in range(3):
-            turn = await engine.start(TurnInput(batches=(tuple(request("echo") for _ in range(50)),)))
+            turn = await engine.start(TurnInput(batches=(tuple(build_request("echo") for _ in range(50)),)))
             assert (await turn.result()).status == "completed"
         assert await worker.end() == 0
     lines = [line for line in worker.lines() if "collector" in line["message"]]
@@ -284,7 +288,7 @@ def lines_of(worker: Observed, **fields: Any) -> list[dict[str, Any]]:
 
 async def test_a_line_about_a_call_says_which_it_is(engine: Engine) -> None:
     async with observed_worker(engine, 'logs = "json"') as worker:
-        turn = await engine.start(TurnInput(batches=((request("echo"), request("tell")),)))
+        turn = await engine.start(TurnInput(batches=((build_request("echo"), build_request("tell")),)))
         await turn.result()
         await worker.end()
     found = lines_of(worker, logger="a.tool")

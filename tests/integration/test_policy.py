@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import BadInput, Effect, HoldfastPlugin, Mode, Response, Run, TurnInput
-from holdfast.testing import FakeTool, request, until
+from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 
@@ -52,7 +52,7 @@ def _with_rules(engine: Engine, rules: str, **more: object) -> None:
 
 
 async def _answers(engine: Engine, *calls: tuple[str, dict[str, object]], **turn: object) -> list[Response]:
-    requests = tuple(request(tool, **arguments) for tool, arguments in calls)  # type: ignore[arg-type]
+    requests = tuple(build_request(tool, **arguments) for tool, arguments in calls)  # type: ignore[arg-type]
     async with engine.worker(ECHO):
         started = await engine.start(TurnInput(batches=(requests,), **turn))  # type: ignore[arg-type]
         return list((await started.result()).responses)
@@ -81,10 +81,10 @@ async def test_S29_denied_calls_end_with_the_rules_message_and_their_siblings_go
 async def test_S30_a_command_that_a_rule_allows_runs_as_it_was_understood(engine: Engine) -> None:
     _with_rules(engine, RULES)
     async with engine.worker():
-        call = request("shell", command="echo   'a b'  \"c\"|| echo  never")
+        call = build_request("shell", command="echo   'a b'  \"c\"|| echo  never")
         turn = await engine.start(TurnInput(batches=((call,),)))
         [response] = (await turn.result()).responses
-        whole = await turn.call("b1c1")
+        whole = await turn.fetch_call("b1c1")
     assert response.text.strip() == "a b c"
     assert whole.bound is not None
     assert whole.bound.arguments["command"] == "echo 'a b' c || echo never"
@@ -94,8 +94,8 @@ async def test_S30_a_command_that_a_rule_allows_runs_as_it_was_understood(engine
 async def test_S29_the_reason_of_a_rule_is_shown_to_the_person(engine: Engine) -> None:
     _with_rules(engine, RULES)
     async with engine.worker(ECHO):
-        turn = await engine.start(TurnInput(batches=((request("echo"),),)))
-        [item] = (await until(lambda: waiting(turn, 1))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("echo"),),)))
+        [item] = (await wait_until(lambda: waiting(turn, 1))).approvals
         assert (item.reason, item.rule, item.kind) == ("Echoes carry far.", "user: look", "info")
         await engine.holdfast.approve(item.approval_id, digest=item.digest)
         assert (await turn.result()).responses[0].status == "success"
@@ -160,8 +160,8 @@ async def test_S29_a_file_in_the_workspace_may_tighten_and_not_loosen(engine: En
 async def test_S22_a_rule_that_came_after_the_approval_still_counts(engine: Engine) -> None:
     """The executing worker goes by its own policy, whatever another one allowed or a person approved."""
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command="touch made"),),)))
-        [item] = (await until(lambda: waiting(turn, 1))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="touch made"),),)))
+        [item] = (await wait_until(lambda: waiting(turn, 1))).approvals
     _with_rules(engine, '[[rule]]\ndecision = "deny"\ncommand = "touch"\n')
     await engine.holdfast.approve(item.approval_id, digest=item.digest)
     async with engine.worker():
@@ -250,12 +250,12 @@ async def test_S24_a_rule_and_a_grant_cover_a_chain_together(engine: Engine) -> 
     engine.with_rules(PARTS)
     async with engine.worker():
         commands = ("touch made", "echo hi && touch made", "touch made && touch other")
-        turn = await engine.start(TurnInput(batches=tuple((request("shell", command=one),) for one in commands)))
-        [first] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=tuple((build_request("shell", command=one),) for one in commands)))
+        [first] = (await wait_until(lambda: waiting(turn))).approvals
         await engine.holdfast.decide(first.approval_id, "proceed_always", digest=first.digest, by="ana")
-        [second] = (await until(lambda: waiting(turn))).approvals
+        [second] = (await wait_until(lambda: waiting(turn))).approvals
         assert second.command == "touch made && touch other"
-        covered = await turn.call("b2c1")
+        covered = await turn.fetch_call("b2c1")
         assert (covered.status, covered.grant) == ("success", "g1")
         assert covered.rule == "user: echoes; grant g1: `touch made`, exactly these words"
         await turn.cancel()

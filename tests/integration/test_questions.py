@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import DecisionRefused, Turn, TurnInput
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import listed, waiting
 
@@ -13,9 +13,9 @@ OPTIONS = ["red", "green"]
 
 
 async def _asked(engine: Engine, **more: object) -> tuple[Turn, str, str]:
-    call = request("ask_user", question="Which colour?\nThink well.", options=OPTIONS, **more)  # type: ignore[arg-type]
-    turn = await engine.start(TurnInput(batches=((call, request("list_directory")),)))
-    [item] = (await until(lambda: waiting(turn, 1))).approvals
+    call = build_request("ask_user", question="Which colour?\nThink well.", options=OPTIONS, **more)  # type: ignore[arg-type]
+    turn = await engine.start(TurnInput(batches=((call, build_request("list_directory")),)))
+    [item] = (await wait_until(lambda: waiting(turn, 1))).approvals
     assert (item.kind, item.question, item.options) == ("question", "Which colour?\nThink well.", ("red", "green"))
     return turn, item.approval_id, item.digest
 

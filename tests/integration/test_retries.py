@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import BadInput, DecisionNotice, Effect, Retries, Run, ToolFailure, TurnInput, tool
 from holdfast.activities.catalogue.registry import Registry
-from holdfast.testing import FakeTool, request, until
+from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 
@@ -37,9 +37,9 @@ QUICK = Retries(on=(ConnectionError, "rate_limited"), attempts=3, wait_seconds=0
 async def test_a_read_is_tried_again_after_a_failure_that_passes(engine: Engine, error: Exception) -> None:
     made, calls = failing(2, error, QUICK)
     async with engine.worker(made):
-        turn = await engine.start(TurnInput(batches=((request("flaky"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("flaky"),),)))
         [response] = (await turn.result()).responses
-        view = await turn.view()
+        view = await turn.fetch_view()
     assert (response.status, response.text, len(calls)) == ("success", "done", 3)
     assert view.batch is None or view.batch.calls[0].attempts == 3
     assert (await engine.history(turn)).count("ACTIVITY_TASK_SCHEDULED") == 1
@@ -50,9 +50,9 @@ async def test_a_failure_that_does_not_pass_ends_the_call_at_once_or_after_the_l
     often, often_calls = failing(9, ConnectionError("down"), QUICK)
     often.name = "often"
     async with engine.worker(once, often):
-        turn = await engine.start(TurnInput(batches=((request("flaky"), request("often")),)))
+        turn = await engine.start(TurnInput(batches=((build_request("flaky"), build_request("often")),)))
         result = await turn.result()
-        record = await turn.call("b1c2")
+        record = await turn.fetch_call("b1c2")
     assert [response.error.type for response in result.responses if response.error] == ["ValueError", "ConnectionError"]
     assert (len(once_calls), len(often_calls), record.attempts) == (1, 3, 3)
 
@@ -60,13 +60,13 @@ async def test_a_failure_that_does_not_pass_ends_the_call_at_once_or_after_the_l
 async def test_a_viewer_sees_the_attempt_and_why_the_one_before_failed(engine: Engine) -> None:
     made, _ = failing(1, ConnectionError("down for a moment"), Retries(on=(ConnectionError,), wait_seconds=30))
     async with engine.worker(made):
-        turn = await engine.start(TurnInput(batches=((request("flaky"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("flaky"),),)))
 
         async def second() -> Any:
-            batch = (await turn.view()).batch
+            batch = (await turn.fetch_view()).batch
             return batch.calls[0] if batch and batch.calls[0].attempts == 2 else None
 
-        call = await until(second)
+        call = await wait_until(second)
         assert call.last_failure == "down for a moment"
         await turn.cancel()
         assert [response.status for response in (await turn.result()).responses] == ["cancelled"]
@@ -97,7 +97,7 @@ async def test_a_tool_hears_the_decision_on_its_call_before_it_runs(engine: Engi
         return f"deployed to {target}"
 
     async with engine.worker(deploy), asyncio.timeout(60):
-        calls = tuple((request("deploy", target=target),) for target in ("one", "two", "three"))
+        calls = tuple((build_request("deploy", target=target),) for target in ("one", "two", "three"))
         turn = await engine.start(TurnInput(batches=calls))
         decisions: list[dict[str, Any]] = [
             {"note": "fine"},
@@ -105,7 +105,7 @@ async def test_a_tool_hears_the_decision_on_its_call_before_it_runs(engine: Engi
             {"note": "not like this"},
         ]
         for decision in decisions:
-            [item] = (await until(lambda: waiting(turn))).approvals
+            [item] = (await wait_until(lambda: waiting(turn))).approvals
             await engine.holdfast.decide(item.approval_id, "proceed_once", digest=item.digest, by="ana", **decision)
         result = await turn.result()
     assert [response.text.splitlines()[-1] for response in result.responses][:2] == [

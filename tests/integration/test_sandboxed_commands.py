@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from holdfast.testing import until
+from holdfast.testing import wait_until
 from tests.cli.support import Home
 from tests.support.commands import Unlike, answer, begin, left
 from tests.support.engine import Engine
@@ -73,7 +73,7 @@ async def test_S31_command_in_a_sandbox_reaches_nothing_outside_and_is_found_aga
     async with hurried_worker(inner, file) as first:
         data = inner.settings.data
         turn = await begin(inner, CLOSED_IN.format(outside=tmp_path, data=data, port=port, seconds=unlike.seconds))
-        await until(lambda: speaking(turn, "up"))
+        await wait_until(lambda: speaking(turn, "up"))
         assert any(data.iterdir()), "there is something to hide"
         assert len(unlike.living()) == 1
         await first.kill()

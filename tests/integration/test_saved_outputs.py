@@ -33,7 +33,7 @@ from holdfast import (
 from holdfast.activities.models.media import REQUEST_ITEMS
 from holdfast.configuration import HookSettings, MediaKind, ModelServerSettings, ModelsSettings
 from holdfast.storage_settings import S3Settings, StorageSettings
-from holdfast.testing import FakeTool, request, until
+from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.tools import ToolFailure
 from tests.support.clouds import BUCKET, s3_server
 from tests.support.engine import Engine
@@ -59,16 +59,16 @@ def elsewhere(engine: Engine) -> Engine:
     made = copy(engine)
     made.settings = replace(engine.settings, data=engine.settings.data.with_name("elsewhere"))
     made.settings.data.mkdir()
-    engine.settings.payloads.mkdir(parents=True, exist_ok=True)
-    made.settings.payloads.symlink_to(engine.settings.payloads)
+    engine.settings.payloads_folder.mkdir(parents=True, exist_ok=True)
+    made.settings.payloads_folder.symlink_to(engine.settings.payloads_folder)
     return made
 
 
 async def called(turn: Turn, tool: str, **arguments: Any) -> Response:
     """The response to one more call of a turn that is kept open."""
-    batch = await turn.submit([request(tool, **arguments)])
-    await until(lambda: done(turn, batch))
-    [response] = (await turn.batch(batch)).responses
+    batch = await turn.submit([build_request(tool, **arguments)])
+    await wait_until(lambda: done(turn, batch))
+    [response] = (await turn.fetch_batch(batch)).responses
     return response
 
 
@@ -93,7 +93,7 @@ async def test_S33_the_whole_of_a_cut_output_is_read_on_another_host_without_ask
         found = await called(turn, "read_output", name=NAME, pattern=" 1?777$")
     assert (some.status, some.text) == ("success", "line 5000\nline 5001\n")
     assert found.text == "777:line 777\n1777:line 1777"
-    assert not elsewhere.settings.outputs.exists(), "it was read from where hosts share it"
+    assert not elsewhere.settings.outputs_folder.exists(), "it was read from where hosts share it"
 
 
 async def test_S33_a_command_is_read_the_same_way(engine: Engine) -> None:
@@ -135,8 +135,8 @@ async def test_S35_what_a_hook_replaced_cannot_be_read(engine: Engine) -> None:
 
 async def test_S7_a_store_that_does_not_answer_costs_the_whole_and_not_the_result(engine: Engine) -> None:
     turn = await opened(engine)
-    (engine.settings.payloads / "outputs").parent.mkdir(parents=True, exist_ok=True)
-    (engine.settings.payloads / "outputs").write_text("no folder")
+    (engine.settings.payloads_folder / "outputs").parent.mkdir(parents=True, exist_ok=True)
+    (engine.settings.payloads_folder / "outputs").write_text("no folder")
     async with engine.worker(MUCH):
         first = await called(turn, "much")
         denied = await called(turn, "read_output", name=NAME)
@@ -158,7 +158,7 @@ async def test_S33_outputs_are_shared_in_a_bucket_where_payloads_are(
             await called(turn, "much")
             some = await called(turn, "read_output", name=NAME, start_line=10_000)
     assert some.text == "line 10000\n"
-    assert not (engine.settings.payloads / "outputs").exists()
+    assert not (engine.settings.payloads_folder / "outputs").exists()
 
 
 # Seeing
@@ -177,15 +177,21 @@ def png(shade: int = 0, size: int = 8) -> bytes:
 
 async def _draw(arguments: dict[str, Any], run: Run) -> Result:
     first, count = arguments.get("first", 0), arguments.get("count", 1)
-    images = [BlobPart.of(png(shade), "image/png", name=f"{shade}.png") for shade in range(first, first + count)]
+    images = [
+        BlobPart.from_bytes(png(shade), "image/png", name=f"{shade}.png") for shade in range(first, first + count)
+    ]
     return Result(parts=(TextPart(text="Drawn."), *images))
 
 
 async def _lie(arguments: dict[str, Any], run: Run) -> Result:
     large = png() + b"\0" * 4_000_000
-    text = BlobPart.of(b"not an image at all", "image/png", name="lie.png")
+    text = BlobPart.from_bytes(b"not an image at all", "image/png", name="lie.png")
     return Result(
-        parts=(text, BlobPart.of(large, "image/png", name="large.png"), BlobPart.of(b"PK", "application/zip"))
+        parts=(
+            text,
+            BlobPart.from_bytes(large, "image/png", name="large.png"),
+            BlobPart.from_bytes(b"PK", "application/zip"),
+        )
     )
 
 
@@ -255,16 +261,16 @@ async def test_S34_an_image_of_another_host_and_an_earlier_turn_is_seen(seeing: 
     engine = seeing.engine
     elsewhere.settings = replace(elsewhere.settings, models=engine.settings.models)
     start = SessionInput(turn=TurnInput(model=ModelChoice(name="local:fake")))
-    session = engine.holdfast.session()
+    session = engine.holdfast.get_session()
     seeing.server.acts += [Act(calls=(("draw", {"first": 9}),)), Act(text="Drawn."), Act(text="Still grey.")]
     async with engine.worker(DRAW):
         await session.send("Draw", start=start)
-        await until(lambda: _idle(session, 1))
+        await wait_until(lambda: _idle(session, 1))
     async with elsewhere.worker(DRAW):
         await session.send("And now?")
-        await until(lambda: _idle(session, 2))
+        await wait_until(lambda: _idle(session, 2))
     assert seeing.images() == [png(9)]
-    assert not elsewhere.settings.outputs.exists()
+    assert not elsewhere.settings.outputs_folder.exists()
 
 
 async def _idle(session: Any, turns: int) -> bool:

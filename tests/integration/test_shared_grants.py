@@ -22,19 +22,19 @@ from temporalio.worker import Worker
 
 pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'holdfast[postgres]'")
 
-from holdfast import HoldfastPlugin, Outcome, Scope, Settings, Turn, TurnInput
+from holdfast import DecisionAction, HoldfastPlugin, Scope, Settings, Turn, TurnInput
 from holdfast.activities.policy import shared as module
-from holdfast.activities.policy.saved import SavedGrants, save
-from holdfast.activities.policy.shared import SharedGrants, open_shared
+from holdfast.activities.policy.saved import SavedGrants, save_grant
+from holdfast.activities.policy.shared import SharedGrants, open_shared_grants
 from holdfast.approvals import Decision
 from holdfast.encryption_settings import EncryptionSettings, KeySettings
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.grants import Grant
-from holdfast.keyring import new_key
-from holdfast.testing import request, until
-from holdfast.workers.answers import Wish
-from holdfast.workers.deciding import Choice, Told, decide_all, with_offer
-from holdfast.workers.keeping_grants import Keeper, kept
+from holdfast.keyring import generate_key
+from holdfast.testing import build_request, wait_until
+from holdfast.workers.answers import GrantWish
+from holdfast.workers.deciding import DecisionChoice, DecisionReport, decide_all, with_offer
+from holdfast.workers.keeping_grants import GrantStore, open_grant_store
 from tests.support.engine import Engine, new_engine
 from tests.support.policies import run
 from tests.support.postgres import PostgresServer, postgres_server
@@ -47,8 +47,8 @@ PUSH = Scope(tool="shell", server="", command=("git push $",))
 MADE = Scope(tool="shell", server="", command=("touch made",))
 
 
-def grant(scope: Scope = PUSH, outcome: Outcome = Outcome.PROCEED_ALWAYS, by: str = "ann") -> Grant:
-    remember = outcome is Outcome.CANCEL
+def grant(scope: Scope = PUSH, outcome: DecisionAction = DecisionAction.PROCEED_ALWAYS, by: str = "ann") -> Grant:
+    remember = outcome is DecisionAction.CANCEL
     decision = Decision(approval_id="turn-1/c1/1", digest="d", outcome=outcome, remember=remember, by=by)
     return Grant(id="g", scope=scope, covers="", decision=decision, given_at=NOW)
 
@@ -85,17 +85,17 @@ async def opened(tmp_path: Path, address: str) -> AsyncIterator[list[SharedGrant
     made = [grants_of(Settings(data=tmp_path / name)) for name in ("one", "two")]
     yield made
     for one in made:
-        await one.rest()
+        await one.disconnect()
 
 
 def grants_of(settings: Settings, seconds: float = 10) -> SharedGrants:
-    found = open_shared(replace(settings, ledger=f"env:{VARIABLE}"), seconds=seconds)
+    found = open_shared_grants(replace(settings, ledger=f"env:{VARIABLE}"), seconds=seconds)
     assert found
     return found
 
 
 def shell(command: str) -> TurnInput:
-    return TurnInput(batches=((request("shell", command=command),),))
+    return TurnInput(batches=((build_request("shell", command=command),),))
 
 
 async def became(engine: Engine, command: str) -> tuple[str, str]:
@@ -103,25 +103,27 @@ async def became(engine: Engine, command: str) -> tuple[str, str]:
     turn = await engine.start(shell(command))
 
     async def looked() -> tuple[str, str] | None:
-        view = await turn.view(live=False)
+        view = await turn.fetch_view(live=False)
         if view.approvals:
             return "asked", view.approvals[0].reason or ""
-        call = await turn.call("b1c1")
+        call = await turn.fetch_call("b1c1")
         return (call.status, call.rule or "") if call.status in ("success", "error", "cancelled") else None
 
-    found: tuple[str, str] = await until(looked)
+    found: tuple[str, str] = await wait_until(looked)
     if found[0] == "asked":
         await turn.cancel()
         await turn.result()
     return found
 
 
-async def saved_by(engine: Engine, turn: Turn, by: str) -> Told:
+async def saved_by(engine: Engine, turn: Turn, by: str) -> DecisionReport:
     """Approve what waits, always and for good, as the command line of this host does."""
-    [item] = (await until(lambda: waiting(turn))).approvals
-    wish = Wish(outcome=Outcome.PROCEED_ALWAYS, save=True)
-    choice = await with_offer(engine.holdfast, Choice(item.approval_id, "proceed_always", details={"by": by}), wish)
-    async with kept(engine.settings) as keeper:
+    [item] = (await wait_until(lambda: waiting(turn))).approvals
+    wish = GrantWish(outcome=DecisionAction.PROCEED_ALWAYS, save=True)
+    choice = await with_offer(
+        engine.holdfast, DecisionChoice(item.approval_id, "proceed_always", details={"by": by}), wish
+    )
+    async with open_grant_store(engine.settings) as keeper:
         [told] = [told async for told in decide_all(engine.holdfast, [choice], keeper)]
     return told
 
@@ -134,7 +136,7 @@ async def counts(engine: Engine, command: str, status: str) -> tuple[str, str]:
         last.append(await became(engine, command))
         return last[-1][0] == status
 
-    await until(looked)
+    await wait_until(looked)
     return last[-1]
 
 
@@ -149,10 +151,10 @@ async def test_S24_an_answer_saved_on_one_host_counts_on_another_and_is_listed_a
         assert told.body["saved"]["shared"] is True
         assert "for every host that shares it" in told.sentence
         assert "s3cret" not in told.sentence
-        assert not one.settings.granted.exists()
+        assert not one.settings.grants_file.exists()
         assert await counts(two, "echo shared", "success") == ("success", f"kept: {name}")
-        async with kept(two.settings) as keeper:
-            [rule] = (await keeper.listed()).shared
+        async with open_grant_store(two.settings) as keeper:
+            [rule] = (await keeper.list_grants()).shared
             assert (rule.name, (rule.reason or "").split(" for ")[0]) == (name, f"given by ana on {_today()}")
             assert await keeper.remove(name) == 'tool = ["shell"], command = ["echo shared $"]'
         assert (await counts(one, "echo shared", "asked"))[1] == ""
@@ -167,15 +169,17 @@ async def test_S24_what_a_hosts_own_file_holds_goes_on_counting_there_and_is_mov
     hosts: tuple[Engine, Engine],
 ) -> None:
     one, two = hosts
-    save(one.settings.granted, grant(Scope(tool="shell", server="", command=("echo own $",))))
-    save(one.settings.granted, grant(Scope(tool="shell", server="", command=("echo bad",)), Outcome.CANCEL))
+    save_grant(one.settings.grants_file, grant(Scope(tool="shell", server="", command=("echo own $",))))
+    save_grant(
+        one.settings.grants_file, grant(Scope(tool="shell", server="", command=("echo bad",)), DecisionAction.CANCEL)
+    )
     async with one.worker(), two.worker():
         assert (await became(one, "echo own"))[0] == "success"
         assert (await became(two, "echo own"))[0] == "asked"
-        async with kept(one.settings) as keeper:
-            assert len((await keeper.listed()).own) == 2
-            moved = await keeper.share()
-            found = await keeper.listed()
+        async with open_grant_store(one.settings) as keeper:
+            assert len((await keeper.list_grants()).own) == 2
+            moved = await keeper.share_grants()
+            found = await keeper.list_grants()
         assert (len(moved), found.own, {rule.name for rule in found.shared}) == (2, (), set(moved))
         await counts(two, "echo own", "success")
         assert "Refused for good" in await _refusal(two)
@@ -206,8 +210,11 @@ async def test_S24_with_its_database_down_saved_answers_allow_nothing_and_somebo
     hosts: tuple[Engine, Engine], running: PostgresServer
 ) -> None:
     one, two = hosts
-    async with kept(one.settings) as keeper:
-        for scope, outcome in ((("echo saved $",), Outcome.PROCEED_ALWAYS), (("echo bad",), Outcome.CANCEL)):
+    async with open_grant_store(one.settings) as keeper:
+        for scope, outcome in (
+            (("echo saved $",), DecisionAction.PROCEED_ALWAYS),
+            (("echo bad",), DecisionAction.CANCEL),
+        ):
             await keeper.save(grant(Scope(tool="shell", server="", command=scope), outcome))
     async with working(two) as plugin:
         await counts(two, "echo saved", "success")
@@ -215,7 +222,7 @@ async def test_S24_with_its_database_down_saved_answers_allow_nothing_and_somebo
         try:
             later(plugin)
             began = time.monotonic()
-            assert (await counts(two, "echo saved", "asked"))[1].endswith(module.UNREACHABLE)
+            assert (await counts(two, "echo saved", "asked"))[1].endswith(module.UNREACHABLE_NOTE)
             assert time.monotonic() - began < 20, "nobody waits for what does not answer"
             assert "Refused for good" in await _refusal(two), "what was refused stays refused"
         finally:
@@ -232,7 +239,11 @@ async def test_S24_a_worker_that_has_never_read_them_asks_about_what_its_rules_a
     try:
         async with two.worker():
             asked, why = await became(two, "echo mine")
-            assert (asked, "one of them may refuse this" in why, module.UNREACHABLE in why) == ("asked", True, True)
+            assert (asked, "one of them may refuse this" in why, module.UNREACHABLE_NOTE in why) == (
+                "asked",
+                True,
+                True,
+            )
             await asyncio.to_thread(running.start)
             await counts(two, "echo mine", "success")
     finally:
@@ -245,36 +256,36 @@ async def test_a_server_that_hangs_costs_a_judgement_two_seconds_and_the_next_on
 ) -> None:
     await opened[0].save(grant())
     hasty = grants_of(Settings(data=tmp_path / "three"), seconds=1)
-    await hasty.look()
-    assert hasty.covering(run("git push"), NOW)
+    await hasty.refresh()
+    assert hasty.find_covering(run("git push"), NOW)
     running.hang()
     try:
         hasty._until = 0  # a second has passed
         began = time.monotonic()
-        await asyncio.gather(*(hasty.look() for _ in range(50)))
+        await asyncio.gather(*(hasty.refresh() for _ in range(50)))
         for _ in range(50):
-            await hasty.look()
+            await hasty.refresh()
         assert time.monotonic() - began < 2.5
-        assert (hasty.covering(run("git push"), NOW), hasty.uncertain) == (None, False)
+        assert (hasty.find_covering(run("git push"), NOW), hasty.may_miss_refusals) == (None, False)
         assert "no answer within 1 seconds" in (hasty.problem or "")
     finally:
         running.resume()
     hasty._until = 0
-    await hasty.look()
-    assert hasty.covering(run("git push"), NOW)
-    await hasty.rest()
+    await hasty.refresh()
+    assert hasty.find_covering(run("git push"), NOW)
+    await hasty.disconnect()
 
 
 async def test_many_judgements_ask_the_database_once_a_second(
     opened: list[SharedGrants], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, _ = opened
-    await one.look()
+    await one.refresh()
     asked: list[object] = []
     monkeypatch.setattr(one._database, "ask", lambda work: asked.append(work))
     monkeypatch.setattr(module, "time", _Clock(one._until - 0.001))
     for _ in range(1_000):
-        await one.look()
+        await one.refresh()
     assert asked == []
 
 
@@ -291,9 +302,9 @@ async def test_saving_twice_keeps_one_and_the_opposite_is_in_the_way(opened: lis
     name = await one.save(grant())
     assert await two.save(grant(by="bob")) == name
     with pytest.raises(BadInput, match="is in the way: revoke it first"):
-        await two.save(grant(outcome=Outcome.CANCEL))
+        await two.save(grant(outcome=DecisionAction.CANCEL))
     await asyncio.gather(*(each.save(grant(Scope(tool=f"t{n}"))) for n in range(10) for each in opened))
-    await two.look()
+    await two.refresh()
     assert len(two.rules) == 11
     with pytest.raises(BadInput, match="no answer is called 'granted-x'"):
         await one.remove("granted-x")
@@ -319,18 +330,18 @@ async def test_a_row_that_cannot_be_read_lets_nothing_through_and_is_taken_out_b
 ) -> None:
     one, two = opened
     await one.save(grant())
-    refusal = await one.save(grant(MADE, Outcome.CANCEL))
-    await one.look()
-    assert one.covering(run("git push"), NOW)
+    refusal = await one.save(grant(MADE, DecisionAction.CANCEL))
+    await one.refresh()
+    assert one.find_covering(run("git push"), NOW)
     await query("INSERT INTO holdfast_grants (name, rule) VALUES ('bad', $1)", HOSTILE[name])
     for each in opened:
         each._until = 0
-        await each.look()
-        assert each.covering(run("git push"), NOW) is None
-        refused = each.covering(run("touch made"), NOW)
+        await each.refresh()
+        assert each.find_covering(run("git push"), NOW) is None
+        refused = each.find_covering(run("touch made"), NOW)
         assert refused
         assert refused.name == refusal
-        assert each.uncertain, "it may have been a refusal"
+        assert each.may_miss_refusals, "it may have been a refusal"
         assert "'bad'" in (each.problem or "")
         assert "`holdfast grants revoke bad` takes it out" in (each.problem or "")
         assert "\x1b" not in (each.problem or "")
@@ -338,9 +349,9 @@ async def test_a_row_that_cannot_be_read_lets_nothing_through_and_is_taken_out_b
         await one.save(grant(Scope(tool="z")))
     assert await two.remove("bad") is None
     one._until = 0
-    await one.look()
-    assert (one.problem, one.uncertain) == (None, False)
-    assert one.covering(run("git push"), NOW)
+    await one.refresh()
+    assert (one.problem, one.may_miss_refusals) == (None, False)
+    assert one.find_covering(run("git push"), NOW)
 
 
 async def test_a_table_that_is_gone_or_too_large_is_told(opened: list[SharedGrants]) -> None:
@@ -348,12 +359,12 @@ async def test_a_table_that_is_gone_or_too_large_is_told(opened: list[SharedGran
     await one.save(grant())
     await query("INSERT INTO holdfast_grants (name, rule) VALUES ('large', repeat('x', 5000000))")
     one._until = 0
-    await one.look()
+    await one.refresh()
     assert "bytes: remove some there" in (one.problem or "")
-    assert one.covering(run("git push"), NOW) is None
+    assert one.find_covering(run("git push"), NOW) is None
     await query("DROP TABLE holdfast_grants")
     one._until = 0
-    await one.look()
+    await one.refresh()
     assert "its tables are gone" in (one.problem or "")
 
 
@@ -364,7 +375,7 @@ def with_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *ids: str, plain:
     """Settings of a host that has these keys, each from a variable that stays the same."""
     for name in ids:
         if f"HOLDFAST_KEY_{name}" not in os.environ:
-            monkeypatch.setenv(f"HOLDFAST_KEY_{name}", new_key())
+            monkeypatch.setenv(f"HOLDFAST_KEY_{name}", generate_key())
     keys = tuple(KeySettings(id=name, env=f"HOLDFAST_KEY_{name}") for name in ids)
     return Settings(data=tmp_path, encryption=EncryptionSettings(keys=keys, plain=plain))
 
@@ -378,10 +389,10 @@ async def test_S45_with_keys_what_is_saved_is_encrypted_and_cannot_be_made_or_mo
     assert row.startswith("holdfast-sealed-1:a:")
     assert "git push" not in row
     other = grants_of(with_keys(tmp_path, monkeypatch, "a", plain="refuse"))
-    await other.look()
-    assert other.covering(run("git push"), NOW)
+    await other.refresh()
+    assert other.find_covering(run("git push"), NOW)
     without = grants_of(Settings(data=tmp_path / "without"))
-    await without.look()
+    await without.refresh()
     assert "with the key 'a', which this process does not have" in (without.problem or "")
     for harm, words in (
         (f"UPDATE holdfast_grants SET name = '{name}-moved'", "it was changed, or moved"),
@@ -393,11 +404,11 @@ async def test_S45_with_keys_what_is_saved_is_encrypted_and_cannot_be_made_or_mo
     ):
         await query(harm)
         other._until = 0
-        await other.look()
+        await other.refresh()
         assert words in (other.problem or "")
-        assert other.covering(run("git push"), NOW) is None
+        assert other.find_covering(run("git push"), NOW) is None
     for each in (keyed, other, without):
-        await each.rest()
+        await each.disconnect()
 
 
 async def test_rows_are_encrypted_anew_with_the_key_that_is_written_with(
@@ -405,18 +416,18 @@ async def test_rows_are_encrypted_anew_with_the_key_that_is_written_with(
 ) -> None:
     plainly = grants_of(Settings(data=tmp_path))
     await plainly.save(grant())
-    await plainly.rest()
+    await plainly.disconnect()
     for ids in (("a",), ("b", "a")):
-        keeper = Keeper(tmp_path / "granted.toml", grants_of(with_keys(tmp_path, monkeypatch, *ids)))
+        keeper = GrantStore(tmp_path / "granted.toml", grants_of(with_keys(tmp_path, monkeypatch, *ids)))
         assert keeper.shared
-        assert await keeper.share() == []
+        assert await keeper.share_grants() == []
         assert (await query("SELECT rule FROM holdfast_grants")).startswith(f"holdfast-sealed-1:{ids[0]}:")
-        assert len((await keeper.listed()).shared) == 1
-        await keeper.shared.rest()
+        assert len((await keeper.list_grants()).shared) == 1
+        await keeper.shared.disconnect()
     only_new = grants_of(with_keys(tmp_path, monkeypatch, "b"))
-    await only_new.look()
-    assert only_new.covering(run("git push"), NOW)
-    await only_new.rest()
+    await only_new.refresh()
+    assert only_new.find_covering(run("git push"), NOW)
+    await only_new.disconnect()
 
 
 async def test_S22_a_worker_needs_only_to_read_them_and_who_may_not_write_the_table_saves_nothing(
@@ -429,13 +440,13 @@ async def test_S22_a_worker_needs_only_to_read_them_and_who_may_not_write_the_ta
     database = address.split("/")[3].partition("?")[0]
     monkeypatch.setenv(VARIABLE, running.address(user=role, password="w", database=database))
     worker = grants_of(Settings(data=tmp_path))
-    await worker.look()
-    assert worker.covering(run("git push"), NOW)
+    await worker.refresh()
+    assert worker.find_covering(run("git push"), NOW)
     with pytest.raises(HoldfastError, match="this user may not use its tables"):
         await worker.save(grant(Scope(tool="z")))
     with pytest.raises(HoldfastError, match="this user may not use its tables"):
         await worker.remove(worker.rules[0].name or "")
-    await worker.rest()
+    await worker.disconnect()
 
 
 # The command line
@@ -465,7 +476,7 @@ async def test_S24_the_command_line_of_any_host_lists_and_revokes_and_says_where
 ) -> None:
     name = await opened[0].save(grant(by="ana"))
     here = Settings(data=tmp_path / "here" / "data")
-    save(here.granted, grant(MADE))
+    save_grant(here.grants_file, grant(MADE))
     listed = await asyncio.to_thread(command, here, "grants", "list", "--json")
     found = {item["id"]: (item["shared"], item["reason"][:12]) for item in json.loads(listed.stdout)["saved"]}
     assert found.pop(name) == (True, "given by ana")
@@ -476,7 +487,7 @@ async def test_S24_the_command_line_of_any_host_lists_and_revokes_and_says_where
     assert (done.returncode, await query("SELECT count(*) FROM holdfast_grants")) == (0, 0), done.stderr
     moved = await asyncio.to_thread(command, here, "grants", "share")
     assert moved.stdout.endswith(": counts on every host that shares the ledger\n"), moved.stderr
-    assert SavedGrants(here.granted).rules == ()
+    assert SavedGrants(here.grants_file).rules == ()
     without = await asyncio.to_thread(command, here, "grants", "revoke", "granted-x", **{VARIABLE: ""})
     assert (without.returncode, "HOLDFAST_LEDGER" in without.stderr, "Traceback" in without.stderr) == (1, True, False)
     away = await asyncio.to_thread(command, here, "grants", "list", **{VARIABLE: "postgresql://u@127.0.0.1:1/x"})

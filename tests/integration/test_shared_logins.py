@@ -21,15 +21,15 @@ pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'ho
 
 from holdfast import HoldfastPlugin, Response, Settings, TurnInput
 from holdfast.activities.mcp import shared_logins
-from holdfast.activities.mcp.logins import Login, LoginFile, NotAuthorized, now
-from holdfast.activities.mcp.shared_logins import SharedLogins, open_logins
-from holdfast.activities.mcp.status import State
+from holdfast.activities.mcp.logins import Login, LoginFile, NotAuthorized, read_clock
+from holdfast.activities.mcp.shared_logins import SharedLogins, open_login_store
+from holdfast.activities.mcp.status import ServerState
 from holdfast.encryption_settings import EncryptionSettings, KeySettings
 from holdfast.errors import HoldfastError
-from holdfast.keyring import new_key
-from holdfast.testing import decide_all, request, until
+from holdfast.keyring import generate_key
+from holdfast.testing import build_request, decide_all, wait_until
 from holdfast.tools import Effect
-from holdfast.workers.mcp_servers import log_out, login_status, look
+from holdfast.workers.mcp_servers import find_login_status, log_out, look_at_servers
 from tests.support.engine import Engine, new_engine
 from tests.support.mcp_guarded import Guarded, guarded_server, somebody_logs_in
 from tests.support.mcp_servers import servers
@@ -83,17 +83,17 @@ async def working(engine: Engine) -> AsyncIterator[HoldfastPlugin]:
     plugin = HoldfastPlugin(engine.settings)
     client = await Client.connect(engine.address, plugins=[plugin])
     async with Worker(client, task_queue=engine.queue):
-        await until(lambda: asyncio.sleep(0, state(plugin) not in (State.CONNECTING, State.CLOSED)))
+        await wait_until(lambda: asyncio.sleep(0, state(plugin) not in (ServerState.CONNECTING, ServerState.CLOSED)))
         yield plugin
 
 
-def state(plugin: HoldfastPlugin) -> State:
+def state(plugin: HoldfastPlugin) -> ServerState:
     [status] = plugin.servers.statuses
     return status.state
 
 
 async def called(engine: Engine, number: int) -> Response:
-    turn = await engine.start(TurnInput(batches=((request("g__act", n=number),),)))
+    turn = await engine.start(TurnInput(batches=((build_request("g__act", n=number),),)))
     await decide_all(engine.holdfast, turn)
     [response] = (await turn.result()).responses
     return response
@@ -101,12 +101,12 @@ async def called(engine: Engine, number: int) -> Response:
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[SharedLogins]:
-    logins = open_logins(settings)
+    logins = open_login_store(settings)
     assert isinstance(logins, SharedLogins)
     try:
         yield logins
     finally:
-        await logins.rest()
+        await logins.disconnect()
 
 
 async def kept(settings: Settings) -> Login:
@@ -119,7 +119,7 @@ async def kept(settings: Settings) -> Login:
 
 async def change(settings: Settings, **changes: Any) -> None:
     """Another login in the place of this one."""
-    async with opened(settings) as logins, logins.changing("g") as held:
+    async with opened(settings) as logins, logins.open_change("g") as held:
         login = await held.read()
         assert login
         await held.write(login.model_copy(update=changes))
@@ -130,46 +130,46 @@ async def test_S39_a_login_made_on_one_host_is_used_and_renewed_and_ended_on_ano
 ) -> None:
     one, two = hosts
     async with working(two) as plugin:
-        assert state(plugin) is State.UNAUTHORIZED
+        assert state(plugin) is ServerState.UNAUTHORIZED
         await somebody_logs_in(one.settings, "g")
-        await until(lambda: asyncio.sleep(0, state(plugin) is State.CONNECTED))
+        await wait_until(lambda: asyncio.sleep(0, state(plugin) is ServerState.CONNECTED))
         assert (await called(two, 1)).text == "did 1"
         first = await kept(one.settings)
         await guarded.expire()
         assert (await called(two, 2)).text == "did 2"
         second = await kept(one.settings)
         assert second.refresh_token != first.refresh_token
-        [seen] = (await look(one.settings)).servers
-        assert (seen.status.state, seen.login and seen.login.problem) == (State.CONNECTED, None)
+        [seen] = (await look_at_servers(one.settings)).servers
+        assert (seen.status.state, seen.login and seen.login.problem) == (ServerState.CONNECTED, None)
         assert await log_out(one.settings, "g") == "its tokens were revoked"
 
         async def ended() -> bool:
             response = await called(two, 3)
             return bool(response.error and "log in with `holdfast mcp login g`" in response.error.message)
 
-        await until(ended)
+        await wait_until(ended)
     assert guarded.log("token refresh_token") == [f"token refresh_token given {guarded.url}"]
     assert await query("SELECT count(*) FROM holdfast_logins") == 0
-    assert not one.settings.mcp_logins.exists()
-    assert not two.settings.mcp_logins.exists()
+    assert not one.settings.mcp_logins_folder.exists()
+    assert not two.settings.mcp_logins_folder.exists()
 
 
 RENEW = """
 import asyncio, sys
 from pathlib import Path
 from holdfast import Settings
-from holdfast.activities.mcp.authorizing import Tokens
-from holdfast.activities.mcp.resolving import Resolved
-from holdfast.activities.mcp.shared_logins import open_logins
+from holdfast.activities.mcp.authorizing import ServerTokens
+from holdfast.activities.mcp.resolving import ResolvedServer
+from holdfast.activities.mcp.shared_logins import open_login_store
 from holdfast.configuration import McpOauthSettings
 
 async def main():
-    logins = open_logins(Settings(data=Path(sys.argv[1]), ledger="env:HOLDFAST_LEDGER"))
-    tokens = Tokens(logins, "g", McpOauthSettings(), Resolved(url=sys.argv[2]))
+    logins = open_login_store(Settings(data=Path(sys.argv[1]), ledger="env:HOLDFAST_LEDGER"))
+    tokens = ServerTokens(logins, "g", McpOauthSettings(), ResolvedServer(url=sys.argv[2]))
     print("ready", flush=True)
     sys.stdin.readline()
-    got = await asyncio.gather(*(tokens.current() for _ in range(8)))
-    await logins.rest()
+    got = await asyncio.gather(*(tokens.get_token() for _ in range(8)))
+    await logins.disconnect()
     print(*set(got))
 
 asyncio.run(main())
@@ -195,7 +195,7 @@ async def test_S39_of_hosts_that_renew_one_token_at_once_one_does_and_all_use_it
 ) -> None:
     settings = hosts[0].settings
     await somebody_logs_in(settings, "g")
-    await change(settings, expires=now() - timedelta(seconds=1))
+    await change(settings, expires=read_clock() - timedelta(seconds=1))
     guarded.does(delay=0.5)
     several = await renewing(settings, guarded, 4)
     async with asyncio.timeout(60):
@@ -211,7 +211,7 @@ async def test_S39_a_database_that_crashes_while_a_token_is_renewed_loses_no_log
 ) -> None:
     settings = hosts[0].settings
     await somebody_logs_in(settings, "g")
-    await change(settings, expires=now() - timedelta(seconds=1))
+    await change(settings, expires=read_clock() - timedelta(seconds=1))
     guarded.does(delay=1.5)
     [first] = await renewing(settings, guarded, 1)
     others = await renewing(settings, guarded, 2)
@@ -219,7 +219,7 @@ async def test_S39_a_database_that_crashes_while_a_token_is_renewed_loses_no_log
     first.stdin.write(b"\n")
     await first.stdin.drain()
     held = "SELECT count(*) FROM holdfast_logins WHERE holder IS NOT NULL"
-    await until(lambda: query(held))
+    await wait_until(lambda: query(held))
     await asyncio.to_thread(running.restart)
     async with asyncio.timeout(90):
         told = await asyncio.gather(*(process.communicate(b"\n") for process in [*others]), first.communicate())
@@ -235,14 +235,14 @@ async def test_S39_a_login_is_held_by_one_and_by_the_next_when_that_one_is_gone(
     await somebody_logs_in(settings, "g")
     monkeypatch.setattr(shared_logins, "LOCK_SECONDS", 0.2)
     async with opened(settings) as one, opened(settings) as two:
-        async with one.changing("g") as held:
+        async with one.open_change("g") as held:
             login = await held.read()
             assert login
             with pytest.raises(HoldfastError, match="somebody else is changing the login at 'g'"):
-                async with two.changing("g"):
+                async with two.open_change("g"):
                     pass
             await query("UPDATE holdfast_logins SET held_until = clock_timestamp() - interval '1 second'")
-            async with two.changing("g") as other:
+            async with two.open_change("g") as other:
                 assert await other.read() == login
                 with pytest.raises(HoldfastError, match="by somebody else meanwhile"):
                     await held.write(login)
@@ -274,7 +274,7 @@ async def test_S39_with_its_database_down_a_call_says_so_and_goes_on_when_it_is_
         async def works() -> bool:
             return (await called(two, 2)).text == "did 2"
 
-        await until(works, 30)
+        await wait_until(works, 30)
 
 
 async def test_S39_a_worker_that_starts_without_its_database_connects_when_that_is_there(
@@ -286,11 +286,11 @@ async def test_S39_a_worker_that_starts_without_its_database_connects_when_that_
     try:
         async with working(two) as plugin:
             [status] = plugin.servers.statuses
-            assert status.state is State.WAITING, "nobody has to log in"
+            assert status.state is ServerState.WAITING, "nobody has to log in"
             assert "cannot be used: no answer within 5 seconds" in (status.problem or "")
             assert "s3cret" not in (status.problem or "")
             await asyncio.to_thread(running.start)
-            await until(lambda: asyncio.sleep(0, state(plugin) is State.CONNECTED), 30)
+            await wait_until(lambda: asyncio.sleep(0, state(plugin) is ServerState.CONNECTED), 30)
     finally:
         if running.is_down:
             await asyncio.to_thread(running.start)
@@ -309,23 +309,23 @@ async def test_S45_a_row_that_cannot_be_gone_by_is_not_used_and_another_login_ta
     async with opened(two.settings) as logins:
         with pytest.raises(NotAuthorized, match="the login is not used: of its row 'g'"):
             await logins.read("g")
-        status = await login_status(logins, "g")
+        status = await find_login_status(logins, "g")
         assert status
         assert "canary" not in (status.problem or "")
         assert "\x1b" not in (status.problem or "")
     async with working(two) as plugin:
         [seen] = plugin.servers.statuses
-        assert seen.state is State.UNAUTHORIZED
+        assert seen.state is ServerState.UNAUTHORIZED
         assert "log in with `holdfast mcp login g`" in (seen.problem or "")
         await somebody_logs_in(one.settings, "g")
-        await until(lambda: asyncio.sleep(0, state(plugin) is State.CONNECTED))
+        await wait_until(lambda: asyncio.sleep(0, state(plugin) is ServerState.CONNECTED))
 
 
 async def test_S45_with_keys_tokens_are_encrypted_in_the_database_and_cannot_be_moved_to_another_server(
     hosts: tuple[Engine, Engine], guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, _ = hosts
-    monkeypatch.setenv("HOLDFAST_KEY", new_key())
+    monkeypatch.setenv("HOLDFAST_KEY", generate_key())
     keyed = replace(one.settings, encryption=EncryptionSettings(keys=(KeySettings(id="a", env="HOLDFAST_KEY"),)))
     await somebody_logs_in(keyed, "g")
     row = await query("SELECT login FROM holdfast_logins")
@@ -334,7 +334,7 @@ async def test_S45_with_keys_tokens_are_encrypted_in_the_database_and_cannot_be_
     assert login.access_token in guarded.secrets
     await query("INSERT INTO holdfast_logins (name, login) SELECT 'h', login FROM holdfast_logins")
     async with opened(keyed) as logins:
-        assert await logins.names() == ["g", "h"]
+        assert await logins.list_names() == ["g", "h"]
         with pytest.raises(NotAuthorized, match="it was changed, or moved"):
             await logins.read("h")
     async with opened(one.settings) as without:
@@ -346,8 +346,8 @@ async def test_S39_files_of_a_host_that_now_shares_a_ledger_are_not_used(hosts: 
     one, _ = hosts
     alone = replace(one.settings, ledger=None)
     await somebody_logs_in(alone, "g")
-    assert LoginFile(one.settings.mcp_logins, "g").read()
+    assert LoginFile(one.settings.mcp_logins_folder, "g").read()
     async with opened(one.settings) as logins:
         assert await logins.read("g") is None
     async with working(one) as plugin:
-        assert state(plugin) is State.UNAUTHORIZED
+        assert state(plugin) is ServerState.UNAUTHORIZED

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from holdfast import Effect, Run, TurnInput
-from holdfast.testing import FakeTool, request, until
+from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import executing, speaking, waiting
 
@@ -25,9 +25,9 @@ def _tool(effect: Effect, starts: list[str]) -> FakeTool:
 async def test_S31_a_read_is_repeated_by_the_next_worker(engine: Engine) -> None:
     starts: list[str] = []
     async with engine.worker(_tool(Effect.READ, starts)):
-        turn = await engine.start(TurnInput(batches=((request("slow"),),)))
-        await until(lambda: executing(turn, "b1c1"))
-        await until(lambda: _some(starts))
+        turn = await engine.start(TurnInput(batches=((build_request("slow"),),)))
+        await wait_until(lambda: executing(turn, "b1c1"))
+        await wait_until(lambda: _some(starts))
     async with engine.worker(_tool(Effect.READ, starts)):
         result = await turn.result()
     assert [(response.status, response.text) for response in result.responses] == [("success", "done")]
@@ -38,11 +38,11 @@ async def test_S31_a_read_is_repeated_by_the_next_worker(engine: Engine) -> None
 async def test_S31_a_once_call_is_stopped_and_somebody_is_asked_what_became_of_it(engine: Engine) -> None:
     starts: list[str] = []
     async with engine.worker(_tool(Effect.ONCE, starts)):
-        turn = await engine.start(TurnInput(batches=((request("slow"),),)))
-        await until(lambda: _some(starts))
-        await until(lambda: speaking(turn, "begun"))
+        turn = await engine.start(TurnInput(batches=((build_request("slow"),),)))
+        await wait_until(lambda: _some(starts))
+        await wait_until(lambda: speaking(turn, "begun"))
     async with engine.worker(_tool(Effect.ONCE, starts)):
-        [item] = (await until(lambda: waiting(turn))).approvals
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         assert item.kind == "outcome_unknown"
         assert "begun" in (item.question or "")
         await engine.holdfast.deny(item.approval_id, digest=item.digest)
@@ -64,7 +64,7 @@ async def test_a_tool_over_its_time_limit_is_stopped_with_what_it_put_out(engine
         return "never"
 
     async with engine.worker(FakeTool("endless", endless, timeout_seconds=0.5)):
-        result = await (await engine.start(TurnInput(batches=((request("endless"),),)))).result()
+        result = await (await engine.start(TurnInput(batches=((build_request("endless"),),)))).result()
     [response] = result.responses
     assert response.error is not None
     assert response.error.type == "timeout"

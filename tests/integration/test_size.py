@@ -10,7 +10,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.common import RawValue
 
 from holdfast import CallRequest, RequestRefused, Run, TurnInput
-from holdfast.testing import FakeTool, decide_all, request, until
+from holdfast.testing import FakeTool, build_request, decide_all, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 
@@ -30,11 +30,11 @@ async def _history_bytes(engine: Engine, turn_id: str) -> int:
 
 
 async def test_S42_200_calls_with_large_arguments_and_results_are_an_ordinary_batch(engine: Engine) -> None:
-    calls = tuple(request("long", data="a" * 90_000, number=n) for n in range(200))
+    calls = tuple(build_request("long", data="a" * 90_000, number=n) for n in range(200))
     async with engine.worker(LONG):
         turn = await engine.start(TurnInput(batches=(calls,)))
         result = await turn.result()
-        view = await turn.view()
+        view = await turn.fetch_view()
         assert await _history_bytes(engine, turn.id) < 400_000
     assert [response.call_id for response in result.responses] == [f"b1c{n}" for n in range(1, 201)]
     assert {response.status for response in result.responses} == {"success"}
@@ -44,7 +44,7 @@ async def test_S42_200_calls_with_large_arguments_and_results_are_an_ordinary_ba
 
 async def test_S42_200_large_calls_that_all_ask_are_approved_and_answered(engine: Engine) -> None:
     asking = FakeTool("asking", _long, asks=True, safe=True)
-    calls = tuple(request("asking", data="a" * 90_000, number=n) for n in range(200))
+    calls = tuple(build_request("asking", data="a" * 90_000, number=n) for n in range(200))
     async with engine.worker(asking):
         turn = await engine.start(TurnInput(batches=(calls,)))
         answered = await decide_all(engine.holdfast, turn)
@@ -54,7 +54,7 @@ async def test_S42_200_large_calls_that_all_ask_are_approved_and_answered(engine
 
 
 async def test_S6_arguments_over_the_limit_fail_their_one_call_with_a_reason(engine: Engine) -> None:
-    calls = (request("long", data="a" * 5_000_000), request("long", data="small"))
+    calls = (build_request("long", data="a" * 5_000_000), build_request("long", data="small"))
     async with engine.worker(LONG):
         result = await (await engine.start(TurnInput(batches=(calls,)))).result()
     assert [response.status for response in result.responses] == ["error", "success"]
@@ -69,11 +69,11 @@ async def test_S33_a_result_over_the_limit_is_cut_and_kept_whole(engine: Engine)
         return "x" * 5_000_000
 
     async with engine.worker(FakeTool("huge", huge)):
-        result = await (await engine.start(TurnInput(batches=((request("huge"),),)))).result()
+        result = await (await engine.start(TurnInput(batches=((build_request("huge"),),)))).result()
     text = result.responses[0].text
     assert len(text) < OUTPUT + 500
     assert "4,960,000 characters left out" in text
-    [kept] = engine.settings.outputs.iterdir()
+    [kept] = engine.settings.outputs_folder.iterdir()
     assert kept.read_text() == "x" * 5_000_000
 
 
@@ -82,23 +82,23 @@ async def test_an_exception_of_megabytes_is_an_error_like_any_other(engine: Engi
         raise RuntimeError("boom " * 1_000_000)
 
     async with engine.worker(FakeTool("explode", explode)):
-        result = await (await engine.start(TurnInput(batches=((request("explode"),),)))).result()
+        result = await (await engine.start(TurnInput(batches=((build_request("explode"),),)))).result()
     assert result.responses[0].status == "error"
     assert len(result.responses[0].text) < 10_000
 
 
 async def test_more_than_a_turn_can_take_is_refused_at_once(engine: Engine) -> None:
     with pytest.raises(RequestRefused, match="at most 5,000 calls"):
-        await engine.start(TurnInput(batches=tuple(tuple(request("x") for _ in range(1_000)) for _ in range(6))))
+        await engine.start(TurnInput(batches=tuple(tuple(build_request("x") for _ in range(1_000)) for _ in range(6))))
     with pytest.raises(RequestRefused, match="a turn takes 64,000,000 at once"):
-        await engine.start(TurnInput(batches=(tuple(request("x", data="a" * 900_000) for _ in range(80)),)))
+        await engine.start(TurnInput(batches=(tuple(build_request("x", data="a" * 900_000) for _ in range(80)),)))
 
 
 async def test_a_hundred_different_tools_can_wait_at_once(engine: Engine) -> None:
     tools = [FakeTool(f"a_tool_with_quite_a_long_name_number_{n:04}", _long, asks=True) for n in range(100)]
     async with engine.worker(*tools):
-        turn = await engine.start(TurnInput(batches=(tuple(request(tool.name) for tool in tools),)))
-        await until(lambda: waiting(turn, 100))
+        turn = await engine.start(TurnInput(batches=(tuple(build_request(tool.name) for tool in tools),)))
+        await wait_until(lambda: waiting(turn, 100))
         await turn.cancel()
         assert (await turn.result()).status == "cancelled"
 
@@ -109,7 +109,7 @@ async def test_a_hundred_different_tools_can_wait_at_once(engine: Engine) -> Non
     ids=repr,
 )
 async def test_S6_arguments_of_any_shape_are_answered(engine: Engine, arguments: Any) -> None:
-    calls = (CallRequest(tool="read_file", arguments=arguments), request("list_directory"))
+    calls = (CallRequest(tool="read_file", arguments=arguments), build_request("list_directory"))
     async with engine.worker():
         result = await (await engine.start(TurnInput(batches=(calls,)))).result()
     assert [response.status for response in result.responses] == ["error", "success"]
@@ -120,9 +120,9 @@ async def test_S6_arguments_of_any_shape_are_answered(engine: Engine, arguments:
 @pytest.mark.parametrize("name", ["", " ", "\x1b[31mred", "x" * 100_000, "read_file\n", "../read_file", "☃"], ids=ascii)
 async def test_S5_tool_names_of_any_shape_are_answered(engine: Engine, name: str) -> None:
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request(name),),)))
+        turn = await engine.start(TurnInput(batches=((build_request(name),),)))
         result = await turn.result()
-        assert "\x1b" not in (await turn.view()).model_dump_json()
+        assert "\x1b" not in (await turn.fetch_view()).model_dump_json()
     assert result.responses[0].error is not None
     assert result.responses[0].error.type == "tool_not_registered"
 
@@ -171,15 +171,15 @@ async def test_S22_signals_that_are_no_json_or_name_no_payload_change_nothing(en
         Payload(),
     ]
     async with engine.worker(asking):
-        turn = await engine.start(TurnInput(batches=((request("asking"),),)))
-        view = await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(batches=((build_request("asking"),),)))
+        view = await wait_until(lambda: waiting(turn))
         handle = engine.client.get_workflow_handle(turn.id)
         for data in UNREADABLE:
             await handle.signal("decide", _raw(data))
         for payload in forged:
             await handle.signal("decide", RawValue(payload))
             await handle.signal("no-such-signal", RawValue(payload))
-        assert (await turn.view()).approvals == view.approvals
+        assert (await turn.fetch_view()).approvals == view.approvals
         await engine.holdfast.approve(view.approvals[0].approval_id)
         assert (await turn.result()).responses[0].status == "success"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import LiveOutput, Turn, TurnInput
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import executing, speaking, waiting
 
@@ -24,15 +24,15 @@ def _alive(pid: int) -> bool:
 
 
 async def _approved_shell(engine: Engine, command: str) -> Turn:
-    turn = await engine.start(TurnInput(batches=((request("shell", command=command),),)))
-    view = await until(lambda: waiting(turn))
+    turn = await engine.start(TurnInput(batches=((build_request("shell", command=command),),)))
+    view = await wait_until(lambda: waiting(turn))
     await engine.holdfast.approve(view.approvals[0].approval_id)
     return turn
 
 
 async def _running_shell(engine: Engine, command: str) -> Turn:
     turn = await _approved_shell(engine, command)
-    await until(lambda: executing(turn, "b1c1"))
+    await wait_until(lambda: executing(turn, "b1c1"))
     return turn
 
 
@@ -47,7 +47,7 @@ async def test_S17_a_cancelled_shell_command_dies_with_its_grandchildren_within_
 
     async with engine.worker():
         turn = await _running_shell(engine, command)
-        await until(three)
+        await wait_until(three)
         found = [int(pid) for pid in pids.read_text().split()]
         assert all(map(_alive, found))
         asked = time.monotonic()
@@ -56,7 +56,7 @@ async def test_S17_a_cancelled_shell_command_dies_with_its_grandchildren_within_
         async def gone() -> bool:
             return not any(map(_alive, found))
 
-        await until(gone, seconds=5)
+        await wait_until(gone, seconds=5)
         told = time.monotonic() - asked
         result = await turn.result()
     assert told < 3
@@ -73,7 +73,7 @@ async def test_S17_from_the_request_to_the_tool_being_told_takes_under_a_second_
             log = engine.workspace / "told"
             log.unlink(missing_ok=True)
             turn = await _running_shell(engine, f"trap 'date +%s.%N > {log}; exit' TERM; echo ready; sleep 600 & wait")
-            await until(partial(speaking, turn, "ready"))
+            await wait_until(partial(speaking, turn, "ready"))
             asked = time.time()
             await turn.cancel()
             await turn.result()
@@ -86,8 +86,8 @@ async def test_S32_live_output_and_pid_are_visible_while_a_command_runs_and_not_
         fifo = engine.workspace / "go"
         os.mkfifo(fifo)
         turn = await _running_shell(engine, "printf 'secret \\033[31mred\\033[0m\\n'; read line < go; echo end")
-        await until(lambda: speaking(turn, "secret red"))
-        view = await turn.view()
+        await wait_until(lambda: speaking(turn, "secret red"))
+        view = await turn.fetch_view()
         assert view.batch is not None
         call = view.batch.calls[0]
         assert call.pid is not None

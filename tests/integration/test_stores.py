@@ -17,12 +17,12 @@ from temporalio.common import RawValue
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext, StorageDriverStoreContext
 
 from holdfast import Holdfast, Run, Settings, TurnInput
-from holdfast.activities.commands import environment
+from holdfast.activities.commands import build_environment
 from holdfast.errors import BadInput, StoreUnavailable
 from holdfast.payloads import MISSING
 from holdfast.storage_settings import GcsSettings, S3Settings, StorageSettings
-from holdfast.stores import BucketStorage, buckets_of, drivers_of
-from holdfast.testing import FakeTool, request, until
+from holdfast.stores import BucketStorage, build_buckets, build_drivers
+from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.clouds import BUCKET, Cloud, gcs_server, s3_server
 from tests.support.encrypting import encryption, found_in
 from tests.support.engine import Engine
@@ -63,14 +63,14 @@ async def use(engine: Engine, **more: Any) -> None:
 
 async def objects(settings: Settings) -> dict[str, bytes]:
     """All that is in the bucket."""
-    [buckets] = buckets_of(settings)
-    return {found.name: await buckets.get(BUCKET, found.name) async for found in buckets.listing("")}
+    [buckets] = build_buckets(settings)
+    return {found.name: await buckets.get(BUCKET, found.name) async for found in buckets.list_objects("")}
 
 
 async def test_S42_large_payloads_are_objects_and_come_back(engine: Engine, cloud: tuple[str, Cloud]) -> None:
     await use(engine, storage=storage(*cloud, prefix="of/holdfast"))
     async with engine.worker(*TOOLS):
-        calls = tuple(request("long", data="a" * 20_000, number=number) for number in range(20))
+        calls = tuple(build_request("long", data="a" * 20_000, number=number) for number in range(20))
         turn = await engine.start(TurnInput(batches=(calls,)))
         result = await turn.result()
     assert [response.text.split()[1] for response in result.responses] == [str(number) for number in range(20)]
@@ -78,7 +78,7 @@ async def test_S42_large_payloads_are_objects_and_come_back(engine: Engine, clou
     assert len(found) > 20
     assert all(name.startswith("v0/ns/default/") for name in found)
     assert found_in(b"".join(found.values()), [CANARY]) == [CANARY]
-    assert not list(engine.settings.payloads.rglob("[0-9a-f]" * 64))
+    assert not list(engine.settings.payloads_folder.rglob("[0-9a-f]" * 64))
 
 
 async def test_S42_S45_objects_are_encrypted_where_there_are_keys(
@@ -86,7 +86,7 @@ async def test_S42_S45_objects_are_encrypted_where_there_are_keys(
 ) -> None:
     await use(engine, storage=storage(*cloud), encryption=encryption(monkeypatch, "a"))
     async with engine.worker(*TOOLS):
-        turn = await engine.start(TurnInput(batches=((request("long"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("long"),),)))
         result = await turn.result()
     assert CANARY in result.responses[0].text
     found = await objects(engine.settings)
@@ -96,19 +96,19 @@ async def test_S42_S45_objects_are_encrypted_where_there_are_keys(
 
 async def test_S42_a_turn_goes_on_when_the_store_is_another(engine: Engine, cloud: tuple[str, Cloud]) -> None:
     """Files before, a bucket then, files again: every reference is followed to where it leads."""
-    calls = [(request("long", number=1), request("asks", number=2)), (request("long", number=3),)]
+    calls = [(build_request("long", number=1), build_request("asks", number=2)), (build_request("long", number=3),)]
     async with engine.worker(*TOOLS):
         turn = await engine.start(TurnInput(batches=tuple(calls), keep_open=False))
-        await until(lambda: waiting(turn))
+        await wait_until(lambda: waiting(turn))
     await use(engine, storage=storage(*cloud))
     async with engine.worker(*TOOLS):
-        view = await until(lambda: waiting(engine.holdfast.turn(turn.id)))
+        view = await wait_until(lambda: waiting(engine.holdfast.get_turn(turn.id)))
         await engine.holdfast.approve(view.approvals[0].approval_id)
-        result = await engine.holdfast.turn(turn.id).result()
+        result = await engine.holdfast.get_turn(turn.id).result()
     assert [response.text.split()[1] for response in result.responses] == ["1", "2", "3"]
     assert await objects(engine.settings)
     await use(engine, storage=storage(*cloud, written=False))
-    assert (await engine.holdfast.turn(turn.id).result()).responses == result.responses
+    assert (await engine.holdfast.get_turn(turn.id).result()).responses == result.responses
 
 
 async def test_a_store_that_is_away_makes_turns_wait_and_clients_are_told(
@@ -116,13 +116,13 @@ async def test_a_store_that_is_away_makes_turns_wait_and_clients_are_told(
 ) -> None:
     async with gcs_server(tmp_path, monkeypatch) as server, engine_of(engine, server).worker(*TOOLS):
         await use(engine)
-        turn = await engine.start(TurnInput(batches=((request("asks", number=1),),)))
-        view = await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(batches=((build_request("asks", number=1),),)))
+        view = await wait_until(lambda: waiting(turn))
         await server.stop()
         await engine.holdfast.approve(view.approvals[0].approval_id)
-        await until(lambda: _logged(caplog, "a payload could not be written"), seconds=60)
+        await wait_until(lambda: _logged(caplog, "a payload could not be written"), seconds=60)
         with pytest.raises(StoreUnavailable, match=f"the bucket '{BUCKET}'"):
-            await engine.start(TurnInput(batches=((request("long", data="a" * 50_000),),)))
+            await engine.start(TurnInput(batches=((build_request("long", data="a" * 50_000),),)))
         await server.start()
         async with asyncio.timeout(60):
             result = await turn.result()
@@ -136,7 +136,7 @@ def engine_of(engine: Engine, server: Cloud) -> Engine:
 
 async def test_S3_that_is_away_is_told(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with s3_server(tmp_path, monkeypatch) as server:
-        driver = drivers_of(replace(engine.settings, storage=storage("s3", server)))[0]
+        driver = build_drivers(replace(engine.settings, storage=storage("s3", server)))[0]
         [claim] = await driver.store(StorageDriverStoreContext(), [Payload(data=b"x")])
         await server.stop()
         with pytest.raises(StoreUnavailable, match=r"could not be read: the bucket 'payloads' \(s3\)"):
@@ -176,14 +176,14 @@ async def test_S22_S42_forged_references_change_nothing_and_stop_nothing(
     driver = {"s3": "aws.s3driver", "gcs": "gcp.gcsdriver"}[kind]
     await use(engine, storage=storage(*cloud))
     async with engine.worker(*TOOLS):
-        turn = await engine.start(TurnInput(batches=((request("asks"),),)))
-        view = await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(batches=((build_request("asks"),),)))
+        view = await wait_until(lambda: waiting(turn))
         bare = (await Client.connect(engine.address)).get_workflow_handle(turn.id)
         for claim in forged(kind):
             await bare.signal("decide", RawValue(reference(driver, **claim)))
             with pytest.raises(Exception):  # noqa: B017, PT011 - refused, in whatever words
                 await bare.execute_update("decide", RawValue(reference(driver, **claim)))
-        assert (await turn.view()).approvals == view.approvals
+        assert (await turn.fetch_view()).approvals == view.approvals
         await engine.holdfast.approve(view.approvals[0].approval_id)
         assert (await turn.result()).responses[0].status == "success"
 
@@ -192,7 +192,7 @@ async def test_an_object_that_was_changed_or_is_gone_is_a_missing_payload(
     engine: Engine, cloud: tuple[str, Cloud]
 ) -> None:
     settings = replace(engine.settings, storage=storage(*cloud))
-    [buckets], driver = buckets_of(settings), drivers_of(settings)[0]
+    [buckets], driver = build_buckets(settings), build_drivers(settings)[0]
     assert isinstance(driver, BucketStorage)
     payload = Payload(metadata={"encoding": b"json/plain"}, data=b'"x"')
     [claim] = await driver.store(StorageDriverStoreContext(), [payload])
@@ -200,7 +200,7 @@ async def test_an_object_that_was_changed_or_is_gone_is_a_missing_payload(
     name = claim.claim_data.get("key") or claim.claim_data["object_name"]
     await buckets.put(BUCKET, name, b"something else")
     assert (await retrieved(driver, claim)).metadata["encoding"] == MISSING
-    [found] = [found async for found in buckets.listing("v0/")]
+    [found] = [found async for found in buckets.list_objects("v0/")]
     assert await buckets.remove(found)
     assert not await buckets.remove(found)
     assert (await retrieved(driver, claim)).metadata["encoding"] == MISSING
@@ -213,13 +213,13 @@ async def retrieved(driver: BucketStorage, claim: StorageDriverClaim) -> Payload
 
 async def test_what_old_references_call_another_bucket_is_read_there(engine: Engine, cloud: tuple[str, Cloud]) -> None:
     kind, server = cloud
-    old = drivers_of(replace(engine.settings, storage=storage(kind, server)))[0]
+    old = build_drivers(replace(engine.settings, storage=storage(kind, server)))[0]
     payload = Payload(metadata={"encoding": b"json/plain"}, data=b'"x"')
     [claim] = await old.store(StorageDriverStoreContext(), [payload])
     table = storage(kind, server).model_dump()
     for formerly, found in (((BUCKET,), payload.metadata["encoding"]), ((), MISSING)):
         table[kind] = {**table[kind], "bucket": "other", "formerly": formerly}
-        new = drivers_of(replace(engine.settings, storage=StorageSettings.model_validate(table)))[0]
+        new = build_drivers(replace(engine.settings, storage=StorageSettings.model_validate(table)))[0]
         [seen] = await new.retrieve(StorageDriverRetrieveContext(), [claim])
         assert seen.metadata["encoding"] == found
 
@@ -230,7 +230,7 @@ async def test_S45_credentials_of_the_store_are_kept_from_commands(
     async with s3_server(tmp_path, monkeypatch) as server:
         await use(engine, storage=storage("s3", server))
         async with engine.worker():
-            found = environment({})
+            found = build_environment({})
     assert not {name for name in found if name.startswith("AWS_") and "s3-secret-canary" in found[name]}
     assert "AWS_SECRET_ACCESS_KEY" not in found
 
@@ -243,7 +243,7 @@ def test_a_package_that_is_missing_is_told_with_what_to_install(
     monkeypatch.delitem(sys.modules, f"holdfast.{kind}", raising=False)
     table = {"kind": kind, kind: {"bucket": "abc"}}
     with pytest.raises(BadInput, match=rf"pip install 'holdfast\[{kind}\]'"):
-        buckets_of(replace(engine.settings, storage=StorageSettings.model_validate(table)))
+        build_buckets(replace(engine.settings, storage=StorageSettings.model_validate(table)))
 
 
 async def test_no_credentials_and_no_bucket_are_told_in_words(
@@ -251,13 +251,13 @@ async def test_no_credentials_and_no_bucket_are_told_in_words(
 ) -> None:
     async with s3_server(tmp_path, monkeypatch) as server:
         table = {"kind": "s3", "s3": {"bucket": "no-such-bucket", "endpoint": server.url, "region": "us-east-1"}}
-        [driver, _] = drivers_of(replace(engine.settings, storage=StorageSettings.model_validate(table)))
+        [driver, _] = build_drivers(replace(engine.settings, storage=StorageSettings.model_validate(table)))
         with pytest.raises(StoreUnavailable, match="NoSuchBucket"):
             await driver.store(StorageDriverStoreContext(), [Payload(data=b"x")])
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
         monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-        [driver, _] = drivers_of(replace(engine.settings, storage=StorageSettings.model_validate(table)))
+        [driver, _] = build_drivers(replace(engine.settings, storage=StorageSettings.model_validate(table)))
         with pytest.raises(StoreUnavailable, match="credentials"):
             await driver.store(StorageDriverStoreContext(), [Payload(data=b"x")])

@@ -21,8 +21,8 @@ from holdfast import (
     TurnInput,
 )
 from holdfast.conversations import AssistantMessage, Conversation, ToolMessage
-from holdfast.queries import ask
-from holdfast.testing import FakeTool, until
+from holdfast.queries import query_turn
+from holdfast.testing import FakeTool, wait_until
 from tests.support.engine import Engine
 from tests.support.stage import Stage, call
 from tests.support.waiting import done, executing, waiting
@@ -34,7 +34,7 @@ async def _open(engine: Engine, **input: Any) -> Turn:
 
 
 async def _ended(turn: Turn, call_id: str) -> bool:
-    return (await turn.call(call_id)).terminal
+    return (await turn.fetch_call(call_id)).is_terminal
 
 
 async def _statuses(turn: Turn) -> list[str]:
@@ -54,7 +54,7 @@ async def test_S10_two_reads_run_beside_each_other_and_an_edit_alone(both: Engin
         await stage.began("b")
         stage.go("a", "c")
         await turn.add_calls("reply", at=3, complete=True)
-        await until(lambda: _ended(turn, "b1c1"))
+        await wait_until(lambda: _ended(turn, "b1c1"))
         stage.go("b")
         await turn.finish()
         assert await _statuses(turn) == ["success"] * 3
@@ -81,8 +81,8 @@ async def test_S11_before_the_reply_is_complete_only_reads_begin(engine: Engine)
         turn = await _open(engine)
         await turn.add_calls("reply", [call("read", "a"), call("alter", "b")])
         stage.go("a", "b")
-        await until(lambda: _ended(turn, "b1c1"))
-        assert (await turn.call("b1c2")).status == "scheduled"
+        await wait_until(lambda: _ended(turn, "b1c1"))
+        assert (await turn.fetch_call("b1c2")).status == "scheduled"
         await turn.add_calls("reply", complete=True)
         await turn.finish()
         assert await _statuses(turn) == ["success"] * 2
@@ -94,8 +94,8 @@ async def test_S11_a_turn_may_let_everything_begin_early(engine: Engine) -> None
     async with engine.worker(*stage.tools):
         turn = await _open(engine, early=True)
         await turn.add_calls("reply", [call("alter", "b")])
-        await until(lambda: _ended(turn, "b1c1"))
-        assert (await turn.batch("b1")).status == "active"
+        await wait_until(lambda: _ended(turn, "b1c1"))
+        assert (await turn.fetch_batch("b1")).status == "active"
         await turn.finish()
         assert await _statuses(turn) == ["success"]
 
@@ -106,7 +106,7 @@ async def test_S9_under_all_ready_a_stream_begins_when_it_is_complete_and_ready(
     async with engine.worker(*stage.tools):
         turn = await _open(engine, schedule=Schedule.ALL_READY)
         await turn.add_calls("reply", [call("read", "a")])
-        await until(lambda: _scheduled(turn, "b1c1"))
+        await wait_until(lambda: _scheduled(turn, "b1c1"))
         assert stage.timeline == []
         await turn.add_calls("reply", [call("read", "b")], at=1, complete=True)
         await turn.finish()
@@ -114,7 +114,7 @@ async def test_S9_under_all_ready_a_stream_begins_when_it_is_complete_and_ready(
 
 
 async def _scheduled(turn: Turn, call_id: str) -> bool:
-    return (await turn.call(call_id)).status == "scheduled"
+    return (await turn.fetch_call(call_id)).status == "scheduled"
 
 
 async def test_S10_no_more_run_at_once_than_the_turn_allows(engine: Engine) -> None:
@@ -142,7 +142,7 @@ async def test_S15_a_failure_cancels_what_runs_and_waits_beside_it_and_the_turn_
         await turn.add_calls("reply", [call("read", "a"), call("fragile", "b"), call("alter", "c")])
         await stage.began("a", "b")
         stage.fail("b")
-        await until(lambda: _ended(turn, "b1c3"))
+        await wait_until(lambda: _ended(turn, "b1c3"))
         await turn.add_calls("reply", [call("read", "d")], at=3, complete=True)
         await turn.add_calls("next", [call("read", "e")], complete=True)
         stage.go("e")
@@ -175,7 +175,7 @@ async def test_S15_a_turn_overrides_what_tools_say(
         await turn.add_calls("reply", [call(tool, "a"), call("read", "b")], complete=True)
         await stage.began("a", "b")
         stage.fail("a")
-        await until(lambda: _ended(turn, "b1c1" if sibling == "success" else "b1c2"))
+        await wait_until(lambda: _ended(turn, "b1c1" if sibling == "success" else "b1c2"))
         stage.go("b")
         await turn.finish()
         assert await _statuses(turn) == ["error", sibling]
@@ -208,11 +208,11 @@ async def test_S12_an_attempt_that_breaks_off_while_its_tools_run_leaves_nothing
     async with both.worker(*stage.tools):
         turn = await both.start(TurnInput(prompt="Go", model=model, schedule=Schedule.STREAMING))
         await stage.began("a")
-        await until(lambda: _ended(turn, "b1c1"))
+        await wait_until(lambda: _ended(turn, "b1c1"))
         stage.go("a", "c")
         result = await turn.result()
-        conversation = await ask(both.client, turn.id, "conversation", result_type=Conversation)
-        events = (await turn.events()).events
+        conversation = await query_turn(both.client, turn.id, "conversation", result_type=Conversation)
+        events = (await turn.fetch_events()).events
     assert stage.timeline[:2] == ["+a", "!a"]
     assert sorted(stage.timeline[2:]) == sorted(["+a", "-a", "+b", "-b", "+c", "-c"])
     assert [(batch.id, batch.status) for batch in result.batches] == [("b1", "discarded"), ("b2", "done")]
@@ -352,14 +352,14 @@ async def test_S13_results_are_delivered_in_request_order_as_they_become_final(e
         await turn.add_calls("reply", [call("read", label) for label in "abc"], complete=True)
 
         async def listen() -> None:
-            async for response in turn.responses():
+            async for response in turn.watch_responses():
                 got.append(response)
                 (first if len(got) == 1 else second).set()
 
         listening = asyncio.create_task(listen())
         await stage.began("a", "b", "c")
         stage.go("b")
-        await until(lambda: _ended(turn, "b1c2"))
+        await wait_until(lambda: _ended(turn, "b1c2"))
         assert got == []
         stage.go("a")
         async with asyncio.timeout(20):
@@ -409,10 +409,10 @@ async def test_S11_what_needs_a_person_waits_while_the_reads_around_it_run(engin
     async with engine.worker(*stage.tools, asks):
         turn = await _open(engine)
         await turn.add_calls("reply", [call("read", "a"), CallRequest(tool="asks"), call("read", "c")], complete=True)
-        [item] = (await until(lambda: waiting(turn))).approvals
-        await until(lambda: _ended(turn, "b1c3"))
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
+        await wait_until(lambda: _ended(turn, "b1c3"))
         await engine.holdfast.approve(item.approval_id)
-        await until(lambda: done(turn, "b1"))
+        await wait_until(lambda: done(turn, "b1"))
         await turn.finish()
         assert await _statuses(turn) == ["success"] * 3
 
@@ -452,7 +452,7 @@ async def test_S16_a_call_that_still_grows_into_a_cancelled_batch_never_begins(e
     async with engine.worker(*stage.tools):
         turn = await _open(engine)
         await turn.add_calls("reply", [call("read", "a")])
-        await until(lambda: executing(turn, "b1c1"))
+        await wait_until(lambda: executing(turn, "b1c1"))
         await turn.cancel_batch("b1", "not this")
         with pytest.raises(RequestRefused):
             await turn.add_calls("reply", [call("read", "b")], at=1)

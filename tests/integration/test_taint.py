@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import Mode, Run, TurnInput, tool
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 
@@ -38,11 +38,11 @@ async def post(text: str, run: Run) -> str:
 
 async def test_what_comes_from_outside_taints_the_turn_and_sending_is_then_asked_about(both: Engine) -> None:
     both.with_rules(RULES)
-    send = (request("post", text="hello"),)
+    send = (build_request("post", text="hello"),)
     async with both.worker(weather, post):
-        batches: tuple[Any, ...] = ((request("list_directory"),), send, (request("weather"),), send)
+        batches: tuple[Any, ...] = ((build_request("list_directory"),), send, (build_request("weather"),), send)
         turn = await both.start(TurnInput(batches=batches))
-        view = await until(lambda: waiting(turn))
+        view = await wait_until(lambda: waiting(turn))
         [item] = view.approvals
         assert item.approval_id.endswith("/b3c1/1"), "what was sent before the turn was tainted was not asked about"
         assert item.reason == "The turn has read what others wrote."
@@ -52,17 +52,17 @@ async def test_what_comes_from_outside_taints_the_turn_and_sending_is_then_asked
 
 async def test_a_turn_that_reads_its_own_files_is_not_tainted(engine: Engine) -> None:
     async with engine.worker(weather):
-        batches = ((request("list_directory"), request("weather")),)
+        batches = ((build_request("list_directory"), build_request("weather")),)
         turn = await engine.start(TurnInput(batches=batches, mode=Mode.DEFAULT, keep_open=True))
-        await until(lambda: waiting(turn))
-        assert (await turn.view(live=False)).tainted == ()
-        [item] = (await turn.view(live=False)).approvals
+        await wait_until(lambda: waiting(turn))
+        assert (await turn.fetch_view(live=False)).tainted == ()
+        [item] = (await turn.fetch_view(live=False)).approvals
         await engine.holdfast.approve(item.approval_id)
 
         async def tainted() -> tuple[str, ...]:
-            found: tuple[str, ...] = (await turn.view(live=False)).tainted
+            found: tuple[str, ...] = (await turn.fetch_view(live=False)).tainted
             return found
 
-        assert await until(tainted) == ("weather()",)
+        assert await wait_until(tainted) == ("weather()",)
         await turn.finish()
         assert (await turn.result()).status == "completed"

@@ -8,7 +8,7 @@ from uuid import uuid4
 from temporalio import workflow
 from temporalio.worker import Worker
 
-from holdfast.queries import ask
+from holdfast.queries import query_turn
 from tests.support.engine import Engine
 
 LONGER_THAN_THE_DETECTOR = 3.0
@@ -39,6 +39,6 @@ async def test_a_workflow_thread_without_processor_time_is_not_taken_for_a_deadl
     async with Worker(engine.client, task_queue=engine.queue, workflows=[Starved]):
         handle = await engine.client.start_workflow(Starved.run, id=f"s-{uuid4().hex[:8]}", task_queue=engine.queue)
         assert await handle.result() == "done"
-        assert await ask(engine.client, handle.id, "count_queries", result_type=int) == 1
+        assert await query_turn(engine.client, handle.id, "count_queries", result_type=int) == 1
     history = await handle.fetch_history()
     assert not [event for event in history.events if event.HasField("workflow_task_failed_event_attributes")]

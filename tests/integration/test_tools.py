@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast import BlobPart, DataPart, Effect, Result, Run, TextPart, TurnInput, tool
 from holdfast.configuration import DiscoverySettings
-from holdfast.testing import decide_all, request, until
+from holdfast.testing import build_request, decide_all, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import asked, done, executing, waiting
 
@@ -22,15 +22,15 @@ async def test_S37_an_edit_fails_when_the_file_changed_since_the_turn_read_it(en
     file = engine.workspace / "notes.txt"
     file.write_bytes(b"one\r\ntwo\r\n")
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("read_file", path="notes.txt"),),), keep_open=True))
+        turn = await engine.start(TurnInput(batches=((build_request("read_file", path="notes.txt"),),), keep_open=True))
         deciding = asyncio.create_task(decide_all(engine.holdfast, turn))
-        edit = request("edit", path="notes.txt", old_text="two\n", new_text="2\n")
-        await until(lambda: done(turn, "b1"))
+        edit = build_request("edit", path="notes.txt", old_text="two\n", new_text="2\n")
+        await wait_until(lambda: done(turn, "b1"))
         await asyncio.to_thread(file.write_bytes, b"zero\r\none\r\ntwo\r\n")
         await turn.submit((edit,))
-        await until(lambda: done(turn, "b2"))
-        await turn.submit((request("read_file", path="notes.txt"),))
-        await turn.submit((edit, request("edit", path="notes.txt", old_text="one", new_text="1")))
+        await wait_until(lambda: done(turn, "b2"))
+        await turn.submit((build_request("read_file", path="notes.txt"),))
+        await turn.submit((edit, build_request("edit", path="notes.txt", old_text="one", new_text="1")))
         await turn.finish()
         await deciding
         _, stale, _, fresh, again = (await turn.result()).responses
@@ -43,11 +43,11 @@ async def test_S37_an_edit_fails_when_the_file_changed_since_the_turn_read_it(en
 async def test_S22_what_changed_under_an_approved_diff_is_asked_about_again(both: Engine) -> None:
     file = both.workspace / "new.txt"
     async with both.worker():
-        turn = await both.start(TurnInput(batches=((request("write_file", path="new.txt", content="mine"),),)))
-        [first] = (await until(lambda: waiting(turn, 1))).approvals
+        turn = await both.start(TurnInput(batches=((build_request("write_file", path="new.txt", content="mine"),),)))
+        [first] = (await wait_until(lambda: waiting(turn, 1))).approvals
         await asyncio.to_thread(file.write_text, "IMPORTANT")
         await both.holdfast.approve(first.approval_id, digest=first.digest)
-        [second] = (await until(lambda: asked(turn, "b1c1", 2))).approvals
+        [second] = (await wait_until(lambda: asked(turn, "b1c1", 2))).approvals
         assert await asyncio.to_thread(file.read_text) == "IMPORTANT"
         assert "-IMPORTANT" in (second.diff or "")
         await both.holdfast.approve(second.approval_id, digest=second.digest)
@@ -58,7 +58,7 @@ async def test_S22_what_changed_under_an_approved_diff_is_asked_about_again(both
 async def test_S34_bytes_are_kept_in_a_file_and_travel_by_reference(engine: Engine) -> None:
     (engine.workspace / "picture.png").write_bytes(PNG)
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("read_file", path="picture.png"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("read_file", path="picture.png"),),)))
         [response] = (await turn.result()).responses
     [part] = response.parts
     assert isinstance(part, BlobPart)
@@ -87,9 +87,13 @@ async def test_S34_a_function_is_a_tool_and_what_it_gives_is_data(engine: Engine
         return f"{old} is now {run.call_id}"
 
     async with engine.worker(measure, rename):
-        calls = (request("measure", text="a b"), request("rename", old="x"), request("measure", txt="a"))
+        calls = (
+            build_request("measure", text="a b"),
+            build_request("rename", old="x"),
+            build_request("measure", txt="a"),
+        )
         turn = await engine.start(TurnInput(batches=(calls,)))
-        [approval] = (await until(lambda: waiting(turn, 1))).approvals
+        [approval] = (await wait_until(lambda: waiting(turn, 1))).approvals
         assert approval.title == "rename(old='x')"
         await engine.holdfast.approve(approval.approval_id, digest=approval.digest)
         measured, renamed, wrong = (await turn.result()).responses
@@ -111,7 +115,7 @@ async def test_S36_a_call_runs_on_the_task_queue_that_its_tool_names(engine: Eng
     far.queue = queue
     far.settings = replace(far.settings, task_queue=queue)
     async with engine.worker(where), far.worker(where):
-        turn = await engine.start(TurnInput(batches=((request("where"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("where"),),)))
         [response] = (await turn.result()).responses
     assert response.text == str(far.workspace)
 
@@ -123,8 +127,8 @@ async def test_S36_a_call_whose_task_queue_nobody_polls_does_not_wait_for_ever(e
         return ""
 
     async with engine.worker(nowhere):
-        turn = await engine.start(TurnInput(batches=((request("nowhere"),),)))
-        await until(lambda: executing(turn, "b1c1"))
+        turn = await engine.start(TurnInput(batches=((build_request("nowhere"),),)))
+        await wait_until(lambda: executing(turn, "b1c1"))
         handle = engine.client.get_workflow_handle(turn.id)
         [limit] = [
             event.activity_task_scheduled_event_attributes.schedule_to_start_timeout.seconds
@@ -173,11 +177,11 @@ def _with_discovery(engine: Engine) -> None:
 async def test_S38_a_discovered_tool_is_validated_run_and_stopped_like_any_other(engine: Engine) -> None:
     _with_discovery(engine)
     async with engine.worker():
-        calls = (request("upper", text="loud"), request("upper", txt="x"), request("count"))
+        calls = (build_request("upper", text="loud"), build_request("upper", txt="x"), build_request("count"))
         turn = await engine.start(TurnInput(batches=(calls,)))
-        [approval] = (await until(lambda: waiting(turn, 1))).approvals
+        [approval] = (await wait_until(lambda: waiting(turn, 1))).approvals
         await engine.holdfast.approve(approval.approval_id, digest=approval.digest)
-        await until(lambda: asyncio.to_thread((engine.workspace / "begun").exists))
+        await wait_until(lambda: asyncio.to_thread((engine.workspace / "begun").exists))
         await turn.cancel_call("b1c3", "long enough")
         upper, wrong, count = (await turn.result()).responses
     assert (upper.status, upper.text.strip()) == ("success", "LOUD")
@@ -196,10 +200,10 @@ async def test_S34_large_results_of_many_parts_are_one_ordinary_batch(engine: En
     async def much(number: int) -> Result:
         """Much of everything."""
         big = str(number) * 30_000
-        return Result(parts=(TextPart(text=big), DataPart(value=[big]), BlobPart.of(big.encode(), "image/png")))
+        return Result(parts=(TextPart(text=big), DataPart(value=[big]), BlobPart.from_bytes(big.encode(), "image/png")))
 
     async with engine.worker(much):
-        calls = tuple(request("much", number=number) for number in range(200))
+        calls = tuple(build_request("much", number=number) for number in range(200))
         result = await (await engine.start(TurnInput(batches=(calls,)))).result()
     assert len(result.responses) == 200
     for number, response in enumerate(result.responses):

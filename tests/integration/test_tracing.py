@@ -28,9 +28,9 @@ from holdfast import (
     Turn,
     TurnInput,
 )
-from holdfast.spans import root_of
+from holdfast.spans import derive_root_place
 from holdfast.telemetry import TelemetrySettings
-from holdfast.testing import FakeTool, decide_all, request, scripted, until
+from holdfast.testing import FakeTool, build_request, decide_all, script_model, wait_until
 from holdfast.tools import Effect
 from tests.support.engine import Engine, new_engine
 from tests.support.mcp_servers import ours, servers
@@ -78,7 +78,7 @@ def whole(spans: list[Told]) -> None:
 
 
 async def test_the_spans_of_a_turn_are_where_they_belong(engine: Engine, traces: Collector) -> None:
-    model = scripted([request("ask", say=1), request("bad"), request("made_up")], "done")
+    model = script_model([build_request("ask", say=1), build_request("bad"), build_request("made_up")], "done")
     async with engine.worker(ASK, BAD):
         turn = await engine.start(TurnInput(model=model, prompt="go"))
         await decide_all(engine.holdfast, turn)
@@ -117,13 +117,13 @@ def _but_tasks(history: list[str]) -> Counter[str]:
 
 async def test_tracing_adds_no_event_to_a_history(engine: Engine, traces: Collector) -> None:
     traced, plain = engine.settings, replace(engine.settings, telemetry=TelemetrySettings())
-    model = scripted([request("look", say=1)], "done")
+    model = script_model([build_request("look", say=1)], "done")
     counted = []
     for settings in (plain, traced):
         engine.settings = settings
         async with engine.worker(ASK, LOOK):
             turns = [await engine.start(TurnInput(model=model, prompt="go"))]
-            turns += [await engine.start(TurnInput(batches=((request("ask"), request("look")),)))]
+            turns += [await engine.start(TurnInput(batches=((build_request("ask"), build_request("look")),)))]
             await decide_all(engine.holdfast, turns[1])
             await turns[0].result()
             counted.append([_but_tasks(await engine.history(turn)) for turn in turns])
@@ -132,7 +132,7 @@ async def test_tracing_adds_no_event_to_a_history(engine: Engine, traces: Collec
 
 
 async def test_a_turn_of_two_hundred_calls_is_told_whole(engine: Engine, traces: Collector) -> None:
-    calls = tuple(request("look", say=number) for number in range(200))
+    calls = tuple(build_request("look", say=number) for number in range(200))
     async with engine.worker(LOOK):
         turn = await engine.start(TurnInput(batches=(calls,)))
         await turn.result()
@@ -148,11 +148,11 @@ async def test_tracing_may_begin_and_end_in_the_middle_of_a_turn(
 ) -> None:
     """What the turn knows of itself is told by whoever ends it, also of the time when nobody traced."""
     traced, plain = engine.settings, replace(engine.settings, telemetry=TelemetrySettings())
-    model = scripted([request("look")], [request("ask")], "done")
+    model = script_model([build_request("look")], [build_request("ask")], "done")
     engine.settings = traced if order[0] else plain
     async with engine.worker(ASK, LOOK):
         turn = await engine.start(TurnInput(model=model, prompt="go"))
-        [item] = (await until(lambda: waiting(turn))).approvals
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
     engine.settings = traced if order[1] else plain
     async with engine.worker(ASK, LOOK):
         await engine.holdfast.approve(item.approval_id)
@@ -173,25 +173,25 @@ async def test_a_turn_that_is_replayed_at_every_step_is_told_once(
         async with new_engine(server_address, tmp_path, cached=0) as engine:
             engine.settings = replace(engine.settings, telemetry=TRACED)
             async with engine.worker(ASK, LOOK):
-                model = scripted([request("look"), request("ask")], [request("look")], "done")
+                model = script_model([build_request("look"), build_request("ask")], [build_request("look")], "done")
                 turn = await engine.start(TurnInput(model=model, prompt="go"))
                 await decide_all(engine.holdfast, turn)
-                await turn.view()
+                await turn.fetch_view()
     whole(traces.spans(turn.id))
 
 
 async def test_turns_of_a_session_have_traces_of_their_own_and_link_to_it(engine: Engine, traces: Collector) -> None:
-    given = SessionInput(turn=TurnInput(model=scripted("one", "two")))
-    session = engine.holdfast.session()
+    given = SessionInput(turn=TurnInput(model=script_model("one", "two")))
+    session = engine.holdfast.get_session()
     async with engine.worker():
         for text in ("first", "second"):
             sent = await session.send(text, start=given)
-            await (await session.begun(sent.turn)).result()
+            await (await session.wait_for_turn(sent.turn)).result()
         await session.close()
         description = await engine.client.get_workflow_handle(session.id).describe()
         await session.result()
     [own] = [span for span in traces.spans() if span.name == "holdfast.session"]
-    place = root_of(session.id, description.run_id)
+    place = derive_root_place(session.id, description.run_id)
     assert (own.trace, own.id, own["turns"]) == (place.trace, place.span, 2)
     turns = [span for span in traces.spans() if span.name == "holdfast.turn"]
     assert len({span.trace for span in turns} | {own.trace}) == 3
@@ -199,8 +199,10 @@ async def test_turns_of_a_session_have_traces_of_their_own_and_link_to_it(engine
 
 
 async def test_a_delegated_turn_is_within_the_call_that_runs_it(engine: Engine, traces: Collector) -> None:
-    inner = (ScriptedReply(calls=(request("look"),)), ScriptedReply(text="seen"))
-    model = scripted([request("delegate", prompt="look")], "done").model_copy(update={"delegated": {"look": inner}})
+    inner = (ScriptedReply(calls=(build_request("look"),)), ScriptedReply(text="seen"))
+    model = script_model([build_request("delegate", prompt="look")], "done").model_copy(
+        update={"delegated": {"look": inner}}
+    )
     async with engine.worker(LOOK):
         turn = await engine.start(TurnInput(model=model, prompt="go"))
         result = await turn.result()
@@ -216,7 +218,7 @@ async def test_requests_to_an_MCP_server_are_within_the_attempt(
 ) -> None:
     engine.settings = replace(engine.settings, mcp=servers(s=ours(str(tmp_path))))
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("s__act", n=1),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("s__act", n=1),),)))
         await decide_all(engine.holdfast, turn)
     [line] = [line for line in traces.tree(turn.id) if "mcp" in line]
     assert line.endswith("/execute b1c1=success/attempt b1c1=finished/mcp b1c1=answered")
@@ -235,7 +237,7 @@ async def test_a_turn_belongs_to_the_trace_of_whoever_starts_it(engine: Engine, 
     async with engine.worker(LOOK):
         with tracer.start_as_current_span("request") as span:
             holdfast = Holdfast(client, task_queue=engine.queue)
-            turn: Turn = await holdfast.start(TurnInput(batches=((request("look"),),)))
+            turn: Turn = await holdfast.start(TurnInput(batches=((build_request("look"),),)))
         await turn.result()
     own = next(span for span in traces.spans(turn.id) if span.name == "holdfast.turn")
     assert own.trace == f"{span.get_span_context().trace_id:032x}"
@@ -258,17 +260,19 @@ async def test_a_killed_worker_takes_no_span_of_a_turn_along_and_nothing_is_coun
     engine: Engine, traces: Collector
 ) -> None:
     """It is killed while one call executes and another, of another turn, waits for somebody."""
-    model = scripted([request("echo", say=1)], [request("ask", say=2)], "done")
+    model = script_model([build_request("echo", say=1)], [build_request("ask", say=2)], "done")
     told = 'traces = "otlp"'
     async with observed_worker(engine, told) as first:
         waits = await engine.start(TurnInput(model=model, prompt="go"))
-        [item] = (await until(lambda: waiting(waits))).approvals
-        runs = await engine.start(TurnInput(batches=((request("hang_once", mark="m"), request("once", mark="n")),)))
-        await until(lambda: _marked(engine, "m", "n"))
+        [item] = (await wait_until(lambda: waiting(waits))).approvals
+        runs = await engine.start(
+            TurnInput(batches=((build_request("hang_once", mark="m"), build_request("once", mark="n")),))
+        )
+        await wait_until(lambda: _marked(engine, "m", "n"))
         await first.kill()
     async with observed_worker(engine, told) as second:
         await engine.holdfast.approve(item.approval_id)
-        [lost] = (await until(lambda: waiting(runs), 60)).approvals
+        [lost] = (await wait_until(lambda: waiting(runs), 60)).approvals
         await engine.holdfast.decide(lost.approval_id, "respond", content="it was done", digest=lost.digest)
         assert [(await turn.result()).status for turn in (waits, runs)] == ["completed"] * 2
         await second.until_counted("holdfast_turns_total", 2)
@@ -303,7 +307,7 @@ OFTEN = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60")
 async def test_a_turn_that_continues_as_new_is_one_trace_told_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batches = [[request("look", say=n), request("ask", say=n)] for n in range(12)]
+    batches = [[build_request("look", say=n), build_request("ask", say=n)] for n in range(12)]
     with collector() as traces:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", traces.url)
         async with await start_server(tmp_path / "temporal.db", OFTEN) as server:
@@ -311,7 +315,7 @@ async def test_a_turn_that_continues_as_new_is_one_trace_told_whole(
             async with new_engine(address, tmp_path / "engine") as engine:
                 engine.settings = replace(engine.settings, telemetry=TRACED)
                 async with engine.worker(ASK, LOOK):
-                    turn = await engine.start(TurnInput(model=scripted(*batches, "done"), prompt="go"))
+                    turn = await engine.start(TurnInput(model=script_model(*batches, "done"), prompt="go"))
                     await decide_all(engine.holdfast, turn)
                     result = await turn.result()
     assert len(result.runs) > 1
@@ -326,7 +330,7 @@ async def test_a_call_that_lives_on_its_host_is_told_by_the_worker_of_the_host(
     engine: Engine, traces: Collector
 ) -> None:
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command="true"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="true"),),)))
         await decide_all(engine.holdfast, turn)
     whole(traces.spans(turn.id))
     [attempt] = [span for span in traces.spans(turn.id) if span.name == "holdfast.attempt"]
@@ -355,7 +359,7 @@ async def test_S28_a_wait_of_a_week_is_a_span_of_a_week(tmp_path: Path, monkeypa
             Worker(environment.client, task_queue="week", max_cached_workflows=0),
         ):
             holdfast = Holdfast(environment.client, task_queue="week")
-            turn = await holdfast.start(TurnInput(batches=((request("shell", command="true"),),)))
+            turn = await holdfast.start(TurnInput(batches=((build_request("shell", command="true"),),)))
             await turn.result()
     [wait] = [span for span in traces.spans(turn.id) if span.name == "holdfast.approval"]
     assert (wait["outcome"], wait["actor"]) == ("expired", "runtime")
@@ -366,7 +370,7 @@ async def test_S28_a_wait_of_a_week_is_a_span_of_a_week(tmp_path: Path, monkeypa
 async def test_a_streamed_reply_that_breaks_off_is_told_with_what_was_discarded(
     engine: Engine, traces: Collector
 ) -> None:
-    calls = (request("look", say=1), request("look", say=2))
+    calls = (build_request("look", say=1), build_request("look", say=2))
     script = (ScriptedReply(calls=calls, breaks=(1,)), ScriptedReply(text="done"))
     input = TurnInput(model=ModelChoice(script=script), prompt="go", schedule=Schedule.STREAMING)
     async with engine.worker(LOOK):
@@ -392,9 +396,9 @@ async def test_each_question_about_a_call_and_of_it_is_a_wait_of_its_own(engine:
         ("respond", {"content": "ana"}),
     ]
     async with engine.worker(asking):
-        turn = await engine.start(TurnInput(batches=((request("asking", say=1),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("asking", say=1),),)))
         for revision, (outcome, more) in enumerate(said, start=1):
-            view = await until(lambda revision=revision: asked(turn, "b1c1", revision))  # type: ignore[misc]
+            view = await wait_until(lambda revision=revision: asked(turn, "b1c1", revision))  # type: ignore[misc]
             item = view.approvals[0]
             await engine.holdfast.decide(item.approval_id, outcome, digest=item.digest, **more)
         [response] = (await turn.result()).responses
@@ -415,7 +419,7 @@ async def test_a_call_that_is_stopped_is_told_as_cancelled(engine: Engine, trace
         return ""
 
     async with engine.worker(FakeTool("hang", hang)):
-        turn = await engine.start(TurnInput(batches=((request("hang"), request("hang")),)))
+        turn = await engine.start(TurnInput(batches=((build_request("hang"), build_request("hang")),)))
         async with asyncio.timeout(20):
             await begun.wait()
         await turn.cancel()

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from holdfast import CallRequest, ModelChoice, RequestRefused, Run, ScriptedReply, TurnInput, TurnResult
-from holdfast.testing import FakeTool, decide_all, request, scripted, until
+from holdfast.testing import FakeTool, build_request, decide_all, script_model, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import done, executing, waiting
 
@@ -29,13 +29,13 @@ FAIL = FakeTool("fail", _fail)
 
 async def test_S3_every_call_is_answered_once_and_in_order_whatever_happened_to_it(both: Engine) -> None:
     calls = (
-        request("echo", say="first"),
-        request("ecko", say="unknown"),
-        request("read_file", pth="x"),
-        request("fail"),
-        request("ask", say="approved"),
-        request("ask", say="refused"),
-        request("echo", say="last"),
+        build_request("echo", say="first"),
+        build_request("ecko", say="unknown"),
+        build_request("read_file", pth="x"),
+        build_request("fail"),
+        build_request("ask", say="approved"),
+        build_request("ask", say="refused"),
+        build_request("echo", say="last"),
     )
     async with both.worker(ECHO, ASK, FAIL):
         turn = await both.start(TurnInput(batches=(calls,)))
@@ -68,30 +68,30 @@ async def test_S4_two_calls_with_one_model_id_are_both_run_and_both_answered(eng
 
 async def test_S9_nothing_executes_until_every_call_is_ready(both: Engine) -> None:
     async with both.worker(ECHO, ASK):
-        turn = await both.start(TurnInput(batches=((request("echo", say=1), request("ask", say=2)),)))
-        view = await until(lambda: waiting(turn))
+        turn = await both.start(TurnInput(batches=((build_request("echo", say=1), build_request("ask", say=2)),)))
+        view = await wait_until(lambda: waiting(turn))
         assert [call.status for call in view.batch.calls] == ["scheduled", "awaiting_approval"]
         assert "ACTIVITY_TASK_SCHEDULED" not in await both.history(turn)
         await both.holdfast.approve(view.approvals[0].approval_id)
         assert (await turn.result()).status == "completed"
-        starts = [event.call for event in (await turn.events()).events if event.after == "executing"]
+        starts = [event.call for event in (await turn.fetch_events()).events if event.after == "executing"]
     assert starts == ["b1c1", "b1c2"]
 
 
 async def test_S14_batches_run_one_after_another_and_each_gets_its_own_results(both: Engine) -> None:
     async with both.worker(ECHO, ASK):
-        turn = await both.start(TurnInput(batches=((request("ask", say="a"),),), keep_open=True))
-        second = await turn.submit([request("echo", say="b")])
-        third = await turn.submit([request("echo", say="c")])
-        view = await until(lambda: waiting(turn))
+        turn = await both.start(TurnInput(batches=((build_request("ask", say="a"),),), keep_open=True))
+        second = await turn.submit([build_request("echo", say="b")])
+        third = await turn.submit([build_request("echo", say="c")])
+        view = await wait_until(lambda: waiting(turn))
         assert view.queued == (second, third)
         withdrawn = await turn.withdraw(third)
         assert [response.status for response in withdrawn.responses] == ["cancelled"]
         with pytest.raises(RequestRefused, match="has started, or never was"):
             await turn.withdraw("b1")
         await both.holdfast.approve(view.approvals[0].approval_id)
-        await until(lambda: done(turn, second))
-        assert [response.text for response in (await turn.batch(second)).responses] == ["echo b"]
+        await wait_until(lambda: done(turn, second))
+        assert [response.text for response in (await turn.fetch_batch(second)).responses] == ["echo b"]
         await turn.finish()
         result = await turn.result()
     assert [(batch.id, batch.status) for batch in result.batches] == [
@@ -124,7 +124,7 @@ async def test_a_turn_without_anything_to_do_is_refused(engine: Engine) -> None:
         (TurnInput(batches=((),)), "at least one call"),
         (TurnInput(prompt="hello"), "needs a model"),
         (TurnInput(model=ModelChoice()), "needs a prompt"),
-        (TurnInput(batches=(tuple(request("echo") for _ in range(1001)),)), "at most 1000"),
+        (TurnInput(batches=(tuple(build_request("echo") for _ in range(1001)),)), "at most 1000"),
     ]:
         with pytest.raises(RequestRefused, match=words):
             await engine.start(input)
@@ -142,9 +142,12 @@ async def test_S16_cancelling_a_turn_stops_what_runs_and_answers_every_call(both
         return "never"
 
     async with both.worker(ECHO, FakeTool("linger", linger)):
-        batches = ((request("echo", say=1), request("linger"), request("echo", say=2)), (request("echo", say=3),))
+        batches = (
+            (build_request("echo", say=1), build_request("linger"), build_request("echo", say=2)),
+            (build_request("echo", say=3),),
+        )
         turn = await both.start(TurnInput(batches=batches))
-        await until(lambda: executing(turn, "b1c2"))
+        await wait_until(lambda: executing(turn, "b1c2"))
         await turn.cancel()
         result = await turn.result()
         assert heard.is_set()
@@ -157,8 +160,8 @@ async def test_S16_cancelling_a_turn_stops_what_runs_and_answers_every_call(both
 
 async def test_S16_cancelling_one_call_leaves_its_siblings_alone(both: Engine) -> None:
     async with both.worker(ECHO, ASK):
-        turn = await both.start(TurnInput(batches=((request("ask", say=1), request("ask", say=2)),)))
-        view = await until(lambda: waiting(turn))
+        turn = await both.start(TurnInput(batches=((build_request("ask", say=1), build_request("ask", say=2)),)))
+        view = await wait_until(lambda: waiting(turn))
         await turn.cancel_call("b1c1", "changed my mind")
         await both.holdfast.approve(view.approvals[1].approval_id)
         result = await turn.result()
@@ -169,9 +172,9 @@ async def test_S16_cancelling_one_call_leaves_its_siblings_alone(both: Engine) -
 
 async def test_S16_cancelling_a_batch_lets_the_turn_go_on(engine: Engine) -> None:
     async with engine.worker(ECHO, ASK):
-        batches = ((request("ask", say=1), request("ask", say=2)), (request("echo", say=3),))
+        batches = ((build_request("ask", say=1), build_request("ask", say=2)), (build_request("echo", say=3),))
         turn = await engine.start(TurnInput(batches=batches))
-        await until(lambda: waiting(turn))
+        await wait_until(lambda: waiting(turn))
         await turn.cancel_batch("b1")
         result = await turn.result()
     assert [response.status for response in result.responses] == ["cancelled", "cancelled", "success"]
@@ -187,8 +190,8 @@ async def test_S7_a_call_that_finishes_before_it_hears_of_the_stop_keeps_its_res
         return "never"
 
     async with engine.worker(FakeTool("stubborn", stubborn)):
-        turn = await engine.start(TurnInput(batches=((request("stubborn"),),)))
-        await until(lambda: executing(turn, "b1c1"))
+        turn = await engine.start(TurnInput(batches=((build_request("stubborn"),),)))
+        await wait_until(lambda: executing(turn, "b1c1"))
         await turn.cancel()
         result = await turn.result()
     assert result.status == "cancelled"
@@ -196,7 +199,9 @@ async def test_S7_a_call_that_finishes_before_it_hears_of_the_stop_keeps_its_res
 
 
 async def test_a_model_turn_goes_from_prompt_to_answer_through_its_batches(both: Engine) -> None:
-    model = scripted([request("echo", say=1), request("ask", say=2)], [request("echo", say=3)], "All done.")
+    model = script_model(
+        [build_request("echo", say=1), build_request("ask", say=2)], [build_request("echo", say=3)], "All done."
+    )
     async with both.worker(ECHO, ASK):
         turn = await both.start(TurnInput(prompt="Do it", model=model))
         await decide_all(both.holdfast, turn)
@@ -207,7 +212,7 @@ async def test_a_model_turn_goes_from_prompt_to_answer_through_its_batches(both:
 
 async def test_a_model_that_stops_answering_ends_the_turn_and_keeps_everything_before(engine: Engine) -> None:
     async with engine.worker(ECHO):
-        turn = await engine.start(TurnInput(prompt="Do it", model=scripted([request("echo", say=1)])))
+        turn = await engine.start(TurnInput(prompt="Do it", model=script_model([build_request("echo", say=1)])))
         result = await turn.result()
     assert result.status == "failed"
     assert "no reply for step 2" in (result.reason or "")
@@ -215,7 +220,7 @@ async def test_a_model_that_stops_answering_ends_the_turn_and_keeps_everything_b
 
 
 async def test_a_model_that_asks_for_too_much_ends_the_turn_with_the_reason(engine: Engine) -> None:
-    model = ModelChoice(script=(ScriptedReply(calls=tuple(request("echo") for _ in range(1001))),))
+    model = ModelChoice(script=(ScriptedReply(calls=tuple(build_request("echo") for _ in range(1001))),))
     async with engine.worker(ECHO):
         result = await (await engine.start(TurnInput(prompt="Do it", model=model))).result()
     assert result.status == "failed"
@@ -223,10 +228,10 @@ async def test_a_model_that_asks_for_too_much_ends_the_turn_with_the_reason(engi
 
 
 async def test_S19_a_refusal_can_stop_the_turn(engine: Engine) -> None:
-    model = scripted([request("ask", say=1), request("ask", say=2)], "never said")
+    model = script_model([build_request("ask", say=1), build_request("ask", say=2)], "never said")
     async with engine.worker(ASK):
         turn = await engine.start(TurnInput(prompt="Do it", model=model))
-        view = await until(lambda: waiting(turn))
+        view = await wait_until(lambda: waiting(turn))
         await engine.holdfast.deny(view.approvals[0].approval_id, note="not today", stop_turn=True, by="tester")
         result = await turn.result()
     assert result.status == "stopped"
@@ -239,8 +244,8 @@ async def test_S19_a_refusal_can_stop_the_turn(engine: Engine) -> None:
 
 async def test_S21_a_person_can_answer_in_the_tools_place(engine: Engine) -> None:
     async with engine.worker(ASK):
-        turn = await engine.start(TurnInput(batches=((request("ask", say=1),),)))
-        view = await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(batches=((build_request("ask", say=1),),)))
+        view = await wait_until(lambda: waiting(turn))
         await engine.holdfast.decide(view.approvals[0].approval_id, "respond", content="It is 42.")
         result = await turn.result()
         assert "ACTIVITY_TASK_SCHEDULED" not in await engine.history(turn)
@@ -266,7 +271,13 @@ async def test_S10_safe_calls_run_side_by_side_and_others_alone(engine: Engine) 
         running.remove(run.call_id)
         return "alone"
 
-    calls = (request("meet"), request("meet"), request("alone"), request("meet"), request("meet"))
+    calls = (
+        build_request("meet"),
+        build_request("meet"),
+        build_request("alone"),
+        build_request("meet"),
+        build_request("meet"),
+    )
     async with engine.worker(FakeTool("meet", meet, safe=True), FakeTool("alone", alone)):
         result = await (await engine.start(TurnInput(batches=(calls,)))).result()
     assert [response.status for response in result.responses] == ["success"] * 5

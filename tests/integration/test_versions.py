@@ -17,13 +17,21 @@ from temporalio.worker import Replayer
 
 from holdfast import Effect, Holdfast, HoldfastPlugin, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
 from holdfast.errors import HoldfastError, ServerUnavailable
-from holdfast.sessions import MOVE
-from holdfast.testing import FakeTool, request, until
+from holdfast.sessions import MOVE_SIGNAL
+from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.workers import polling
 from holdfast.workers.versions import deployments
-from holdfast.workers.versions.deployments import Conflict, QueuesMissing, claim, fleet_of, known, manned, set_current
-from holdfast.workers.versions.moving import move, wake_sessions
-from holdfast.workers.versions.starting import settle
+from holdfast.workers.versions.deployments import (
+    DeploymentConflict,
+    QueuesMissing,
+    claim_current,
+    fetch_fleet,
+    is_known,
+    set_current,
+    wait_for_worker,
+)
+from holdfast.workers.versions.moving import move_workflow, wake_sessions
+from holdfast.workers.versions.starting import announce_version
 from holdfast.workflows import histories
 from tests.support.conversations import idle, runs, spoken
 from tests.support.engine import Engine
@@ -56,21 +64,21 @@ async def replayed(engine: Engine, id: str) -> None:
 async def test_S42_a_session_goes_over_when_it_is_told_and_its_history_replays(both: Engine, deployment: str) -> None:
     script = tuple(ScriptedReply(text=f"Answer {number}.") for number in (1, 2))
     start = SessionInput(turn=TurnInput(model=ModelChoice(script=script)))
-    session = both.holdfast.session()
+    session = both.holdfast.get_session()
     async with versioned(both, deployment, "v1", ECHO, ASK):
         sent = await session.send("First", start=start)
-        await session.turn(sent.turn).result()
-        await until(lambda: idle(session))
+        await session.get_turn(sent.turn).result()
+        await wait_until(lambda: idle(session))
         async with versioned(both, deployment, "v2", ECHO, ASK):
-            assert (await fleet_of(both.client, deployment, both.queue)).get("v1").open.sessions == 1  # type: ignore[union-attr]
+            assert (await fetch_fleet(both.client, deployment, both.queue)).find_version("v1").open.sessions == 1  # type: ignore[union-attr]
             assert await wake_sessions(both.client, deployment, "v1") == 1
 
             async def moved() -> bool:
                 return await versions_in(both, session.id) == {"v2"}
 
-            await until(moved)
+            await wait_until(moved)
             again = await session.send("Second")
-            await (await session.begun(again.turn)).result()
+            await (await session.wait_for_turn(again.turn)).result()
             assert await versions_in(both, again.turn) == {"v2"}, "its turns begin on the version it is on"
             assert (await spoken(session))[-2:] == ["user: Second", "assistant: Answer 2."]
             await session.close()
@@ -81,30 +89,30 @@ async def test_S42_a_session_goes_over_when_it_is_told_and_its_history_replays(b
 async def test_S42_a_session_that_has_continued_on_its_version_still_goes_over(engine: Engine, deployment: str) -> None:
     script = tuple(ScriptedReply(text=f"Answer {number}.") for number in range(1, 5))
     start = SessionInput(turn=TurnInput(model=ModelChoice(script=script)))
-    session = engine.holdfast.session()
+    session = engine.holdfast.get_session()
     async with versioned(engine, deployment, "v1", ECHO, ASK):
-        with patch.object(histories, "EVENTS", 20):
+        with patch.object(histories, "EVENT_LIMIT", 20):
             for number in range(3):
                 sent = await session.send(f"Message {number}", start=start)
-                await (await session.begun(sent.turn)).result()
-                await until(lambda: idle(session))
-        await until(lambda: runs(engine.client, session, 2))
+                await (await session.wait_for_turn(sent.turn)).result()
+                await wait_until(lambda: idle(session))
+        await wait_until(lambda: runs(engine.client, session, 2))
         async with versioned(engine, deployment, "v2", ECHO, ASK):
             sent = await session.send("One more")
-            await (await session.begun(sent.turn)).result()
+            await (await session.wait_for_turn(sent.turn)).result()
             assert await versions_in(engine, sent.turn) == {"v2"}
-            assert (await session.view()).turns == 4
+            assert (await session.fetch_view()).turns == 4
 
 
 async def test_S42_a_session_that_came_back_from_an_upgrade_that_was_taken_back_goes_over_to_the_next(
     engine: Engine, deployment: str
 ) -> None:
     script = tuple(ScriptedReply(text=f"Answer {number}.") for number in (1, 2))
-    session = engine.holdfast.session()
+    session = engine.holdfast.get_session()
     async with versioned(engine, deployment, "v1", ECHO):
         sent = await session.send("First", start=SessionInput(turn=TurnInput(model=ModelChoice(script=script))))
-        await session.turn(sent.turn).result()
-        await until(lambda: idle(session))
+        await session.get_turn(sent.turn).result()
+        await wait_until(lambda: idle(session))
         first = (await engine.client.get_workflow_handle(session.id).describe()).run_id
         async with versioned(engine, deployment, "v2", ECHO, current=False):
             pass
@@ -114,21 +122,21 @@ async def test_S42_a_session_that_came_back_from_an_upgrade_that_was_taken_back_
         async def left() -> bool:
             return (await engine.client.get_workflow_handle(session.id).describe()).run_id != first
 
-        await until(left)
+        await wait_until(left)
         await set_current(engine.client, deployment, "v1", force=True)
 
         async def back() -> bool:
             return await versions_in(engine, session.id) == {"v1"}
 
-        await until(back)
+        await wait_until(back)
         async with versioned(engine, deployment, "v3", ECHO):
             again = await session.send("Second")
-            await (await session.begun(again.turn)).result()
+            await (await session.wait_for_turn(again.turn)).result()
 
             async def moved() -> bool:
                 return await versions_in(engine, session.id) == {"v3"}
 
-            await until(moved)
+            await wait_until(moved)
             assert (await spoken(session))[-2:] == ["user: Second", "assistant: Answer 2."]
             await session.close()
             await session.result()
@@ -136,19 +144,19 @@ async def test_S42_a_session_that_came_back_from_an_upgrade_that_was_taken_back_
 
 
 async def test_S42_a_turn_that_continues_as_new_stays_with_its_version(engine: Engine, deployment: str) -> None:
-    with patch.object(histories, "EVENTS", 20):
+    with patch.object(histories, "EVENT_LIMIT", 20):
         async with versioned(engine, deployment, "v1", ECHO, ASK):
-            batches = tuple((request("ask", say=number),) for number in range(4))
+            batches = tuple((build_request("ask", say=number),) for number in range(4))
             turn = await engine.start(TurnInput(batches=batches))
-            await until(lambda: waiting(turn))
+            await wait_until(lambda: waiting(turn))
             async with versioned(engine, deployment, "v2", ECHO, ASK):
                 for number in range(1, 5):
 
                     async def asked(number: int = number) -> Any:
-                        view = await turn.view(live=False)
+                        view = await turn.fetch_view(live=False)
                         return next((one for one in view.approvals if f"/b{number}c" in one.approval_id), None)
 
-                    item = await until(asked)
+                    item = await wait_until(asked)
                     await engine.holdfast.approve(item.approval_id)
                 async with asyncio.timeout(60):
                     result = await turn.result()
@@ -161,15 +169,15 @@ async def test_S42_a_turn_that_continues_as_new_stays_with_its_version(engine: E
 async def test_S36_a_delegated_turn_runs_on_the_version_of_the_turn_that_asked(engine: Engine, deployment: str) -> None:
     model = ModelChoice(
         script=(
-            ScriptedReply(calls=(request("ask", say="may I?"),)),
-            ScriptedReply(calls=(request("delegate", prompt="one"),)),
+            ScriptedReply(calls=(build_request("ask", say="may I?"),)),
+            ScriptedReply(calls=(build_request("delegate", prompt="one"),)),
             ScriptedReply(text="Done."),
         ),
-        delegated={"one": (ScriptedReply(calls=(request("echo", say=1),)), ScriptedReply(text="One is done."))},
+        delegated={"one": (ScriptedReply(calls=(build_request("echo", say=1),)), ScriptedReply(text="One is done."))},
     )
     async with versioned(engine, deployment, "v1", ECHO, ASK):
         turn = await engine.start(TurnInput(prompt="Go", model=model))
-        view = await until(lambda: waiting(turn))
+        view = await wait_until(lambda: waiting(turn))
         async with versioned(engine, deployment, "v2", ECHO, ASK):
             await engine.holdfast.approve(view.approvals[0].approval_id)
             async with asyncio.timeout(60):
@@ -185,10 +193,10 @@ async def test_the_first_of_two_that_claim_is_current(engine: Engine, deployment
         versioned(engine, deployment, "v2", ECHO, ASK, current=False),
     ):
         first, second = await asyncio.gather(
-            claim(engine.client, deployment, "v1"), claim(engine.client, deployment, "v2")
+            claim_current(engine.client, deployment, "v1"), claim_current(engine.client, deployment, "v2")
         )
         assert first == second
-        assert (await fleet_of(engine.client, deployment, engine.queue)).current == first
+        assert (await fetch_fleet(engine.client, deployment, engine.queue)).current == first
 
 
 async def test_a_claim_that_the_server_goes_on_refusing_ends_with_its_reason(engine: Engine, deployment: str) -> None:
@@ -196,7 +204,7 @@ async def test_a_claim_that_the_server_goes_on_refusing_ends_with_its_reason(eng
 
     async def refuses(_: Any, asking: Any) -> None:
         asked.append(asking.build_id)
-        raise Conflict("version 'v1' was not made current: not today")
+        raise DeploymentConflict("version 'v1' was not made current: not today")
 
     async with versioned(engine, deployment, "v1", ECHO, current=False):
         with (
@@ -205,7 +213,7 @@ async def test_a_claim_that_the_server_goes_on_refusing_ends_with_its_reason(eng
             pytest.raises(HoldfastError, match="not today"),
         ):
             async with asyncio.timeout(30):
-                await claim(engine.client, deployment, "v1")
+                await claim_current(engine.client, deployment, "v1")
     assert 1 <= len(asked) < 10, "with pauses"
 
 
@@ -214,13 +222,13 @@ async def test_a_worker_says_that_it_gets_nothing_and_does_not_push_workers_with
 ) -> None:
     said: list[str] = []
     async with engine.worker(ASK), versioned(engine, deployment, "v1", ECHO, ASK, current=False) as settings:
-        await settle(engine.client, settings, said.append, claims=True)
-        assert (await fleet_of(engine.client, deployment, engine.queue)).current is None
-        turn = await engine.start(TurnInput(batches=((request("ask"),),)))
-        await until(lambda: waiting(turn))
+        await announce_version(engine.client, settings, said.append, claims=True)
+        assert (await fetch_fleet(engine.client, deployment, engine.queue)).current is None
+        turn = await engine.start(TurnInput(batches=((build_request("ask"),),)))
+        await wait_until(lambda: waiting(turn))
         assert await versions_in(engine, turn.id) == {""}
         await set_current(engine.client, deployment, "v1")
-        view = await until(lambda: waiting(turn))
+        view = await wait_until(lambda: waiting(turn))
         await engine.holdfast.approve(view.approvals[0].approval_id)
         await turn.result()
         assert "v1" in await versions_in(engine, turn.id), "what had no version goes on with the current one"
@@ -232,11 +240,11 @@ async def test_a_worker_says_that_it_gets_nothing_and_does_not_push_workers_with
 async def test_a_clock_that_is_ahead_pushes_no_worker_without_a_version_aside(engine: Engine, deployment: str) -> None:
     said: list[str] = []
     async with engine.worker(ASK), versioned(engine, deployment, "v1", ECHO, ASK, current=False) as settings:
-        turn = await engine.start(TurnInput(batches=((request("ask"),),)))
-        await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(batches=((build_request("ask"),),)))
+        await wait_until(lambda: waiting(turn))
         with patch.object(polling, "ALIVE", -timedelta(minutes=10)):  # as everybody looks to a clock that is ahead
-            await settle(engine.client, settings, said.append, claims=True)
-        assert (await fleet_of(engine.client, deployment, engine.queue)).current is None
+            await announce_version(engine.client, settings, said.append, claims=True)
+        assert (await fetch_fleet(engine.client, deployment, engine.queue)).current is None
         await turn.cancel()
         await turn.result()
     assert "polled a few minutes ago" in said[0]
@@ -252,7 +260,7 @@ async def test_a_version_that_lacks_a_task_queue_is_not_made_current(engine: Eng
         versioned(gpu, deployment, "v1", ECHO),
         versioned(engine, deployment, "v2", ECHO, current=False),
     ):
-        turn = await Holdfast(engine.client, task_queue=gpu.queue).start(TurnInput(batches=((request("echo"),),)))
+        turn = await Holdfast(engine.client, task_queue=gpu.queue).start(TurnInput(batches=((build_request("echo"),),)))
         await turn.result()
         with (
             patch.object(deployments, "JOIN_SECONDS", 1),
@@ -263,12 +271,12 @@ async def test_a_version_that_lacks_a_task_queue_is_not_made_current(engine: Eng
 
 
 async def test_what_cannot_be_is_said_in_a_sentence(engine: Engine, deployment: str) -> None:
-    assert not await known(engine.client, deployment, "v1")
-    assert (await fleet_of(engine.client, deployment, engine.queue)).versions == ()
+    assert not await is_known(engine.client, deployment, "v1")
+    assert (await fetch_fleet(engine.client, deployment, engine.queue)).versions == ()
     with pytest.raises(HoldfastError, match=r"was not made current|does not answer"):
         await set_current(engine.client, deployment, "v1")
     with pytest.raises(HoldfastError, match="no turn or session is called 'nobody'"):
-        await move(engine.client, "nobody", deployment, "v1")
+        await move_workflow(engine.client, "nobody", deployment, "v1")
 
 
 @pytest.mark.parametrize(
@@ -290,12 +298,12 @@ async def test_a_server_that_refuses_to_drain_is_not_said_to_be_away(
 async def test_a_version_is_not_stuck_whose_workers_are_on_another_task_queue(engine: Engine, deployment: str) -> None:
     later = datetime.now(UTC) + timedelta(minutes=2)
     async with versioned(engine, deployment, "v1", ASK):
-        turn = await engine.start(TurnInput(batches=((request("ask"),),)))
-        await until(lambda: waiting(turn))
-        [seen] = (await fleet_of(engine.client, deployment, "another-queue")).versions
-        assert (seen.open.turns, seen.workers, seen.stuck) == (1, 1, False)
-        [seen] = (await fleet_of(engine.client, deployment, engine.queue, later)).versions
-        assert seen.stuck, "as it looks when nobody has polled for two minutes"
+        turn = await engine.start(TurnInput(batches=((build_request("ask"),),)))
+        await wait_until(lambda: waiting(turn))
+        [seen] = (await fetch_fleet(engine.client, deployment, "another-queue")).versions
+        assert (seen.open.turns, seen.workers, seen.is_stuck) == (1, 1, False)
+        [seen] = (await fetch_fleet(engine.client, deployment, engine.queue, later)).versions
+        assert seen.is_stuck, "as it looks when nobody has polled for two minutes"
         await turn.cancel()
         await turn.result()
 
@@ -310,32 +318,32 @@ async def test_workflows_of_others_hold_a_version_too(engine: Engine, deployment
         )
 
         async def counted() -> bool:
-            [seen] = (await fleet_of(engine.client, deployment, engine.queue)).versions
+            [seen] = (await fetch_fleet(engine.client, deployment, engine.queue)).versions
             return (seen.open.turns, seen.open.sessions, seen.open.others) == (0, 0, 1)
 
-        await until(counted)
+        await wait_until(counted)
         async with versioned(engine, deployment, "v2", ECHO):
-            found = (await fleet_of(engine.client, deployment, engine.queue)).get("v1")
+            found = (await fetch_fleet(engine.client, deployment, engine.queue)).find_version("v1")
             assert found
-            assert (found.needed, str(found.open)) == (True, "0 turns, 0 sessions and 1 other workflow")
+            assert (found.is_needed, str(found.open)) == (True, "0 turns, 0 sessions and 1 other workflow")
         await theirs.terminate()
 
 
 async def test_a_version_that_is_about_to_be_current_is_needed(engine: Engine, deployment: str) -> None:
     async with versioned(engine, deployment, "v1", ECHO, current=False):
-        await manned(engine.client, deployment, engine.queue, "v1", wait=60)
-        [seen] = (await fleet_of(engine.client, deployment, engine.queue)).versions
-        assert (seen.status, seen.workers, seen.needed) == ("inactive", 1, True)
+        await wait_for_worker(engine.client, deployment, engine.queue, "v1", wait=60)
+        [seen] = (await fetch_fleet(engine.client, deployment, engine.queue)).versions
+        assert (seen.status, seen.workers, seen.is_needed) == ("inactive", 1, True)
 
 
 async def test_without_versions_a_session_that_is_told_to_move_stays_where_it_is(engine: Engine) -> None:
     start = SessionInput(turn=TurnInput(model=ModelChoice(script=(ScriptedReply(text="Hello."),))))
-    session = engine.holdfast.session()
+    session = engine.holdfast.get_session()
     async with engine.worker():
         sent = await session.send("Hello", start=start)
-        await session.turn(sent.turn).result()
-        await until(lambda: idle(session))
-        await engine.client.get_workflow_handle(session.id).signal(MOVE)
+        await session.get_turn(sent.turn).result()
+        await wait_until(lambda: idle(session))
+        await engine.client.get_workflow_handle(session.id).signal(MOVE_SIGNAL)
         await session.close()
         await session.result()
     history = await engine.history(session)

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client
 
 from holdfast import Event, Holdfast, HoldfastPlugin, LiveOutput, NoWorker, Run, Turn, TurnInput, TurnNotFound, queries
-from holdfast.testing import FakeTool, decide_all, request, until
+from holdfast.testing import FakeTool, build_request, decide_all, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 
@@ -32,7 +32,9 @@ async def _collect(turn: Turn) -> list[Event]:
 
 async def test_S8_a_watcher_sees_every_transition_with_its_place_and_order(engine: Engine) -> None:
     async with engine.worker(ASK):
-        turn = await engine.start(TurnInput(batches=((request("ask"), request("nope")), (request("ask"),))))
+        turn = await engine.start(
+            TurnInput(batches=((build_request("ask"), build_request("nope")), (build_request("ask"),)))
+        )
         watching = asyncio.create_task(_collect(turn))
         await decide_all(engine.holdfast, turn)
         events = await watching
@@ -54,7 +56,7 @@ async def test_S8_a_watcher_sees_every_transition_with_its_place_and_order(engin
 
 async def test_a_watcher_who_comes_late_sees_the_rest_and_ends(engine: Engine) -> None:
     async with engine.worker(ASK):
-        turn = await engine.start(TurnInput(batches=((request("ask"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("ask"),),)))
         await decide_all(engine.holdfast, turn)
         late = [item async for item in turn.watch(after=3)]
     assert next(item.seq for item in late if isinstance(item, Event)) == 4
@@ -62,14 +64,14 @@ async def test_a_watcher_who_comes_late_sees_the_rest_and_ends(engine: Engine) -
 
 async def test_watching_a_turn_that_does_not_exist_says_so(engine: Engine) -> None:
     with pytest.raises(TurnNotFound, match="no turn is called 'nobody'"):
-        async for _ in engine.holdfast.turn("nobody").watch():
+        async for _ in engine.holdfast.get_turn("nobody").watch():
             pass
 
 
 async def test_S40_a_watcher_survives_the_absence_of_workers(engine: Engine) -> None:
     async with engine.worker(ASK):
-        turn = await engine.start(TurnInput(batches=((request("ask"),),)))
-        view = await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(batches=((build_request("ask"),),)))
+        view = await wait_until(lambda: waiting(turn))
         watching = asyncio.create_task(_collect(turn))
     await engine.holdfast.approve(view.approvals[0].approval_id, seconds=0.5)
     async with engine.worker(ASK):
@@ -83,10 +85,10 @@ async def test_S40_a_turn_that_has_ended_is_asked_again_for_its_events(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with engine.worker(ASK):
-        turn = await engine.start(TurnInput(batches=((request("ask"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("ask"),),)))
         await decide_all(engine.holdfast, turn)
     watching = asyncio.create_task(_collect(turn))
-    done, _ = await asyncio.wait([watching], timeout=queries.SECONDS + 1)
+    done, _ = await asyncio.wait([watching], timeout=queries.QUERY_SECONDS + 1)
     assert not done, "one time without an answer says little"
     async with engine.worker(ASK), asyncio.timeout(30):
         events = await watching
@@ -112,7 +114,7 @@ async def test_S40_live_output_reaches_a_watcher_within_a_second(engine: Engine)
 
     delays = []
     async with engine.worker(FakeTool("talk", talk)):
-        turn = await engine.start(TurnInput(batches=((request("talk"),),)))
+        turn = await engine.start(TurnInput(batches=((build_request("talk"),),)))
         async for item in turn.watch():
             if isinstance(item, LiveOutput) and item.tail:
                 delays.append(time.monotonic() - said[item.tail.splitlines()[-1]])
@@ -123,12 +125,12 @@ async def test_S40_live_output_reaches_a_watcher_within_a_second(engine: Engine)
 
 async def _run_with_watchers(engine: Engine, count: int) -> tuple[list[str], list[float], list[float]]:
     """One turn of ten approvals with so many watchers: its history, how long decisions took, how late each saw each."""
-    turn = await engine.start(TurnInput(batches=(tuple(request("ask", n=n) for n in range(10)),)))
-    view = await until(lambda: waiting(turn, 10))
+    turn = await engine.start(TurnInput(batches=(tuple(build_request("ask", n=n) for n in range(10)),)))
+    view = await wait_until(lambda: waiting(turn, 10))
     seen: list[dict[str, float]] = [{} for _ in range(count)]
 
     async def observe(holdfast: Holdfast, marks: dict[str, float]) -> None:
-        async for item in holdfast.turn(turn.id).watch():
+        async for item in holdfast.get_turn(turn.id).watch():
             if isinstance(item, Event) and item.call:
                 marks[f"{item.call} {item.after}"] = time.monotonic()
 
@@ -141,7 +143,7 @@ async def _run_with_watchers(engine: Engine, count: int) -> tuple[list[str], lis
     async def all_watch() -> bool:
         return all("b1c10 awaiting_approval" in marks for marks in seen)
 
-    await until(all_watch, seconds=30)
+    await wait_until(all_watch, seconds=30)
     took, late = [], []
     for item in view.approvals:
         sent = time.monotonic()
@@ -152,7 +154,7 @@ async def _run_with_watchers(engine: Engine, count: int) -> tuple[list[str], lis
         async def all_saw(change: str = change) -> bool:
             return all(change in marks for marks in seen)
 
-        await until(all_saw, seconds=30)
+        await wait_until(all_saw, seconds=30)
         late += [marks[change] - sent for marks in seen]
     await turn.result()
     await asyncio.gather(*watchers)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from holdfast.workers.audit.runs import gather
+from holdfast.workers.audit.runs import gather_runs
 from holdfast.workflows import execution
 from tests.support.engine import Engine, new_engine
 from tests.support.hurried import LIMITS
@@ -59,14 +59,14 @@ async def _played(name: str, play: Play, engine: Engine) -> str:
 
 async def _store(name: str, engine: Engine, workflow: str) -> None:
     """Every run of it, and of the turns within it: the first under the name itself."""
-    gathered = await gather(engine.client, workflow)
+    gathered = await gather_runs(engine.client, workflow)
     for number, run in reversed(list(enumerate(gathered.runs, start=1))):  # the first one says that all are there
         stored = STICKY.sub(r'"worker-\1"', json.dumps(_without_traces(run.history.to_json_dict()), indent=1))
         file = HISTORIES / (f"{name}.json" if number == 1 else f"{name}-{number}.json")
         file.write_text(stored.replace(engine.queue, "holdfast") + "\n")
         print(f"recorded {file.stem}: {len(run.events)} events")
-    if engine.settings.payloads.exists():
-        shutil.copytree(engine.settings.payloads, PAYLOADS, dirs_exist_ok=True)
+    if engine.settings.payloads_folder.exists():
+        shutil.copytree(engine.settings.payloads_folder, PAYLOADS, dirs_exist_ok=True)
 
 
 def _without_traces(value: Any) -> Any:

@@ -21,7 +21,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 with workflow.unsafe.imports_passed_through():
     from holdfast import HoldfastPlugin, Settings
     from holdfast.measuring import Measurement
-    from holdfast.observing import Counting
+    from holdfast.observing import Instruments
     from holdfast.spans import Span
     from holdfast.workflows.session import SessionWorkflow
     from holdfast.workflows.turn import TurnWorkflow
@@ -127,10 +127,10 @@ async def test_a_stored_history_replays_in_the_sandbox_while_traced_and_nothing_
 ) -> None:
     plugin, counted = HoldfastPlugin(settings), list[Measurement]()
     plugin.observing.sink = kept = _Kept()
-    plugin.observing.counting = Counting(MetricMeter.noop)
-    plugin.observing.counting.count = lambda found: counted.extend(found)  # type: ignore[method-assign]
-    observer, asked = plugin.observing.observer, list[str]()
-    plugin.observing.observer = lambda: asked.append(name) or observer()  # type: ignore[method-assign, func-returns-value]
+    plugin.observing.counting = Instruments(MetricMeter.noop)
+    plugin.observing.counting.count_measurements = lambda found: counted.extend(found)  # type: ignore[method-assign]
+    observer, asked = plugin.observing.build_observer, list[str]()
+    plugin.observing.build_observer = lambda: asked.append(name) or observer()  # type: ignore[method-assign, func-returns-value]
     assert (await _replay(name, plugin, runner=sandboxed)).replay_failure is None
     assert asked
     assert (kept, counted) == ([], [])

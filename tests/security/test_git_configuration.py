@@ -18,10 +18,10 @@ from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.gate import Gate
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.policy.loading import load_policy, sources_of
-from holdfast.activities.ruling import Circumstances
+from holdfast.activities.policy.loading import list_sources, load_policy
+from holdfast.activities.ruling import CallContext
 from holdfast.calls import CallRequest
-from holdfast.testing import FakeRun, request, until
+from holdfast.testing import FakeRun, build_request, wait_until
 from holdfast.tools import ToolFailure
 from holdfast.verdicts import Allow, Ask, Verdict
 from tests.support.engine import new_engine
@@ -72,16 +72,16 @@ class Repository:
         arguments = {"command": command, **({"directory": directory} if directory else {})}
         invocation = self._shell.build(Shell.Parameters.model_validate(arguments), self.workspace)
         run = FakeRun(self.workspace)
-        run.unasked = unasked
+        run.is_unasked = unasked
         with suppress(ToolFailure):  # git may fail where it does not get what it wants
             await invocation.execute(run)
         return self._ran()
 
     async def judge(self, command: str, mode: Mode = Mode.DEFAULT, **arguments: object) -> Verdict:
         """What the gate says of a command, with a rule that allows everything of git's."""
-        gate = Gate(Registry([self._shell]), self.workspace, load_policy(sources_of(self.settings)), tuple(Mode))
+        gate = Gate(Registry([self._shell]), self.workspace, load_policy(list_sources(self.settings)), tuple(Mode))
         call = CallRequest.model_validate({"tool": "shell", "arguments": {"command": command, **arguments}})
-        verdict = (await gate.judge(call, Circumstances(mode=mode))).verdict
+        verdict = (await gate.judge(call, CallContext(mode=mode))).verdict
         assert isinstance(verdict, Allow | Ask), verdict
         return verdict
 
@@ -324,16 +324,16 @@ async def test_S30_a_turn_runs_git_unasked_without_the_programs_of_the_repositor
         hook.write_text(repository.program.read_text())
         hook.chmod(0o755)
         repository.configure("core.fsmonitor")
-        commit = request("shell", command="git commit -q --allow-empty -m x")
+        commit = build_request("shell", command="git commit -q --allow-empty -m x")
         assert repository.runs_without_us("git status")
         async with engine.worker():
-            turn = await engine.start(TurnInput(batches=((request("shell", command="git status"), commit),)))
+            turn = await engine.start(TurnInput(batches=((build_request("shell", command="git status"), commit),)))
             result = await turn.result()
             assert [response.status for response in result.responses] == ["success", "success"]
             assert not repository.mark.exists()
             repository.configure("diff.external")
             turn = await engine.start(TurnInput(batches=((commit,),)))
-            [item] = (await until(lambda: waiting(turn))).approvals
+            [item] = (await wait_until(lambda: waiting(turn))).approvals
             assert not repository.mark.exists()
             await engine.holdfast.approve(item.approval_id, digest=item.digest)
             await turn.result()

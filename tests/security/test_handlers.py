@@ -23,11 +23,11 @@ from temporalio.service import RPCError
 
 from holdfast import Run, ScriptedReply, TurnInput
 from holdfast.conversations import ModelChoice
-from holdfast.model import Message, problems
-from holdfast.queries import ask
+from holdfast.model import Message, describe_problems
+from holdfast.queries import query_turn
 from holdfast.sessions import SessionInput
-from holdfast.testing import FakeTool, request, until
-from holdfast.workflows.handlers import WORDS
+from holdfast.testing import FakeTool, build_request, wait_until
+from holdfast.workflows.handlers import REFUSAL_LIMIT
 from holdfast.workflows.session import SessionWorkflow
 from holdfast.workflows.turn import TurnWorkflow
 from tests.support.engine import Engine
@@ -114,7 +114,7 @@ async def refusal(handle: WorkflowHandle[Any, Any], name: str, args: list[Any], 
             await handle.execute_update(name, args=args)
     words = f"{failure.value.cause}"
     assert words, where
-    assert len(words) <= WORDS + 100, f"{where}: {len(words):,} characters"
+    assert len(words) <= REFUSAL_LIMIT + 100, f"{where}: {len(words):,} characters"
     return 1
 
 
@@ -122,10 +122,10 @@ async def answered_or_refused(client: Client, id: str, name: str, args: list[Any
     """A query is answered where the argument happens to fit; else it says why not."""
     words = ""
     try:
-        await ask(client, id, name, *args, result_type=cast(Any, None), seconds=SECONDS)
+        await query_turn(client, id, name, *args, result_type=cast(Any, None), seconds=SECONDS)
     except (WorkflowQueryFailedError, RPCError) as error:
         words = str(error) or "nothing"
-    assert len(words) <= WORDS + 100, f"{where}: {words}"
+    assert len(words) <= REFUSAL_LIMIT + 100, f"{where}: {words}"
     return bool(words)
 
 
@@ -151,10 +151,10 @@ async def test_S23_no_message_of_any_shape_hangs_a_turn_or_fails_its_task(engine
     asking = FakeTool("asking", _done, asks=True)
     stranger = await Client.connect(engine.address)
     async with engine.worker(asking):
-        turn = await engine.start(TurnInput(batches=((request("asking"),),), keep_open=True))
-        view = await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(batches=((build_request("asking"),),), keep_open=True))
+        view = await wait_until(lambda: waiting(turn))
         await offend(stranger, TurnWorkflow, kind, turn.id)
-        assert (await turn.view(live=False)).approvals == view.approvals
+        assert (await turn.fetch_view(live=False)).approvals == view.approvals
         await engine.holdfast.approve(view.approvals[0].approval_id)
         await turn.finish()
         assert [response.text for response in (await turn.result()).responses] == ["done"]
@@ -166,14 +166,14 @@ async def test_S23_no_message_of_any_shape_hangs_a_session_or_fails_its_task(eng
     model = ModelChoice(script=(ScriptedReply(text="Still here."), ScriptedReply(text="And still.")))
     stranger = await Client.connect(engine.address)
     async with engine.worker():
-        session = engine.holdfast.session(f"{engine.queue}-session")
+        session = engine.holdfast.get_session(f"{engine.queue}-session")
         sent = await session.send("Hello", start=SessionInput(turn=TurnInput(model=model)))
-        assert (await engine.holdfast.turn(sent.turn).result()).text == "Still here."
+        assert (await engine.holdfast.get_turn(sent.turn).result()).text == "Still here."
         await offend(stranger, SessionWorkflow, kind, session.id)
         sent = await session.send("Are you there?")
         await session.close()
         assert (await session.result()).turns == 2
-        assert (await engine.holdfast.turn(sent.turn).result()).text == "And still."
+        assert (await engine.holdfast.get_turn(sent.turn).result()).text == "And still."
         assert await failed_tasks(stranger, session.id) == []
 
 
@@ -181,8 +181,8 @@ async def test_what_was_sent_while_no_worker_was_there_hangs_nothing_when_one_co
     asking = FakeTool("asking", _done, asks=True)
     stranger = await Client.connect(engine.address)
     async with engine.worker(asking):
-        turn = await engine.start(TurnInput(batches=((request("asking"),),), keep_open=True))
-        view = await until(lambda: waiting(turn))
+        turn = await engine.start(TurnInput(batches=((build_request("asking"),),), keep_open=True))
+        view = await wait_until(lambda: waiting(turn))
     handle: WorkflowHandle[Any, Any] = stranger.get_workflow_handle(turn.id)
     names = handlers(TurnWorkflow, "updates")[:9]
     sending = [asyncio.create_task(handle.execute_update(name, args=[None])) for name in names]
@@ -262,6 +262,6 @@ def test_a_message_with_a_flood_in_any_field_is_read_in_a_fraction_of_what_a_wor
             try:
                 kind.model_validate(body)
             except ValidationError as error:
-                problems(error)
+                describe_problems(error)
             took = time.process_time() - began
             assert took < 3, f"{'.'.join(path)} took {took:.2f} seconds"

@@ -25,14 +25,14 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 
 from holdfast import ApprovalView, Decision, Effect, Holdfast, Run, Turn, TurnInput
-from holdfast.approvals import Answer, Confirmation
+from holdfast.approvals import Confirmation, QuestionAnswer
 from holdfast.approvers import Approver
-from holdfast.calls import Call, Pause
+from holdfast.calls import Call, PendingQuestion
 from holdfast.keys import Signer
-from holdfast.signing import decision_digest, public_text, sign
-from holdfast.testing import FakeTool, request, until
+from holdfast.signing import digest_decision, format_public_key, sign_decision
+from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.tools import NeedsAnswer
-from holdfast.turns import WORKFLOW
+from holdfast.turns import TURN_WORKFLOW
 from holdfast.work import ExecuteInput
 from tests.support.engine import Engine
 from tests.support.waiting import asked, waiting
@@ -54,7 +54,7 @@ class Counted:
         return f"ran {self.runs}"
 
 
-@workflow.defn(name=WORKFLOW, sandboxed=False)
+@workflow.defn(name=TURN_WORKFLOW, sandboxed=False)
 class HostileTurn:
     """A workflow that calls itself a turn, on a worker of the attacker's: it schedules whatever it is told to."""
 
@@ -88,13 +88,13 @@ class HostileTurn:
 
 def with_keys(engine: Engine) -> Holdfast:
     """Workers take only what Ana has signed; Ana's client."""
-    engine.with_rules("", approvers=(Approver(name="ana", key=public_text(ANA.public_key())),))
+    engine.with_rules("", approvers=(Approver(name="ana", key=format_public_key(ANA.public_key())),))
     return Holdfast(engine.client, task_queue=engine.queue, signer=Signer("ana", ANA))
 
 
 async def item_of(turn: Turn, revision: int = 1) -> ApprovalView:
     """What waits of the one call."""
-    view = await until(lambda: asked(turn, "b1c1", revision))
+    view = await wait_until(lambda: asked(turn, "b1c1", revision))
     item: ApprovalView = view.approvals[0]
     return item
 
@@ -137,7 +137,7 @@ async def test_S22_a_decision_played_again_in_a_new_turn_of_the_same_id_runs_not
     engine: Engine, effect: Effect
 ) -> None:
     ana, counted, name = with_keys(engine), Counted(effect), f"{engine.queue}-again"
-    input = TurnInput(batches=((request("act"),),))
+    input = TurnInput(batches=((build_request("act"),),))
     async with engine.worker(counted.tool):
         turn = await ana.start(input, turn_id=name)
         item = await item_of(turn)
@@ -145,8 +145,8 @@ async def test_S22_a_decision_played_again_in_a_new_turn_of_the_same_id_runs_not
         await turn.decide(decision)
         assert (await turn.result()).responses[0].text == "ran 1"
         # Temporal itself lets anybody start a workflow under the id of one that has ended.
-        await engine.client.start_workflow(WORKFLOW, input, id=name, task_queue=engine.queue)
-        turn = engine.holdfast.turn(name)
+        await engine.client.start_workflow(TURN_WORKFLOW, input, id=name, task_queue=engine.queue)
+        turn = engine.holdfast.get_turn(name)
         assert (await item_of(turn)).digest == decision.digest
         await engine.client.get_workflow_handle(name).signal("decide", decision)
         again = await item_of(turn, 2)
@@ -163,12 +163,12 @@ async def test_S22_a_decision_that_was_used_runs_nothing_in_a_workflow_that_call
 ) -> None:
     ana, counted, name = with_keys(engine), Counted(effect), f"{engine.queue}-used"
     async with engine.worker(counted.tool), attacker(engine) as client:
-        turn = await ana.start(TurnInput(batches=((request("act"),),)), turn_id=name)
+        turn = await ana.start(TurnInput(batches=((build_request("act"),),)), turn_id=name)
         item = await item_of(turn)
         decision = await ana.prepare_decision(item.approval_id, "yes")
         await turn.decide(decision)
         await turn.result()
-        call = await turn.call("b1c1")
+        call = await turn.fetch_call("b1c1")
         assert decision.at is not None
         elsewhere = decision.model_copy(update={"at": decision.at.astimezone(timezone(timedelta(hours=5)))})
         answers = await attack(
@@ -181,7 +181,12 @@ async def test_S22_a_decision_that_was_used_runs_nothing_in_a_workflow_that_call
             input_of(call, approvals=(decision,), expired=True),
             input_of(call, approvals=(elsewhere,), run=4),
             input_of(call, approvals=(decision, decision), run=5),
-            input_of(call, approvals=(decision,), run=6, pause=Pause(run=1, answer=Answer(action="decline"))),
+            input_of(
+                call,
+                approvals=(decision,),
+                run=6,
+                pause=PendingQuestion(run=1, answer=QuestionAnswer(action="decline")),
+            ),
         )
         assert [answer["kind"] for answer in answers] == ["reconsider"] * 7 + ["failed"]
     assert counted.runs == 1
@@ -193,9 +198,9 @@ async def test_S22_a_decision_that_was_caught_before_its_turn_used_it_runs_its_c
 ) -> None:
     ana, counted, name = with_keys(engine), Counted(effect), f"{engine.queue}-caught"
     async with engine.worker(counted.tool), attacker(engine) as client:
-        turn = await ana.start(TurnInput(batches=((request("act"),),)), turn_id=name)
+        turn = await ana.start(TurnInput(batches=((build_request("act"),),)), turn_id=name)
         item = await item_of(turn)
-        decision, call = await ana.prepare_decision(item.approval_id, "yes"), await turn.call("b1c1")
+        decision, call = await ana.prepare_decision(item.approval_id, "yes"), await turn.fetch_call("b1c1")
         await engine.client.get_workflow_handle(name).terminate()
         inputs = [input_of(call, approvals=(decision, decision), run=run) for run in (3, 1, 2, 4)]
         answers = await attack(engine, client, name, queue_of(engine, call), *inputs)
@@ -207,7 +212,7 @@ async def test_S22_a_decision_that_was_caught_before_its_turn_used_it_runs_its_c
 async def test_S22_a_turn_that_is_reset_to_before_its_call_asks_about_it_again(engine: Engine, effect: Effect) -> None:
     ana, counted = with_keys(engine), Counted(effect)
     async with engine.worker(counted.tool):
-        turn = await ana.start(TurnInput(batches=((request("act"),),)))
+        turn = await ana.start(TurnInput(batches=((build_request("act"),),)))
         decision = await ana.prepare_decision((await item_of(turn)).approval_id, "yes")
         handle = engine.client.get_workflow_handle(turn.id)
         await handle.signal("decide", decision)
@@ -245,13 +250,13 @@ async def test_S31_a_repeated_attempt_of_an_approved_call_needs_no_further_appro
 
     tool = FakeTool("act", act, asks=True, effect=effect, heartbeat_seconds=1)
     async with engine.worker(tool):
-        turn = await ana.start(TurnInput(batches=((request("act"),),)))
+        turn = await ana.start(TurnInput(batches=((build_request("act"),),)))
         await ana.approve((await item_of(turn)).approval_id)
         async with asyncio.timeout(20):
             await began.wait()
     async with engine.worker(tool):
         assert (await turn.result()).responses[0].text == "ran 2"
-        assert (await turn.call("b1c1")).revision == 1
+        assert (await turn.fetch_call("b1c1")).revision == 1
 
 
 def decisions_in(engine: Engine) -> int:
@@ -264,7 +269,7 @@ def decisions_in(engine: Engine) -> int:
 async def test_S24_a_standing_answer_lets_many_calls_run_and_is_recorded_for_the_first_alone(engine: Engine) -> None:
     ana, counted = with_keys(engine), Counted(Effect.IDEMPOTENT)
     async with engine.worker(counted.tool):
-        turn = await ana.start(TurnInput(batches=tuple((request("act", n=n),) for n in range(4))))
+        turn = await ana.start(TurnInput(batches=tuple((build_request("act", n=n),) for n in range(4))))
         await ana.decide((await item_of(turn)).approval_id, "proceed_always_tool")
         assert [response.status for response in (await turn.result()).responses] == ["success"] * 4
     assert (counted.runs, decisions_in(engine)) == (4, 1)
@@ -277,15 +282,15 @@ async def test_S22_calls_that_nobody_was_asked_about_write_nothing_more_to_disk(
 
     async def written(tool: str) -> int:
         before = log.read_bytes()
-        turn = await ana.start(TurnInput(batches=(tuple(request(tool, n=n) for n in range(5)),)))
+        turn = await ana.start(TurnInput(batches=(tuple(build_request(tool, n=n) for n in range(5)),)))
         if tool == "act":
-            for item in (await until(lambda: waiting(turn, 5))).approvals:
+            for item in (await wait_until(lambda: waiting(turn, 5))).approvals:
                 await ana.approve(item.approval_id)
         await turn.result()
         return len(log.read_bytes()) - len(before)
 
     async with engine.worker(counted.tool, free):
-        await until(lambda: _exists(log))
+        await wait_until(lambda: _exists(log))
         assert await written("act") > 0
         assert await written("free") == 0
     assert counted.runs == 10
@@ -320,27 +325,27 @@ class Asking:
 async def test_S22_an_answer_that_nobody_gave_does_not_reach_a_tool_that_asked(engine: Engine) -> None:
     ana, asking, name = with_keys(engine), Asking(), f"{engine.queue}-answer"
     async with engine.worker(asking.tool), attacker(engine) as client:
-        turn = await ana.start(TurnInput(batches=((request("asking"),),)), turn_id=name)
+        turn = await ana.start(TurnInput(batches=((build_request("asking"),),)), turn_id=name)
         item = await item_of(turn)
-        call, shown = await turn.call("b1c1"), question("Delete everything?").model_copy(update={"checks": 2})
+        call, shown = await turn.fetch_call("b1c1"), question("Delete everything?").model_copy(update={"checks": 2})
         signed = await ana.prepare_decision(item.approval_id, "respond", content="no, keep all of it")
         await engine.client.get_workflow_handle(name).terminate()
 
-        def goes_on(answer: Answer, step: int = 1, asked: Confirmation = shown, run: int = 2) -> ExecuteInput:
-            return input_of(call, run=run, pause=Pause(state={"step": step}, answer=answer, question=asked))
+        def goes_on(answer: QuestionAnswer, step: int = 1, asked: Confirmation = shown, run: int = 2) -> ExecuteInput:
+            return input_of(call, run=run, pause=PendingQuestion(state={"step": step}, answer=answer, question=asked))
 
         yes = signed.model_copy(update={"content": "yes"})
-        eve = sign(yes, Ed25519PrivateKey.generate())
-        true = Answer(action="accept", text="no, keep all of it", decision=signed)
+        eve = sign_decision(yes, Ed25519PrivateKey.generate())
+        true = QuestionAnswer(action="accept", text="no, keep all of it", decision=signed)
         answers = await attack(
             engine,
             client,
             name,
             queue_of(engine, call),
-            goes_on(Answer(action="accept", text="yes")),
-            goes_on(Answer(action="accept", text="yes", decision=signed)),
-            goes_on(Answer(action="accept", text="yes", decision=yes)),
-            goes_on(Answer(action="accept", text="yes", decision=eve)),
+            goes_on(QuestionAnswer(action="accept", text="yes")),
+            goes_on(QuestionAnswer(action="accept", text="yes", decision=signed)),
+            goes_on(QuestionAnswer(action="accept", text="yes", decision=yes)),
+            goes_on(QuestionAnswer(action="accept", text="yes", decision=eve)),
             goes_on(true, step=2),
             goes_on(true, asked=question("Keep everything?").model_copy(update={"checks": 2})),
             goes_on(true, asked=shown.model_copy(update={"checks": 1})),
@@ -356,7 +361,7 @@ async def test_S39_a_signed_answer_goes_on_and_the_approval_before_it_counts_for
     ana, asking = with_keys(engine), Asking()
     asking.tool = FakeTool("asking", asking._act, asks=True, effect=Effect.ONCE, questions=True)
     async with engine.worker(asking.tool):
-        turn = await ana.start(TurnInput(batches=((request("asking"),),)))
+        turn = await ana.start(TurnInput(batches=((build_request("asking"),),)))
         await ana.approve((await item_of(turn)).approval_id)
         item = await item_of(turn, 2)
         await ana.decide(item.approval_id, "respond", digest=item.digest, content="yes")
@@ -374,11 +379,11 @@ async def test_S22_a_tool_that_waits_where_it_runs_hears_no_answer_that_nobody_g
 
     tool = FakeTool("holding", hold, questions=True)
     async with engine.worker(tool), attacker(engine) as client:
-        turn = await ana.start(TurnInput(batches=((request("holding"),),)), turn_id=name)
+        turn = await ana.start(TurnInput(batches=((build_request("holding"),),)), turn_id=name)
         item = await item_of(turn)
         await ana.decide(item.approval_id, "respond", digest=item.digest, content="yes")
         await turn.result()
-        call = await turn.call("b1c1")
+        call = await turn.fetch_call("b1c1")
         history = engine.client.get_workflow_handle(name).fetch_history_events()
         said = [
             event async for event in history if event.HasField("workflow_execution_update_accepted_event_attributes")
@@ -387,9 +392,9 @@ async def test_S22_a_tool_that_waits_where_it_runs_hears_no_answer_that_nobody_g
         [body] = [body.args.payloads for body in bodies if body.name == "decide"]
         [signed] = await engine.client.data_converter.decode(body, [Decision])
         for answer in (
-            Answer(action="accept", text="yes"),
-            Answer(action="accept", text="yes", decision=signed),
-            Answer(action="accept", text="yes", decision=signed.model_copy(update={"id": "another"})),
+            QuestionAnswer(action="accept", text="yes"),
+            QuestionAnswer(action="accept", text="yes", decision=signed),
+            QuestionAnswer(action="accept", text="yes", decision=signed.model_copy(update={"id": "another"})),
         ):
             made_up = answer.model_dump(mode="json")
             await attack(
@@ -401,14 +406,14 @@ async def test_S22_a_tool_that_waits_where_it_runs_hears_no_answer_that_nobody_g
 def test_the_time_of_a_decision_can_be_written_in_two_ways_and_is_one_decision() -> None:
     at = datetime.now(UTC)
     body = {"approval_id": "t/b1c1/1", "digest": "d", "outcome": "yes", "by": "ana", "at": at}
-    one = sign(Decision.model_validate(body), ANA)
+    one = sign_decision(Decision.model_validate(body), ANA)
     two = one.model_copy(update={"at": at.astimezone(timezone(timedelta(hours=5)))})
     assert one.model_dump_json() != two.model_dump_json()
-    assert decision_digest(one) == decision_digest(two)
-    assert decision_digest(one) != decision_digest(one.model_copy(update={"id": "x"}))
+    assert digest_decision(one) == digest_decision(two)
+    assert digest_decision(one) != digest_decision(one.model_copy(update={"id": "x"}))
 
 
 def test_a_decision_that_nobody_can_have_signed_has_a_digest_all_the_same() -> None:
     body = {"approval_id": "t/b1c1/1", "digest": "d", "outcome": "yes", "at": "0001-01-01T00:00:00+14:00"}
-    assert decision_digest(Decision.model_validate(body))
-    assert decision_digest(Decision.model_validate(body).model_copy(update={"at": None, "note": "\ud800"}))
+    assert digest_decision(Decision.model_validate(body))
+    assert digest_decision(Decision.model_validate(body).model_copy(update={"at": None, "note": "\ud800"}))

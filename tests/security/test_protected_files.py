@@ -18,19 +18,19 @@ from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.gate import Gate
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.policy.code_files import CODE_FILES, why_code
-from holdfast.activities.policy.loading import load_policy, sources_of
-from holdfast.activities.policy.outside import told_apart
-from holdfast.activities.policy.protecting import protected_by
-from holdfast.activities.policy.scopes import Call, covers
-from holdfast.activities.policy.subjects import subject_of
-from holdfast.activities.ruling import Circumstances
+from holdfast.activities.policy.code_files import CODE_FILES, explain_code_file
+from holdfast.activities.policy.loading import list_sources, load_policy
+from holdfast.activities.policy.outside import complete_subject
+from holdfast.activities.policy.protecting import build_protected
+from holdfast.activities.policy.scopes import CandidateCall, is_covered
+from holdfast.activities.policy.subjects import build_call_subject
+from holdfast.activities.ruling import CallContext
 from holdfast.calls import CallRequest
-from holdfast.documents import read
+from holdfast.documents import read_content
 from holdfast.errors import BadInput
 from holdfast.outcomes import Scope
 from holdfast.settings import load_settings
-from holdfast.testing import FakeTool, request, until
+from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.tools import Effect, Run
 from holdfast.trust import is_trusted
 from holdfast.verdicts import Allow, Ask, Verdict
@@ -67,11 +67,11 @@ async def judge(settings: Settings, tool: str, mode: Mode = Mode.YOLO, **argumen
     gate = Gate(
         Registry(tools),
         settings.workspace,
-        load_policy(sources_of(settings)),
+        load_policy(list_sources(settings)),
         tuple(Mode),
-        protected=protected_by(settings),
+        protected=build_protected(settings),
     )
-    return (await gate.judge(CallRequest(tool=tool, arguments=arguments), Circumstances(mode=mode))).verdict
+    return (await gate.judge(CallRequest(tool=tool, arguments=arguments), CallContext(mode=mode))).verdict
 
 
 async def is_asked(settings: Settings, tool: str, mode: Mode = Mode.YOLO, **arguments: Any) -> bool:
@@ -118,7 +118,7 @@ async def test_a_person_is_told_why_a_file_decides_what_runs(settings: Settings)
     assert "It changes what runs later. .envrc: it runs when its folder is entered." in (
         verdict.confirmation.reason or ""
     )
-    assert why_code("src/.envrc.py") is None
+    assert explain_code_file("src/.envrc.py") is None
 
 
 async def test_S29_a_link_that_leads_to_a_protected_file_protects_nothing_less(settings: Settings) -> None:
@@ -129,7 +129,7 @@ async def test_S29_a_link_that_leads_to_a_protected_file_protects_nothing_less(s
 
 
 def test_S29_a_link_that_is_put_in_the_way_after_the_judgement_leads_no_write_elsewhere(settings: Settings) -> None:
-    place = Workspace(settings.workspace).place("src/config")
+    place = Workspace(settings.workspace).resolve_path("src/config")
     (settings.workspace / "src").rename(settings.workspace / "moved")
     (settings.workspace / "src").symlink_to(".git")
     with pytest.raises(OSError, match="a link leads elsewhere"):
@@ -239,7 +239,7 @@ async def test_S29_the_data_folder_and_keys_are_protected_from_commands_and_othe
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for path in (
         settings.data / "granted.toml",
-        settings.owner_key,
+        settings.owner_key_file,
         tmp_path / "config" / "holdfast" / "keys" / "me",
         tmp_path / "state" / "holdfast" / "trusted" / "x.json",
     ):
@@ -370,13 +370,13 @@ async def test_S29_nobodys_silence_lets_a_protected_file_be_written(settings: Se
 
 
 def test_S24_no_standing_answer_that_is_wider_than_the_file_covers_a_protected_one() -> None:
-    hook = told_apart(subject_of("write_file", {"path": ".git/hooks/x", "content": "x"}), None)
-    plain = told_apart(subject_of("write_file", {"path": "src/a.py", "content": "x"}), None)
+    hook = complete_subject(build_call_subject("write_file", {"path": ".git/hooks/x", "content": "x"}), None)
+    plain = complete_subject(build_call_subject("write_file", {"path": "src/a.py", "content": "x"}), None)
     for scope in (Scope(tool="write_file", server=""), Scope(tool="write_file", server="", path=("**",))):
-        assert covers(scope, Call(plain), True)
-        assert not covers(scope, Call(hook), True)
-        assert covers(scope, Call(hook), False), "a refusal may be as wide as it likes"
-    assert covers(Scope(tool="write_file", server="", path=(".git/hooks/x",)), Call(hook), True)
+        assert is_covered(scope, CandidateCall(plain), True)
+        assert not is_covered(scope, CandidateCall(hook), True)
+        assert is_covered(scope, CandidateCall(hook), False), "a refusal may be as wide as it likes"
+    assert is_covered(Scope(tool="write_file", server="", path=(".git/hooks/x",)), CandidateCall(hook), True)
 
 
 # The whole way
@@ -389,12 +389,12 @@ async def test_S29_in_yolo_a_hook_of_git_is_written_only_after_a_yes(server_addr
         hook = engine.workspace / ".git" / "hooks" / "pre-commit"
         async with engine.worker():
             calls = (
-                request("write_file", path="a.txt", content="x"),
-                request("write_file", path=".git/hooks/pre-commit", content="#!/bin/sh\n"),
-                request("shell", command="echo x > .git/hooks/post-commit"),
+                build_request("write_file", path="a.txt", content="x"),
+                build_request("write_file", path=".git/hooks/pre-commit", content="#!/bin/sh\n"),
+                build_request("shell", command="echo x > .git/hooks/post-commit"),
             )
             turn = await engine.start(TurnInput(batches=(calls,), mode=Mode.YOLO))
-            items = (await until(lambda: waiting(turn, 2))).approvals
+            items = (await wait_until(lambda: waiting(turn, 2))).approvals
             assert not hook.exists()
             await engine.holdfast.approve(items[0].approval_id, digest=items[0].digest)
             await engine.holdfast.deny(items[1].approval_id, digest=items[1].digest)
@@ -431,15 +431,15 @@ def test_S29_a_change_of_a_policy_file_or_a_script_is_asked_about_at_the_next_st
     for path, text in NAMED.items():
         assert f"trusted with it        {home.folder / path}" in trusted.stdout
         (home.folder / path).write_text(text + "\n")
-        assert not is_trusted(read(file)), path
+        assert not is_trusted(read_content(file)), path
         (home.folder / path).write_text(text)
-        assert is_trusted(read(file)), "the very content that was trusted"
+        assert is_trusted(read_content(file)), "the very content that was trusted"
     (home.folder / "checks" / "look.py").write_text("another")
     done = home.run("worker", "--address", "127.0.0.1:1")
     assert (done.returncode, "names files that have changed since it was trusted" in done.stderr) == (2, True)
     assert "checks/look.py" in done.stderr
     (home.folder / "rules" / "team.rules").unlink()
-    assert not is_trusted(read(file))
+    assert not is_trusted(read_content(file))
 
 
 def test_S29_a_worker_that_up_starts_again_reads_no_policy_and_runs_no_script_that_changed(tmp_path: Path) -> None:

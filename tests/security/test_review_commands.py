@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from holdfast.activities.files.differences import difference
-from holdfast.activities.mcp.approved import Approved
+from holdfast.activities.files.differences import build_diff
+from holdfast.activities.mcp.approved import PinnedDefinitions
 from holdfast.activities.mcp.definitions import Definition
 from holdfast.activities.mcp.tool import McpTool
-from holdfast.activities.policy.protected import Protected
-from holdfast.activities.shell.analysis import analyse
+from holdfast.activities.policy.protected import ProtectedFiles
+from holdfast.activities.shell.analysis import analyse_command
 from holdfast.configuration import McpServerSettings
-from holdfast.content import visible
+from holdfast.content import escape_controls
 from holdfast.modes import Mode
 from holdfast.verdicts import Allow, Ask
 from tests.security.test_git_configuration import Repository
@@ -147,7 +147,7 @@ def test_S30_program_that_is_sent_commands_is_a_doubt(command: str) -> None:
         "ls",
         "timeout",
     ]
-    assert analyse(command).uncertain
+    assert analyse_command(command).uncertain
     assert said(policy(*[rule(f"command = '{name} **'") for name in names]), run(command)) is None
 
 
@@ -283,7 +283,7 @@ tee .tmux.conf
 
 @pytest.mark.parametrize("command", CHANGES.strip().splitlines())
 def test_S29_command_that_would_change_what_runs_later_is_known(command: str, tmp_path: Path) -> None:
-    assert Protected(tmp_path).find(run(command))
+    assert ProtectedFiles(tmp_path).find(run(command))
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_S29_command_that_would_change_what_runs_later_is_known(command: str, tm
      "curl https://example.com/.git/config", "tar xf $x"],
 )  # fmt: skip
 def test_S29_command_that_only_speaks_of_them_is_no_change(command: str, tmp_path: Path) -> None:
-    assert not Protected(tmp_path).find(run(command))
+    assert not ProtectedFiles(tmp_path).find(run(command))
 
 
 # Repositories of the workspace
@@ -352,12 +352,12 @@ async def test_S30_push_to_elsewhere_stays_allowed(repository: Repository, url: 
      0xFFF9, 0x1BCA0, 0x1D173, 0xE0080, 0xE0100, 0xE01EF, 0xA0, 0x2000, 0x200A, 0x202F, 0x205F, 0x1680],
 )  # fmt: skip
 def test_S32_character_that_cannot_be_seen_is_written_out_for_who_decides(code: int) -> None:
-    assert visible(f"ls{chr(code)}x") == f"ls⟨U+{code:04X}⟩x"
+    assert escape_controls(f"ls{chr(code)}x") == f"ls⟨U+{code:04X}⟩x"
 
 
 def test_S20_name_of_a_file_draws_no_diff_of_its_own() -> None:
     name = "a\n@@ -1 +1 @@\n-x\n+harmless\n"
-    assert len(difference(name, b"x\n", b"y\n").splitlines()) == 5
+    assert len(build_diff(name, b"x\n", b"y\n").splitlines()) == 5
 
 
 def test_S39_what_a_server_says_of_a_tool_holds_nothing_that_only_a_model_reads(tmp_path: Path) -> None:
@@ -365,12 +365,14 @@ def test_S39_what_a_server_says_of_a_tool_holds_nothing_that_only_a_model_reads(
     words: dict[str, JsonValue] = {"title": f"a{hidden}", "description": f"b{hidden}", "const": f"c{hidden}"}
     parameters: dict[str, JsonValue] = {"properties": {"x": {"items": [words]}}, "description": f"d{hidden}"}
     definition = Definition(name="act", description=f"Acts.{hidden}", parameters=parameters)
-    declared = McpTool(a_server(McpServerSettings(command="git")), definition, Approved(tmp_path, "git")).declaration()
+    declared = McpTool(
+        a_server(McpServerSettings(command="git")), definition, PinnedDefinitions(tmp_path, "git")
+    ).declaration()
     assert declared.description == "Acts."
     assert declared.parameters["description"] == "d"
     assert declared.parameters["properties"] == {"x": {"items": [{**words, "title": "a", "description": "b"}]}}
 
 
 def test_S32_emoji_stay_as_they_are() -> None:
-    assert visible("❤️ ok") == "❤️ ok"
-    assert "U+FE0F" in visible("❤️️")
+    assert escape_controls("❤️ ok") == "❤️ ok"
+    assert "U+FE0F" in escape_controls("❤️️")

@@ -16,18 +16,18 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, Work
 from temporalio.common import RawValue, SearchAttributePair, TypedSearchAttributes
 
 from holdfast import Decision, Effect, Run, TurnInput
-from holdfast.approvals import call_digest
+from holdfast.approvals import digest_call
 from holdfast.calls import Call
 from holdfast.contexts import Context
 from holdfast.errors import HoldfastError
 from holdfast.grants import Grant
 from holdfast.looking import check_digest
-from holdfast.outcomes import Outcome, Scope
-from holdfast.signing import sign
-from holdfast.testing import FakeTool, request, until
-from holdfast.turns import WORKFLOW
+from holdfast.outcomes import DecisionAction, Scope
+from holdfast.signing import sign_decision
+from holdfast.testing import FakeTool, build_request, wait_until
+from holdfast.turns import TURN_WORKFLOW
 from holdfast.views import ApprovalView
-from holdfast.workflows.attributes import MEMO_KEY, STATE
+from holdfast.workflows.attributes import MEMO_KEY, STATE_ATTRIBUTE
 from tests.security.test_one_approval_one_execution import (
     ANA,
     Counted,
@@ -68,7 +68,7 @@ def forged(true: Decision, other_turn: str) -> Iterator[tuple[str, Any]]:
         return {**said, **fields}
 
     def signed(key: Ed25519PrivateKey = ANA, /, **fields: Any) -> dict[str, Any]:
-        made = sign(Decision.model_validate({**said, **fields}), key)
+        made = sign_decision(Decision.model_validate({**said, **fields}), key)
         return made.model_dump(mode="json", exclude_defaults=True)
 
     turn, call, revision = true.approval_id.rsplit("/", 2)
@@ -171,7 +171,7 @@ async def test_S22_no_forged_decision_counts_by_signal_or_update_and_the_true_on
     ana, counted, name = with_keys(engine), Counted(Effect.ONCE), f"{engine.queue}-forged"
     stranger = await Client.connect(engine.address)
     async with engine.worker(counted.tool):
-        turn = await ana.start(TurnInput(batches=((request("act"),),)), turn_id=name)
+        turn = await ana.start(TurnInput(batches=((build_request("act"),),)), turn_id=name)
         item = await item_of(turn)
         true = await ana.prepare_decision(item.approval_id, "yes", note="n", expires=datetime.now(UTC) + timedelta(1))
         handle = stranger.get_workflow_handle(name)
@@ -196,10 +196,10 @@ def grant(decision: Decision, scope: Scope, **more: Any) -> Grant:
 async def test_S24_an_answer_for_one_turn_lets_nothing_run_in_another_turn_of_its_session(engine: Engine) -> None:
     ana, counted, name = with_keys(engine), Counted(Effect.READ), f"{engine.queue}-session"
     async with engine.worker(counted.tool), attacker(engine) as client:
-        turn = await ana.start(TurnInput(batches=((request("act"),),)), turn_id=name)
+        turn = await ana.start(TurnInput(batches=((build_request("act"),),)), turn_id=name)
         item = await item_of(turn)
-        call = await turn.call("b1c1")
-        scope = next(offer.scope for offer in item.offers if offer.outcome is Outcome.PROCEED_ALWAYS_TOOL)
+        call = await turn.fetch_call("b1c1")
+        scope = next(offer.scope for offer in item.offers if offer.outcome is DecisionAction.PROCEED_ALWAYS_TOOL)
         details: dict[str, Any] = {"scope": scope}
         for_turn = await ana.prepare_decision(item.approval_id, "proceed_always_tool", lasting="turn", **details)
         for_session = await ana.prepare_decision(item.approval_id, "proceed_always_tool", **details)
@@ -221,7 +221,9 @@ async def test_S24_an_answer_for_one_turn_lets_nothing_run_in_another_turn_of_it
                 grant(for_session, wide),
                 grant(for_session.model_copy(update={"scope": wide}), wide),
                 grant(refusal, scope),
-                grant(refusal.model_copy(update={"outcome": Outcome.PROCEED_ALWAYS_TOOL, "remember": False}), scope),
+                grant(
+                    refusal.model_copy(update={"outcome": DecisionAction.PROCEED_ALWAYS_TOOL, "remember": False}), scope
+                ),
                 grant(once, scope),
             )
             == ["reconsider"] * 7
@@ -256,9 +258,9 @@ async def test_S22_S47_a_made_up_context_leads_no_command_out_and_tells_it_no_se
     os.environ["HOLDFAST_FOR_TEST"] = "secret"
     try:
         async with engine.worker(), attacker(engine) as client:
-            turn = await engine.start(TurnInput(batches=((request("shell", command="pwd"),),)))
+            turn = await engine.start(TurnInput(batches=((build_request("shell", command="pwd"),),)))
             assert (await turn.result()).responses[0].status == "success"
-            call = await turn.call("b1c1")
+            call = await turn.fetch_call("b1c1")
             inputs = [
                 input_of(call, run=number, context=Context.model_construct(**context))
                 for number, context in enumerate(CONTEXTS.values(), start=1)
@@ -280,13 +282,15 @@ async def test_S33_a_made_up_call_id_reads_no_output_of_another_session(engine: 
     tool = FakeTool("much", much, effect=Effect.READ)
     name = f"{engine.queue}/victim"
     async with engine.worker(tool), attacker(engine) as client:
-        turn = await engine.holdfast.start(TurnInput(batches=((request("much"),),)), turn_id=name)
+        turn = await engine.holdfast.start(TurnInput(batches=((build_request("much"),),)), turn_id=name)
         part = (await turn.result()).responses[0].parts[0]
         output = (getattr(part, "whole", "") or "").rpartition("/")[2][:32]
-        reader = await engine.start(TurnInput(batches=((request("read_output", name=output, character_count=20),),)))
+        reader = await engine.start(
+            TurnInput(batches=((build_request("read_output", name=output, character_count=20),),))
+        )
         response = (await reader.result()).responses[0]
         assert (response.status, response.error and response.error.type) == ("error", "no_such_output")
-        call = await reader.call("b1c1")
+        call = await reader.fetch_call("b1c1")
         inputs = [
             input_of(call).model_copy(update={"call_id": made_up})
             for made_up in ("victim/b1c1", "victim~/b1c1", "victim~1/b1c1", "../victim/b1c1", "victim/", "/", "/b1c1")
@@ -301,11 +305,11 @@ async def test_S41_a_workflow_that_speaks_for_another_turn_is_not_heard(engine: 
     """A memo can be given to any workflow that is started; no worker is needed."""
     ana, counted, name = with_keys(engine), Counted(Effect.ONCE), f"{engine.queue}-true"
     async with engine.worker(counted.tool):
-        turn = await ana.start(TurnInput(batches=((request("act"),),)), turn_id=name)
+        turn = await ana.start(TurnInput(batches=((build_request("act"),),)), turn_id=name)
         item = await item_of(turn)
         harmless = {**item.model_dump(mode="json"), "title": "harmless", "command": "git status"}
         below = {**harmless, "approval_id": f"{name}-memo/deeper/b1c1/1"}
-        attributes = TypedSearchAttributes([SearchAttributePair(STATE, "awaiting_approval")])
+        attributes = TypedSearchAttributes([SearchAttributePair(STATE_ATTRIBUTE, "awaiting_approval")])
         await engine.client.start_workflow(
             "nobody's",
             id=f"{name}-memo",
@@ -314,7 +318,7 @@ async def test_S41_a_workflow_that_speaks_for_another_turn_is_not_heard(engine: 
             search_attributes=attributes,
         )
         stranger = engine.client.get_workflow_handle(f"{name}-memo")
-        await until(lambda: _listed_by_server(engine, f"{name}-memo"))
+        await wait_until(lambda: _listed_by_server(engine, f"{name}-memo"))
         found: list[ApprovalView] = await listed(engine.holdfast, name)
         assert [(one.approval_id, one.title) for one in found] == [(item.approval_id, item.title)]
         await stranger.terminate()
@@ -322,7 +326,7 @@ async def test_S41_a_workflow_that_speaks_for_another_turn_is_not_heard(engine: 
 
 
 async def _listed_by_server(engine: Engine, name: str) -> bool:
-    query = f"{STATE.name} = 'awaiting_approval' AND WorkflowId = '{name}'"
+    query = f"{STATE_ATTRIBUTE.name} = 'awaiting_approval' AND WorkflowId = '{name}'"
     return bool([found async for found in engine.client.list_workflows(query)])
 
 
@@ -339,11 +343,11 @@ CHANGES: dict[str, Callable[[Call], Any]] = {
 async def test_S22_what_is_told_of_a_waiting_call_is_what_its_digest_is_of(engine: Engine) -> None:
     counted = Counted(Effect.ONCE)
     async with engine.worker(counted.tool):
-        turn = await engine.start(TurnInput(batches=((request("act", say="harm"),),)))
-        await until(lambda: asked(turn, "b1c1", 1))
-        call = await turn.call("b1c1")
+        turn = await engine.start(TurnInput(batches=((build_request("act", say="harm"),),)))
+        await wait_until(lambda: asked(turn, "b1c1", 1))
+        call = await turn.fetch_call("b1c1")
         assert call.bound
-        digest = call_digest(tool="act", server=None, definition=call.bound.tool.definition, arguments={"say": "harm"})
+        digest = digest_call(tool="act", server=None, definition=call.bound.tool.definition, arguments={"say": "harm"})
         assert digest == call.bound.digest
         for change in CHANGES.values():
             told = call.model_copy(update={"bound": call.bound.model_copy(update=change(call))})
@@ -356,10 +360,10 @@ async def test_S22_what_is_told_of_a_waiting_call_is_what_its_digest_is_of(engin
 async def test_S24_nobody_starts_a_turn_by_hand_under_an_id_that_belongs_to_a_session(
     engine: Engine, name: str
 ) -> None:
-    input = TurnInput(batches=((request("act"),),))
+    input = TurnInput(batches=((build_request("act"),),))
     async with engine.worker(Counted(Effect.READ).tool):
         handle: WorkflowHandle[Any, Any] = await engine.client.start_workflow(
-            WORKFLOW, input, id=f"{engine.queue}{name}", task_queue=engine.queue
+            TURN_WORKFLOW, input, id=f"{engine.queue}{name}", task_queue=engine.queue
         )
         with pytest.raises(WorkflowFailureError) as failure:
             async with asyncio.timeout(20):

@@ -29,31 +29,31 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from holdfast import Confirming, Decision, HoldfastPlugin, Settings, TurnInput
-from holdfast.activities.beginnings import Beginning, Beginnings
+from holdfast.activities.beginnings import TurnStart, TurnStarts
 from holdfast.activities.builtin.background import ReadCommand
 from holdfast.activities.builtin.fetching import Fetch
-from holdfast.activities.covering import approved
+from holdfast.activities.covering import is_approved
 from holdfast.activities.outputs import OutputStore
 from holdfast.activities.supervision.attending import Attendant
-from holdfast.activities.supervision.ended import Owner
+from holdfast.activities.supervision.ended import CommandOwner
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.web.addresses import AddressRules
-from holdfast.approvals import Confirmation, call_digest
+from holdfast.approvals import Confirmation, digest_call
 from holdfast.approvers import Approver
-from holdfast.conversion import data_converter
-from holdfast.decisions import Standing
+from holdfast.conversion import build_data_converter
+from holdfast.decisions import DecisionContext
 from holdfast.errors import PayloadUnreadable
 from holdfast.named_files import NamedFiles
-from holdfast.outcomes import Needs, Outcome
-from holdfast.signing import public_text, sign
-from holdfast.testing import FakeRun, request, until
+from holdfast.outcomes import DecisionAction, Needs
+from holdfast.signing import format_public_key, sign_decision
+from holdfast.testing import FakeRun, build_request, wait_until
 from holdfast.tools import Effect, ToolFailure, ToolRef
-from holdfast.turns import WORKFLOW
+from holdfast.turns import TURN_WORKFLOW
 from holdfast.unread import Unreadable
-from holdfast.verdicts import UNFINISHED, Ask, Bound, Reconsider, Reject
+from holdfast.verdicts import UNFINISHED, Ask, BoundCall, NeedsApprovalAgain, Reject
 from holdfast.work import BackgroundCommands, ExecuteInput
 from holdfast.workers.gateway import connections
-from holdfast.workers.gateway.serving import listen, run_gateway
+from holdfast.workers.gateway.serving import open_listener, run_gateway
 from tests.security.test_one_approval_one_execution import input_of
 from tests.support.engine import Engine
 
@@ -68,7 +68,7 @@ async def test_S42_many_references_in_one_message_are_read_no_further_than_one_m
 ) -> None:
     """A reference takes 217 bytes, so one signal of 2 MB could name a payload of 1 MB ten thousand times."""
     monkeypatch.setattr("holdfast.conversion.TOO_LARGE", 1_000_000)
-    converter = data_converter(None, tmp_path / "payloads")
+    converter = build_data_converter(None, tmp_path / "payloads")
     [reference] = await converter.encode(["x" * 300_000])
     assert reference.ByteSize() < 300
     one, *many = await converter.decode([reference] * 1_000)
@@ -120,7 +120,7 @@ def made_up(reference: Payload, digest: str) -> Iterator[tuple[str, bytes]]:
 
 async def test_S42_no_made_up_reference_is_read_or_stops_what_stands_beside_it(tmp_path: Path) -> None:
     folder = tmp_path / "payloads"
-    converter = data_converter(None, folder)
+    converter = build_data_converter(None, folder)
     [reference] = await converter.encode(["x" * 20_000])
     [file] = [path for path in folder.rglob("*") if path.is_file() and len(path.name) == 64]
     (tmp_path / "outputs").mkdir()
@@ -162,54 +162,54 @@ def told(converter: DataConverter, *payloads: Payload) -> Any:
 
 async def test_S22_limits_that_cannot_be_read_now_are_neither_guessed_nor_remembered_as_none(tmp_path: Path) -> None:
     folder = tmp_path / "payloads"
-    converter = data_converter(None, folder)
+    converter = build_data_converter(None, folder)
     limits = {"tools": ["glob"], "confirm": "always"}
     payloads = await converter.encode([{**limits, "prompt": "x" * 20_000}])
-    beginnings = Beginnings(told(converter, *payloads))
+    beginnings = TurnStarts(told(converter, *payloads))
     folder.rename(tmp_path / "away")
     for _ in range(2):
         with pytest.raises(PayloadUnreadable, match="is not there"):
             await beginnings.find("turn", "run")
     (tmp_path / "away").rename(folder)
-    assert await beginnings.find("turn", "run") == Beginning(tools=("glob",), confirm=Confirming.ALWAYS)
+    assert await beginnings.find("turn", "run") == TurnStart(tools=("glob",), confirm=Confirming.ALWAYS)
     locked = Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"none"}, data=b"x")
     with pytest.raises(PayloadUnreadable):
-        await Beginnings(told(converter, locked)).find("turn", "run")
+        await TurnStarts(told(converter, locked)).find("turn", "run")
 
 
 async def test_S22_a_call_of_a_turn_whose_limits_cannot_be_read_waits_and_does_not_run(engine: Engine) -> None:
     """The attacker is a worker on the turn's own queue: it says that the turn may use every tool."""
     name = f"{engine.queue}-limited"
     async with engine.worker():
-        other = await engine.start(TurnInput(batches=((request("list_directory", path="."),),)))
+        other = await engine.start(TurnInput(batches=((build_request("list_directory", path="."),),)))
         assert (await other.result()).responses[0].status == "success"
-        call = await other.call("b1c1")
-    batches = ((request("glob", pattern="x" * 20_000),),)
+        call = await other.fetch_call("b1c1")
+    batches = ((build_request("glob", pattern="x" * 20_000),),)
     limited = TurnInput(batches=batches, tools=("glob",))
-    handle = await engine.client.start_workflow(WORKFLOW, limited, id=name, task_queue=f"{engine.queue}-nobody")
+    handle = await engine.client.start_workflow(TURN_WORKFLOW, limited, id=name, task_queue=f"{engine.queue}-nobody")
     environment = ActivityEnvironment()
     environment.info = replace(
         environment.info,
         workflow_id=name,
         workflow_run_id=handle.first_execution_run_id or "",
-        workflow_type=WORKFLOW,
+        workflow_type=TURN_WORKFLOW,
         workflow_namespace=engine.client.namespace,
     )
 
     async def executed() -> Any:
         plugin = HoldfastPlugin(engine.settings)  # a worker that has just started, and remembers nothing
-        activities: list[Any] = list(plugin.worker_activities(engine.client))
+        activities: list[Any] = list(plugin.build_activities(engine.client))
         [execute] = [each for each in activities if each.__name__ == "execute"]
         return await environment.run(execute, input_of(call))
 
-    away = engine.settings.payloads.with_name("away")
-    engine.settings.payloads.rename(away)
+    away = engine.settings.payloads_folder.with_name("away")
+    engine.settings.payloads_folder.rename(away)
     with pytest.raises(ApplicationError) as failure:
         pytest.fail(f"it ran: {await executed()}")
     assert failure.value.type == UNFINISHED
-    away.rename(engine.settings.payloads)
+    away.rename(engine.settings.payloads_folder)
     outcome = await executed()
-    assert isinstance(outcome, Reconsider)
+    assert isinstance(outcome, NeedsApprovalAgain)
     assert isinstance(outcome.verdict, Reject)
     assert outcome.verdict.error.type == "tool_not_available"
     await handle.terminate()
@@ -219,22 +219,22 @@ async def test_S22_a_call_of_a_turn_whose_limits_cannot_be_read_waits_and_does_n
 
 KEYS = {name: Ed25519PrivateKey.from_private_bytes(bytes([place]) * 32) for place, name in enumerate("abcg", start=1)}
 APPROVERS = (
-    Approver(name="ana", key=public_text(KEYS["a"].public_key()), roles=("ops",)),
-    Approver(name="bob", key=public_text(KEYS["b"].public_key()), roles=("ops",)),
-    Approver(name="carl", key=public_text(KEYS["c"].public_key())),
-    Approver(name="gateway", key=public_text(KEYS["g"].public_key()), vouches=True),
+    Approver(name="ana", key=format_public_key(KEYS["a"].public_key()), roles=("ops",)),
+    Approver(name="bob", key=format_public_key(KEYS["b"].public_key()), roles=("ops",)),
+    Approver(name="carl", key=format_public_key(KEYS["c"].public_key())),
+    Approver(name="gateway", key=format_public_key(KEYS["g"].public_key()), vouches=True),
 )
 ARGUMENTS: dict[str, JsonValue] = {"x": 1}
 EDITED: dict[str, JsonValue] = {"x": 2}
 
 
 def digest_of(arguments: dict[str, JsonValue], definition: str = "d", tool: str = "act") -> str:
-    return call_digest(tool=tool, server=None, definition=definition, arguments=arguments, context={})
+    return digest_call(tool=tool, server=None, definition=definition, arguments=arguments, context={})
 
 
 def verdict_on(arguments: dict[str, JsonValue], needs: Needs) -> Ask:
     """What a worker makes of the call as it would run."""
-    bound = Bound(
+    bound = BoundCall(
         tool=ToolRef(name="act", server=None, definition="d", effect=Effect.ONCE),
         title="act",
         arguments=arguments,
@@ -247,8 +247,13 @@ def verdict_on(arguments: dict[str, JsonValue], needs: Needs) -> Ask:
 
 def said(by: str, key: str, **more: Any) -> Decision:
     """A decision as somebody with this key signs it."""
-    given = {"outcome": Outcome.PROCEED_ONCE, "approval_id": "turn/b1c1/1", "digest": digest_of(ARGUMENTS), **more}
-    return sign(Decision(by=by, at=datetime.now(UTC), **given), KEYS[key])
+    given = {
+        "outcome": DecisionAction.PROCEED_ONCE,
+        "approval_id": "turn/b1c1/1",
+        "digest": digest_of(ARGUMENTS),
+        **more,
+    }
+    return sign_decision(Decision(by=by, at=datetime.now(UTC), **given), KEYS[key])
 
 
 def pairs() -> Iterator[tuple[str, list[Decision], dict[str, JsonValue] | None]]:
@@ -265,9 +270,9 @@ def pairs() -> Iterator[tuple[str, list[Decision], dict[str, JsonValue] | None]]
     yield "the gateway itself", [ana, said("gateway", "g")], None
     yield "by another's key", [ana, said("bob", "a")], None
     yield "by a key that vouches for nobody", [ana, said("bob", "c")], None
-    for outcome in (Outcome.CANCEL, Outcome.RESPOND):
+    for outcome in (DecisionAction.CANCEL, DecisionAction.RESPOND):
         yield f"one says {outcome.value}", [ana, said("bob", "b", outcome=outcome, content="x")], None
-    yield "modify", [ana, said("bob", "b", outcome=Outcome.MODIFY, arguments=EDITED)], ARGUMENTS
+    yield "modify", [ana, said("bob", "b", outcome=DecisionAction.MODIFY, arguments=EDITED)], ARGUMENTS
     edits: list[dict[str, JsonValue]] = [EDITED, {"x": 1, "y": 2}, {}]
     for arguments in edits:
         edited = said("bob", "b", arguments=arguments)
@@ -299,7 +304,7 @@ def test_S22_two_persons_words_are_of_two_persons_on_this_very_call() -> None:
         decisions: list[Decision], shown: dict[str, JsonValue] | None = None, requester: str | None = "eve", **more: Any
     ) -> bool:
         input = ExecuteInput(call_id="b1c1", bound=verdict.bound, approvals=tuple(decisions), shown=shown, **more)
-        return approved(input, verdict, Standing("turn", APPROVERS, requester), datetime.now(UTC), changed)
+        return is_approved(input, verdict, DecisionContext("turn", APPROVERS, requester), datetime.now(UTC), changed)
 
     tries = list(pairs())
     assert len(tries) > 50
@@ -311,9 +316,13 @@ def test_S22_two_persons_words_are_of_two_persons_on_this_very_call() -> None:
         assert not run(true, requester=requester), requester
     fewer = tuple(replace_roles(each) if each.name == "bob" else each for each in APPROVERS)
     input = ExecuteInput(call_id="b1c1", bound=verdict.bound, approvals=tuple(true))
-    assert not approved(input, verdict, Standing("turn", fewer, "eve"), datetime.now(UTC), changed), "he lost the role"
+    assert not is_approved(input, verdict, DecisionContext("turn", fewer, "eve"), datetime.now(UTC), changed), (
+        "he lost the role"
+    )
     without = tuple(each for each in APPROVERS if each.name != "bob")
-    assert not approved(input, verdict, Standing("turn", without, "eve"), datetime.now(UTC), changed), "he is gone"
+    assert not is_approved(input, verdict, DecisionContext("turn", without, "eve"), datetime.now(UTC), changed), (
+        "he is gone"
+    )
     assert run(true)
     assert run([said("ana", "a"), said("bob", "g")]), "the gateway vouches for bob"
 
@@ -329,7 +338,7 @@ async def test_S31_output_beyond_what_a_file_may_hold_is_no_error(tmp_path: Path
     """A model gives the place to read from; a file system refuses to go to some."""
     folder = tmp_path / "runs" / ("a" * 32)
     folder.mkdir(parents=True)
-    owner = Owner(namespace="default", queue="q", family="turn").model_dump_json()
+    owner = CommandOwner(namespace="default", queue="q", family="turn").model_dump_json()
     (folder / "run.json").write_text(f'{{"key": "turn/b1c1", "owner": {owner}}}')
     (folder / "output").write_text("secret")
     runs = Runs(tmp_path / "runs")
@@ -359,7 +368,7 @@ async def test_S36_however_many_commands_are_asked_about_each_is_looked_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anybody in the namespace may ask a host's queue; what takes seconds there has every call's heart miss beats."""
-    owner = Owner(namespace="default", queue="q", family="turn").model_dump_json()
+    owner = CommandOwner(namespace="default", queue="q", family="turn").model_dump_json()
     names = [f"{place:032x}" for place in range(3)]
     for name in names:
         (tmp_path / name).mkdir()
@@ -370,13 +379,13 @@ async def test_S36_however_many_commands_are_asked_about_each_is_looked_at_once(
         looked.append(folder)
         return True
 
-    monkeypatch.setattr("holdfast.activities.supervision.folder.held", held)
+    monkeypatch.setattr("holdfast.activities.supervision.folder.is_held", held)
     client: Any = SimpleNamespace(namespace="default")
     attendant = Attendant(client, Runs(tmp_path), "q")
     asked = BackgroundCommands(turn="turn", handles=(*names, "*", "../x", "") * 20_000)
-    assert await attendant.running(asked) == names
+    assert await attendant.list_running(asked) == names
     assert len(looked) < 20
-    assert await attendant.running(asked.model_copy(update={"turn": "other"})) == []
+    assert await attendant.list_running(asked.model_copy(update={"turn": "other"})) == []
 
 
 # Files that decide what runs
@@ -430,7 +439,7 @@ async def test_S45_whoever_asks_and_takes_no_answer_keeps_no_place_at_the_gatewa
 ) -> None:
     """Else 64 of them with any token, or 500 with none, would shut everybody else out for as long as they like."""
     monkeypatch.setattr(connections, "TAKE_SECONDS", 0.5)
-    stop, listener = asyncio.Event(), listen("127.0.0.1", 0)
+    stop, listener = asyncio.Event(), open_listener("127.0.0.1", 0)
     listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)  # what a system holds back is not ours
     holdfast: Any = SimpleNamespace(client=None)  # nothing here asks the server
     settings = Settings(data=tmp_path / "data", workspace=tmp_path)
@@ -452,7 +461,7 @@ async def test_S45_whoever_asks_and_takes_no_answer_keeps_no_place_at_the_gatewa
                     greedy.send(requests)
                 return bool(poll.poll(0))
 
-            await until(hung_up, BOUND_SECONDS)
+            await wait_until(hung_up, BOUND_SECONDS)
         async with httpx2.AsyncClient() as client:
             assert (await client.get(f"{listener.url}/health", timeout=BOUND_SECONDS)).status_code == 200
     finally:

@@ -13,15 +13,15 @@ from rich.console import Console
 
 from holdfast.approvals import Confirmation
 from holdfast.calls import Call, CallRequest, Status
-from holdfast.content import exact, has_unseen, visible
+from holdfast.content import escape_controls, exact, has_invisible
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.tools import Effect, ToolRef
-from holdfast.verdicts import Bound
-from holdfast.views import approval_view
+from holdfast.verdicts import BoundCall
+from holdfast.views import build_approval_view
 from holdfast.work import LiveOutput
 from holdfast.workers import questions, render
-from holdfast.workers.server import prepare
+from holdfast.workers.server import prepare_folder
 from holdfast.workers.tokens import TokenFile
 
 UNSEEN = [
@@ -37,7 +37,7 @@ IDS = pytest.mark.parametrize("code", [*UNSEEN, *SPACES], ids=lambda code: f"U+{
 
 def call(command: str, shown: str | None = None, tool: str = "shell") -> Call:
     """One that waits."""
-    bound = Bound(
+    bound = BoundCall(
         tool=ToolRef(name=tool, effect=Effect.ONCE, definition="d"),
         title="Run",
         arguments={"command": command},
@@ -66,16 +66,16 @@ def test_S22_what_cannot_be_seen_is_written_out_wherever_a_command_is_shown(code
         f"rm{chr(code)} -rf x",
         f"U+{code:04X}" if code >= 0x80 else chr(0x2400 + code) if code < 32 else "␡",
     )
-    assert has_unseen(hidden)
-    assert written in visible(hidden)
+    assert has_invisible(hidden)
+    assert written in escape_controls(hidden)
     waiting = call(hidden)
     for shown in (
-        questions.question(approval_view("t", waiting)),
-        questions.question(questions.whole_approval("t", waiting)),
-        questions.whole(questions.whole_approval("t", waiting)),
+        questions.render_question(build_approval_view("t", waiting)),
+        questions.render_question(questions.build_whole_approval("t", waiting)),
+        questions.format_whole(questions.build_whole_approval("t", waiting)),
     ):
         assert written in printed(shown), shown
-    told = printed(render.call(waiting))  # JSON says some of them in its own way
+    told = printed(render.render_call(waiting))  # JSON says some of them in its own way
     assert written in told or f"\\u{code:04x}" in told or {8: "\\b", 13: "\\r"}.get(code, "?") in told
 
 
@@ -83,15 +83,15 @@ def test_S22_what_cannot_be_seen_is_written_out_wherever_a_command_is_shown(code
 def test_S41_no_turn_looks_like_another_and_what_is_pasted_is_the_one_that_was_meant(code: int) -> None:
     name = f"dep{chr(code)}loy"
     assert exact(name) not in ("deploy", "dep loy")
-    view = approval_view(name, call("ls"))
-    label = printed(questions.label(view))
+    view = build_approval_view(name, call("ls"))
+    label = printed(questions.render_label(view))
     assert "deploy" not in label
     assert "dep loy" not in label
-    words = questions.how_to_say(view)
+    words = questions.format_answer_command(view)
     if code == 0:
         return  # no argument of a program holds it
     assert "\n" not in words
-    assert not has_unseen(words)
+    assert not has_invisible(words)
     said = subprocess.run(
         ["bash", "-c", words.replace("holdfast approve", "printf %s")],
         capture_output=True,
@@ -103,27 +103,29 @@ def test_S41_no_turn_looks_like_another_and_what_is_pasted_is_the_one_that_was_m
 
 @pytest.mark.parametrize("name", ["--turn=other", "-h", "--all", "--data=/tmp/x", "-", "--", "--by=ana", "--json"])
 def test_S41_the_id_of_a_turn_is_no_option_of_the_command_that_is_proposed(name: str) -> None:
-    words = questions.how_to_say(approval_view(name, call("ls")))
+    words = questions.format_answer_command(build_approval_view(name, call("ls")))
     assert all(not word.startswith("-") for word in shlex.split(words)[2:]), words
-    assert name in printed(questions.label(approval_view(name, call("ls")))), "the id itself is shown as it is"
+    assert name in printed(questions.render_label(build_approval_view(name, call("ls")))), (
+        "the id itself is shown as it is"
+    )
 
 
 @pytest.mark.parametrize(
     "name", ["$(touch x)", "`id`", "a;b", "a b", "a'b", 'a"b', "a\\b", "a|b", "~root", "*", "!!", "a&b"]
 )
 def test_S41_an_id_is_pasted_into_a_shell_as_it_is(name: str) -> None:
-    view = approval_view(name, call("ls"))
-    words = questions.how_to_say(view).replace("holdfast approve", "printf %s")
+    view = build_approval_view(name, call("ls"))
+    words = questions.format_answer_command(view).replace("holdfast approve", "printf %s")
     assert subprocess.run(["bash", "-c", words], capture_output=True, check=True).stdout.decode() == view.approval_id
 
 
 def test_S22_a_command_that_is_shown_in_the_place_of_the_one_that_would_run_hides_nothing() -> None:
     waiting = call("rm -rf /", shown="git status")
-    for view in (approval_view("t", waiting), questions.whole_approval("t", waiting)):
+    for view in (build_approval_view("t", waiting), questions.build_whole_approval("t", waiting)):
         assert "rm -rf /" in view.others
-        assert "rm -rf /" in printed(questions.question(view))
+        assert "rm -rf /" in printed(questions.render_question(view))
     honest = call("git status")
-    assert approval_view("t", honest).others == ""
+    assert build_approval_view("t", honest).others == ""
 
 
 ESCAPES = (
@@ -138,7 +140,7 @@ def test_S32_live_output_that_anybody_may_have_put_into_a_heartbeat_does_nothing
         LiveOutput(call_id="b1c1", tail=f"a{escape}b"),
         LiveOutput(call_id="b1c1", tail="a", styled=f"a{escape}b"),
     ):
-        told = printed(render.output(live))
+        told = printed(render.render_output(live))
         assert not any(bad in told for bad in ("\x1b", "\x9b", "\x07", "\x05", "\u202e", "\x0e")), ascii(told)
 
 
@@ -148,7 +150,7 @@ def test_S45_a_data_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     theirs.mkdir(mode=0o777)
     os.chown(theirs, 12_345, 12_345)
     with pytest.raises(HoldfastError, match="belongs to somebody else"):
-        prepare(theirs)
+        prepare_folder(theirs)
     (tmp_path / "link").symlink_to(theirs)
     with pytest.raises(HoldfastError, match="belongs to somebody else"):
         TokenFile(Settings(data=tmp_path / "link").tokens_file).create("ada")
@@ -159,5 +161,5 @@ def test_S45_nobody_else_may_write_into_a_data_folder_that_is_in_use(tmp_path: P
     ours = tmp_path / "ours"
     ours.mkdir()
     ours.chmod(0o777)
-    prepare(ours)
+    prepare_folder(ours)
     assert not ours.stat().st_mode & stat.S_IWOTH

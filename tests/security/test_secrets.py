@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.activities.commands import environment
-from holdfast.activities.supervision.trees import descendants, supervises
+from holdfast.activities.commands import build_environment
+from holdfast.activities.supervision.trees import is_supervisor, list_descendants
 from holdfast.configuration import McpServerSettings, McpSettings, ModelServerSettings, ModelsSettings
 from holdfast.plugin import HoldfastPlugin
 from holdfast.process_secrets import hand_over_environment
@@ -65,7 +65,7 @@ def read_of_each(pids: Iterable[int], name: str) -> dict[int, bytes]:
 
 def shown_environments(root: int) -> dict[int, bytes]:
     """What /proc shows of the environment of a process and of all below it."""
-    return read_of_each((root, *descendants(root)), "environ")
+    return read_of_each((root, *list_descendants(root)), "environ")
 
 
 def run_approved(home: Home, turn: str, command: str) -> None:
@@ -81,8 +81,8 @@ def test_S45_no_process_of_ours_shows_a_secret_of_its_environment(empty: Home, s
         empty.start("long", call("shell", command="echo > started; while [ ! -e over ]; do sleep 0.05; done"))
         assert empty.run("approve", empty.listed("long")[0]["approval_id"]).returncode == 0
         asyncio.run(until((empty.workspace / "started").exists))
-        below = descendants(up.process.pid)
-        assert any(map(supervises, below)), "a supervisor is among them"
+        below = list_descendants(up.process.pid)
+        assert any(map(is_supervisor, below)), "a supervisor is among them"
         assert any(SERVER.name.encode() in line for line in read_of_each(below, "cmdline").values()), (
             "an MCP server too"
         )
@@ -213,6 +213,6 @@ def test_S45_variables_that_settings_refer_to_are_withheld_from_commands(
     models = ModelsSettings(servers={"m": ModelServerSettings(url="http://m", key="${OF_MODEL}")})
     settings = Settings(data=tmp_path / "data", mcp=McpSettings(files=(file,), servers=servers), models=models)
     _ = HoldfastPlugin(settings).registry
-    given = environment({})
+    given = build_environment({})
     assert [name for name in names if name in given] == []
     assert {"OTHER", "HOME", "PATH"} <= set(given)

@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.activities.policy.granting import covering
-from holdfast.activities.shell.analysis import analyse
-from holdfast.activities.shell.effects import find_effects, known_options
-from holdfast.activities.shell.knowledge import harmless
+from holdfast.activities.policy.granting import find_covering_grant
+from holdfast.activities.shell.analysis import analyse_command
+from holdfast.activities.shell.effects import find_effects, list_known_options
+from holdfast.activities.shell.knowledge import is_harmless
 from holdfast.approvals import Decision
 from holdfast.grants import Grant
 from holdfast.modes import Mode
-from holdfast.outcomes import Outcome, Scope
+from holdfast.outcomes import DecisionAction, Scope
 from tests.support.policies import load, policy, rule, run, said
 
 ATTACKS: dict[str, tuple[str, str]] = {
@@ -186,7 +186,7 @@ def test_S30_ordinary_options_need_no_spelling(command: str) -> None:
     assert said(policy(allowing(command.split()[0])), run(command)) == "allow"
 
 
-@pytest.mark.parametrize(("program", "option", "effect", "takes_value"), known_options())
+@pytest.mark.parametrize(("program", "option", "effect", "takes_value"), list_known_options())
 def test_S30_every_entry_of_the_table_is_found_however_it_is_written(
     program: str, option: str, effect: str, takes_value: bool
 ) -> None:
@@ -197,10 +197,10 @@ def test_S30_every_entry_of_the_table_is_found_however_it_is_written(
         forms += [[f"{option}v"]]
     for form in forms:
         command = shlex.join([*program.split(), *form])
-        [first, *_] = analyse(command).programs
+        [first, *_] = analyse_command(command).programs
         effects = {one.effect for one in find_effects(first)}
         assert effect in effects or (len(form) == 1 and "unknown" in effects), command
-        assert not harmless(first)
+        assert not is_harmless(first)
 
 
 @pytest.mark.parametrize(
@@ -302,15 +302,15 @@ def test_S30_program_of_git_destroys_as_its_subcommand_does() -> None:
 
 def covered(scope: Scope, command: str) -> bool:
     """Does a grant of this scope cover the command?"""
-    decision = Decision(approval_id="t/c/1", digest="d", outcome=Outcome.PROCEED_ALWAYS, by="ann")
+    decision = Decision(approval_id="t/c/1", digest="d", outcome=DecisionAction.PROCEED_ALWAYS, by="ann")
     grant = Grant(id="g1", scope=scope, covers="", decision=decision, given_at=datetime(2030, 1, 1, tzinfo=UTC))
-    return covering([grant], run(command), "d", datetime(2030, 1, 1, tzinfo=UTC)) is not None
+    return find_covering_grant([grant], run(command), "d", datetime(2030, 1, 1, tzinfo=UTC)) is not None
 
 
 @pytest.mark.parametrize("command", ATTACKS)
 def test_S24_grant_covers_what_goes_further_only_in_its_exact_words(command: str) -> None:
     program, _ = ATTACKS[command]
-    [first, *_] = analyse(command).programs
+    [first, *_] = analyse_command(command).programs
     exact = " ".join("'" + (word or "").replace("'", "'\\''") + "'" for word in first.words) + " $"
     assert not covered(Scope(tool="shell", server=""), command)
     assert not covered(Scope(tool="shell", server="", command=(program,)), command)

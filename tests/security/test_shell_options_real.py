@@ -21,9 +21,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.activities.shell.analysis import analyse
+from holdfast.activities.shell.analysis import analyse_command
 from holdfast.activities.shell.effects import find_effects
-from holdfast.activities.shell.scripts import script_effects
+from holdfast.activities.shell.scripts import find_script_effects
 
 SECONDS = 20.0
 SECRET = "a-secret-of-another-program"
@@ -264,7 +264,9 @@ def folder(tmp_path: Path) -> Folder:
 def effects_of(command: str) -> set[str]:
     """What the table says of a command."""
     return {
-        one.effect for program in analyse(shlex.join(shlex.split(command))).programs for one in find_effects(program)
+        one.effect
+        for program in analyse_command(shlex.join(shlex.split(command))).programs
+        for one in find_effects(program)
     }
 
 
@@ -276,7 +278,7 @@ def examples(text: str) -> list[str]:
 def test_S30_option_that_executes_runs_a_program(folder: Folder, command: str) -> None:
     folder.run(command)
     assert folder.ran()
-    assert effects_of(command) & {"executes", "unknown"} or analyse(command).uncertain
+    assert effects_of(command) & {"executes", "unknown"} or analyse_command(command).uncertain
 
 
 @pytest.mark.parametrize("command", examples(WRITES))
@@ -386,7 +388,7 @@ def test_S30_random_script_without_effect_runs_and_writes_nothing(
         script = "".join(chance.choice(pieces) for _ in range(chance.randint(1, 12)))
         if script.startswith("-") or not ("mark" in script or "made" in script):
             continue
-        effects = script_effects(language, script)
+        effects = find_script_effects(language, script)
         dangerous += bool(effects)
         if effects - {"reads_elsewhere"}:
             continue

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from holdfast.activities.mcp.definitions import Definition
-from holdfast.activities.mcp.questions import question_of
-from holdfast.activities.policy.granting import EXCEPT, covering, offers
+from holdfast.activities.mcp.questions import build_question
+from holdfast.activities.policy.granting import EXCEPTIONS, build_offers, find_covering_grant
 from holdfast.activities.policy.rules import Rule
-from holdfast.activities.policy.saved import save
+from holdfast.activities.policy.saved import save_grant
 from holdfast.approvals import ApprovalId, Confirmation, Decision
 from holdfast.calls import Call, CallRequest, Status
 from holdfast.errors import BadInput
 from holdfast.grants import Grant
-from holdfast.outcomes import Outcome
+from holdfast.outcomes import DecisionAction
 from holdfast.settings import Settings
-from holdfast.views import approval_view, inbox_summary
+from holdfast.views import build_approval_view, build_inbox_summary
 from holdfast.workers import questions
 from tests.cli.support import Home, call
 from tests.support.policies import run
@@ -97,14 +97,18 @@ LEFT_OUT = [
 
 @pytest.mark.parametrize("command", LEFT_OUT)
 def test_S24_yes_to_every_call_of_shell_covers_no_interpreter_no_sudo_and_no_writes(command: str) -> None:
-    [wide] = [offer for offer in offers(run("make"), "d", None) if offer.outcome is Outcome.PROCEED_ALWAYS_TOOL]
-    assert wide.covers == f"every call of `shell`, but not {EXCEPT}"
+    [wide] = [
+        offer for offer in build_offers(run("make"), "d", None) if offer.outcome is DecisionAction.PROCEED_ALWAYS_TOOL
+    ]
+    assert wide.covers == f"every call of `shell`, but not {EXCEPTIONS}"
     decision = Decision(approval_id="t/c/1", digest="d", outcome=wide.outcome, by="ann")
     grant = Grant(id="g1", scope=wide.scope, covers=wide.covers, decision=decision, given_at=NOW)
-    assert covering([grant], run(command), "other", NOW) is None
-    assert wide.outcome not in [offer.outcome for offer in offers(run(command), "d", None)], "and it is not offered"
+    assert find_covering_grant([grant], run(command), "other", NOW) is None
+    assert wide.outcome not in [offer.outcome for offer in build_offers(run(command), "d", None)], (
+        "and it is not offered"
+    )
     for other in ("make test", "ls -l", "git status; make", "timeout 5 make"):
-        assert covering([grant], run(other), "other", NOW) is grant
+        assert find_covering_grant([grant], run(other), "other", NOW) is grant
 
 
 # What a server says of itself
@@ -117,10 +121,10 @@ async def test_S39_the_title_of_a_servers_tool_stands_behind_the_server_and_the_
     definition = Definition(name="git_status", title=title, parameters={"type": "object"})
     waiting = await asked(tmp_path, definition)
     assert waiting.bound
-    view = approval_view("t", waiting)
+    view = build_approval_view("t", waiting)
     assert view.title == f"git/git_status ({title})"
     assert waiting.bound.title.startswith(f"git/git_status ({title}) ")
-    assert printed(questions.question(view), 120)[0].startswith("git/git_status (")
+    assert printed(questions.render_question(view), 120)[0].startswith("git/git_status (")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +135,7 @@ async def test_S39_the_title_of_a_servers_tool_stands_behind_the_server_and_the_
     ],
 )  # fmt: skip
 def test_S39_an_address_that_is_none_of_the_web_is_text_and_no_link(url: str) -> None:
-    shown = question_of("s", {"mode": "url", "message": "Pay", "url": url})
+    shown = build_question("s", {"mode": "url", "message": "Pay", "url": url})
     assert shown.urls == ()
     assert "not an address of the web" in (shown.question or "")
     assert url.strip() in (shown.question or "")
@@ -140,7 +144,7 @@ def test_S39_an_address_that_is_none_of_the_web_is_text_and_no_link(url: str) ->
 
 def test_S39_an_address_of_the_web_stays_one() -> None:
     for url in ("https://example.org/a?b=c#d", "HTTP://localhost:1/"):
-        assert question_of("s", {"mode": "url", "message": "Pay", "url": url}).urls == (url,)
+        assert build_question("s", {"mode": "url", "message": "Pay", "url": url}).urls == (url,)
 
 
 @pytest.mark.parametrize(
@@ -156,14 +160,14 @@ def test_S39_an_address_of_the_web_stays_one() -> None:
 )
 def test_S39_a_form_that_asks_for_a_secret_warns_that_the_answer_is_kept(name: str, field: dict[str, Any]) -> None:
     form = {"type": "object", "properties": {"who": {"type": "string"}, name: field}}
-    shown = question_of("s", {"message": "Log in", "requestedSchema": form})
+    shown = build_question("s", {"message": "Log in", "requestedSchema": form})
     assert f"Warning: {name!r} looks like something secret" in (shown.question or "")
     assert "kept in the history" in (shown.question or "")
     plain = {
         "type": "object",
         "properties": {name: {"type": "string"} for name in ("author", "keyboard", "spin", "city")},
     }
-    assert question_of("s", {"message": "Log in", "requestedSchema": plain}).question == "Log in"
+    assert build_question("s", {"message": "Log in", "requestedSchema": plain}).question == "Log in"
 
 
 # What is shown of an edit
@@ -181,11 +185,11 @@ def edit(added: int, removed: int, width: int = 10) -> tuple[Call, str]:
 @pytest.mark.parametrize(("added", "removed", "width"), [(3, 5_000, 10), (5_000, 3, 10), (900, 900, 3), (2, 9, 3_000)])
 def test_S20_the_counts_of_a_diff_that_was_cut_are_those_of_the_whole(added: int, removed: int, width: int) -> None:
     waiting, text = edit(added, removed, width)
-    brief = inbox_summary("t", (waiting,), {}).approvals[0]
-    for view in (approval_view("t", waiting), brief):
+    brief = build_inbox_summary("t", (waiting,), {}).approvals[0]
+    for view in (build_approval_view("t", waiting), brief):
         assert (view.cut, view.changes) == (True, f"+{added:,} −{removed:,}")
         assert counted(view.diff or "") == text.count("\n")
-        shown = printed(questions.question(view), 100_000)
+        shown = printed(questions.render_question(view), 100_000)
         assert shown[1] == f"+{added:,} −{removed:,}"
         assert counted("\n".join(shown[2:-1])) == text.count("\n")
 
@@ -231,9 +235,9 @@ def test_S29_policy_explain_says_what_the_gate_would_do(empty: Home) -> None:
 
 
 def test_S24_policy_explain_knows_the_answers_that_are_kept(empty: Home) -> None:
-    file = Settings(data=empty.data).granted
-    save(file, Rule.model_validate({"decision": "allow", "tool": "shell", "command": "make $", "name": "yes"}))
-    save(file, Rule.model_validate({"decision": "deny", "tool": "weather", "name": "no"}))
+    file = Settings(data=empty.data).grants_file
+    save_grant(file, Rule.model_validate({"decision": "allow", "tool": "shell", "command": "make $", "name": "yes"}))
+    save_grant(file, Rule.model_validate({"decision": "deny", "tool": "weather", "name": "no"}))
     assert explained(empty, "shell", {"command": "make"})["foreseen"]["by"] == "kept: yes"
     assert explained(empty, "shell", {"command": "make x"})["foreseen"]["decision"] == "ask"
     refused = explained(empty, "weather", {})["foreseen"]

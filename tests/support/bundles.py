@@ -13,10 +13,10 @@ from typing import Any
 
 from holdfast.keys import Signer
 from holdfast.workers.audit.bundle import Manifest
-from holdfast.workers.audit.container import Container, Writer, look_through
-from holdfast.workers.audit.exporting import export
-from holdfast.workers.audit.runs import gather
-from holdfast.workers.audit.stored import from_storage, looking
+from holdfast.workers.audit.container import Container, ContainerWriter, inspect_container
+from holdfast.workers.audit.exporting import export_bundle
+from holdfast.workers.audit.runs import gather_runs
+from holdfast.workers.audit.stored import build_read_only_converter, build_storage_fetch
 from tests.support.engine import Engine
 
 COMMAND = [sys.executable, "-m", "holdfast.workers.cli"]
@@ -27,9 +27,11 @@ Members = list[tuple[str, bytes]]
 async def exported(engine: Engine, workflow: str, file: Path, *, signer: Signer | None = None) -> Manifest:
     """The bundle of a turn or a session."""
     converter = engine.client.data_converter
-    fetch = from_storage(converter)
-    gathered = await gather(engine.client, workflow)
-    return await export(gathered, looking(converter, fetch), fetch, engine.settings, file, signer=signer)
+    fetch = build_storage_fetch(converter)
+    gathered = await gather_runs(engine.client, workflow)
+    return await export_bundle(
+        gathered, build_read_only_converter(converter, fetch), fetch, engine.settings, file, signer=signer
+    )
 
 
 async def elsewhere(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -58,14 +60,14 @@ async def answered(folder: Path, *arguments: str) -> Any:
 
 def members(file: Path) -> Members:
     """What is in a bundle, in its order."""
-    container: Container = look_through(file)
+    container: Container = inspect_container(file)
     return [(name, container.read(name)) for name in container.members]
 
 
 def archive(found: Members) -> bytes:
     """The same as an archive."""
     written = io.BytesIO()
-    writer = Writer(written)
+    writer = ContainerWriter(written)
     for name, data in found:
         writer.add(name, data)
     writer.close()

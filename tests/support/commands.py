@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast import Response, Settings, Turn, TurnInput
-from holdfast.testing import request, until
+from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.marks import alive
 from tests.support.waiting import waiting
@@ -17,14 +17,14 @@ from tests.support.waiting import waiting
 
 async def begin(engine: Engine, command: str, **more: float) -> Turn:
     """A turn of this command, approved."""
-    turn = await engine.start(TurnInput(batches=((request("shell", command=command, **more),),)))
+    turn = await engine.start(TurnInput(batches=((build_request("shell", command=command, **more),),)))
     await approve(engine, turn)
     return turn
 
 
 async def approve(engine: Engine, turn: Turn) -> None:
     """Approve the one call that waits."""
-    [item] = (await until(lambda: waiting(turn))).approvals
+    [item] = (await wait_until(lambda: waiting(turn))).approvals
     await engine.holdfast.approve(item.approval_id)
 
 
@@ -48,7 +48,7 @@ def kind_of(response: Response) -> str:
 def left(settings: Settings) -> list[Path]:
     """The folders of runs that nobody has forgotten."""
     with suppress(FileNotFoundError):
-        return list(settings.runs.iterdir())
+        return list(settings.runs_folder.iterdir())
     return []
 
 

@@ -10,7 +10,7 @@ from holdfast.conversations import AssistantMessage, ConversationMessage, UserMe
 
 async def spoken(session: Session) -> list[str]:
     """What was said, in short."""
-    return [line(message) async for message in session.messages()]
+    return [line(message) async for message in session.fetch_messages()]
 
 
 def line(message: ConversationMessage) -> str:
@@ -24,7 +24,7 @@ def line(message: ConversationMessage) -> str:
 
 async def idle(session: Session) -> SessionView | None:
     """Its view, once nothing runs and nothing waits."""
-    view = await session.view()
+    view = await session.fetch_view()
     return view if view.turn is None and not view.waiting else None
 
 
@@ -36,5 +36,5 @@ async def runs(client: Client, session: Session, count: int) -> bool:
 
 async def pending(session: Session) -> SessionView | None:
     """Its view, once something waits for somebody."""
-    view = await session.view()
+    view = await session.fetch_view()
     return view if view.pending else None

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payload
 
 from holdfast.encryption_settings import EncryptionSettings, KeySettings
-from holdfast.keyring import new_key
+from holdfast.keyring import generate_key
 
 
 def encryption(monkeypatch: pytest.MonkeyPatch, *ids: str, **more: Any) -> EncryptionSettings:
@@ -22,7 +22,7 @@ def encryption(monkeypatch: pytest.MonkeyPatch, *ids: str, **more: Any) -> Encry
 
     for name in ids:
         if variable(name) not in os.environ:
-            monkeypatch.setenv(variable(name), new_key())
+            monkeypatch.setenv(variable(name), generate_key())
     return EncryptionSettings(keys=tuple(KeySettings(id=name, env=variable(name)) for name in ids), **more)
 
 

@@ -20,8 +20,8 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
 from holdfast import Holdfast, HoldfastPlugin, Session, Settings, Tool, Turn, TurnInput
-from holdfast.turns import WORKFLOW
-from holdfast.verdicts import CallOutcome
+from holdfast.turns import TURN_WORKFLOW
+from holdfast.verdicts import ExecutionOutcome
 from holdfast.work import ExecuteInput
 
 
@@ -56,13 +56,13 @@ class Engine:
         file.write_text(dedent(rules))
         self.settings = replace(self.settings, policy=(file,), **more)
 
-    async def executed(self, *, turn_id: str, **input: Any) -> CallOutcome:
+    async def executed(self, *, turn_id: str, **input: Any) -> ExecutionOutcome:
         """What this engine's executing activity answers to an input that somebody made up."""
         plugin = HoldfastPlugin(self.settings)
-        found: list[Any] = [each for each in plugin.worker_activities(self.client) if each.__name__ == "execute"]
+        found: list[Any] = [each for each in plugin.build_activities(self.client) if each.__name__ == "execute"]
         environment = ActivityEnvironment()
-        environment.info = replace(environment.info, workflow_id=turn_id, workflow_type=WORKFLOW)
-        answer: CallOutcome = await environment.run(found[0], ExecuteInput(**input))
+        environment.info = replace(environment.info, workflow_id=turn_id, workflow_type=TURN_WORKFLOW)
+        answer: ExecutionOutcome = await environment.run(found[0], ExecuteInput(**input))
         return answer
 
     async def raw_signal(self, turn_id: str, name: str, body: Payloads) -> None:

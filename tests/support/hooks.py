@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from holdfast.activities.hooks.calls import AfterTool, BeforeTool
 from holdfast.activities.hooks.chain import Hook
-from holdfast.activities.hooks.commands import CommandWay
-from holdfast.activities.hooks.functions import FunctionWay
+from holdfast.activities.hooks.commands import CommandRunner
+from holdfast.activities.hooks.functions import FunctionRunner
 from holdfast.configuration import OnFailure, When
 from holdfast.tools import Effect
 
@@ -51,14 +51,14 @@ def of_words(
     words: list[str], folder: Path, when: str = "before", *, name: str = "mine", seconds: float = 20, **more: Any
 ) -> Hook:
     """A hook that is this command."""
-    return _hook(name, when, CommandWay(words, folder, seconds), more)
+    return _hook(name, when, CommandRunner(words, folder, seconds), more)
 
 
 def function(
     made: Callable[[Any], Any], when: str = "before", *, name: str = "mine", seconds: float = 20, **more: Any
 ) -> Hook:
     """A hook that is this function."""
-    return _hook(name, when, FunctionWay(made, seconds, {"python": "test"}), more)
+    return _hook(name, when, FunctionRunner(made, seconds, {"python": "test"}), more)
 
 
 def _hook(name: str, when: str, way: Any, more: dict[str, Any]) -> Hook:

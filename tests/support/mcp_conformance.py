@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.mcp.servers import Servers
+from holdfast.activities.mcp.servers import McpServers
 from holdfast.configuration import McpServerSettings, McpSettings
 from holdfast.testing import FakeRun
 
@@ -22,10 +22,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {"s__add_numbers": {"a": 5, "b": 3}}
 
 
 async def main(url: str, folder: Path) -> None:
-    servers = Servers(McpSettings(servers={"s": McpServerSettings(url=url, trust=True)}), folder)
+    servers = McpServers(McpSettings(servers={"s": McpServerSettings(url=url, trust=True)}), folder)
     registry = Registry()
-    servers.fill(registry)
-    async with servers.used():
+    servers.fill_registry(registry)
+    async with servers.keep_connected():
         [status] = servers.statuses
         assert status.protocol, status.problem
         for entry in registry.entries:

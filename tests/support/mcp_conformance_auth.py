@@ -20,9 +20,9 @@ import httpx2
 
 from holdfast import Settings
 from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.mcp.authorizing import Authorizing
+from holdfast.activities.mcp.authorizing import LoginAuthorizer
 from holdfast.activities.mcp.logins import LoginFiles
-from holdfast.activities.mcp.servers import Servers
+from holdfast.activities.mcp.servers import McpServers
 from holdfast.configuration import McpOauthSettings, McpServerSettings, McpSettings
 from holdfast.testing import FakeRun
 from holdfast.tools import ToolFailure
@@ -75,10 +75,12 @@ async def main(url: str, folder: Path) -> None:
 
 async def _use(settings: Settings) -> None:
     """Call everything it has."""
-    servers = Servers(settings.mcp, settings.data / "mcp", authorize=Authorizing(LoginFiles(settings.mcp_logins)))
+    servers = McpServers(
+        settings.mcp, settings.data / "mcp", authorize=LoginAuthorizer(LoginFiles(settings.mcp_logins_folder))
+    )
     registry = Registry()
-    servers.fill(registry)
-    async with servers.used():
+    servers.fill_registry(registry)
+    async with servers.keep_connected():
         [status] = servers.statuses
         assert status.protocol, status.problem
         for entry in registry.entries:

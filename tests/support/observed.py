@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing import until
-from holdfast.workers.worker import READY
+from holdfast.testing import wait_until
+from holdfast.workers.worker import READY_LINE
 from tests.support.engine import Engine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +70,7 @@ class Observed:
         async def reached() -> bool:
             return await self.counted(name, **labels) >= value
 
-        await until(reached, 40)
+        await wait_until(reached, 40)
 
     async def kill(self) -> None:
         """SIGKILL."""
@@ -119,7 +119,7 @@ async def observed_worker(
         assert process.stdout
         async with asyncio.timeout(40):
             line = await process.stdout.readline()
-        assert line.decode().startswith(READY), (line, log.read_text())
+        assert line.decode().startswith(READY_LINE), (line, log.read_text())
         yield worker
     finally:
         await worker.kill()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.activities.policy.deciding import Entry, Policy
-from holdfast.activities.policy.loading import LoadedFile, load_file, policy_of, shipped
+from holdfast.activities.policy.deciding import Policy, PolicyRule
+from holdfast.activities.policy.loading import LoadedFile, build_policy, load_shipped, read_policy_file
 from holdfast.activities.policy.rules import Tier
-from holdfast.activities.policy.subjects import Subject, subject_of
-from holdfast.documents import Content, Problem
+from holdfast.activities.policy.subjects import Subject, build_call_subject
+from holdfast.documents import FileContent, Problem
 from holdfast.modes import Mode
 
 FILE = Path("/project/policy.toml")
@@ -17,7 +17,7 @@ FILE = Path("/project/policy.toml")
 
 def load(text: str | bytes, tier: Tier = Tier.USER) -> LoadedFile:
     """A file of this text."""
-    return load_file(Content(FILE, text if isinstance(text, bytes) else text.encode()), tier)
+    return read_policy_file(FileContent(FILE, text if isinstance(text, bytes) else text.encode()), tier)
 
 
 def found(text: str | bytes, tier: Tier = Tier.USER) -> tuple[Problem, ...]:
@@ -28,12 +28,12 @@ def found(text: str | bytes, tier: Tier = Tier.USER) -> tuple[Problem, ...]:
 def policy(*texts: str, tier: Tier = Tier.USER, **tiers: str) -> Policy:
     """The rules of these texts and no others: of one tier, or `admin="…"`."""
     files = [load(text, tier) for text in texts] + [load(text, Tier(name)) for name, text in tiers.items()]
-    return policy_of(files)
+    return build_policy(files)
 
 
-def with_defaults(*entries: Entry) -> Policy:
+def with_defaults(*entries: PolicyRule) -> Policy:
     """With those that come with Holdfast."""
-    return Policy([*shipped().entries, *entries])
+    return Policy([*load_shipped().entries, *entries])
 
 
 def rule(keys: str, decision: str = "allow") -> str:
@@ -43,10 +43,10 @@ def rule(keys: str, decision: str = "allow") -> str:
 
 def run(command: str, **known: Any) -> Subject:
     """A command."""
-    return subject_of("shell", {"command": command}, **known)
+    return build_call_subject("shell", {"command": command}, **known)
 
 
 def said(rules: Policy, subject: Subject, mode: Mode = Mode.DEFAULT) -> str | None:
     """The decision alone."""
-    ruling = rules.rule_on(subject, mode)
+    ruling = rules.find_ruling(subject, mode)
     return ruling.decision.value if ruling else None

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from holdfast.workers.worker import READY
+from holdfast.workers.worker import READY_LINE
 from tests.support.engine import Engine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +81,7 @@ async def _polling(module: str, *arguments: str, **environment: str) -> AsyncIte
         assert process.stdout
         async with asyncio.timeout(30):
             line = await process.stdout.readline()
-        assert line.decode().startswith(READY), line
+        assert line.decode().startswith(READY_LINE), line
         yield worker
     finally:
         await worker.kill()

@@ -10,10 +10,10 @@ from pathlib import Path
 from temporalio.testing import WorkflowEnvironment
 
 from holdfast import HoldfastPlugin
-from holdfast.workers.server import FAST
-from holdfast.workflows.attributes import DEADLINE, STATE, TOOLS
+from holdfast.workers.server import FAST_OPTIONS
+from holdfast.workflows.attributes import DEADLINE_ATTRIBUTE, STATE_ATTRIBUTE, TOOLS_ATTRIBUTE
 
-TUNING = [word for option in FAST for word in option]
+TUNING = [word for option in FAST_OPTIONS for word in option]
 
 
 def temporal_command() -> str:
@@ -30,7 +30,7 @@ async def start_server(database: Path, options: Sequence[str] = ()) -> WorkflowE
         dev_server_database_filename=str(database),
         dev_server_extra_args=[*TUNING, *options],
         dev_server_log_level="error",
-        search_attributes=[STATE, TOOLS, DEADLINE],
+        search_attributes=[STATE_ATTRIBUTE, TOOLS_ATTRIBUTE, DEADLINE_ATTRIBUTE],
     )
 
 
@@ -46,5 +46,5 @@ async def start_skipping_server(plugin: HoldfastPlugin) -> WorkflowEnvironment:
         dev_server_existing_path=temporal_command(),
         dev_server_extra_args=[*TUNING, "--dynamic-config-value", "frontend.WorkflowTimeSkippingEnabled=true"],
         dev_server_log_level="error",
-        search_attributes=[STATE, TOOLS, DEADLINE],
+        search_attributes=[STATE_ATTRIBUTE, TOOLS_ATTRIBUTE, DEADLINE_ATTRIBUTE],
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast import CallRequest, Effect, Interrupt, Result, Run, ToolFailure
 from holdfast.testing import FakeTool
-from holdfast.tools import Aborts
+from holdfast.tools import AbortsSiblings
 
 PATIENCE = 20.0
 
@@ -36,7 +36,7 @@ class Stage:
         *,
         safe: bool = False,
         interrupt: Interrupt = Interrupt.BLOCK,
-        aborts: Aborts = False,
+        aborts: AbortsSiblings = False,
     ) -> FakeTool:
         """A tool of this stage."""
         made = FakeTool(name, self._act, safe=safe, effect=effect)
@@ -56,7 +56,7 @@ class Stage:
         self.timeline.append(f"-{label}")
         if label in self._fails:
             raise ToolFailure("broken", f"{label} broke")
-        return Result.of(f"{label} is done")
+        return Result.from_text(f"{label} is done")
 
     async def began(self, *labels: str) -> None:
         """Wait until these have begun."""

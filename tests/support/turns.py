@@ -36,7 +36,7 @@ from holdfast.approvals import Confirmation
 from holdfast.content import TextPart
 from holdfast.conversations import Usage
 from holdfast.errors import TurnNotFound
-from holdfast.testing import FakeTool, decide_all, request, scripted, until
+from holdfast.testing import FakeTool, build_request, decide_all, script_model, wait_until
 from holdfast.tools import NeedsAnswer, OutcomeUnknown
 from holdfast.views import ApprovalView, TurnView
 from tests.support.engine import Engine
@@ -126,17 +126,17 @@ TOOLS = [
 
 async def one_call(engine: Engine) -> Turn:
     """One call that nobody is asked about."""
-    return await engine.start(TurnInput(batches=((request("echo", say=1),),)))
+    return await engine.start(TurnInput(batches=((build_request("echo", say=1),),)))
 
 
 async def ten_calls(engine: Engine) -> Turn:
     """Ten that run side by side."""
-    return await engine.start(TurnInput(batches=(tuple(request("echo", say=n) for n in range(10)),)))
+    return await engine.start(TurnInput(batches=(tuple(build_request("echo", say=n) for n in range(10)),)))
 
 
 async def ten_approvals(engine: Engine) -> Turn:
     """Ten that are asked about, and approved one by one."""
-    turn = await engine.start(TurnInput(batches=(tuple(request("ask", say=n) for n in range(10)),)))
+    turn = await engine.start(TurnInput(batches=(tuple(build_request("ask", say=n) for n in range(10)),)))
     await decide_all(engine.holdfast, turn)
     return turn
 
@@ -147,14 +147,14 @@ async def mixed_batch(engine: Engine) -> Turn:
     calls = (
         CallRequest(tool="echo", arguments={"say": 1}, id="same"),
         CallRequest(tool="ecko", id="same"),
-        request("read_file", pth=1),
-        request("fail"),
-        request("ask", say="approved"),
-        request("ask", say="refused"),
-        request("ask", say="answered"),
+        build_request("read_file", pth=1),
+        build_request("fail"),
+        build_request("ask", say="approved"),
+        build_request("ask", say="refused"),
+        build_request("ask", say="answered"),
     )
     turn = await engine.start(TurnInput(batches=(calls,)))
-    view = await until(lambda: waiting(turn, 3))
+    view = await wait_until(lambda: waiting(turn, 3))
     for item in view.approvals:
         outcome = answers.get(item.approval_id.split("/")[-2], "respond")
         await engine.holdfast.decide(item.approval_id, outcome, content="42" if outcome == "respond" else None)
@@ -163,7 +163,9 @@ async def mixed_batch(engine: Engine) -> Turn:
 
 async def model_turn(engine: Engine) -> Turn:
     """A model, two batches, its answer."""
-    model = scripted([request("echo", say=1), request("ask", say=2)], [request("echo", say=3)], "All done.")
+    model = script_model(
+        [build_request("echo", say=1), build_request("ask", say=2)], [build_request("echo", say=3)], "All done."
+    )
     turn = await engine.start(TurnInput(prompt="Do it", model=model))
     await decide_all(engine.holdfast, turn)
     return turn
@@ -171,15 +173,15 @@ async def model_turn(engine: Engine) -> Turn:
 
 async def model_gives_up(engine: Engine) -> Turn:
     """A model that fails for good."""
-    return await engine.start(TurnInput(prompt="Do it", model=scripted([request("echo", say=1)])))
+    return await engine.start(TurnInput(prompt="Do it", model=script_model([build_request("echo", say=1)])))
 
 
 async def queue_of_batches(engine: Engine) -> Turn:
     """Submitted, withdrawn, finished."""
-    turn = await engine.start(TurnInput(batches=((request("ask", say="a"),),), keep_open=True))
-    view = await until(lambda: waiting(turn))
-    await turn.submit([request("echo", say="b")])
-    withdrawn = await turn.submit([request("echo", say="c")])
+    turn = await engine.start(TurnInput(batches=((build_request("ask", say="a"),),), keep_open=True))
+    view = await wait_until(lambda: waiting(turn))
+    await turn.submit([build_request("echo", say="b")])
+    withdrawn = await turn.submit([build_request("echo", say="c")])
     await turn.withdraw(withdrawn)
     await engine.holdfast.approve(view.approvals[0].approval_id)
     await turn.finish()
@@ -188,18 +190,21 @@ async def queue_of_batches(engine: Engine) -> Turn:
 
 async def cancelled_turn(engine: Engine) -> Turn:
     """Cancelled while one runs and others wait."""
-    batches = ((request("echo", say=1), request("linger"), request("echo", say=2)), (request("echo", say=3),))
+    batches = (
+        (build_request("echo", say=1), build_request("linger"), build_request("echo", say=2)),
+        (build_request("echo", say=3),),
+    )
     turn = await engine.start(TurnInput(batches=batches))
-    await until(lambda: executing(turn, "b1c2"))
+    await wait_until(lambda: executing(turn, "b1c2"))
     await turn.cancel()
     return turn
 
 
 async def cancelled_call_and_batch(engine: Engine) -> Turn:
     """One call cancelled, then its batch; the next batch runs."""
-    batches = ((request("ask", say=1), request("ask", say=2)), (request("echo", say=3),))
+    batches = ((build_request("ask", say=1), build_request("ask", say=2)), (build_request("echo", say=3),))
     turn = await engine.start(TurnInput(batches=batches))
-    await until(lambda: waiting(turn, 2))
+    await wait_until(lambda: waiting(turn, 2))
     await turn.cancel_call("b1c1")
     await turn.cancel_batch("b1")
     return turn
@@ -207,8 +212,8 @@ async def cancelled_call_and_batch(engine: Engine) -> Turn:
 
 async def refusal_that_stops(engine: Engine) -> Turn:
     """A refusal that ends the turn, by signal."""
-    turn = await engine.start(TurnInput(batches=((request("ask", say=1), request("ask", say=2)),)))
-    view = await until(lambda: waiting(turn, 2))
+    turn = await engine.start(TurnInput(batches=((build_request("ask", say=1), build_request("ask", say=2)),)))
+    view = await wait_until(lambda: waiting(turn, 2))
     item = view.approvals[0]
     body = {"approval_id": item.approval_id, "digest": item.digest, "outcome": "no", "stop_turn": True}
     handle = engine.client.get_workflow_handle(turn.id)
@@ -219,15 +224,15 @@ async def refusal_that_stops(engine: Engine) -> Turn:
 
 async def large_payloads(engine: Engine) -> Turn:
     """Arguments and results outside the history."""
-    calls = tuple(request("long", data="a" * 30_000, number=n) for n in range(3))
+    calls = tuple(build_request("long", data="a" * 30_000, number=n) for n in range(3))
     return await engine.start(TurnInput(batches=(calls,)))
 
 
 async def question_answered(engine: Engine) -> Turn:
     """A question, approved in vain, then answered."""
-    call = request("ask_user", question="Which?", options=["this", "that"], allow_other=False)
-    turn = await engine.start(TurnInput(batches=((call, request("echo", say=1)),)))
-    [item] = (await until(lambda: waiting(turn))).approvals
+    call = build_request("ask_user", question="Which?", options=["this", "that"], allow_other=False)
+    turn = await engine.start(TurnInput(batches=((call, build_request("echo", say=1)),)))
+    [item] = (await wait_until(lambda: waiting(turn))).approvals
     body = {"approval_id": item.approval_id, "digest": item.digest, "outcome": "yes"}
     await engine.client.get_workflow_handle(turn.id).signal("decide", body)
     await engine.holdfast.decide(item.approval_id, "respond", content="that")
@@ -238,11 +243,13 @@ async def file_read_and_edited(engine: Engine) -> Turn:
     """What a turn saw of a file counts for its later calls: two edits, one of a file that changed meanwhile."""
     file = engine.workspace / "a.txt"
     await asyncio.to_thread(file.write_text, "one two")
-    edit = request("edit", path="a.txt", old_text="two", new_text="2 two")
-    turn = await engine.start(TurnInput(batches=((request("read_file", path="a.txt"),), (edit, edit)), keep_open=True))
-    for item in (await until(lambda: waiting(turn, 2))).approvals:
+    edit = build_request("edit", path="a.txt", old_text="two", new_text="2 two")
+    turn = await engine.start(
+        TurnInput(batches=((build_request("read_file", path="a.txt"),), (edit, edit)), keep_open=True)
+    )
+    for item in (await wait_until(lambda: waiting(turn, 2))).approvals:
         await engine.holdfast.approve(item.approval_id)
-    await until(lambda: done(turn, "b2"))
+    await wait_until(lambda: done(turn, "b2"))
     await asyncio.to_thread(file.write_text, "changed two")
     await turn.submit([edit])
     await turn.finish()
@@ -251,24 +258,28 @@ async def file_read_and_edited(engine: Engine) -> Turn:
 
 async def file_changed_under_approval(engine: Engine) -> Turn:
     """A diff that is no longer true when it is approved is asked about again."""
-    turn = await engine.start(TurnInput(batches=((request("write_file", path="b.txt", content="mine"),),)))
-    [item] = (await until(lambda: waiting(turn))).approvals
+    turn = await engine.start(TurnInput(batches=((build_request("write_file", path="b.txt", content="mine"),),)))
+    [item] = (await wait_until(lambda: waiting(turn))).approvals
     await asyncio.to_thread((engine.workspace / "b.txt").write_text, "theirs")
     await engine.holdfast.approve(item.approval_id)
-    await until(lambda: asked(turn, "b1c1", 2))
+    await wait_until(lambda: asked(turn, "b1c1", 2))
     await engine.holdfast.approve(f"{turn.id}/b1c1/2")
     return turn
 
 
 async def denied_by_mode(engine: Engine) -> Turn:
     """A turn in plan mode, with nobody to ask: what would change something is denied."""
-    calls = (request("write_file", path="c.txt", content="x"), request("ask", say=1), request("echo", say=2))
+    calls = (
+        build_request("write_file", path="c.txt", content="x"),
+        build_request("ask", say=1),
+        build_request("echo", say=2),
+    )
     return await engine.start(TurnInput(batches=(calls,), mode=Mode.PLAN, interactive=False))
 
 
 async def call_that_runs_elsewhere(engine: Engine) -> Turn:
     """A tool that names the task queue of its workers."""
-    turn = await engine.start(TurnInput(batches=((request("elsewhere", say=1),),)))
+    turn = await engine.start(TurnInput(batches=((build_request("elsewhere", say=1),),)))
     elsewhere = Worker(await engine.connect(*TOOLS), task_queue=ELSEWHERE)
     async with elsewhere:
         await turn.result()
@@ -277,18 +288,18 @@ async def call_that_runs_elsewhere(engine: Engine) -> Turn:
 
 async def standing_answers(engine: Engine) -> Turn:
     """A grant answers siblings and a later batch, a refusal is remembered, the grant is revoked."""
-    calls = tuple(request("ask", say=say) for say in ("a", "a", "b", "c"))
+    calls = tuple(build_request("ask", say=say) for say in ("a", "a", "b", "c"))
     turn = await engine.start(TurnInput(batches=(calls,), keep_open=True))
-    items = (await until(lambda: waiting(turn, 4))).approvals
+    items = (await wait_until(lambda: waiting(turn, 4))).approvals
     await engine.holdfast.decide(items[0].approval_id, "proceed_always", uses=2)
     await engine.holdfast.deny(items[2].approval_id, remember=True)
     await engine.holdfast.approve(items[3].approval_id)
-    await until(lambda: done(turn, "b1"))
-    await turn.submit([request("ask", say="a"), request("ask", say="b"), request("ask", say="a")])
-    [left] = (await until(lambda: asked(turn, "b2c3", 1))).approvals
+    await wait_until(lambda: done(turn, "b1"))
+    await turn.submit([build_request("ask", say="a"), build_request("ask", say="b"), build_request("ask", say="a")])
+    [left] = (await wait_until(lambda: asked(turn, "b2c3", 1))).approvals
     await turn.revoke("g1")
     await engine.holdfast.deny(left.approval_id)
-    again = await until(lambda: asked(turn, "b2c1", 1))
+    again = await wait_until(lambda: asked(turn, "b2c1", 1))
     await engine.holdfast.approve(again.approvals[0].approval_id)
     await turn.finish()
     return turn
@@ -296,10 +307,10 @@ async def standing_answers(engine: Engine) -> Turn:
 
 async def changed_arguments(engine: Engine) -> Turn:
     """Opened in an editor, changed in vain, changed, approved; another one changed and approved in one step."""
-    calls = (request("write_file", path="d.txt", content="x"), request("ask", say=1))
+    calls = (build_request("write_file", path="d.txt", content="x"), build_request("ask", say=1))
     turn = await engine.start(TurnInput(batches=(calls,)))
-    write, ask = (await until(lambda: waiting(turn, 2))).approvals
-    await turn.editing(write.approval_id, by="ana")
+    write, ask = (await wait_until(lambda: waiting(turn, 2))).approvals
+    await turn.note_editing(write.approval_id, by="ana")
     body = {"approval_id": write.approval_id, "digest": write.digest, "outcome": "modify"}
     await engine.client.get_workflow_handle(turn.id).signal("decide", {**body, "arguments": {"path": "/x"}})
     await engine.holdfast.decide(write.approval_id, "modify", content="y")
@@ -310,9 +321,9 @@ async def changed_arguments(engine: Engine) -> Turn:
 
 async def mode_changed(engine: Engine) -> Turn:
     """One proceeds by the new mode; by the next one nothing does."""
-    calls = (request("write_file", path="e.txt", content="x"), request("ask", say=1))
+    calls = (build_request("write_file", path="e.txt", content="x"), build_request("ask", say=1))
     turn = await engine.start(TurnInput(batches=(calls,)))
-    await until(lambda: waiting(turn, 2))
+    await wait_until(lambda: waiting(turn, 2))
     await turn.set_mode(Mode.AUTO_EDIT)
     await turn.set_mode(Mode.PLAN)
     return turn
@@ -320,16 +331,18 @@ async def mode_changed(engine: Engine) -> Turn:
 
 async def deadline_passed(engine: Engine) -> Turn:
     """One is approved in time, the other is not."""
-    turn = await engine.start(TurnInput(batches=((request("ask", say=1), request("ask", say=2)),), approval_seconds=4))
-    items = (await until(lambda: waiting(turn, 2))).approvals
+    turn = await engine.start(
+        TurnInput(batches=((build_request("ask", say=1), build_request("ask", say=2)),), approval_seconds=4)
+    )
+    items = (await wait_until(lambda: waiting(turn, 2))).approvals
     await engine.holdfast.approve(items[0].approval_id)
     return turn
 
 
 async def two_approvers(engine: Engine) -> Turn:
     """One approves twice, which counts once; another makes it two."""
-    turn = await engine.start(TurnInput(batches=((request("pair", say=1),),)))
-    [item] = (await until(lambda: waiting(turn))).approvals
+    turn = await engine.start(TurnInput(batches=((build_request("pair", say=1),),)))
+    [item] = (await wait_until(lambda: waiting(turn))).approvals
     body = {"approval_id": item.approval_id, "digest": item.digest, "outcome": "yes", "by": "ana"}
     for name in ("one", "two"):
         await engine.client.get_workflow_handle(turn.id).signal("decide", {**body, "id": name})
@@ -339,8 +352,10 @@ async def two_approvers(engine: Engine) -> Turn:
 
 async def unknown_outcomes(engine: Engine) -> Turn:
     """Of three calls nobody knows whether they ran: one is run again, one taken as done, one as failed."""
-    turn = await engine.start(TurnInput(batches=((request("unsure"), request("unsure"), request("unsure")),)))
-    first, second, third = (await until(lambda: waiting(turn, 3))).approvals
+    turn = await engine.start(
+        TurnInput(batches=((build_request("unsure"), build_request("unsure"), build_request("unsure")),))
+    )
+    first, second, third = (await wait_until(lambda: waiting(turn, 3))).approvals
     await engine.holdfast.decide(second.approval_id, "respond", digest=second.digest, content="It was done.")
     await engine.holdfast.deny(third.approval_id, digest=third.digest)
     await engine.holdfast.approve(first.approval_id, digest=first.digest)
@@ -349,21 +364,21 @@ async def unknown_outcomes(engine: Engine) -> Turn:
 
 async def command_on_its_host(engine: Engine) -> Turn:
     """A command goes to the task queue of the host it lives on."""
-    turn = await engine.start(TurnInput(batches=((request("shell", command="echo one"),),)))
-    [item] = (await until(lambda: waiting(turn))).approvals
+    turn = await engine.start(TurnInput(batches=((build_request("shell", command="echo one"),),)))
+    [item] = (await wait_until(lambda: waiting(turn))).approvals
     await engine.holdfast.approve(item.approval_id, digest=item.digest)
     return turn
 
 
 async def _question(turn: Turn, call: str) -> ApprovalView:
     """What a call asks first, once it does."""
-    view: TurnView = await until(lambda: asked(turn, call, 1))
+    view: TurnView = await wait_until(lambda: asked(turn, call, 1))
     return next(one for one in view.approvals if f"/{call}/" in one.approval_id)
 
 
 async def questions_in_the_middle(engine: Engine) -> Turn:
     """What tools ask where they run and at their end: answers that do not fit count for nothing, then one that does."""
-    turn = await engine.start(TurnInput(batches=((request("hold"), request("leave")),)))
+    turn = await engine.start(TurnInput(batches=((build_request("hold"), build_request("leave")),)))
     for call, others, content in (
         ("b1c1", ('{"email": "ana"}', "{}"), '{"email": "ana@example.org"}'),
         ("b1c2", ("no", "1"), "Done"),
@@ -399,12 +414,12 @@ async def streamed_by_a_model(engine: Engine) -> Turn:
     """Calls that begin while the model writes, one attempt that is discarded with a call at work, then the answer."""
     model = ModelChoice(
         script=(
-            ScriptedReply(calls=(request("wait"), request("echo", say=2)), breaks=(1,), seconds=0.3),
+            ScriptedReply(calls=(build_request("wait"), build_request("echo", say=2)), breaks=(1,), seconds=0.3),
             ScriptedReply(text="All done."),
         )
     )
     turn = await engine.start(TurnInput(prompt="Do it", model=model, schedule=Schedule.STREAMING, parallel=3))
-    await until(lambda: executing(turn, "b2c1"))
+    await wait_until(lambda: executing(turn, "b2c1"))
     await turn.cancel_call("b2c1")
     return turn
 
@@ -412,14 +427,14 @@ async def streamed_by_a_model(engine: Engine) -> Turn:
 async def streamed_by_a_caller(engine: Engine) -> Turn:
     """Calls added twice, in the wrong place, in a second attempt, and to a batch that was cancelled."""
     turn = await engine.start(TurnInput(keep_open=True, schedule=Schedule.STREAMING, early=True))
-    await turn.add_calls("reply", [request("echo", say=1), request("wait")])
-    await turn.add_calls("reply", [request("echo", say=1)])
-    await until(lambda: executing(turn, "b1c2"))
-    await turn.add_calls("reply", [request("wait")], attempt=2)
+    await turn.add_calls("reply", [build_request("echo", say=1), build_request("wait")])
+    await turn.add_calls("reply", [build_request("echo", say=1)])
+    await wait_until(lambda: executing(turn, "b1c2"))
+    await turn.add_calls("reply", [build_request("wait")], attempt=2)
     handle = engine.client.get_workflow_handle(turn.id)
     await handle.signal("add_calls", {"stream": "reply", "attempt": 2, "at": 9, "calls": [{"tool": "echo"}]})
     await handle.signal("add_calls", {"stream": "reply", "attempt": 2, "at": 1, "calls": [{"tool": "echo"}]})
-    await until(lambda: executing(turn, "b2c1"))
+    await wait_until(lambda: executing(turn, "b2c1"))
     await turn.cancel_batch("b2")
     await turn.finish()
     return turn
@@ -427,7 +442,7 @@ async def streamed_by_a_caller(engine: Engine) -> Turn:
 
 async def siblings_brought_down(engine: Engine) -> Turn:
     """A failure that cancels what runs and what waits beside it."""
-    calls = (request("wait"), request("brittle"), request("echo", say=3), request("ask", say=4))
+    calls = (build_request("wait"), build_request("brittle"), build_request("echo", say=3), build_request("ask", say=4))
     return await engine.start(TurnInput(batches=(calls,), schedule=Schedule.STREAMING))
 
 
@@ -435,45 +450,45 @@ async def interrupted_turn(engine: Engine) -> Turn:
     """A user who speaks while the model thinks, and again while calls are at work."""
     model = ModelChoice(
         script=(
-            ScriptedReply(calls=(request("wait"), request("ask", say=2)), seconds=0.5),
+            ScriptedReply(calls=(build_request("wait"), build_request("ask", say=2)), seconds=0.5),
             ScriptedReply(text="As you like."),
         )
     )
     turn = await engine.start(TurnInput(prompt="Do it", model=model, schedule=Schedule.STREAMING))
     await turn.interrupt("First this", by="recorder")
-    await until(lambda: executing(turn, "b1c1"))
+    await wait_until(lambda: executing(turn, "b1c1"))
     await turn.interrupt("Then that", by="recorder")
     return turn
 
 
 async def context_changed(engine: Engine) -> Turn:
     """A call that ran alone changes what the calls after it run within: one of them is not there any more."""
-    calls = (request("move"), request("echo", say=1), request("fail"))
-    return await engine.start(TurnInput(batches=(calls, (request("fail"), request("echo", say=2)))))
+    calls = (build_request("move"), build_request("echo", say=1), build_request("fail"))
+    return await engine.start(TurnInput(batches=(calls, (build_request("fail"), build_request("echo", say=2)))))
 
 
 async def session_of_turns(engine: Engine) -> Session:
     """Three turns: one is steered twice and then interrupted, one has what an earlier one was granted."""
     replies = (
-        ScriptedReply(calls=(request("wait"), request("ask", say=1)), seconds=0.3),
-        ScriptedReply(calls=(request("wait"),)),
-        ScriptedReply(calls=(request("wait"),)),
-        ScriptedReply(calls=(request("ask", say=1),)),
+        ScriptedReply(calls=(build_request("wait"), build_request("ask", say=1)), seconds=0.3),
+        ScriptedReply(calls=(build_request("wait"),)),
+        ScriptedReply(calls=(build_request("wait"),)),
+        ScriptedReply(calls=(build_request("ask", say=1),)),
         ScriptedReply(text="All done."),
     )
-    session = engine.holdfast.session()
+    session = engine.holdfast.get_session()
     start = SessionInput(turn=TurnInput(model=ModelChoice(script=replies), requester="recorder"))
     first = await session.send("Begin", start=start, message_id="1")
-    turn = session.turn(first.turn)
-    view = await until(lambda: waiting(turn))
+    turn = session.get_turn(first.turn)
+    view = await wait_until(lambda: waiting(turn))
     await engine.holdfast.decide(view.approvals[0].approval_id, "proceed_always")
-    await until(lambda: executing(turn, "b1c1"))
+    await wait_until(lambda: executing(turn, "b1c1"))
     await session.send("Later", message_id="2")
     await session.send("Rather this", how="interrupt", message_id="3")
-    await until(lambda: executing(turn, "b2c1"))
+    await wait_until(lambda: executing(turn, "b2c1"))
     await session.send("And this", how="append", message_id="4")
     await turn.cancel_call("b2c1")
-    await until(lambda: executing(turn, "b3c1"))
+    await wait_until(lambda: executing(turn, "b3c1"))
     await session.interrupt()
     await session.close()
     return session
@@ -483,13 +498,13 @@ async def session_goes_over(engine: Engine) -> Session:
     """One that leaves the version of the code that it began on for the next, between two turns."""
     replies = tuple(ScriptedReply(text=f"Answer {number}.") for number in (1, 2))
     start = SessionInput(turn=TurnInput(model=ModelChoice(script=replies), requester="recorder"))
-    deployment, session = f"d-{engine.queue}", engine.holdfast.session()
+    deployment, session = f"d-{engine.queue}", engine.holdfast.get_session()
     async with versioned(engine, deployment, "v1"):
         first = await session.send("Begin", start=start, message_id="1")
-        await session.turn(first.turn).result()
+        await session.get_turn(first.turn).result()
         async with versioned(engine, deployment, "v2"):
             second = await session.send("Go on", message_id="2")
-            await (await session.begun(second.turn)).result()
+            await (await session.wait_for_turn(second.turn)).result()
             await session.close()
             await session.result()
     return session
@@ -497,15 +512,15 @@ async def session_goes_over(engine: Engine) -> Session:
 
 async def delegated_turn(engine: Engine) -> Turn:
     """Two tasks side by side; one of them is stopped."""
-    tasks = (request("delegate", prompt="one"), request("delegate", prompt="two"))
+    tasks = (build_request("delegate", prompt="one"), build_request("delegate", prompt="two"))
     scripts = {
-        "one": (ScriptedReply(calls=(request("echo", say=1),)), ScriptedReply(text="One.")),
-        "two": (ScriptedReply(calls=(request("linger"),)),),
+        "one": (ScriptedReply(calls=(build_request("echo", say=1),)), ScriptedReply(text="One.")),
+        "two": (ScriptedReply(calls=(build_request("linger"),)),),
     }
     model = ModelChoice(script=(ScriptedReply(calls=tasks), ScriptedReply(text="Both.")), delegated=scripts)
     turn = await engine.start(TurnInput(prompt="Do it", model=model))
-    inner = engine.holdfast.turn(f"{turn.id}~b1c2")
-    await until(lambda: _begun_by(inner))
+    inner = engine.holdfast.get_turn(f"{turn.id}~b1c2")
+    await wait_until(lambda: _begun_by(inner))
     await turn.cancel_call("b1c2")
     return turn
 
@@ -521,7 +536,7 @@ async def limited_turn(engine: Engine) -> Turn:
     """A turn that has its time kept, falls back to another model, is told less than all, and ends at its limit."""
     used = Usage(input_tokens=900, output_tokens=50)
     replies = tuple(
-        ScriptedReply(calls=(request("long"),), usage=used if number == 1 else Usage(), window=1_000)
+        ScriptedReply(calls=(build_request("long"),), usage=used if number == 1 else Usage(), window=1_000)
         for number in range(1, 5)
     )
     model = ModelChoice(name="nowhere", fallbacks=("scripted",), script=replies)
@@ -530,15 +545,15 @@ async def limited_turn(engine: Engine) -> Turn:
 
 async def continued_turn(engine: Engine) -> Turn:
     """So many steps that it continues as new."""
-    replies = (ScriptedReply(calls=(request("echo", say=number),)) for number in range(20))
+    replies = (ScriptedReply(calls=(build_request("echo", say=number),)) for number in range(20))
     model = ModelChoice(script=(*replies, ScriptedReply(text="All done.")))
     return await engine.start(TurnInput(prompt="Go", model=model))
 
 
 async def turn_of_several_runs(engine: Engine) -> Turn:
     """The same with all of its runs kept, and an approval in a later one."""
-    replies = (ScriptedReply(calls=(request("echo", say=number),)) for number in range(20))
-    asks = ScriptedReply(calls=(request("ask", say=1),))
+    replies = (ScriptedReply(calls=(build_request("echo", say=number),)) for number in range(20))
+    asks = ScriptedReply(calls=(build_request("ask", say=1),))
     turn = await engine.start(
         TurnInput(prompt="Go", model=ModelChoice(script=(*replies, asks, ScriptedReply(text="All done."))))
     )
@@ -548,8 +563,8 @@ async def turn_of_several_runs(engine: Engine) -> Turn:
 
 async def unreadable_signal(engine: Engine) -> Turn:
     """A signal that no worker can read is dropped, and that is noted; what comes after it counts."""
-    turn = await engine.start(TurnInput(batches=((request("ask", say=1),),)))
-    [item] = (await until(lambda: waiting(turn))).approvals
+    turn = await engine.start(TurnInput(batches=((build_request("ask", say=1),),)))
+    [item] = (await wait_until(lambda: waiting(turn))).approvals
     sealed = Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"nobody's"}, data=b"x" * 40)
     await engine.raw_signal(turn.id, "decide", Payloads(payloads=[sealed]))
     await engine.holdfast.approve(item.approval_id)
@@ -558,29 +573,29 @@ async def unreadable_signal(engine: Engine) -> Turn:
 
 async def steered_session(engine: Engine) -> Session:
     """Its mode is changed, a message is appended, and what is tightened and revoked reaches a delegated turn."""
-    inner = (ScriptedReply(calls=(request("linger"),)), ScriptedReply(text="Inside."))
+    inner = (ScriptedReply(calls=(build_request("linger"),)), ScriptedReply(text="Inside."))
     replies = (
-        ScriptedReply(calls=(request("ask", say=1), request("linger"))),
-        ScriptedReply(calls=(request("delegate", prompt="one"),)),
+        ScriptedReply(calls=(build_request("ask", say=1), build_request("linger"))),
+        ScriptedReply(calls=(build_request("delegate", prompt="one"),)),
         ScriptedReply(text="All done."),
     )
-    session = engine.holdfast.session()
+    session = engine.holdfast.get_session()
     model = ModelChoice(script=replies, delegated={"one": inner})
     start = SessionInput(turn=TurnInput(model=model, requester="recorder", mode=Mode.AUTO_EDIT))
-    turn = session.turn((await session.send("Begin", start=start, message_id="1")).turn)
-    [item] = (await until(lambda: waiting(turn))).approvals
+    turn = session.get_turn((await session.send("Begin", start=start, message_id="1")).turn)
+    [item] = (await wait_until(lambda: waiting(turn))).approvals
     given = await engine.holdfast.decide(item.approval_id, "proceed_always")
     assert given, "a worker answers"
     assert given.grant, "a standing answer leaves one"
-    await until(lambda: executing(turn, "b1c2"))
+    await wait_until(lambda: executing(turn, "b1c2"))
     await session.send("And this", how="append", message_id="2")
     await session.configure(model=model)
     await turn.cancel_call("b1c2")
-    inside = engine.holdfast.turn(f"{turn.id}~b2c1")
-    await until(lambda: _begun_by(inside))
+    inside = engine.holdfast.get_turn(f"{turn.id}~b2c1")
+    await wait_until(lambda: _begun_by(inside))
     await turn.set_mode(Mode.PLAN)
     await turn.revoke(given.grant)
-    await until(lambda: _heard(engine, inside, 2))
+    await wait_until(lambda: _heard(engine, inside, 2))
     await inside.cancel_call("b1c1")
     await session.close()
     return session
@@ -600,8 +615,8 @@ def _elsewhere_on(engine: Engine) -> Engine:
 async def moved_call(engine: Engine) -> Turn:
     """A command whose host is gone before it begins is offered twice, and goes to another."""
     async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((request("shell", command="echo x"),),)))
-        [item] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="echo x"),),)))
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
     async with _elsewhere_on(engine).worker():
         await engine.holdfast.approve(item.approval_id)
         await turn.result()
@@ -613,13 +628,13 @@ async def stop_of_a_forsaken_call(engine: Engine) -> Turn:
     file = engine.workspace.parent / "holdfast.toml"
     file.write_text("")
     async with hurried_worker(engine, file) as first:
-        turn = await engine.start(TurnInput(batches=((request("shell", command="echo so far; sleep 60"),),)))
-        [item] = (await until(lambda: waiting(turn))).approvals
+        turn = await engine.start(TurnInput(batches=((build_request("shell", command="echo so far; sleep 60"),),)))
+        [item] = (await wait_until(lambda: waiting(turn))).approvals
         await engine.holdfast.approve(item.approval_id)
-        await until(lambda: speaking(turn, "so far"))
+        await wait_until(lambda: speaking(turn, "so far"))
         await first.kill()
     async with _elsewhere_on(engine).worker():
-        await until(lambda: _offered(engine, turn), seconds=60)
+        await wait_until(lambda: _offered(engine, turn), seconds=60)
         await turn.cancel()
         await turn.result()
     return turn

@@ -18,10 +18,10 @@ from uuid import uuid4
 
 from holdfast import Settings, Tool
 from holdfast.deployments import DeploymentSettings
-from holdfast.testing import until
-from holdfast.workers.versions.deployments import fleet_of, known, set_current
+from holdfast.testing import wait_until
+from holdfast.workers.versions.deployments import fetch_fleet, is_known, set_current
 from holdfast.workers.versions.fleet import Fleet, Version
-from holdfast.workers.worker import READY
+from holdfast.workers.worker import READY_LINE
 from tests.support.engine import Engine
 from tests.support.processes import ROOT, WorkerProcess
 
@@ -112,11 +112,11 @@ class Rollout:
 
     async def fleet(self) -> Fleet:
         """How it stands."""
-        return await fleet_of(self.engine.client, self.name, self.engine.queue)
+        return await fetch_fleet(self.engine.client, self.name, self.engine.queue)
 
     async def version(self, build: str) -> Version:
         """How one of them stands."""
-        found = (await self.fleet()).get(build)
+        found = (await self.fleet()).find_version(build)
         assert found
         return found
 
@@ -126,7 +126,7 @@ class Rollout:
         async def empty() -> bool:
             return not (await self.version(build)).open
 
-        await until(empty, seconds=PATIENCE)
+        await wait_until(empty, seconds=PATIENCE)
 
     async def _command(
         self,
@@ -152,7 +152,7 @@ async def _ready(process: asyncio.subprocess.Process) -> None:
     assert process.stdout
     async with asyncio.timeout(PATIENCE):
         line = (await process.stdout.readline()).decode()
-    assert line.startswith(READY), line
+    assert line.startswith(READY_LINE), line
 
 
 @asynccontextmanager
@@ -163,7 +163,7 @@ async def versioned(
     other = copy(engine)
     other.settings = replace(engine.settings, deployment=DeploymentSettings(name=deployment, build=build))
     async with other.worker(*tools):
-        assert await known(engine.client, deployment, build, wait=PATIENCE)
+        assert await is_known(engine.client, deployment, build, wait=PATIENCE)
         if current:
             await set_current(engine.client, deployment, build)
         yield other.settings

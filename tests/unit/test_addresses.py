@@ -17,8 +17,8 @@ from holdfast.activities.web.addresses import (
     OpenConnections,
     is_host,
     is_public,
-    literal,
-    resolve,
+    parse_literal,
+    resolve_host,
 )
 
 PRIVATE = [
@@ -126,7 +126,7 @@ def test_ipv6_outside_what_is_given_out_is_closed(address: IPv6Address) -> None:
     ],
 )
 def test_every_spelling_of_an_address_is_seen_through(host: str, address: str) -> None:
-    assert literal(host) == ip_address(address)
+    assert parse_literal(host) == ip_address(address)
     with pytest.raises(AddressRefused):
         AddressRules().check_literal(host, 80)
 
@@ -144,12 +144,12 @@ def test_private_address_is_refused_in_all_number_systems(address: IPv4Address) 
         f"{octets[0]}.{octets[1]}.{number & 0xFFFF}",
         f"{address}.",
     ]
-    assert {literal(spelling) for spelling in spellings} == {address}
+    assert {parse_literal(spelling) for spelling in spellings} == {address}
 
 
 @pytest.mark.parametrize("host", ["localhost", "example.com", "1.2.3.4.5", "4294967296", "127.0.0.1.example.com", ""])
 def test_name_is_no_literal(host: str) -> None:
-    assert literal(host) is None
+    assert parse_literal(host) is None
     AddressRules().check_literal(host, 80)
 
 
@@ -248,44 +248,44 @@ def answer(monkeypatch: pytest.MonkeyPatch, *found: str) -> None:
     async def lookup(host: str, port: int) -> list[str]:
         return list(found)
 
-    monkeypatch.setattr(addresses, "lookup", lookup)
+    monkeypatch.setattr(addresses, "look_up_host", lookup)
 
 
 async def test_name_with_one_private_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, "8.8.8.8", "2606:4700::1111", "10.0.0.1")
     with pytest.raises(AddressRefused, match=r"'mixed\.example' leads to an address that is not public"):
-        await resolve("mixed.example", 80, AddressRules())
-    assert len(await resolve("mixed.example", 80, AddressRules(allow=("10.0.0.1",)))) == 3
+        await resolve_host("mixed.example", 80, AddressRules())
+    assert len(await resolve_host("mixed.example", 80, AddressRules(allow=("10.0.0.1",)))) == 3
 
 
 async def test_name_with_public_addresses_resolves_to_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, "8.8.8.8", "8.8.8.8", "2606:4700::1111")
-    found = await resolve("public.example", 443, AddressRules())
+    found = await resolve_host("public.example", 443, AddressRules())
     assert found == (ip_address("8.8.8.8"), ip_address("2606:4700::1111"))
 
 
 async def test_address_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, "8.8.8.8")
     with pytest.raises(AddressRefused):
-        await resolve("0x7f.1", 80, AddressRules())
-    assert await resolve("1.1.1.1", 80, AddressRules()) == (ip_address("1.1.1.1"),)
+        await resolve_host("0x7f.1", 80, AddressRules())
+    assert await resolve_host("1.1.1.1", 80, AddressRules()) == (ip_address("1.1.1.1"),)
 
 
 async def test_name_without_an_address_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch)
     with pytest.raises(HostNotFound, match="'nobody' cannot be found"):
-        await resolve("nobody", 80, AddressRules())
+        await resolve_host("nobody", 80, AddressRules())
 
 
 @pytest.mark.parametrize("host", ["a" * 64 + ".example", "a..b", "", "nul\0"])
 async def test_name_the_resolver_cannot_take_is_not_found(host: str) -> None:
     with pytest.raises(HostNotFound):
-        await resolve(host, 80, AddressRules())
+        await resolve_host(host, 80, AddressRules())
 
 
 async def test_own_machine_is_refused_by_its_name() -> None:
     with pytest.raises(AddressRefused):
-        await resolve("localhost", 80, AddressRules())
+        await resolve_host("localhost", 80, AddressRules())
 
 
 async def test_sockets_of_the_machine_are_refused() -> None:

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.activities.allotting import judge_all
+from holdfast.activities.allotting import judge_calls
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.gate import Gate
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.ruling import Circumstances
+from holdfast.activities.ruling import CallContext
 from holdfast.approvals import Decision
 from holdfast.calls import CallRequest
 from holdfast.grants import Grant
 from holdfast.outcomes import Scope
 from holdfast.verdicts import Allow, Ask, Verdict
-from holdfast.work import CallToJudge
+from holdfast.work import CallToValidate
 
 
 def grant(name: str, uses: int | None, scope: dict[str, object], used: int = 0) -> Grant:
@@ -54,17 +54,17 @@ async def test_S24_uses_are_never_overdrawn(
 ) -> None:
     gate = Gate(Registry([Shell(OutputStore(tmp_path))]), tmp_path)
     calls = [
-        CallToJudge(id=f"b1c{place}", request=CallRequest(tool="shell", arguments={"command": command}))
+        CallToValidate(id=f"b1c{place}", request=CallRequest(tool="shell", arguments={"command": command}))
         for place, command in enumerate(commands, start=1)
     ]
-    found = await judge_all(gate, calls, Circumstances(grants=tuple(grants), turn_id="turn"))
+    found = await judge_calls(gate, calls, CallContext(grants=tuple(grants), turn_id="turn"))
     assert answers(found) == expected
 
 
 async def test_what_is_asked_about_as_it_was_known_needs_no_verdict(tmp_path: Path) -> None:
     gate = Gate(Registry([Shell(OutputStore(tmp_path))]), tmp_path)
-    call = CallToJudge(id="b1c1", request=CallRequest(tool="shell", arguments={"command": "echo a"}))
-    [verdict] = (await judge_all(gate, [call], Circumstances())).values()
+    call = CallToValidate(id="b1c1", request=CallRequest(tool="shell", arguments={"command": "echo a"}))
+    [verdict] = (await judge_calls(gate, [call], CallContext())).values()
     assert isinstance(verdict, Ask)
     for known, count in ((verdict.bound.digest, 0), ("another", 1)):
-        assert len(await judge_all(gate, [call.model_copy(update={"known": known})], Circumstances())) == count
+        assert len(await judge_calls(gate, [call.model_copy(update={"known": known})], CallContext())) == count

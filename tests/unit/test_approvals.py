@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from holdfast.approvals import ApprovalId, Decision, call_digest, canonical_digest
+from holdfast.approvals import ApprovalId, Decision, digest_call, digest_canonical
 from holdfast.errors import BadInput
-from holdfast.outcomes import Outcome
+from holdfast.outcomes import DecisionAction
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
@@ -35,37 +35,37 @@ def reversed_keys(value: Any) -> Any:
 @given(first=CALLS, second=CALLS)
 def test_S22_digests_are_equal_only_for_equal_calls(first: dict[str, Any], second: dict[str, Any]) -> None:
     same = json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
-    assert (call_digest(**first) == call_digest(**second)) is same
+    assert (digest_call(**first) == digest_call(**second)) is same
 
 
 @given(call=CALLS, other=ARGUMENTS, key=st.sampled_from(["tool", "server", "definition"]))
 def test_S22_digest_changes_with_each_of_its_parts(call: dict[str, Any], other: dict[str, Any], key: str) -> None:
-    assert call_digest(**call) != call_digest(**{**call, key: (call[key] or "") + "x"})
+    assert digest_call(**call) != digest_call(**{**call, key: (call[key] or "") + "x"})
     changed = json.dumps(call["arguments"], sort_keys=True) != json.dumps(other, sort_keys=True)
-    assert (call_digest(**call) != call_digest(**{**call, "arguments": other})) is changed
+    assert (digest_call(**call) != digest_call(**{**call, "arguments": other})) is changed
 
 
 @given(call=CALLS)
 def test_S22_digest_does_not_depend_on_the_order_of_keys_and_survives_json(call: dict[str, Any]) -> None:
-    assert call_digest(**reversed_keys(call)) == call_digest(**call)
-    assert call_digest(**json.loads(json.dumps(call))) == call_digest(**call)
+    assert digest_call(**reversed_keys(call)) == digest_call(**call)
+    assert digest_call(**json.loads(json.dumps(call))) == digest_call(**call)
 
 
 @pytest.mark.parametrize(
     ("one", "another"), [(1, "1"), (1, 1.0), (True, 1), (None, "null"), ([], {}), ("é", "e\u0301"), ("a", "a ")]
 )
 def test_S22_digest_tells_apart_what_looks_alike(one: object, another: object) -> None:
-    assert canonical_digest(one) != canonical_digest(another)
+    assert digest_canonical(one) != digest_canonical(another)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_S22_number_that_json_cannot_say_has_no_digest(number: float) -> None:
     with pytest.raises(ValueError, match="JSON"):
-        call_digest(tool="t", server=None, definition="d", arguments={"deep": [number]})
+        digest_call(tool="t", server=None, definition="d", arguments={"deep": [number]})
 
 
 def test_S22_digest_takes_any_string_python_has() -> None:
-    assert canonical_digest("\ud800") != canonical_digest("\ud801")
+    assert digest_canonical("\ud800") != digest_canonical("\ud801")
 
 
 # The approval id
@@ -135,14 +135,14 @@ def body(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("said", "outcome"),
     [
-        ("proceed_once", Outcome.PROCEED_ONCE),
-        ("yes", Outcome.PROCEED_ONCE),
-        ("respond", Outcome.RESPOND),
-        ("cancel", Outcome.CANCEL),
-        ("no", Outcome.CANCEL),
+        ("proceed_once", DecisionAction.PROCEED_ONCE),
+        ("yes", DecisionAction.PROCEED_ONCE),
+        ("respond", DecisionAction.RESPOND),
+        ("cancel", DecisionAction.CANCEL),
+        ("no", DecisionAction.CANCEL),
     ],
 )
-def test_S21_outcomes_and_their_aliases(said: str, outcome: Outcome) -> None:
+def test_S21_outcomes_and_their_aliases(said: str, outcome: DecisionAction) -> None:
     assert Decision.model_validate(body(outcome=said)).outcome is outcome
 
 

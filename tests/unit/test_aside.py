@@ -11,10 +11,10 @@ from contextlib import suppress
 
 import pytest
 
-from holdfast.activities.aside import Aside
+from holdfast.activities.aside import HelperProcess
 from holdfast.activities.shell import other_reader
-from holdfast.activities.shell.other_reader import CPU_SECONDS, look
-from holdfast.activities.shell.parsing import read
+from holdfast.activities.shell.other_reader import CPU_SECONDS, ask_other_reader
+from holdfast.activities.shell.parsing import parse_command
 from tests.support.marks import alive, until
 
 MODULE = "holdfast.activities.shell.other_reader_worker"
@@ -23,29 +23,29 @@ SLOW = "a|" * 10_000
 
 
 @pytest.fixture
-def reader() -> Iterator[Aside]:
-    reader = Aside(MODULE, cpu_seconds=CPU_SECONDS)
+def reader() -> Iterator[HelperProcess]:
+    reader = HelperProcess(MODULE, cpu_seconds=CPU_SECONDS)
     yield reader
     reader.close()
 
 
-def pid_of(reader: Aside) -> int:
+def pid_of(reader: HelperProcess) -> int:
     assert reader.pid
     return reader.pid
 
 
 def test_the_other_reader_tells_the_programs_and_their_words_and_whether_it_saw_an_error() -> None:
-    seen = look("cd sub && FOO=1 git push origin >out; $(whoami)")
+    seen = ask_other_reader("cd sub && FOO=1 git push origin >out; $(whoami)")
     assert seen
     assert not seen.has_error
     assert seen.names == ("cd", "git", "$(whoami)", "whoami")
     assert seen.commands[:2] == (("cd", "sub"), ("git", "push", "origin"))
-    broken = look("if (")
+    broken = ask_other_reader("if (")
     assert broken
     assert broken.has_error
 
 
-def test_one_process_answers_many_threads_each_its_own(reader: Aside) -> None:
+def test_one_process_answers_many_threads_each_its_own(reader: HelperProcess) -> None:
     answers: dict[int, set[tuple[str, ...]]] = {number: set() for number in range(8)}
 
     def ask(number: int) -> None:
@@ -62,7 +62,7 @@ def test_one_process_answers_many_threads_each_its_own(reader: Aside) -> None:
     assert answers == {number: {(f"program{number}",)} for number in answers}
 
 
-def test_S30_what_takes_it_too_long_ends_it_and_the_next_command_is_read(reader: Aside) -> None:
+def test_S30_what_takes_it_too_long_ends_it_and_the_next_command_is_read(reader: HelperProcess) -> None:
     assert reader.ask("true")
     first = pid_of(reader)
     assert reader.ask(SLOW) is None
@@ -70,7 +70,7 @@ def test_S30_what_takes_it_too_long_ends_it_and_the_next_command_is_read(reader:
     assert pid_of(reader) != first
 
 
-def test_S30_a_reader_killed_at_work_makes_a_doubt_and_one_killed_at_rest_makes_none(reader: Aside) -> None:
+def test_S30_a_reader_killed_at_work_makes_a_doubt_and_one_killed_at_rest_makes_none(reader: HelperProcess) -> None:
     assert reader.ask("true")
     at_work = pid_of(reader)
     killing = threading.Timer(0.05, os.kill, (at_work, signal.SIGKILL))
@@ -90,17 +90,17 @@ def test_S30_a_reader_killed_at_work_makes_a_doubt_and_one_killed_at_rest_makes_
     [("sys.executable", "/nowhere/python"), ("sys.path", ["/nowhere"])],
 )
 def test_S30_what_only_one_of_them_has_read_is_doubted(
-    where: str, what: object, reader: Aside, monkeypatch: pytest.MonkeyPatch
+    where: str, what: object, reader: HelperProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(other_reader, "READER", reader)
     with monkeypatch.context() as without:
         without.setattr(where, what)
-        assert read("git status").doubts == ("a second reader could not read it to its end",)
-        assert [doubt.partition(":")[0] for doubt in read("if (").doubts] == ["it cannot be read"]
-    assert read("git status").doubts == ()
+        assert parse_command("git status").doubts == ("a second reader could not read it to its end",)
+        assert [doubt.partition(":")[0] for doubt in parse_command("if (").doubts] == ["it cannot be read"]
+    assert parse_command("git status").doubts == ()
 
 
-def test_a_forked_process_has_a_reader_of_its_own(reader: Aside) -> None:
+def test_a_forked_process_has_a_reader_of_its_own(reader: HelperProcess) -> None:
     assert reader.ask("true")
     ours = pid_of(reader)
     child = os.fork()
@@ -118,7 +118,7 @@ async def test_it_ends_with_whoever_asks_it() -> None:
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        reader = Aside(MODULE, cpu_seconds=CPU_SECONDS)
+        reader = HelperProcess(MODULE, cpu_seconds=CPU_SECONDS)
         reader.ask("true")
         os.write(write_end, str(reader.pid).encode())
         os.kill(os.getpid(), signal.SIGKILL)

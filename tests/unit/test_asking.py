@@ -83,4 +83,4 @@ async def test_question_that_is_run_without_an_answer_fails() -> None:
 
 def test_S18_question_changes_nothing_and_ends_with_a_new_message() -> None:
     assert (AskUser.effect, AskUser.interrupt) == (Effect.READ, Interrupt.CANCEL)
-    assert build(AskUser(), Path(), question="Q?").concurrency_safe()
+    assert build(AskUser(), Path(), question="Q?").is_concurrency_safe()

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import BadInput
-from holdfast.workers.audit.chain import Chain, Link, Record, check_links, digest, read_chain
-from holdfast.workers.audit.comparing import differences
-from holdfast.workers.audit.container import BLOCK, Container, Writer, header, look_through
+from holdfast.workers.audit.chain import Chain, Link, Record, digest_bytes, find_chain_problems, read_chain
+from holdfast.workers.audit.comparing import find_differences
+from holdfast.workers.audit.container import BLOCK, Container, ContainerWriter, build_header, inspect_container
 from tests.support.bundles import archive
 
 MEMBERS = [("histories/0001.jsonl", b'{"a":1}\n{"b":2}\n'), ("payloads/00", bytes(513)), ("manifest.json", b"{}")]
@@ -23,7 +23,7 @@ MEMBERS = [("histories/0001.jsonl", b'{"a":1}\n{"b":2}\n'), ("payloads/00", byte
 def looked(folder: Path, data: bytes) -> Container:
     file = folder / "bundle.tar"
     file.write_bytes(data)
-    return look_through(file)
+    return inspect_container(file)
 
 
 def test_an_archive_gives_back_what_went_in_and_any_tar_opens_it(tmp_path: Path) -> None:
@@ -62,54 +62,54 @@ def test_what_is_added_behind_the_end_or_twice_is_told(tmp_path: Path) -> None:
 def chain_of(bodies: list[str]) -> Chain:
     chain = Chain()
     for place, body in enumerate(bodies, start=1):
-        chain.add(Record("event", "h", f"event {place}", digest(body.encode()), place))
+        chain.add(Record("event", "h", f"event {place}", digest_bytes(body.encode()), place))
     return chain
 
 
 def findings(data: bytes) -> list[str]:
     found = list(read_chain(data.splitlines()))
     links = [one for one in found if isinstance(one, Link)]
-    return [one for one in found if isinstance(one, str)] + list(check_links(links))
+    return [one for one in found if isinstance(one, str)] + list(find_chain_problems(links))
 
 
 def test_a_line_is_known_by_its_hash_however_long_it_is_and_whether_it_ends(tmp_path: Path) -> None:
     rows = [b"", b"a", b"b" * 3_000_000, b"c"]
     found = looked(tmp_path, archive([("histories/0001.jsonl", b"".join(row + b"\n" for row in rows))]))
-    assert list(found.line_digests("histories/0001.jsonl")) == [digest(row) for row in rows]
-    assert list(found.lines("histories/0001.jsonl")) == rows
+    assert list(found.digest_lines("histories/0001.jsonl")) == [digest_bytes(row) for row in rows]
+    assert list(found.read_lines("histories/0001.jsonl")) == rows
     open_end = looked(tmp_path, archive([("h", b"a\nb")]))
-    assert list(open_end.line_digests("h"))[-1] != digest(b"b")
-    assert list(open_end.lines("h"))[-1] != b"b"
+    assert list(open_end.digest_lines("h"))[-1] != digest_bytes(b"b")
+    assert list(open_end.read_lines("h"))[-1] != b"b"
 
 
 def test_a_stranger_s_giant_is_not_read_into_memory(tmp_path: Path) -> None:
     file = tmp_path / "giant.tar"
     with file.open("wb") as opened:
-        opened.write(header("histories/0001.jsonl", 6 * 1024**3))
+        opened.write(build_header("histories/0001.jsonl", 6 * 1024**3))
         opened.truncate(6 * 1024**3 + 3 * BLOCK)
-    found = look_through(file)
+    found = inspect_container(file)
     with pytest.raises(BadInput, match="larger than any"):
         found.read("histories/0001.jsonl")
     with pytest.raises(BadInput, match="longer than any"):
-        list(found.lines("histories/0001.jsonl"))
+        list(found.read_lines("histories/0001.jsonl"))
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="not a file"):
-        look_through(tmp_path / "pipe")
+        inspect_container(tmp_path / "pipe")
 
 
 def test_a_file_that_changed_leaves_no_trace_in_an_archive(tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(b"something else")
     written = io.BytesIO()
-    writer = Writer(written)
+    writer = ContainerWriter(written)
     writer.add("a", b"1")
     before = written.getvalue()
-    assert not writer.add_file("outputs/x.txt", tmp_path / "source", digest(b"what it was"))
-    assert not writer.add_file("outputs/x.txt", tmp_path / "missing", digest(b""))
+    assert not writer.add_file("outputs/x.txt", tmp_path / "source", digest_bytes(b"what it was"))
+    assert not writer.add_file("outputs/x.txt", tmp_path / "missing", digest_bytes(b""))
     assert written.getvalue() == before
-    assert writer.add_file("outputs/x.txt", tmp_path / "source", digest(b"something else"))
+    assert writer.add_file("outputs/x.txt", tmp_path / "source", digest_bytes(b"something else"))
 
 
 Bodies = st.lists(st.text(max_size=5), min_size=2, max_size=12)
@@ -117,7 +117,7 @@ Bodies = st.lists(st.text(max_size=5), min_size=2, max_size=12)
 
 @given(Bodies, st.data())
 def test_S43_a_chain_tells_the_record_that_was_changed_removed_or_moved(bodies: list[str], data: st.DataObject) -> None:
-    lines = chain_of(bodies).text().splitlines()
+    lines = chain_of(bodies).encode_lines().splitlines()
     assert findings(b"".join(line + b"\n" for line in lines)) == []
     place = data.draw(st.integers(0, len(lines) - 2))
     how = data.draw(st.sampled_from(["changed", "removed", "moved", "doubled"]))
@@ -150,29 +150,29 @@ def test_lines_of_a_chain_that_are_none_are_told(line: bytes) -> None:
 
 def test_S43_many_lines_that_are_not_as_they_were_are_told_in_bounded_time() -> None:
     records = [Record("event", "h", f"event {n}", "same", n) for n in range(1, 20_001)]
-    found = list(differences(records, ["same"] * 10_000 + ["other"] + ["same"] * 9_000, "h"))
+    found = list(find_differences(records, ["same"] * 10_000 + ["other"] + ["same"] * 9_000, "h"))
     assert found
-    assert next(differences(records, ["other"] * 20_000, "h")) == "changed or missing: event 1"
+    assert next(find_differences(records, ["other"] * 20_000, "h")) == "changed or missing: event 1"
 
 
 @given(st.lists(st.integers(0, 50), unique=True, min_size=3, max_size=30), st.data())
 def test_S43_what_was_done_to_lines_is_told_by_what_they_are(numbers: list[int], data: st.DataObject) -> None:
-    records = [Record("event", "h", f"event {n}", digest(b"%d" % n), place) for place, n in enumerate(numbers, 1)]
+    records = [Record("event", "h", f"event {n}", digest_bytes(b"%d" % n), place) for place, n in enumerate(numbers, 1)]
     found = [record.sha256 for record in records]
-    assert list(differences(records, found, "h")) == []
+    assert list(find_differences(records, found, "h")) == []
     place = data.draw(st.integers(0, len(found) - 1))
     about = records[place].about
-    changed = [*found[:place], digest(b"other"), *found[place + 1 :]]
-    assert list(differences(records, changed, "h")) == [f"changed: {about}"]
-    assert list(differences(records, found[:place] + found[place + 1 :], "h")) == [f"missing: {about}"]
-    added = [*found[:place], digest(b"new"), *found[place:]]
-    assert list(differences(records, added, "h")) == [f"added: line {place + 1} of h"]
-    twice = list(differences(records, [*found, found[place]], "h"))
+    changed = [*found[:place], digest_bytes(b"other"), *found[place + 1 :]]
+    assert list(find_differences(records, changed, "h")) == [f"changed: {about}"]
+    assert list(find_differences(records, found[:place] + found[place + 1 :], "h")) == [f"missing: {about}"]
+    added = [*found[:place], digest_bytes(b"new"), *found[place:]]
+    assert list(find_differences(records, added, "h")) == [f"added: line {place + 1} of h"]
+    twice = list(find_differences(records, [*found, found[place]], "h"))
     assert len(twice) == 1
     assert twice[0].startswith("added: line")
     other = data.draw(st.integers(0, len(found) - 1).filter(lambda n: n != place))
     moved = found[:place] + found[place + 1 :]
     moved.insert(other, found[place])
-    told = list(differences(records, moved, "h"))
+    told = list(find_differences(records, moved, "h"))
     assert told
     assert all(words.startswith("moved: ") for words in told)

@@ -12,17 +12,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from temporalio.client import WorkflowHistory
 
 from holdfast import Settings
-from holdfast.approvals import canonical_bytes
-from holdfast.conversion import data_converter
+from holdfast.approvals import encode_canonical
+from holdfast.conversion import build_data_converter
 from holdfast.errors import BadInput
 from holdfast.keys import Signer
-from holdfast.signing import public_text
+from holdfast.signing import format_public_key
 from holdfast.workers.audit.bundle import CHAIN, MANIFEST, SIGNATURE, Manifest
-from holdfast.workers.audit.chain import Chain, Record, digest
-from holdfast.workers.audit.exporting import export, signed
-from holdfast.workers.audit.runs import Gathered, run_of
-from holdfast.workers.audit.stored import from_storage, looking
-from holdfast.workers.audit.verifying import Verified, verify
+from holdfast.workers.audit.chain import Chain, Record, digest_bytes
+from holdfast.workers.audit.exporting import export_bundle, sign_manifest
+from holdfast.workers.audit.runs import GatheredRuns, build_run
+from holdfast.workers.audit.stored import build_read_only_converter, build_storage_fetch
+from holdfast.workers.audit.verifying import VerifyResult, verify_bundle
 from tests.support.bundles import Members, archive, members
 
 HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
@@ -33,12 +33,14 @@ FLIPS = 600
 
 async def _bundle(folder: Path, *, signer: Signer | None = None) -> Path:
     said = json.loads((HISTORIES / "large_payloads.json").read_text())
-    run = run_of(WorkflowHistory.from_json("large", said).events)
-    base = data_converter(None, HISTORIES / "payloads")
-    fetch = from_storage(base)
+    run = build_run(WorkflowHistory.from_json("large", said).events)
+    base = build_data_converter(None, HISTORIES / "payloads")
+    fetch = build_storage_fetch(base)
     file = folder / "bundle.tar"
     settings = Settings(data=folder / "data")
-    await export(Gathered(run.workflow, (run,)), looking(base, fetch), fetch, settings, file, signer=signer)
+    await export_bundle(
+        GatheredRuns(run.workflow, (run,)), build_read_only_converter(base, fetch), fetch, settings, file, signer=signer
+    )
     return file
 
 
@@ -52,10 +54,10 @@ async def unsigned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return await _bundle(tmp_path_factory.mktemp("unsigned"))
 
 
-def looked_at(folder: Path, data: bytes, **how: str) -> Verified:
+def looked_at(folder: Path, data: bytes, **how: str) -> VerifyResult:
     file = folder / "tampered.tar"
     file.write_bytes(data)
-    return verify(file, **how)
+    return verify_bundle(file, **how)
 
 
 def lines(data: bytes) -> list[bytes]:
@@ -194,7 +196,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Members], Members], str]] = {
 def test_S43_every_kind_of_tampering_is_found_and_told(bundle: Path, tmp_path: Path, kind: str) -> None:
     tamper, words = TAMPERINGS[kind]
     found = looked_at(tmp_path, archive(tamper(members(bundle))))
-    assert not found.intact
+    assert not found.is_intact
     assert any(finding.startswith(words) for finding in found.findings), found.findings
 
 
@@ -211,13 +213,13 @@ def test_S43_a_changed_byte_is_found_wherever_it_is(bundle: Path, tmp_path: Path
     for place in sorted(some.sample(range(len(whole)), FLIPS)):
         changed = bytearray(whole)
         changed[place] ^= 1 << some.randrange(8)
-        assert not looked_at(tmp_path, bytes(changed)).intact, f"byte {place}"
+        assert not looked_at(tmp_path, bytes(changed)).is_intact, f"byte {place}"
 
 
 @pytest.mark.parametrize("change", [{"subject": "another"}, {"runs": []}, {"absent": ["x"]}, {"created": "1999"}])
 def test_S43_the_head_is_over_the_manifest_too(unsigned: Path, tmp_path: Path, change: dict[str, object]) -> None:
-    held = [(n, canonical_bytes({**json.loads(d), **change}) if n == MANIFEST else d) for n, d in members(unsigned)]
-    found = looked_at(tmp_path, archive(held), head=verify(unsigned).head)
+    held = [(n, encode_canonical({**json.loads(d), **change}) if n == MANIFEST else d) for n, d in members(unsigned)]
+    found = looked_at(tmp_path, archive(held), head=verify_bundle(unsigned).head)
     assert f"changed: {MANIFEST} is not the one that the chain ends with" in found.findings
 
 
@@ -231,40 +233,40 @@ def test_a_bundle_of_another_version_is_none_that_was_tampered_with(unsigned: Pa
 def test_S43_a_bundle_that_was_cut_off_is_told(bundle: Path, tmp_path: Path, share: float) -> None:
     whole = bundle.read_bytes()
     found = looked_at(tmp_path, whole[: int(len(whole) * share)])
-    assert not found.intact
+    assert not found.is_intact
 
 
 def _rewritten(held: Members, key: Ed25519PrivateKey | None) -> bytes:
     """All of it anew, as whoever can write the whole file would: another event, another chain, another manifest."""
     files = dict(in_history(edit)(held))
     chain = Chain()
-    signer = public_text(key.public_key()) if key else None
+    signer = format_public_key(key.public_key()) if key else None
     manifest = Manifest.model_validate_json(files[MANIFEST]).model_copy(update={"signer": signer})
     for row in files[CHAIN].splitlines():
         said = json.loads(row)
         data = files[said["file"]].splitlines()[said["line"] - 1] if "line" in said else files[said["file"]]
-        data = manifest.chained() if said["file"] == MANIFEST else data
-        chain.add(Record(said["kind"], said["file"], said["about"], digest(data), said.get("line")))
-    text = canonical_bytes(manifest.model_copy(update={"head": chain.head}).model_dump(mode="json"))
+        data = manifest.chained_bytes() if said["file"] == MANIFEST else data
+        chain.add(Record(said["kind"], said["file"], said["about"], digest_bytes(data), said.get("line")))
+    text = encode_canonical(manifest.model_copy(update={"head": chain.head}).model_dump(mode="json"))
     signature = [(SIGNATURE, _signed(text, key))] if key else []
     rest = [(name, data) for name, data in files.items() if name not in (CHAIN, MANIFEST, SIGNATURE)]
-    return archive([*rest, (CHAIN, chain.text()), (MANIFEST, text), *signature])
+    return archive([*rest, (CHAIN, chain.encode_lines()), (MANIFEST, text), *signature])
 
 
 def _signed(text: bytes, key: Ed25519PrivateKey) -> bytes:
-    return canonical_bytes(signed(text, Signer("auditor", key)).model_dump(mode="json"))
+    return encode_canonical(sign_manifest(text, Signer("auditor", key)).model_dump(mode="json"))
 
 
 def test_S43_what_was_written_anew_is_told_by_the_key_or_the_head(bundle: Path, unsigned: Path, tmp_path: Path) -> None:
     """Without either it holds together: docs/audit.md says what that proves."""
     forged = _rewritten(members(unsigned), None)
-    assert looked_at(tmp_path, forged).intact
-    head = verify(unsigned).head
+    assert looked_at(tmp_path, forged).is_intact
+    head = verify_bundle(unsigned).head
     [told] = looked_at(tmp_path, forged, head=head).findings
     assert told.startswith("changed: the head of the chain is ")
-    assert verify(unsigned, head=head).intact
-    key = public_text(KEY.public_key())
-    assert verify(bundle, key=key).intact
+    assert verify_bundle(unsigned, head=head).is_intact
+    key = format_public_key(KEY.public_key())
+    assert verify_bundle(bundle, key=key).is_intact
     [told] = looked_at(tmp_path, _rewritten(members(bundle), OTHER), key=key).findings
     assert told.startswith("changed: signed by key ")
     [told] = looked_at(tmp_path, forged, key=key).findings
@@ -279,5 +281,5 @@ def test_what_is_no_bundle_is_told_as_that(tmp_path: Path, data: bytes) -> None:
 
 def test_a_tar_of_other_things_is_no_bundle(tmp_path: Path) -> None:
     found = looked_at(tmp_path, archive([("a.txt", b"hello")]))
-    assert not found.intact
+    assert not found.is_intact
     assert any("has no manifest" in finding for finding in found.findings)

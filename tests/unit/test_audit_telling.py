@@ -14,28 +14,28 @@ from hypothesis import strategies as st
 from rich.console import Console
 from temporalio.client import WorkflowHistory
 
-from holdfast.conversion import data_converter
-from holdfast.workers.audit.drawing import LEFT, WIDTH, scale_of
-from holdfast.workers.audit.page import page
-from holdfast.workers.audit.replaying import replay
-from holdfast.workers.audit.runs import Gathered, Run, run_of
-from holdfast.workers.audit.stored import from_storage, looking, reference_of
-from holdfast.workers.audit.stories import changes_between
-from holdfast.workers.audit.telling import told
-from holdfast.workers.audit.terminal import timeline
+from holdfast.conversion import build_data_converter
+from holdfast.workers.audit.drawing import LEFT, WIDTH, build_scale
+from holdfast.workers.audit.page import render_page
+from holdfast.workers.audit.replaying import replay_runs
+from holdfast.workers.audit.runs import GatheredRuns, Run, build_run
+from holdfast.workers.audit.stored import build_read_only_converter, build_storage_fetch, find_reference
+from holdfast.workers.audit.stories import diff_arguments
+from holdfast.workers.audit.telling import build_timeline
+from holdfast.workers.audit.terminal import render_timeline
 from holdfast.workers.audit.timeline import Timeline
-from holdfast.workers.audit.words import seconds
-from holdfast.workers.reaching import payloads_in
+from holdfast.workers.audit.words import format_seconds
+from holdfast.workers.reaching import list_payloads
 
 HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
 STORED = sorted(path.stem for path in HISTORIES.glob("*.json"))
-BASE = data_converter(None, HISTORIES / "payloads")
-CONVERTER = looking(BASE, from_storage(BASE))
+BASE = build_data_converter(None, HISTORIES / "payloads")
+CONVERTER = build_read_only_converter(BASE, build_storage_fetch(BASE))
 
 
 def stored(name: str) -> Run:
     said = json.loads((HISTORIES / f"{name}.json").read_text())
-    return run_of(WorkflowHistory.from_json(name, said).events)
+    return build_run(WorkflowHistory.from_json(name, said).events)
 
 
 def _files(folder: Path) -> list[str]:
@@ -44,7 +44,7 @@ def _files(folder: Path) -> list[str]:
 
 async def telling(name: str) -> Timeline:
     run = stored(name)
-    return await told(Gathered(run.workflow, (run,)), CONVERTER)
+    return await build_timeline(GatheredRuns(run.workflow, (run,)), CONVERTER)
 
 
 @pytest.mark.parametrize("name", STORED)
@@ -55,9 +55,9 @@ async def test_S43_every_behaviour_that_was_ever_released_can_be_told(name: str)
     assert [entry.at for entry in found.entries] == sorted(entry.at for entry in found.entries)
     assert all(call.verdict or call.status in ("cancelled", "validating") for call in found.calls)
     assert Timeline.model_validate_json(found.model_dump_json(exclude_defaults=True)) == found
-    assert page(found).count("<article") == len(found.calls)
+    assert render_page(found).count("<article") == len(found.calls)
     shown = io.StringIO()
-    Console(file=shown, width=120).print(timeline(found, every=True))
+    Console(file=shown, width=120).print(render_timeline(found, uncut=True))
     assert all(call.id in shown.getvalue() for call in found.calls)
     assert {entry.call for entry in found.entries} <= {None, *(call.id for call in found.calls)}
 
@@ -125,18 +125,18 @@ async def test_the_sender_of_a_signal_writes_nothing_on_the_auditors_terminal() 
             evil = "t/\x1b[2J\x1b]0;pwned\x07/1"
             body = {"approval_id": evil, "digest": "d", "outcome": "yes", "by": "\x1b[2Jada\nbob", "note": "\x1b[2J"}
             said.input.payloads[0].data = json.dumps(body).encode()
-    found = await told(Gathered(run.workflow, (run,)), CONVERTER)
+    found = await build_timeline(GatheredRuns(run.workflow, (run,)), CONVERTER)
     shown = io.StringIO()
-    Console(file=shown, width=120).print(timeline(found, every=True))
+    Console(file=shown, width=120).print(render_timeline(found, uncut=True))
     assert "\x1b" not in shown.getvalue()
-    assert "\x1b" not in page(found)
+    assert "\x1b" not in render_page(found)
 
 
 async def test_runs_that_name_one_another_as_parents_are_told_once() -> None:
     run = stored("one_call")
     for event in run.events[:1]:
         event.workflow_execution_started_event_attributes.parent_workflow_execution.workflow_id = run.workflow
-    found = await told(Gathered(run.workflow, (run_of(run.events),)), CONVERTER)
+    found = await build_timeline(GatheredRuns(run.workflow, (build_run(run.events),)), CONVERTER)
     assert found.turns == ()
 
 
@@ -148,13 +148,13 @@ async def test_a_history_that_todays_code_cannot_follow_is_told_as_far_as_it_spe
             event.activity_task_scheduled_event_attributes.activity_type.name = "holdfast.other"
             break
     other = Run(run.workflow, run.run, run.type, tuple(events))
-    [replayed] = await replay([other], CONVERTER)
+    [replayed] = await replay_runs([other], CONVERTER)
     [departure] = replayed.departures
     assert departure.breaks
     assert departure.first <= event.event_id <= departure.last < departure.first + 20
-    assert f"events {departure.first} to {departure.last}" in departure.where
+    assert f"events {departure.first} to {departure.last}" in departure.location
     assert "Nondeterminism error: Activity type" in departure.what
-    found = await told(Gathered(run.workflow, (other,)), CONVERTER)
+    found = await build_timeline(GatheredRuns(run.workflow, (other,)), CONVERTER)
     assert "cannot follow" in found.notes[0]
     assert sum(entry.kind == "decision" for entry in found.entries) == 10
     assert found.calls == ()
@@ -162,7 +162,7 @@ async def test_a_history_that_todays_code_cannot_follow_is_told_as_far_as_it_spe
 
 async def test_what_would_be_said_otherwise_today_is_told_beside_the_same_path() -> None:
     run = stored("streamed_by_a_model")
-    [replayed] = await replay([run], CONVERTER)
+    [replayed] = await replay_runs([run], CONVERTER)
     [departure] = replayed.departures
     assert not departure.breaks
     assert departure.what == "it would end with batches[0].responses[0].error.type = 'discarded', and was 'cancelled'"
@@ -170,12 +170,12 @@ async def test_what_would_be_said_otherwise_today_is_told_beside_the_same_path()
 
 async def test_a_run_whose_payloads_are_missing_says_so_and_does_not_hang(tmp_path: Path) -> None:
     run = stored("large_payloads")
-    assert sum(reference_of(payload) is not None for event in run.events for payload in payloads_in(event)) > 3
-    base = data_converter(None, tmp_path)
-    converter = looking(base, from_storage(base))
-    [replayed] = await replay([run], converter)
+    assert sum(find_reference(payload) is not None for event in run.events for payload in list_payloads(event)) > 3
+    base = build_data_converter(None, tmp_path)
+    converter = build_read_only_converter(base, build_storage_fetch(base))
+    [replayed] = await replay_runs([run], converter)
     assert (replayed.departures, len(replayed.lacking)) == ([], 7)
-    found = await told(Gathered(run.workflow, (run,)), converter)
+    found = await build_timeline(GatheredRuns(run.workflow, (run,)), converter)
     assert "is missing" in found.notes[0]
     assert _files(tmp_path) == []
 
@@ -183,8 +183,10 @@ async def test_a_run_whose_payloads_are_missing_says_so_and_does_not_hang(tmp_pa
 async def test_reading_an_audit_stores_nothing(tmp_path: Path) -> None:
     shutil.copytree(HISTORIES / "payloads", tmp_path / "payloads")
     before = _files(tmp_path)
-    base = data_converter(None, tmp_path / "payloads")
-    [replayed] = await replay([stored("large_payloads")], looking(base, from_storage(base)))
+    base = build_data_converter(None, tmp_path / "payloads")
+    [replayed] = await replay_runs(
+        [stored("large_payloads")], build_read_only_converter(base, build_storage_fetch(base))
+    )
     assert replayed.departures == []
     assert _files(tmp_path) == before
 
@@ -199,13 +201,15 @@ async def test_a_page_runs_and_loads_nothing_whatever_a_model_wrote() -> None:
         for call in found.calls
     )
     entries = tuple(entry.model_copy(update={"words": evil, "call": evil}) for entry in found.entries)
-    text = page(found.model_copy(update={"id": evil, "calls": calls, "entries": entries, "prompt": evil}))
+    text = render_page(found.model_copy(update={"id": evil, "calls": calls, "entries": entries, "prompt": evil}))
     assert "<script" not in text
     assert "<img" not in text
     assert "\x1b" not in text
     assert "default-src 'none'" in text
     shown = io.StringIO()
-    Console(file=shown, width=120).print(timeline(found.model_copy(update={"calls": calls, "id": evil}), every=True))
+    Console(file=shown, width=120).print(
+        render_timeline(found.model_copy(update={"calls": calls, "id": evil}), uncut=True)
+    )
     assert "\x1b]" not in shown.getvalue()
 
 
@@ -213,8 +217,8 @@ async def test_a_page_runs_and_loads_nothing_whatever_a_model_wrote() -> None:
 def test_moments_are_drawn_in_their_order_and_within_the_picture(offsets: list[float]) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     moments = [start + timedelta(seconds=offset) for offset in offsets]
-    scale = scale_of(moments)
-    places = [scale.at(moment) for moment in sorted(moments)]
+    scale = build_scale(moments)
+    places = [scale.locate(moment) for moment in sorted(moments)]
     assert places == sorted(places)
     assert all(LEFT <= place <= WIDTH for place in places)
 
@@ -231,11 +235,11 @@ def test_moments_are_drawn_in_their_order_and_within_the_picture(offsets: list[f
     ],
 )
 def test_lengths_of_time_read_well(value: float, words: str) -> None:
-    assert seconds(value) == words
+    assert format_seconds(value) == words
 
 
 def test_changes_show_texts_line_by_line() -> None:
-    assert changes_between({"a": 1}, {"a": 1}) is None
-    diff = changes_between({"path": "x", "content": "one\ntwo\n"}, {"path": "x", "content": "one\nthree\n"})
+    assert diff_arguments({"a": 1}, {"a": 1}) is None
+    diff = diff_arguments({"path": "x", "content": "one\ntwo\n"}, {"path": "x", "content": "one\nthree\n"})
     assert diff is not None
     assert "-  two\n+  three" in diff

@@ -11,31 +11,31 @@ from holdfast import batches
 from holdfast.approvals import Confirmation, Decision
 from holdfast.batches import (
     Batch,
-    begun,
-    ended,
-    judged,
+    apply_outcome,
+    apply_verdicts,
+    build_batch,
     may_repeat,
-    new_batch,
-    stopped,
-    withdrawn,
+    start_calls,
+    stop_calls,
+    withdraw_batch,
 )
 from holdfast.calls import Call, CallRequest, Status
 from holdfast.content import CallError, Result, TextPart
-from holdfast.decisions import Standing, check_decision
+from holdfast.decisions import DecisionContext, check_decision
 from holdfast.errors import DecisionRefused, InvalidTransition
 from holdfast.schedules import Plan
-from holdfast.starting import startable
+from holdfast.starting import list_startable
 from holdfast.tools import Effect, ToolRef
 from holdfast.verdicts import (
     Allow,
     Ask,
-    Bound,
-    CallOutcome,
+    BoundCall,
     Deny,
+    ExecutionOutcome,
     Failed,
     Finished,
     Lost,
-    Reconsider,
+    NeedsApprovalAgain,
     Reject,
     Stopped,
     Verdict,
@@ -46,9 +46,9 @@ LATER = NOW + timedelta(seconds=5)
 TURN = "turn-1"
 
 
-def bound(*, safe: bool = False, digest: str = "d1", effect: Effect = Effect.ONCE) -> Bound:
+def bound(*, safe: bool = False, digest: str = "d1", effect: Effect = Effect.ONCE) -> BoundCall:
     tool = ToolRef(name="shell", effect=effect, definition="def")
-    return Bound(
+    return BoundCall(
         tool=tool,
         title="Run it",
         arguments={},
@@ -70,12 +70,12 @@ def allow(*, safe: bool = False) -> Allow:
 
 def decided(batch: Batch, turn: str, said: Decision, now: datetime) -> Batch:
     """As a turn takes a decision: only when it counts."""
-    call = check_decision(batch, said, Standing(turn), now)
-    return batches.decided(batch, call.id, said, now)
+    call = check_decision(batch, said, DecisionContext(turn), now)
+    return batches.apply_decision(batch, call.id, said, now)
 
 
 def fresh(size: int) -> Batch:
-    return new_batch("b1", [CallRequest(tool="shell", id=f"m{number}") for number in range(1, size + 1)], NOW)
+    return build_batch("b1", [CallRequest(tool="shell", id=f"m{number}") for number in range(1, size + 1)], NOW)
 
 
 def in_states(*states: str) -> Batch:
@@ -97,11 +97,11 @@ def in_states(*states: str) -> Batch:
 
 
 def waiting(**options: Any) -> Batch:
-    return judged(fresh(2), {"b1c1": ask(**options), "b1c2": allow()}, NOW)
+    return apply_verdicts(fresh(2), {"b1c1": ask(**options), "b1c2": allow()}, NOW)
 
 
 def running() -> Batch:
-    return begun(judged(fresh(1), {"b1c1": allow()}, NOW), {"b1c1"}, NOW)
+    return start_calls(apply_verdicts(fresh(1), {"b1c1": allow()}, NOW), {"b1c1"}, NOW)
 
 
 def decision(**changes: Any) -> Decision:
@@ -123,7 +123,7 @@ def only(batch: Batch) -> Call:
 
 
 def test_S4_ids_are_the_engines_own_and_places_are_in_order() -> None:
-    batch = new_batch("b2", [CallRequest(tool="a", id="same"), CallRequest(tool="b", id="same")], NOW)
+    batch = build_batch("b2", [CallRequest(tool="a", id="same"), CallRequest(tool="b", id="same")], NOW)
     assert [call.id for call in batch.calls] == ["b2c1", "b2c2"]
     assert statuses(batch) == ["validating", "validating"]
     assert len(batch) == 2
@@ -132,13 +132,13 @@ def test_S4_ids_are_the_engines_own_and_places_are_in_order() -> None:
 
 
 def test_S4_calls_with_one_model_id_are_both_run_and_both_answered() -> None:
-    batch = new_batch("b1", [CallRequest(tool="a", id="same"), CallRequest(tool="b", id="same")], NOW)
-    batch = judged(batch, {"b1c1": allow(safe=True), "b1c2": allow(safe=True)}, NOW)
-    assert [call.id for call in startable(batch)] == ["b1c1", "b1c2"]
-    batch = begun(batch, {"b1c1", "b1c2"}, NOW)
+    batch = build_batch("b1", [CallRequest(tool="a", id="same"), CallRequest(tool="b", id="same")], NOW)
+    batch = apply_verdicts(batch, {"b1c1": allow(safe=True), "b1c2": allow(safe=True)}, NOW)
+    assert [call.id for call in list_startable(batch)] == ["b1c1", "b1c2"]
+    batch = start_calls(batch, {"b1c1", "b1c2"}, NOW)
     for call_id in ("b1c2", "b1c1"):
-        batch = ended(batch, call_id, Finished(result=Result.of(f"of {call_id}")), LATER)
-    assert batch.done
+        batch = apply_outcome(batch, call_id, Finished(result=Result.from_text(f"of {call_id}")), LATER)
+    assert batch.is_done
     assert [(answer.call_id, answer.model_id, answer.text) for answer in batch.responses] == [
         ("b1c1", "same", "of b1c1"),
         ("b1c2", "same", "of b1c2"),
@@ -164,21 +164,21 @@ def test_S4_calls_with_one_model_id_are_both_run_and_both_answered() -> None:
     ],
 )
 def test_S9_batch_is_ready_when_all_are_scheduled_or_ended_or_some_have_begun(states: str, ready: bool) -> None:
-    assert in_states(*states).ready is ready
+    assert in_states(*states).is_ready is ready
 
 
 @pytest.mark.parametrize("states", ["sv", "va", "sssa", "tsv", "sA", "Vs"])
 def test_S9_nothing_starts_before_all_are_ready(states: str) -> None:
-    assert startable(in_states(*states)) == ()
+    assert list_startable(in_states(*states)) == ()
 
 
 def test_S9_gate_stays_open_once_it_was_open() -> None:
     """S9: a call that goes back to a person does not close the gate for the calls behind it."""
-    batch = judged(fresh(3), {"b1c1": allow(safe=True), "b1c2": allow(), "b1c3": allow()}, NOW)
-    batch = begun(batch, {"b1c1"}, NOW)
-    batch = ended(batch, "b1c1", Reconsider(verdict=ask(safe=True)), LATER)
+    batch = apply_verdicts(fresh(3), {"b1c1": allow(safe=True), "b1c2": allow(), "b1c3": allow()}, NOW)
+    batch = start_calls(batch, {"b1c1"}, NOW)
+    batch = apply_outcome(batch, "b1c1", NeedsApprovalAgain(verdict=ask(safe=True)), LATER)
     assert statuses(batch)[0] == "awaiting_approval"
-    assert [call.id for call in startable(batch)] == ["b1c2"]
+    assert [call.id for call in list_startable(batch)] == ["b1c2"]
 
 
 @pytest.mark.parametrize(
@@ -209,14 +209,14 @@ def test_S9_gate_stays_open_once_it_was_open() -> None:
     ],
 )
 def test_S10_calls_start_in_order_and_unsafe_ones_alone(states: str, starting: list[int]) -> None:
-    assert [call.id for call in startable(in_states(*states))] == [f"b1c{place}" for place in starting]
+    assert [call.id for call in list_startable(in_states(*states))] == [f"b1c{place}" for place in starting]
 
 
 def test_no_more_than_the_limit_execute_at_once() -> None:
-    assert len(startable(in_states(*"s" * 9), Plan(parallel=4))) == 4
-    assert len(startable(in_states(*"xxx" + "s" * 9), Plan(parallel=4))) == 1
-    assert startable(in_states(*"xxxx" + "s" * 9), Plan(parallel=4)) == ()
-    assert len(startable(in_states(*"s" * 1_000))) == 50
+    assert len(list_startable(in_states(*"s" * 9), Plan(parallel=4))) == 4
+    assert len(list_startable(in_states(*"xxx" + "s" * 9), Plan(parallel=4))) == 1
+    assert list_startable(in_states(*"xxxx" + "s" * 9), Plan(parallel=4)) == ()
+    assert len(list_startable(in_states(*"s" * 1_000))) == 50
 
 
 # Verdicts
@@ -229,20 +229,20 @@ def test_verdicts_move_each_call_its_own_way() -> None:
         "b1c3": Deny(rule="never", message="Not here"),
         "b1c4": Reject(error=CallError(type="tool_not_registered", message="No tool")),
     }
-    batch = judged(fresh(5), verdicts, LATER)
+    batch = apply_verdicts(fresh(5), verdicts, LATER)
     assert statuses(batch) == ["scheduled", "awaiting_approval", "error", "error", "validating"]
     assert [call.rule for call in batch.calls] == ["allows", "asks", "never", None, None]
     assert [call.error.type for call in batch.calls if call.error] == ["denied", "tool_not_registered"]
     asked = batch.calls[1]
     assert (asked.revision, asked.decision, asked.confirmation) == (1, None, ask().confirmation)
-    assert batch.waiting == (asked,)
+    assert batch.waiting_calls == (asked,)
 
 
 def test_S1_verdict_for_a_call_that_moved_on_changes_nothing() -> None:
-    batch = stopped(fresh(2), "Enough", NOW, only={"b1c1"})
-    after = judged(batch, {"b1c1": allow(), "b1c2": allow(), "unknown": allow()}, LATER)
+    batch = stop_calls(fresh(2), "Enough", NOW, only={"b1c1"})
+    after = apply_verdicts(batch, {"b1c1": allow(), "b1c2": allow(), "unknown": allow()}, LATER)
     assert after.calls[0] is batch.calls[0]
-    assert judged(after, {"b1c2": ask()}, LATER) == after
+    assert apply_verdicts(after, {"b1c2": ask()}, LATER) == after
 
 
 # Decisions
@@ -296,7 +296,7 @@ def test_S21_cancel_ends_the_call_cancelled_with_the_reason(said: dict[str, str]
 def test_S22_decision_that_does_not_fit_is_refused_with_its_code(changes: dict[str, str], code: str) -> None:
     batch = waiting()
     for refuse in (
-        lambda said: check_decision(batch, said, Standing(TURN), NOW),
+        lambda said: check_decision(batch, said, DecisionContext(TURN), NOW),
         lambda said: decided(batch, TURN, said, NOW),
     ):
         with pytest.raises(DecisionRefused) as refusal:
@@ -306,7 +306,7 @@ def test_S22_decision_that_does_not_fit_is_refused_with_its_code(changes: dict[s
 
 @pytest.mark.parametrize("outcome", ["proceed_once", "cancel", "respond"])
 def test_S1_decision_on_a_call_that_ended_is_refused(outcome: str) -> None:
-    batch = stopped(waiting(), "Enough", NOW)
+    batch = stop_calls(waiting(), "Enough", NOW)
     with pytest.raises(DecisionRefused) as refusal:
         decided(batch, TURN, decision(outcome=outcome, content="x"), LATER)
     assert refusal.value.code == "not_waiting"
@@ -315,7 +315,9 @@ def test_S1_decision_on_a_call_that_ended_is_refused(outcome: str) -> None:
 
 def test_S22_question_asked_again_needs_a_new_decision() -> None:
     batch = decided(waiting(), TURN, decision(), NOW)
-    batch = ended(begun(batch, {"b1c1"}, NOW), "b1c1", Reconsider(verdict=ask(digest="d2")), LATER)
+    batch = apply_outcome(
+        start_calls(batch, {"b1c1"}, NOW), "b1c1", NeedsApprovalAgain(verdict=ask(digest="d2")), LATER
+    )
     asked = batch.calls[0]
     assert (asked.status, asked.revision, asked.decision) == ("awaiting_approval", 2, None)
     with pytest.raises(DecisionRefused) as refusal:
@@ -330,7 +332,7 @@ def test_S22_question_asked_again_needs_a_new_decision() -> None:
 
 def questioned(*options: str, other: bool = True) -> Batch:
     shown = Confirmation(kind="question", title="Which?", options=options, other=other)
-    return judged(fresh(1), {"b1c1": Ask(rule="asks", bound=bound(), confirmation=shown)}, NOW)
+    return apply_verdicts(fresh(1), {"b1c1": Ask(rule="asks", bound=bound(), confirmation=shown)}, NOW)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +381,7 @@ def test_S21_question_can_be_refused(outcome: str) -> None:
 
 def test_S21_options_of_what_is_no_question_do_not_matter() -> None:
     shown = Confirmation(kind="exec", title="Run it", options=("a",), other=False)
-    batch = judged(fresh(1), {"b1c1": Ask(rule="asks", bound=bound(), confirmation=shown)}, NOW)
+    batch = apply_verdicts(fresh(1), {"b1c1": Ask(rule="asks", bound=bound(), confirmation=shown)}, NOW)
     assert only(decided(batch, TURN, decision(), LATER)).status is Status.SCHEDULED
 
 
@@ -387,11 +389,11 @@ def test_S21_options_of_what_is_no_question_do_not_matter() -> None:
 
 
 def test_begun_calls_execute_and_only_scheduled_ones_can() -> None:
-    batch = begun(judged(fresh(2), {"b1c1": allow(), "b1c2": allow()}, NOW), {"b1c1"}, LATER)
+    batch = start_calls(apply_verdicts(fresh(2), {"b1c1": allow(), "b1c2": allow()}, NOW), {"b1c1"}, LATER)
     assert statuses(batch) == ["executing", "scheduled"]
     assert [call.started_at for call in batch.calls] == [LATER, None]
     with pytest.raises(InvalidTransition):
-        begun(batch, {"b1c1"}, LATER)
+        start_calls(batch, {"b1c1"}, LATER)
 
 
 PARTIAL = (TextPart(text="half"),)
@@ -401,16 +403,16 @@ BOOM = CallError(type="boom", message="It broke")
 @pytest.mark.parametrize(
     ("outcome", "status", "error", "text"),
     [
-        (Finished(result=Result.of("done")), "success", None, "done"),
+        (Finished(result=Result.from_text("done")), "success", None, "done"),
         (Failed(error=BOOM, parts=PARTIAL), "error", "boom", "It broke\nhalf"),
         (Stopped(reason="by itself", parts=PARTIAL), "cancelled", "cancelled", "by itself\nhalf"),
         (Stopped(), "cancelled", "cancelled", "The call was stopped"),
         (Lost(message="Gone", parts=PARTIAL), "error", "outcome_unknown", "Gone\nhalf"),
         (Lost(message="Gone", repeatable=True), "error", "worker_lost", "Gone"),
-        (Reconsider(verdict=Deny(rule="r", message="No")), "error", "denied", "No"),
-        (Reconsider(verdict=Reject(error=BOOM)), "error", "boom", "It broke"),
+        (NeedsApprovalAgain(verdict=Deny(rule="r", message="No")), "error", "denied", "No"),
+        (NeedsApprovalAgain(verdict=Reject(error=BOOM)), "error", "boom", "It broke"),
         (
-            Reconsider(verdict=allow()),
+            NeedsApprovalAgain(verdict=allow()),
             "error",
             "not_covered",
             "The worker refused to run a call it would itself allow",
@@ -418,18 +420,18 @@ BOOM = CallError(type="boom", message="It broke")
     ],
 )
 def test_S3_outcome_ends_the_call_with_one_response(
-    outcome: CallOutcome, status: str, error: str | None, text: str
+    outcome: ExecutionOutcome, status: str, error: str | None, text: str
 ) -> None:
-    batch = ended(running(), "b1c1", outcome, LATER)
+    batch = apply_outcome(running(), "b1c1", outcome, LATER)
     [answer] = batch.responses
     assert (answer.call_id, answer.model_id, answer.tool) == ("b1c1", "m1", "shell")
     assert (answer.status, answer.error and answer.error.type, answer.text) == (status, error, text)
-    assert (only(batch).ended_at, only(batch).execution) == (LATER, timedelta(seconds=5))
-    assert batch.done
+    assert (only(batch).ended_at, only(batch).execution_time) == (LATER, timedelta(seconds=5))
+    assert batch.is_done
 
 
 def test_S22_reconsidered_call_goes_back_to_a_person() -> None:
-    batch = ended(running(), "b1c1", Reconsider(verdict=ask()), LATER)
+    batch = apply_outcome(running(), "b1c1", NeedsApprovalAgain(verdict=ask()), LATER)
     assert statuses(batch) == ["awaiting_approval"]
     assert only(batch).revision == 1
     assert batch.responses == ()
@@ -438,7 +440,7 @@ def test_S22_reconsidered_call_goes_back_to_a_person() -> None:
 @pytest.mark.parametrize(
     ("outcome", "status", "text"),
     [
-        (Finished(result=Result.of("done")), "success", "done"),
+        (Finished(result=Result.from_text("done")), "success", "done"),
         (Failed(error=BOOM, parts=PARTIAL), "cancelled", "Enough\nhalf"),
         (Stopped(reason="by itself", parts=PARTIAL), "cancelled", "Enough. by itself\nhalf"),
         (
@@ -446,16 +448,16 @@ def test_S22_reconsidered_call_goes_back_to_a_person() -> None:
             "cancelled",
             "Enough; its worker was lost before it answered, so it may have taken effect\nhalf",
         ),
-        (Reconsider(verdict=ask()), "cancelled", "Enough"),
-        (Reconsider(verdict=allow()), "cancelled", "Enough"),
-        (Reconsider(verdict=Deny(rule="r", message="No")), "cancelled", "Enough"),
-        (Reconsider(verdict=Reject(error=BOOM)), "cancelled", "Enough"),
+        (NeedsApprovalAgain(verdict=ask()), "cancelled", "Enough"),
+        (NeedsApprovalAgain(verdict=allow()), "cancelled", "Enough"),
+        (NeedsApprovalAgain(verdict=Deny(rule="r", message="No")), "cancelled", "Enough"),
+        (NeedsApprovalAgain(verdict=Reject(error=BOOM)), "cancelled", "Enough"),
     ],
 )
 def test_S7_stopped_call_is_cancelled_never_an_error_and_keeps_what_it_had(
-    outcome: CallOutcome, status: str, text: str
+    outcome: ExecutionOutcome, status: str, text: str
 ) -> None:
-    batch = ended(stopped(running(), "Enough", NOW), "b1c1", outcome, LATER)
+    batch = apply_outcome(stop_calls(running(), "Enough", NOW), "b1c1", outcome, LATER)
     [answer] = batch.responses
     assert (answer.status, answer.text) == (status, text)
     assert only(batch).stopping is None
@@ -464,41 +466,41 @@ def test_S7_stopped_call_is_cancelled_never_an_error_and_keeps_what_it_had(
 @pytest.mark.parametrize("state", ["v", "a", "s", "t"])
 def test_S1_outcome_for_a_call_that_does_not_execute_changes_nothing(state: str) -> None:
     batch = in_states(state)
-    assert ended(batch, "b1c1", Finished(result=Result.of("late")), LATER) == batch
-    assert ended(batch, "b1c9", Finished(result=Result.of("whose?")), LATER) == batch
+    assert apply_outcome(batch, "b1c1", Finished(result=Result.from_text("late")), LATER) == batch
+    assert apply_outcome(batch, "b1c9", Finished(result=Result.from_text("whose?")), LATER) == batch
 
 
 # Stopping
 
 
 def test_S16_stop_cancels_what_has_not_begun_and_marks_what_runs() -> None:
-    batch = stopped(in_states("v", "a", "s", "x", "t"), "Enough", LATER)
+    batch = stop_calls(in_states("v", "a", "s", "x", "t"), "Enough", LATER)
     assert statuses(batch) == ["cancelled", "cancelled", "cancelled", "executing", "cancelled"]
     assert [call.stopping for call in batch.calls] == [None, None, None, "Enough", None]
     assert [answer.text for answer in batch.responses] == ["Enough"] * 3
-    assert stopped(batch, "Again", LATER) == batch
+    assert stop_calls(batch, "Again", LATER) == batch
 
 
 def test_S16_stop_of_one_call_leaves_its_siblings_alone() -> None:
     before = in_states("v", "a", "s", "x", "t")
-    after = stopped(before, "Enough", LATER, only={"b1c3"})
+    after = stop_calls(before, "Enough", LATER, only={"b1c3"})
     assert statuses(after) == ["validating", "awaiting_approval", "cancelled", "executing", "cancelled"]
     assert all(old is new for old, new in zip(before.calls, after.calls, strict=True) if old.id != "b1c3")
 
 
 def test_S14_withdrawn_batch_answers_every_call_and_never_starts() -> None:
-    batch = withdrawn(fresh(2), LATER)
+    batch = withdraw_batch(fresh(2), LATER)
     assert batch.withdrawn
-    assert batch.done
+    assert batch.is_done
     assert [answer.text for answer in batch.responses] == ["The batch was withdrawn before it started"] * 2
-    assert startable(judged(batch, {"b1c1": allow()}, LATER)) == ()
+    assert list_startable(apply_verdicts(batch, {"b1c1": allow()}, LATER)) == ()
 
 
 def test_S13_responses_come_in_request_order_whatever_the_order_of_endings() -> None:
-    batch = judged(fresh(3), {f"b1c{place}": allow(safe=True) for place in (1, 2, 3)}, NOW)
-    batch = begun(batch, {"b1c1", "b1c2", "b1c3"}, NOW)
+    batch = apply_verdicts(fresh(3), {f"b1c{place}": allow(safe=True) for place in (1, 2, 3)}, NOW)
+    batch = start_calls(batch, {"b1c1", "b1c2", "b1c3"}, NOW)
     for place in (3, 1, 2):
-        batch = ended(batch, f"b1c{place}", Finished(result=Result.of(str(place))), LATER)
+        batch = apply_outcome(batch, f"b1c{place}", Finished(result=Result.from_text(str(place))), LATER)
     assert [answer.text for answer in batch.responses] == ["1", "2", "3"]
 
 

@@ -39,7 +39,7 @@ class Quiet(FakeRun):
     def write(self, text: str) -> None:
         raise AssertionError("fetching has no live output")
 
-    def started(self, pid: int) -> None:
+    def report_process(self, pid: int) -> None:
         raise AssertionError("fetching has no process")
 
 
@@ -143,7 +143,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, **answers: list[list[str]]) -> li
         turns = answers[host.partition(".")[0]]
         return turns[min(asked.count(host), len(turns)) - 1]
 
-    monkeypatch.setattr(addresses, "lookup", lookup)
+    monkeypatch.setattr(addresses, "look_up_host", lookup)
     return asked
 
 
@@ -355,7 +355,7 @@ async def test_S29_last_of_several_redirects_is_judged_as_well() -> None:
 )
 def test_only_the_same_host_and_port_is_the_same_place(url: str, location: str, followed: bool) -> None:
     def lead() -> str:
-        return str(fetching._redirected(httpx2.URL(url), location, AddressRules()))
+        return str(fetching._resolve_redirect(httpx2.URL(url), location, AddressRules()))
 
     if followed:
         assert lead().startswith(("http://example.com/", "https://example.com/"))
@@ -575,7 +575,7 @@ def tls(certificate: Path) -> ssl.SSLContext:
 
 @pytest.fixture
 def trusted(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "_trusted", lambda: ssl.create_default_context(cafile=certificate))
+    monkeypatch.setattr(fetching, "_build_tls_context", lambda: ssl.create_default_context(cafile=certificate))
 
 
 async def test_certificate_nobody_vouches_for_is_refused(tls: ssl.SSLContext) -> None:
@@ -741,4 +741,4 @@ async def test_S20_person_is_shown_the_url_as_it_will_be_asked_for() -> None:
 
 def test_S31_fetching_only_reads_and_runs_beside_others() -> None:
     assert (Fetch.effect, Fetch.name, Fetch.timeout_seconds) == (Effect.READ, "fetch", 150)
-    assert build(Fetch(), "https://example.com/").concurrency_safe()
+    assert build(Fetch(), "https://example.com/").is_concurrency_safe()

@@ -28,7 +28,7 @@ class Quiet(FakeRun):
     def write(self, text: str) -> None:
         raise AssertionError("files have no live output")
 
-    def started(self, pid: int) -> None:
+    def report_process(self, pid: int) -> None:
         raise AssertionError("files have no process")
 
 
@@ -134,7 +134,7 @@ async def test_S34_binary_file_is_read_as_it_is(workspace: Path, content: bytes,
     (workspace / "folder").mkdir()
     (workspace / "folder/file").write_bytes(content)
     result = await execute(ReadFile(), workspace, path="./folder/file")
-    assert result.parts == (BlobPart.of(content, media_type, name="folder/file"),)
+    assert result.parts == (BlobPart.from_bytes(content, media_type, name="folder/file"),)
     assert result.parts[0].text == f"[folder/file, {media_type}, {len(content)} bytes]"
 
 

@@ -49,7 +49,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 def test_S31_finding_changes_nothing_and_runs_beside_others(workspace: Path) -> None:
     assert Glob.effect is Effect.READ
-    assert build(workspace, pattern="*").concurrency_safe()
+    assert build(workspace, pattern="*").is_concurrency_safe()
     assert build(workspace, pattern="*.py", path=".").describe() == "Find *.py in ."
 
 
@@ -106,7 +106,7 @@ async def test_long_list_is_cut_and_says_so(workspace: Path, monkeypatch: pytest
 
 
 async def test_early_end_is_said(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.activities.files.walking.MOST_ENTRIES", 3)
+    monkeypatch.setattr("holdfast.activities.files.walking.MAX_ENTRIES", 3)
     make(workspace, *"abcdef")
     assert "(stopped after 3 entries" in await found(workspace, "*")
 
@@ -190,7 +190,7 @@ async def test_S37_links_inside_are_followed_to_where_the_path_says(workspace: P
 async def test_S17_stop_ends_the_thread(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(workspace, "a", "b", "c")
     inside, ended = threading.Event(), threading.Event()
-    entries = Walk.entries
+    entries = Walk.list_entries
 
     def slow(self: Walk) -> Any:
         for entry in entries(self):
@@ -199,7 +199,7 @@ async def test_S17_stop_ends_the_thread(workspace: Path, monkeypatch: pytest.Mon
             yield entry
         ended.set()
 
-    monkeypatch.setattr(Walk, "entries", slow)
+    monkeypatch.setattr(Walk, "list_entries", slow)
     task = asyncio.create_task(build(workspace, pattern="*").execute(FakeRun()))
     await until(inside.is_set)
     task.cancel()

@@ -15,7 +15,7 @@ from temporalio.converter import PayloadCodec
 from holdfast import shared_outputs
 from holdfast.activities.builtin.saved import ReadOutput
 from holdfast.activities.outputs import OutputStore
-from holdfast.content import BlobPart, Part, Result, TextPart, output_name
+from holdfast.content import BlobPart, Part, Result, TextPart, format_output_name
 from holdfast.encryption import EncryptingCodec
 from holdfast.keyring import Key, Keyring
 from holdfast.shared_outputs import FolderObjects, SharedOutputs
@@ -29,17 +29,17 @@ TURN = "talk~2"
 def outputs_at(folder: Path, *, namespace: str = "default", codec: PayloadCodec | None = None) -> OutputStore:
     """A host's outputs: `folder` is shared by all hosts."""
     made = OutputStore(folder / "host", limit=2_000)
-    made.shared = SharedOutputs([FolderObjects(folder / "payloads")], codec, namespace)
+    made.shared_outputs = SharedOutputs([FolderObjects(folder / "payloads")], codec, namespace)
     return made
 
 
 async def saved(outputs: OutputStore, text: str = LINES, turn: str = TURN) -> str:
     """The name of an output of a turn, as its model reads it."""
-    [part] = outputs.bounded((TextPart(text=text),))
-    await outputs.share(turn, [part])
+    [part] = outputs.bound_parts((TextPart(text=text),))
+    await outputs.share_parts(turn, [part])
     assert isinstance(part, TextPart)
     assert part.whole
-    name = output_name(part.whole)
+    name = format_output_name(part.whole)
     assert f"read_output reads the whole, by the name {name}]" in part.text
     return name
 
@@ -178,8 +178,8 @@ async def test_a_place_that_is_not_there_is_an_error_that_says_what_there_is(
 
 async def test_S34_bytes_are_given_again_by_the_file_that_their_description_names(tmp_path: Path) -> None:
     outputs = outputs_at(tmp_path)
-    [blob] = outputs.bounded((BlobPart.of(b"\x89PNG\r\n\x1a\n...", "image/png", name="p.png"),))
-    await outputs.share(TURN, [blob])
+    [blob] = outputs.bound_parts((BlobPart.from_bytes(b"\x89PNG\r\n\x1a\n...", "image/png", name="p.png"),))
+    await outputs.share_parts(TURN, [blob])
     assert isinstance(blob, BlobPart)
     assert blob.whole
     assert f"kept in {blob.whole}]" in blob.text
@@ -190,8 +190,8 @@ async def test_S34_bytes_are_given_again_by_the_file_that_their_description_name
 
 async def test_S34_text_that_came_as_bytes_is_read_as_text(tmp_path: Path) -> None:
     outputs = outputs_at(tmp_path)
-    [blob] = outputs.bounded((BlobPart.of(b'{\n"a": 1\n}', "application/json; charset=utf-8"),))
-    await outputs.share(TURN, [blob])
+    [blob] = outputs.bound_parts((BlobPart.from_bytes(b'{\n"a": 1\n}', "application/json; charset=utf-8"),))
+    await outputs.share_parts(TURN, [blob])
     assert isinstance(blob, BlobPart)
     assert await read(outputs, blob.whole or "", start_line=2, line_count=1) == '"a": 1\n'
 
@@ -244,5 +244,5 @@ async def test_S33_nothing_is_shared_that_was_not_cut_or_is_no_saved_output(tmp_
         TextPart(text="outside", whole=f"{tmp_path}/{digest}.txt"),
         TextPart(text="not kept", whole=""),
     ]
-    await outputs.share(TURN, parts)
+    await outputs.share_parts(TURN, parts)
     assert not (tmp_path / "payloads").exists()

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from holdfast.activities.builtin import searching
 from holdfast.activities.builtin.searching import Grep
 from holdfast.activities.search import matching, text_files
-from holdfast.activities.search.matching import AT_ONCE, Engine, OwnEngine, Ripgrep, installed_engine
+from holdfast.activities.search.matching import CONCURRENT_SEARCHES, Engine, OwnEngine, Ripgrep, installed_engine
 from holdfast.content import Result
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Invocation, ToolFailure
@@ -78,7 +78,7 @@ def descriptors() -> int:
 def test_S31_searching_changes_nothing_and_runs_beside_others(workspace: Path) -> None:
     assert Grep.effect is Effect.READ
     invocation = build(None, workspace, pattern="x")
-    assert invocation.concurrency_safe()
+    assert invocation.is_concurrency_safe()
     assert invocation.describe() == "Search . for x"
 
 
@@ -389,7 +389,7 @@ async def test_many_hostile_searches_can_all_be_stopped(workspace: Path) -> None
     hostile(workspace)
     runs = [FakeRun(key=f"turn-{uuid4()}/b1c1") for _ in range(2 * (os.cpu_count() or 1) + 6)]
     tasks = [asyncio.create_task(build(OwnEngine(), workspace, pattern=HOSTILE).execute(run)) for run in runs]
-    await until(lambda: sum(bool(run.pid) for run in runs) == AT_ONCE)
+    await until(lambda: sum(bool(run.pid) for run in runs) == CONCURRENT_SEARCHES)
     for task in tasks:
         task.cancel()
     done, pending = await asyncio.wait(tasks, timeout=PATIENCE)
@@ -402,7 +402,7 @@ async def test_search_gets_none_of_our_variables(
     workspace: Path, run: FakeRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     class Spy:
-        def command(self, query: object, files: object) -> list[str]:
+        def build_command(self, query: object, files: object) -> list[str]:
             return ["/bin/sh", "-c", f"/usr/bin/env > '{tmp_path}/environment'; exit 1"]
 
     for name in ("TEMPORAL_API_KEY", "HOLDFAST_TOKEN", "AWS_SECRET_ACCESS_KEY", "RIPGREP_CONFIG_PATH"):
@@ -415,7 +415,7 @@ async def test_search_gets_none_of_our_variables(
 
 async def test_program_that_does_not_start_or_dies_is_a_failure(workspace: Path) -> None:
     class Killed:
-        def command(self, query: object, files: object) -> list[str]:
+        def build_command(self, query: object, files: object) -> list[str]:
             return ["/bin/sh", "-c", "kill -9 $$"]
 
     assert (await failure_of(Ripgrep("/missing/rg"), workspace, pattern="x")).type == "search_failed"

@@ -39,16 +39,16 @@ def test_S2_table_is_the_one_of_the_contract() -> None:
 def test_S2_only_moves_of_the_table_are_made(before: str, after: str) -> None:
     call = a_call(before)
     if after in TABLE[before]:
-        assert call.to(Status(after)).status == after
+        assert call.move_to(Status(after)).status == after
     else:
         with pytest.raises(InvalidTransition, match=r"b1c1.*cannot go from"):
-            call.to(Status(after))
+            call.move_to(Status(after))
     assert call.status == before
 
 
 @pytest.mark.parametrize("terminal", ["success", "error", "cancelled"])
 def test_S1_terminal_states_have_no_way_out(terminal: str) -> None:
-    assert a_call(terminal).terminal
+    assert a_call(terminal).is_terminal
     assert TRANSITIONS[Status(terminal)] == frozenset()
 
 
@@ -61,11 +61,11 @@ def test_S2_table_and_record_cannot_be_changed() -> None:
 
 def test_S2_a_call_has_a_duration_from_its_validation_and_one_of_its_execution_if_it_ran() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    assert (a_call().duration, a_call().execution) == (None, None)
+    assert (a_call().duration, a_call().execution_time) == (None, None)
     ended = a_call().model_copy(update={"created_at": now, "ended_at": now + timedelta(seconds=5)})
-    assert (ended.duration, ended.execution) == (timedelta(seconds=5), None)
+    assert (ended.duration, ended.execution_time) == (timedelta(seconds=5), None)
     ran = ended.model_copy(update={"started_at": now + timedelta(seconds=2)})
-    assert (ran.duration, ran.execution) == (timedelta(seconds=5), timedelta(seconds=3))
+    assert (ran.duration, ran.execution_time) == (timedelta(seconds=5), timedelta(seconds=3))
 
 
 def test_request_takes_name_and_args_too_and_refuses_other_fields() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from holdfast.workers.children import stop
+from holdfast.workers.children import stop_child
 
 
 async def test_how_a_child_ended_that_is_stopped_just_then_is_not_lost() -> None:
@@ -13,7 +13,7 @@ async def test_how_a_child_ended_that_is_stopped_just_then_is_not_lost() -> None
         child = await asyncio.create_subprocess_exec("/bin/sh", "-c", "exit 3", stdout=asyncio.subprocess.PIPE)
         assert child.stdout
         await child.stdout.read()
-        await stop(child, 10)
+        await stop_child(child, 10)
         assert child.returncode == 3
 
 
@@ -22,5 +22,5 @@ async def test_a_child_that_does_not_want_to_end_is_killed() -> None:
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
     assert child.stdout
     await child.stdout.readline()
-    await stop(child, 0.1)
+    await stop_child(child, 0.1)
     assert child.returncode == -9

@@ -22,10 +22,10 @@ from holdfast.configuration import (
     ShellSettings,
     ToolSettings,
     WorkerSettings,
-    configuration_of,
+    parse_configuration,
 )
-from holdfast.content import visible
-from holdfast.documents import Content, Problem, complaint, read
+from holdfast.content import escape_controls
+from holdfast.documents import FileContent, Problem, format_problems, read_content
 from holdfast.encryption_settings import KeySettings
 from holdfast.errors import BadInput
 from holdfast.model import Message
@@ -50,11 +50,11 @@ def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def found(text: str | bytes) -> tuple[Problem, ...]:
     data = text if isinstance(text, bytes) else text.encode()
-    return configuration_of(Content(FILE, data)).problems
+    return parse_configuration(FileContent(FILE, data)).problems
 
 
 def loaded(text: str) -> Configuration:
-    return configuration_of(Content(FILE, text.encode())).require()
+    return parse_configuration(FileContent(FILE, text.encode())).get_value()
 
 
 # What it says
@@ -306,7 +306,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_their_lines() -> None:
     text = DISCOVERY + DISCOVERY + "effect = 'x'\n[limits]\nconcurrent_calls = 0\noops = 1\n[tools]\ndisable = [1]\n"
     assert [problem.line for problem in found(text)] == [6, 9, 11, 12, 14]
     with pytest.raises(BadInput) as refusal:
-        configuration_of(Content(FILE, text.encode())).require()
+        parse_configuration(FileContent(FILE, text.encode())).get_value()
     told = str(refusal.value).split("\n")
     assert len(told) == 5
     assert told[1] == f"{FILE}, line 9: `discovery.2.effect` must be 'read', 'idempotent' or 'once', not 'x'"
@@ -314,7 +314,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_their_lines() -> None:
 
 def test_of_a_thousand_mistakes_twenty_are_told_and_the_rest_counted() -> None:
     problems = found("".join(f"wrong{number} = 1\n" for number in range(1_000)))
-    told = complaint(FILE, problems).split("\n")
+    told = format_problems(FILE, problems).split("\n")
     assert (len(problems), len(told), told[-1]) == (1_000, 21, f"{FILE}: and 980 more; --json tells all")
 
 
@@ -326,7 +326,7 @@ def test_what_is_not_text_or_nested_without_end_is_refused() -> None:
 def test_escape_codes_of_the_file_are_written_out() -> None:
     for text in ('"\\u001b[31m\\nx" = 1', '[tools]\ndisable = "\\u001b]0;x"', 'tools.modules = ["\\u202e:\\u001b"]'):
         for problem in found(text):
-            assert visible(problem.message) == problem.message
+            assert escape_controls(problem.message) == problem.message
             assert "\n" not in problem.message
 
 
@@ -335,18 +335,18 @@ def test_escape_codes_of_the_file_are_written_out() -> None:
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
-    assert read(file).problem == "there is no such file"
-    assert read(tmp_path).problem == "is a folder, not a file"
-    assert "NUL" in (read(Path("a\0b")).problem or "").upper()
+    assert read_content(file).problem == "there is no such file"
+    assert read_content(tmp_path).problem == "is a folder, not a file"
+    assert "NUL" in (read_content(Path("a\0b")).problem or "").upper()
     os.mkfifo(file)
-    assert read(file).problem == "is not a regular file"
+    assert read_content(file).problem == "is not a regular file"
     file.unlink()
     file.touch()
     os.truncate(file, 100 * 1024**3)
-    assert read(file).problem == "is over 1 MB"
+    assert read_content(file).problem == "is over 1 MB"
     file.unlink()
     file.symlink_to(file)
-    assert "cannot be read" in (read(file).problem or "")
+    assert "cannot be read" in (read_content(file).problem or "")
 
 
 @pytest.mark.parametrize(("mode", "group", "fits"), [(0o644, 0, True), (0o664, 0, True), (0o664, 1, False)])
@@ -358,9 +358,9 @@ def test_a_file_that_others_may_write_is_refused(
     file.chmod(mode)
     gid = file.stat().st_gid + group
     monkeypatch.setattr(os, "getegid", lambda: gid)
-    assert (read(file).problem is None) is fits
+    assert (read_content(file).problem is None) is fits
     file.chmod(mode | 0o002)
-    assert "chmod go-w" in (read(file).problem or "")
+    assert "chmod go-w" in (read_content(file).problem or "")
 
 
 def test_the_digest_is_of_the_bytes_that_were_parsed(tmp_path: Path) -> None:
@@ -408,9 +408,9 @@ def test_without_a_file_loading_is_the_defaults() -> None:
 def harmless(text: str | bytes) -> None:
     problems = found(text)
     for problem in problems:
-        assert visible(problem.message) == problem.message
+        assert escape_controls(problem.message) == problem.message
         assert len(problem.message) < 1_000
-    assert complaint(FILE, problems) or not problems
+    assert format_problems(FILE, problems) or not problems
 
 
 @given(st.binary() | st.text().map(str.encode))

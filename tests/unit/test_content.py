@@ -22,12 +22,12 @@ from holdfast.content import (
     Response,
     Result,
     TextPart,
-    ends,
-    plain,
-    plain_with_styles,
-    said,
-    shorten,
-    truncate,
+    elide_middle,
+    exception_text,
+    shorten_text,
+    strip_all_but_styles,
+    strip_controls,
+    truncate_output,
 )
 
 # Parts
@@ -41,7 +41,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 PARTS: st.SearchStrategy[Part] = (
     st.builds(TextPart, text=SURROGATES, whole=st.none() | st.just("") | st.just("/outputs/a"))
     | st.builds(DataPart, value=VALUES)
-    | st.builds(BlobPart.of, st.binary(max_size=30), SURROGATES, name=st.none() | SURROGATES)
+    | st.builds(BlobPart.from_bytes, st.binary(max_size=30), SURROGATES, name=st.none() | SURROGATES)
 )
 
 
@@ -56,7 +56,7 @@ def test_S34_any_result_survives_the_history(parts: list[Part], display: str | N
 
 @given(data=st.binary(max_size=60))
 def test_S34_bytes_are_described_and_never_written_down(data: bytes) -> None:
-    part = BlobPart.of(data, "image/png", name="a.png")
+    part = BlobPart.from_bytes(data, "image/png", name="a.png")
     assert (part.size, part.digest, part.data) == (len(data), hashlib.sha256(data).hexdigest(), data)
     assert "data" not in part.model_dump()
     assert "data" not in json.loads(part.model_dump_json())
@@ -80,7 +80,7 @@ def test_S34_what_json_cannot_say_is_no_structured_result(value: Any) -> None:
 def test_S34_half_characters_are_replaced_wherever_they_are() -> None:
     assert TextPart(text="a\ud800b").text == "a?b"
     assert DataPart(value={"k\udcff": ["\ud800"]}).value == {"k?": ["?"]}
-    blob = BlobPart.of(b"", "image/\ud800", name="\udcff")
+    blob = BlobPart.from_bytes(b"", "image/\ud800", name="\udcff")
     assert (blob.media_type, blob.name) == ("image/?", "?")
     assert CallError(type="\ud800", message="\ud800") == CallError(type="?", message="?")
 
@@ -104,13 +104,17 @@ class Silent(Exception):
 
 
 def test_words_of_any_exception_are_had() -> None:
-    assert (said(ValueError("x")), said(ValueError()), said(Silent())) == ("x", "ValueError", "Silent")
-    assert len(said(ValueError("x" * 10_000))) <= 1_000
+    assert (exception_text(ValueError("x")), exception_text(ValueError()), exception_text(Silent())) == (
+        "x",
+        "ValueError",
+        "Silent",
+    )
+    assert len(exception_text(ValueError("x" * 10_000))) <= 1_000
 
 
 @given(text=st.text(max_size=400), limit=st.integers(0, 200))
 def test_both_ends_of_a_long_text_are_shown(text: str, limit: int) -> None:
-    shown = ends(text, limit)
+    shown = elide_middle(text, limit)
     assert len(shown) <= max(limit, 70)
     if len(text) <= limit:
         assert shown == text
@@ -125,7 +129,7 @@ def test_both_ends_of_a_long_text_are_shown(text: str, limit: int) -> None:
 
 def test_S33_long_text_keeps_a_fifth_from_its_start_and_the_rest_from_its_end() -> None:
     text = "".join(chr(0x4E00 + number % 5_000) for number in range(100_000))
-    cut = truncate(text, 1_000, whole=f"/outputs/{'0123456789abcdef' * 4}.txt")
+    cut = truncate_output(text, 1_000, whole=f"/outputs/{'0123456789abcdef' * 4}.txt")
     head, note, tail = cut.split("\n")
     assert (head, tail) == (text[:200], text[-800:])
     name = "0123456789abcdef" * 2
@@ -134,7 +138,7 @@ def test_S33_long_text_keeps_a_fifth_from_its_start_and_the_rest_from_its_end() 
 
 @given(text=st.text(alphabet="ab\n", max_size=300), limit=st.integers(1, 200))
 def test_S33_what_is_kept_and_what_is_said_to_be_left_out_add_up(text: str, limit: int) -> None:
-    cut = truncate(text, limit)
+    cut = truncate_output(text, limit)
     if len(text) <= limit:
         assert cut == text
         return
@@ -150,13 +154,13 @@ def test_S33_what_is_kept_and_what_is_said_to_be_left_out_add_up(text: str, limi
 
 def test_S33_limit_is_forty_thousand_characters() -> None:
     assert OUTPUT_LIMIT == 40_000
-    assert truncate("x" * 40_000) == "x" * 40_000
-    assert "1 characters left out" in truncate("x" * 40_001)
+    assert truncate_output("x" * 40_000) == "x" * 40_000
+    assert "1 characters left out" in truncate_output("x" * 40_001)
 
 
 @given(text=st.text(max_size=200), limit=st.integers(40, 100))
 def test_shortened_text_fits_and_says_how_long_it_was(text: str, limit: int) -> None:
-    short = shorten(text, limit)
+    short = shorten_text(text, limit)
     assert len(short) <= limit
     if len(text) > limit:
         assert short.endswith(f"… ({len(text)} characters)")
@@ -202,19 +206,19 @@ NASTY = st.lists(st.sampled_from(PIECES) | st.sampled_from(sorted(BIDI | INVISIB
 
 @given(text=NASTY)
 def test_S32_nothing_that_moves_a_terminal_is_left(text: str) -> None:
-    for character in plain(text):
+    for character in strip_controls(text):
         assert character in "\n\t" or unicodedata.category(character) != "Cc", f"{character!r} is left"
         assert character not in BIDI | INVISIBLE, f"{character!r} is left"
 
 
 @given(text=NASTY)
 def test_S32_making_text_harmless_twice_is_making_it_so_once(text: str) -> None:
-    assert plain(plain(text)) == plain(text)
+    assert strip_controls(strip_controls(text)) == strip_controls(text)
 
 
 @given(text=st.text(alphabet=st.characters(exclude_categories=["C", "Zl", "Zp"]) | st.sampled_from("\n\t")))
 def test_S32_ordinary_text_of_any_script_stays_as_it_is(text: str) -> None:
-    assert plain(text) == text
+    assert strip_controls(text) == text
 
 
 @pytest.mark.parametrize(
@@ -240,12 +244,12 @@ def test_S32_ordinary_text_of_any_script_stays_as_it_is(text: str) -> None:
     ],
 )
 def test_S32_examples(raw: str, harmless: str) -> None:
-    assert plain(raw) == harmless
+    assert strip_controls(raw) == harmless
 
 
 def test_harmless_text_is_made_in_linear_time() -> None:
     for piece in ("\x1b]", "\x1bP", "\x1b[", "\x1b[1;", "\x1b]a\x1b", "\x1b ", "\x9b1"):
-        plain(piece * 200_000)
+        strip_controls(piece * 200_000)
 
 
 STYLED = {
@@ -266,12 +270,12 @@ STYLED = {
 
 @pytest.mark.parametrize("raw", STYLED)
 def test_S32_styled_output_keeps_colours_and_no_other_escape_code(raw: str) -> None:
-    assert plain_with_styles(raw) == STYLED[raw]
+    assert strip_all_but_styles(raw) == STYLED[raw]
 
 
 @given(st.text(alphabet="\x1b[]m;0123458 9\x07\\?lHJ\r\nab\x9b\u202e\x00", max_size=60))
 def test_S32_styled_output_is_the_plain_one_with_styles_and_nothing_else(text: str) -> None:
-    found = plain_with_styles(text)
-    assert plain(found) == plain(text)
+    found = strip_all_but_styles(text)
+    assert strip_controls(found) == strip_controls(text)
     assert "\x1b" not in re.sub(r"\x1b\[[0-9]+(;[0-9]+)*m", "", found)
-    assert plain_with_styles(found) == found
+    assert strip_all_but_styles(found) == found

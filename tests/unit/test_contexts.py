@@ -14,22 +14,22 @@ from pydantic import ValidationError
 
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.context_changes import with_usable_change
+from holdfast.activities.context_changes import resolve_context_change
 from holdfast.activities.gate import Gate
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.policy.granting import covering, offers
-from holdfast.activities.policy.loading import policy_of
+from holdfast.activities.policy.granting import build_offers, find_covering_grant
+from holdfast.activities.policy.loading import build_policy
 from holdfast.activities.policy.subjects import Subject
-from holdfast.activities.preparing import prepare, subject_in
-from holdfast.activities.ruling import Circumstances
+from holdfast.activities.preparing import build_rule_subject, prepare_call
+from holdfast.activities.ruling import CallContext
 from holdfast.approvals import Decision
 from holdfast.calls import CallRequest
 from holdfast.content import Result
-from holdfast.contexts import Context, ContextChange, changed, of_use, told
+from holdfast.contexts import Context, ContextChange, apply_context_change, describe_context_change, select_context
 from holdfast.grants import Grant
 from holdfast.outcomes import Offer
 from holdfast.tools import Effect, ToolRef
-from holdfast.verdicts import Allow, Ask, Bound, Finished
+from holdfast.verdicts import Allow, Ask, BoundCall, Finished
 from tests.support.policies import load
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -51,27 +51,27 @@ CHANGES = st.builds(
 
 @given(CONTEXTS)
 def test_change_that_says_nothing_changes_nothing(context: Context) -> None:
-    assert changed(context, ContextChange()) == context
-    assert told(context, context) == ""
+    assert apply_context_change(context, ContextChange()) == context
+    assert describe_context_change(context, context) == ""
 
 
 @given(CONTEXTS, CHANGES)
 def test_S47_what_a_change_says_holds_and_the_rest_stays(context: Context, change: ContextChange) -> None:
-    after = changed(context, change)
-    assert changed(after, change) == after
+    after = apply_context_change(context, change)
+    assert apply_context_change(after, change) == after
     assert after.folder == (change.folder or context.folder)
     for name in {*context.environment, *change.environment}:
         assert after.environment.get(name) == change.environment.get(name, context.environment.get(name))
     assert after.tools == (None if change.tools == "all" else context.tools if change.tools is None else change.tools)
-    assert bool(told(context, after)) == (after != context)
+    assert bool(describe_context_change(context, after)) == (after != context)
 
 
 @given(CONTEXTS)
 def test_S22_call_goes_by_what_its_tool_depends_on_and_by_nothing_else(context: Context) -> None:
-    assert of_use(context, ()) == {}
-    assert of_use(Context(), ("folder", "environment")) == {}
-    assert ("folder" in of_use(context, ("folder",))) == (context.folder != ".")
-    assert of_use(context, ("environment",)).get("environment", {}) == context.environment
+    assert select_context(context, ()) == {}
+    assert select_context(Context(), ("folder", "environment")) == {}
+    assert ("folder" in select_context(context, ("folder",))) == (context.folder != ".")
+    assert select_context(context, ("environment",)).get("environment", {}) == context.environment
 
 
 def test_value_that_is_given_for_a_name_is_in_no_error() -> None:
@@ -93,16 +93,16 @@ def sub(workspace: Path) -> Path:
     return folder
 
 
-def a_bound(*, safe: bool = False) -> Bound:
+def a_bound(*, safe: bool = False) -> BoundCall:
     tool = ToolRef(name="mover", effect=Effect.ONCE, definition="d")
-    return Bound(
+    return BoundCall(
         tool=tool, title="t", arguments={}, digest="d", concurrency_safe=safe, timeout_seconds=1, heartbeat_seconds=1
     )
 
 
 def after(workspace: Path, change: ContextChange, *, safe: bool = False) -> Result:
-    outcome = Finished(result=Result.of("done").model_copy(update={"context": change}))
-    made = with_usable_change(outcome, a_bound(safe=safe), Context(folder="sub"), workspace)
+    outcome = Finished(result=Result.from_text("done").model_copy(update={"context": change}))
+    made = resolve_context_change(outcome, a_bound(safe=safe), Context(folder="sub"), workspace)
     assert isinstance(made, Finished)
     assert made.result.parts[0].text == "done"
     made.model_dump_json()
@@ -171,12 +171,12 @@ def gate(workspace: Path, tmp_path: Path) -> Gate:
     arguments = { directory = "." }
     """
     (workspace / "sub" / "secret").mkdir()
-    return Gate(Registry([Shell(OutputStore(tmp_path / "outputs"))]), workspace, policy_of([load(rules)]))
+    return Gate(Registry([Shell(OutputStore(tmp_path / "outputs"))]), workspace, build_policy([load(rules)]))
 
 
 async def judged(gate: Gate, folder: str, **more: Any) -> Any:
     request = CallRequest(tool="shell", arguments={"command": "make", **more})
-    return (await gate.judge(request, Circumstances(context=Context(folder=folder)))).verdict
+    return (await gate.judge(request, CallContext(context=Context(folder=folder)))).verdict
 
 
 async def test_S47_rule_is_about_where_a_command_would_run(gate: Gate) -> None:
@@ -197,14 +197,14 @@ async def _subject(workspace: Path, tmp_path: Path, context: Context, **more: An
     registry = Registry([Shell(OutputStore(tmp_path / "outputs"))])
     entry = registry.get("shell")
     assert entry
-    prepared = await prepare(entry, {"command": "make test", **more}, workspace, context)
-    return subject_in(workspace, prepared), prepared.bound.digest
+    prepared = await prepare_call(entry, {"command": "make test", **more}, workspace, context)
+    return build_rule_subject(workspace, prepared), prepared.bound.digest
 
 
 def _covers(offer: Offer, subject: Subject, digest: str) -> bool:
     decision = Decision(approval_id="t/b1c1/1", digest="d", outcome=offer.outcome, scope=offer.scope, by="me")
     grant = Grant(id="g1", scope=offer.scope, covers=offer.covers, decision=decision, given_at=NOW)
-    return covering([grant], subject, digest, NOW) is not None
+    return find_covering_grant([grant], subject, digest, NOW) is not None
 
 
 async def test_S47_standing_answer_for_a_command_in_one_folder_does_not_cover_it_in_another(
@@ -214,7 +214,7 @@ async def test_S47_standing_answer_for_a_command_in_one_folder_does_not_cover_it
     narrow = {}
     for name, context in (("here", here), ("there", there)):
         subject, digest = await _subject(workspace, tmp_path, context)
-        narrow[name] = offers(subject, digest, None)[0]
+        narrow[name] = build_offers(subject, digest, None)[0]
     assert "in the folder `sub`" in narrow["there"].covers
     for context, more, covered in (
         (here, {}, "here"),
@@ -233,10 +233,10 @@ async def test_S47_standing_answer_does_not_cover_a_command_to_whose_environment
 ) -> None:
     monkeypatch.setenv("SOURCE", "canary-5d1c")
     subject, digest = await _subject(workspace, tmp_path, Context())
-    narrow = offers(subject, digest, None)[0]
+    narrow = build_offers(subject, digest, None)[0]
     other, other_digest = await _subject(workspace, tmp_path, Context(environment={"LD_PRELOAD": "SOURCE"}))
     assert not _covers(narrow, other, other_digest)
     assert other.sets_variables
     assert "canary" not in other.model_dump_json()
-    [exactly, *_] = offers(other, other_digest, None)
+    [exactly, *_] = build_offers(other, other_digest, None)
     assert exactly.scope.digest == other_digest

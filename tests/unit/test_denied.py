@@ -19,11 +19,11 @@ from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.gate import Gate
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.activities.live import LiveRuns
-from holdfast.activities.once import Once
+from holdfast.activities.once import EffectRunner
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.policy.loading import policy_of
+from holdfast.activities.policy.loading import build_policy
 from holdfast.activities.policy.rules import Tier
-from holdfast.activities.ruling import Circumstances
+from holdfast.activities.ruling import CallContext
 from holdfast.activities.tools import ToolActivities
 from holdfast.approvals import Decision
 from holdfast.calls import CallRequest
@@ -32,7 +32,7 @@ from holdfast.grants import Grant
 from holdfast.modes import Mode
 from holdfast.outcomes import Scope
 from holdfast.tools import Run, Tool
-from holdfast.turns import WORKFLOW
+from holdfast.turns import TURN_WORKFLOW
 from holdfast.verdicts import Allow, Ask, Deny
 from holdfast.work import ExecuteInput
 from tests.support.policies import load
@@ -122,7 +122,7 @@ async def _try(
         load(f'[[rule]]\ndecision = "{decision}"\n{condition}\npriority = {priority}\n', tier)
         for decision, condition, priority, tier in rules
     ]
-    loaded = policy_of(file for file in files if not file.problems)
+    loaded = build_policy(file for file in files if not file.problems)
     outputs = OutputStore(folder / "outputs")
     registry = Registry([_spied(Shell(outputs)), _spied(WriteFile())])
     gate = Gate(registry, folder, loaded, tuple(Mode))
@@ -140,15 +140,15 @@ async def _try(
         {"approval_id": f"{TURN}/b1c9/1", "digest": digest, "outcome": "proceed_always", "scope": given_scope}
     )
     grant = Grant(id="g1", scope=given_scope, covers="", decision=always, given_at=now)
-    of = Circumstances(mode=mode, grants=(grant,), turn_id=TURN)
+    of = CallContext(mode=mode, grants=(grant,), turn_id=TURN)
     plain = (await gate.judge(request, replace(of, grants=()))).verdict
     with_grant = (await gate.judge(request, of)).verdict
     if isinstance(plain, Deny):
         assert isinstance(with_grant, Deny), "a grant lifted a denial"
-    once = Once(SqliteLedger(folder / "ledger.db"))
+    once = EffectRunner(SqliteLedger(folder / "ledger.db"))
     activities = ToolActivities(gate, outputs, LiveRuns("host"), once)
     environment = ActivityEnvironment()
-    environment.info = replace(environment.info, workflow_id=TURN, workflow_type=WORKFLOW)
+    environment.info = replace(environment.info, workflow_id=TURN, workflow_type=TURN_WORKFLOW)
     outcome = await environment.run(
         activities.execute,
         ExecuteInput(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.configuration import configuration_of
-from holdfast.documents import Content
+from holdfast.configuration import parse_configuration
+from holdfast.documents import FileContent
 from holdfast.errors import BadInput
 from holdfast.settings import Settings, load_settings
-from holdfast.workers.outline import in_effect
+from holdfast.workers.outline import list_effective
 
 FILE = Path("/project/holdfast.toml")
 
@@ -22,7 +22,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def problems(text: str) -> list[str]:
-    return [problem.message for problem in configuration_of(Content(FILE, text.encode())).problems]
+    return [problem.message for problem in parse_configuration(FileContent(FILE, text.encode())).problems]
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -42,7 +42,7 @@ def test_the_environment_names_the_build_of_an_image(tmp_path: Path, monkeypatch
     settings = load_settings(file)
     assert (settings.deployment.name, settings.deployment.build) == ("agents", "2026.11.18+g1a2b3c")
     assert Settings().deployment.build == "2026.11.18+g1a2b3c"
-    shown = {name: (value, origin) for name, value, origin in in_effect(settings, {})}
+    shown = {name: (value, origin) for name, value, origin in list_effective(settings, {})}
     assert shown["deployment.build"] == ("2026.11.18+g1a2b3c", "environment")
     assert shown["deployment.name"] == ("agents", "file")
 

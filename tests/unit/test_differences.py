@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.activities.files.differences import DIFF_LIMIT, difference
+from holdfast.activities.files.differences import DIFF_LIMIT, build_diff
 
 NO_NEWLINE = "\\ No newline at end of file"
 
@@ -46,7 +46,7 @@ TEXTS = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, st.sampled_f
 
 @given(old=TEXTS, new=TEXTS)
 def test_S20_diff_applied_to_the_old_gives_the_new(old: str, new: str) -> None:
-    diff = difference("a.txt", old.encode(), new.encode())
+    diff = build_diff("a.txt", old.encode(), new.encode())
     assert (applied(old, diff) if old != new else diff) == (new if old != new else "(no change)")
 
 
@@ -54,7 +54,7 @@ def test_S20_diff_applied_to_the_old_gives_the_new(old: str, new: str) -> None:
 def test_S20_diff_in_a_long_file_has_the_numbers_of_its_lines(old: str, new: str, around: int) -> None:
     head = "".join(f"{number}\n" for number in range(around))
     if old != new:
-        assert applied(head + old, difference("a", (head + old).encode(), (head + new).encode())) == head + new
+        assert applied(head + old, build_diff("a", (head + old).encode(), (head + new).encode())) == head + new
 
 
 def test_S20_small_change_in_a_large_file_shows_only_that_change() -> None:
@@ -62,7 +62,7 @@ def test_S20_small_change_in_a_large_file_shows_only_that_change() -> None:
     old = "".join(lines).encode()
     lines[700_000] = "changed\n"
     began = time.monotonic()
-    diff = difference("big.txt", old, "".join(lines).encode())
+    diff = build_diff("big.txt", old, "".join(lines).encode())
     assert diff == (
         "--- a/big.txt\n+++ b/big.txt\n@@ -699998,7 +699998,7 @@\n"
         " 000699997\n 000699998\n 000699999\n-000700000\n+changed\n 000700001\n 000700002\n 000700003\n"
@@ -74,21 +74,21 @@ def test_S20_two_changes_in_a_file_have_their_own_numbers() -> None:
     lines = [f"{number}\n" for number in range(1, 101)]
     old = "".join(lines).encode()
     lines[19], lines[79] = "twenty\n", "eighty\nand more\n"
-    hunks = re.findall(r"^@@.*@@$", difference("a", old, "".join(lines).encode()), re.MULTILINE)
+    hunks = re.findall(r"^@@.*@@$", build_diff("a", old, "".join(lines).encode()), re.MULTILINE)
     assert hunks == ["@@ -17,7 +17,7 @@", "@@ -77,7 +77,8 @@"]
 
 
 @pytest.mark.parametrize("size", [DIFF_LIMIT + 1, 10_000_000])
 def test_S20_change_too_large_for_a_diff_says_how_large_and_where(size: int) -> None:
-    told = difference("a", b"same\n" * 10, b"same\n" * 10 + b"x" * size)
+    told = build_diff("a", b"same\n" * 10, b"same\n" * 10 + b"x" * size)
     assert told == f"(too long for a diff: 15 characters become {size + 15:,}, from line 8 on)"
 
 
 HARD = """
-from holdfast.activities.files.differences import difference
+from holdfast.activities.files.differences import build_diff
 old = "".join(f"{number % 101}\\n" for number in range(15_000))
 new = "".join(f"{number * 2 % 101}\\n" for number in range(15_000))
-assert difference("a", old.encode(), new.encode())
+assert build_diff("a", old.encode(), new.encode())
 """
 
 
@@ -113,13 +113,13 @@ def test_S20_content_made_to_be_hard_to_compare_costs_no_minute() -> None:
     ],
 )
 def test_S20_examples(before: bytes | None, after: bytes, told: str) -> None:
-    assert difference("f", before, after) == told
+    assert build_diff("f", before, after) == told
 
 
 @pytest.mark.parametrize("mark", ["\x0c", "\x0b", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
 def test_S20_only_a_newline_ends_a_line(mark: str) -> None:
     """A form feed stands in many sources; editors, compilers and `grep` do not count it as a line."""
-    diff = difference("f", f"a{mark}b\nc\n".encode(), f"a{mark}b\nd\n".encode())
+    diff = build_diff("f", f"a{mark}b\nc\n".encode(), f"a{mark}b\nd\n".encode())
     assert NO_NEWLINE not in diff
     assert "@@ -1,2 +1,2 @@" in diff
 
@@ -135,7 +135,7 @@ BYTES = st.lists(
 @example(before=b"a\r\n", after="a␍\n".encode())
 @example(before=b"1\na\r\n", after="2\na␍\n".encode())
 def test_S20_whatever_changes_something_is_said(before: bytes, after: bytes) -> None:
-    told = difference("f", before, after)
+    told = build_diff("f", before, after)
     assert (told == "(no change)") == (before == after)
     if before != after:
         changed = [line for line in told.splitlines()[2:] if line.startswith(("+", "-", "("))]
@@ -145,6 +145,6 @@ def test_S20_whatever_changes_something_is_said(before: bytes, after: bytes) -> 
 def test_S20_a_few_new_lines_against_many_old_ones_that_are_alike_cost_no_minute() -> None:
     before = b"".join(b"line %d\n" % (number % 150) for number in range(20_000))
     began = time.monotonic()
-    shown = difference("a.txt", before, b"".join(b"line %d\n" % number for number in range(199)))
+    shown = build_diff("a.txt", before, b"".join(b"line %d\n" % number for number in range(199)))
     assert shown.startswith("--- a/a.txt")
     assert time.monotonic() - began < 20, "it took 24 seconds, with every thread of the worker"

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.activities.catalogue.discovered import DiscoveredTool
-from holdfast.activities.catalogue.discovery import Declared, discover, read_declarations
+from holdfast.activities.catalogue.discovery import DiscoveredDeclaration, discover_tools, read_declarations
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.outputs import OutputStore
 from holdfast.configuration import DiscoverySettings
@@ -31,14 +31,14 @@ from tests.support.marks import PATIENCE, alive, marked, until
 T = TypeVar("T")
 
 
-def declarations(text: str) -> list[Declared]:
+def declarations(text: str) -> list[DiscoveredDeclaration]:
     """The declarations of a text; BadInput with the first that is none."""
     return [_usable(item) for item in read_declarations(text)]
 
 
 async def discovered(settings: DiscoverySettings, outputs: OutputStore) -> list[Tool]:
     """The tools of a source; BadInput with the first that is none."""
-    return [_usable(item) for item in await discover(settings, outputs)]
+    return [_usable(item) for item in await discover_tools(settings, outputs)]
 
 
 def _usable(item: T | BadInput) -> T:
@@ -49,8 +49,8 @@ def _usable(item: T | BadInput) -> T:
 
 def test_S38_one_bad_declaration_costs_no_other() -> None:
     good, bad, also = read_declarations('[{"name": "a"}, {"title": "no name"}, {"name": "b"}]')
-    assert isinstance(good, Declared)
-    assert isinstance(also, Declared)
+    assert isinstance(good, DiscoveredDeclaration)
+    assert isinstance(also, DiscoveredDeclaration)
     assert "declaration 2 cannot be used: name: Field required" in str(bad)
 
 
@@ -407,21 +407,21 @@ async def test_S38_call_gets_its_name_and_its_arguments_and_prints_the_result(
 async def test_S38_large_arguments_arrive_whole(tmp_path: Path, outputs: OutputStore, run: Watched) -> None:
     made = calling(tmp_path, outputs, "import json, sys; print(len(json.load(sys.stdin)['text']))")
     result = await bounded(bound(made, tmp_path, text="x" * 900_000).execute(run))
-    assert result == Result.of("900000\n")
+    assert result == Result.from_text("900000\n")
 
 
 async def test_S38_command_that_never_reads_its_input_ends_all_the_same(
     tmp_path: Path, outputs: OutputStore, run: Watched
 ) -> None:
     made = calling(tmp_path, outputs, "print('not interested')")
-    assert await bounded(bound(made, tmp_path, text="x" * 900_000).execute(run)) == Result.of("not interested\n")
+    assert await bounded(bound(made, tmp_path, text="x" * 900_000).execute(run)) == Result.from_text("not interested\n")
 
 
 async def test_S38_standard_error_of_a_success_is_seen_live_and_is_no_result(
     tmp_path: Path, outputs: OutputStore, run: Watched
 ) -> None:
     made = calling(tmp_path, outputs, "import sys; print('working', file=sys.stderr); print('result')")
-    assert await bounded(bound(made, tmp_path).execute(run)) == Result.of("result\n")
+    assert await bounded(bound(made, tmp_path).execute(run)) == Result.from_text("result\n")
     assert "working" in run.output
     assert "result" in run.output
     assert run.pid is not None
@@ -446,7 +446,9 @@ async def test_S32_output_is_seen_while_the_call_runs(tmp_path: Path, outputs: O
 
 
 async def test_S38_call_that_prints_nothing_says_so(tmp_path: Path, outputs: OutputStore, run: Watched) -> None:
-    assert await bounded(bound(calling(tmp_path, outputs, ""), tmp_path).execute(run)) == Result.of("(no output)")
+    assert await bounded(bound(calling(tmp_path, outputs, ""), tmp_path).execute(run)) == Result.from_text(
+        "(no output)"
+    )
 
 
 async def test_S38_failing_call_tells_its_exit_code_its_output_and_its_errors(
@@ -534,14 +536,14 @@ async def test_S33_long_output_of_a_call_is_cut_and_kept_whole(
     [whole] = (tmp_path / "outputs").iterdir()
     assert isinstance(part, TextPart)
     assert (part.whole, whole.stat().st_size) == (str(whole), 1_000_009)
-    assert outputs.bounded((part,)) == (part,)
+    assert outputs.bound_parts((part,)) == (part,)
 
 
 async def test_S32_terminal_escapes_of_a_call_are_neutralised(
     tmp_path: Path, outputs: OutputStore, run: Watched
 ) -> None:
     made = calling(tmp_path, outputs, r"print('\x1b[31mred\x1b[0m\x07')")
-    assert await bounded(bound(made, tmp_path).execute(run)) == Result.of("red\n")
+    assert await bounded(bound(made, tmp_path).execute(run)) == Result.from_text("red\n")
 
 
 async def test_S20_call_asks_with_its_command_unless_it_merely_reads(tmp_path: Path, outputs: OutputStore) -> None:
@@ -550,7 +552,7 @@ async def test_S20_call_asks_with_its_command_unless_it_merely_reads(tmp_path: P
     assert (asked.kind, asked.title) == ("exec", 'work {"a": 1}')
     reading = bound(calling(tmp_path, outputs, "", effect="read"), tmp_path)
     assert await reading.should_confirm() is None
-    assert reading.concurrency_safe()
+    assert reading.is_concurrency_safe()
 
 
 async def test_S20_words_of_the_command_are_shown_as_they_are_split(tmp_path: Path, outputs: OutputStore) -> None:

@@ -19,16 +19,16 @@ from holdfast.activities.builtin import editing, writing
 from holdfast.activities.builtin.editing import Edit
 from holdfast.activities.builtin.writing import WriteFile
 from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.covering import as_shown
+from holdfast.activities.covering import is_as_shown
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.gate import Gate
-from holdfast.activities.ruling import Circumstances
+from holdfast.activities.ruling import CallContext
 from holdfast.calls import CallRequest
 from holdfast.content import Result
 from holdfast.replacements import fit_line_endings
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Invocation, ToolFailure, ToolRef
-from holdfast.verdicts import Allow, Ask, Bound, Reject, Verdict
+from holdfast.verdicts import Allow, Ask, BoundCall, Reject, Verdict
 from tests.support.tools import build
 
 
@@ -258,7 +258,7 @@ ARGUMENTS: dict[str, dict[str, JsonValue]] = {
 
 async def judged(workspace: Path, name: str, seen: dict[str, str]) -> Verdict:
     gate = Gate(Registry([Edit(), WriteFile()]), workspace)
-    return (await gate.judge(CallRequest(tool=name, arguments=ARGUMENTS[name]), Circumstances(seen=seen))).verdict
+    return (await gate.judge(CallRequest(tool=name, arguments=ARGUMENTS[name]), CallContext(seen=seen))).verdict
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
@@ -314,12 +314,14 @@ async def test_file_seen_by_a_link_is_known_by_its_place(workspace: Path, name: 
 def test_S22_an_approval_is_about_the_files_as_they_were_shown_or_as_the_turn_left_them(
     approved: dict[str, str], now: dict[str, str], seen: dict[str, str], same: bool
 ) -> None:
-    assert as_shown(a_bound(approved), a_bound(now), seen) is same
+    assert is_as_shown(a_bound(approved), a_bound(now), seen) is same
 
 
-def a_bound(basis: dict[str, str]) -> Bound:
+def a_bound(basis: dict[str, str]) -> BoundCall:
     tool = ToolRef(name="edit", effect=Effect.ONCE, definition="d")
-    return Bound(tool=tool, title="t", arguments={}, digest="d", timeout_seconds=1, heartbeat_seconds=1, basis=basis)
+    return BoundCall(
+        tool=tool, title="t", arguments={}, digest="d", timeout_seconds=1, heartbeat_seconds=1, basis=basis
+    )
 
 
 async def test_text_that_vanished_after_the_question_is_a_failure(workspace: Path) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter, PayloadCodec
 
-from holdfast.conversion import HoldfastPayloadConverter, TolerantConverter, data_converter
-from holdfast.encryption import CIPHER, ENCRYPTED, KEY_ID, LARGE, LOCKED, VOUCHED, EncryptingCodec, key_of
+from holdfast.conversion import HoldfastPayloadConverter, TolerantConverter, build_data_converter
+from holdfast.encryption import CIPHER, ENCRYPTED, KEY_ID, LARGE, LOCKED, VOUCHED, EncryptingCodec, find_key_id
 from holdfast.errors import BadInput, KeyMissing, PayloadUnreadable
 from holdfast.keyring import Key, Keyring
 from holdfast.payloads import MISSING
@@ -56,7 +56,7 @@ async def test_S45_what_is_encrypted_shows_its_key_and_nothing_else_and_comes_ba
     found = await codec(NEW).encode(given)
     for one in found:
         assert dict(one.metadata) == {"encoding": ENCRYPTED, "encryption-cipher": CIPHER, KEY_ID: b"new"}
-        assert key_of(one) == "new"
+        assert find_key_id(one) == "new"
         assert WORD.encode() not in one.SerializeToString()
         assert b"in the metadata" not in one.SerializeToString()
     assert await codec(NEW).decode(found) == given
@@ -160,7 +160,7 @@ async def test_an_id_that_is_no_text_for_a_log_is_not_shown(name: bytes, caplog:
 
 
 def converter(tmp_path: Path, *keys: Key) -> DataConverter:
-    return data_converter(None, tmp_path, keyring=Keyring(keys))
+    return build_data_converter(None, tmp_path, keyring=Keyring(keys))
 
 
 async def test_S42_S45_what_lies_in_external_storage_is_encrypted(tmp_path: Path) -> None:
@@ -229,9 +229,9 @@ class _Theirs(PayloadCodec):
 
 def test_a_codec_of_the_applications_own_stays_and_is_not_doubled(tmp_path: Path) -> None:
     theirs = DataConverter(payload_codec=_Theirs())
-    assert data_converter(theirs, tmp_path).payload_codec is theirs.payload_codec
+    assert build_data_converter(theirs, tmp_path).payload_codec is theirs.payload_codec
     with pytest.raises(BadInput, match="a payload codec of its own"):
-        data_converter(theirs, tmp_path, keyring=Keyring((NEW,)))
-    own = data_converter(DataConverter(), tmp_path, keyring=Keyring((NEW,)))
+        build_data_converter(theirs, tmp_path, keyring=Keyring((NEW,)))
+    own = build_data_converter(DataConverter(), tmp_path, keyring=Keyring((NEW,)))
     assert isinstance(own.payload_codec, EncryptingCodec)
     assert not isinstance(own, TolerantConverter)

@@ -13,27 +13,27 @@ from typing import Any
 import pytest
 
 from holdfast.errors import BadInput
-from holdfast.exporting import BATCH, SpanQueue, open_queue
-from holdfast.spans import Place, Span, root_of
+from holdfast.exporting import BATCH_SIZE, SpanQueue, open_queue
+from holdfast.spans import Span, SpanPlace, derive_root_place
 from tests.support.otlp import collector
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def span(number: int = 0, **more: Any) -> Span:
-    return Span("holdfast.call", root_of("turn", str(number)), NOW, NOW, **more)
+    return Span("holdfast.call", derive_root_place("turn", str(number)), NOW, NOW, **more)
 
 
 def test_what_is_put_arrives_in_order_and_what_is_left_at_the_end_too() -> None:
     sent: list[Span] = []
 
     def send(spans: Sequence[Span]) -> bool:
-        assert 0 < len(spans) <= BATCH
+        assert 0 < len(spans) <= BATCH_SIZE
         sent.extend(spans)
         return True
 
     queue = SpanQueue(send, lambda: None)
-    given = [span(number) for number in range(3 * BATCH + 7)]
+    given = [span(number) for number in range(3 * BATCH_SIZE + 7)]
     for one in given:
         queue.put(one)
     queue.close(30)
@@ -75,12 +75,12 @@ def test_a_collector_that_is_not_there_is_told_of_once(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{nobody.getsockname()[1]}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
         queue = open_queue("w")
-        for number in range(3 * BATCH):
+        for number in range(3 * BATCH_SIZE):
             queue.put(span(number))
         queue.close(30)
-    assert queue.lost == 3 * BATCH
+    assert queue.lost == 3 * BATCH_SIZE
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
-        f"{BATCH} spans did not reach the collector of traces"
+        f"{BATCH_SIZE} spans did not reach the collector of traces"
     ]
 
 
@@ -90,12 +90,12 @@ def test_a_span_is_told_as_it_is_with_what_OpenTelemetry_s_variables_say(monkeyp
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-token=secret")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
         queue = open_queue("worker-1")
-        parent, link = Place("a" * 32, "b" * 16), Place("c" * 32, "d" * 16)
+        parent, link = SpanPlace("a" * 32, "b" * 16), SpanPlace("c" * 32, "d" * 16)
         about = {"holdfast.turn.id": "t", "holdfast.attempt": 2}
         queue.put(span(parent=parent, links=(link,), attributes=about, failed=True))
         queue.close(30)
     [told] = found.spans("t")
-    place = root_of("turn", "0")
+    place = derive_root_place("turn", "0")
     assert (told.trace, told.id, told.parent) == (place.trace, place.span, parent.span)
     assert (told.failed, told.worker, told["attempt"]) == (True, "worker-1", 2)
     assert told.links == (f"{link.trace}/{link.span}",)

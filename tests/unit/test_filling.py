@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.forms import answer_of
-from holdfast.workers.filling import CHOICES_SHOWN, Filling
+from holdfast.forms import parse_answer
+from holdfast.workers.filling import CHOICES_SHOWN, FormDraft
 
 FORM: dict[str, Any] = {
     "type": "object",
@@ -25,10 +25,10 @@ FORM: dict[str, Any] = {
 }
 
 
-def filled(*lines: str) -> Filling:
-    filling = Filling(FORM)
+def filled(*lines: str) -> FormDraft:
+    filling = FormDraft(FORM)
     for text in lines:
-        filling = filling.take(text)
+        filling = filling.take_text(text)
     return filling
 
 
@@ -36,7 +36,7 @@ def test_S39_fields_are_asked_in_order_and_make_an_answer_that_fits() -> None:
     filling = filled("Ana", "3", "2", "ham, 1", "no")
     assert filling.name is None
     said = {"name": "Ana", "seats": 3, "class": "b", "meals": ["ham", "egg"], "sure": False}
-    assert json.loads(filling.content) == answer_of(FORM, filling.content) == said
+    assert json.loads(filling.content) == parse_answer(FORM, filling.content) == said
 
 
 def test_S39_an_empty_line_takes_the_default_and_leaves_out_what_may_be() -> None:
@@ -45,7 +45,7 @@ def test_S39_an_empty_line_takes_the_default_and_leaves_out_what_may_be() -> Non
 
 def test_S39_a_default_that_is_not_wanted_is_left_out_for_good() -> None:
     filling = filled("Ana", "/none", "", "", "")
-    assert answer_of(FORM, filling.content) == {"name": "Ana", "sure": True}
+    assert parse_answer(FORM, filling.content) == {"name": "Ana", "sure": True}
 
 
 @pytest.mark.parametrize(
@@ -69,38 +69,38 @@ def test_S39_what_does_not_fit_is_refused_with_its_reason_and_asked_again(
 ) -> None:
     filling = filled(*before)
     with pytest.raises(ValueError, match=reason):
-        filling.take(text)
+        filling.take_text(text)
     assert filling.name == list(FORM["properties"])[len(before)]
 
 
 def test_S39_a_field_is_asked_with_all_that_helps_to_answer_it() -> None:
-    assert list(filled().question()) == [
+    assert list(filled().format_question()) == [
         "(1 of 5) name, required",
         "  Your ␛[31mname",
         "  text of at least 2 characters",
     ]
-    assert list(filled("Ana").question()) == [
+    assert list(filled("Ana").format_question()) == [
         "(2 of 5) seats",
         "  How many",
         "  a whole number from 1 to 9; an empty line takes 2; /none leaves it out",
     ]
-    assert list(filled("Ana", "").question()) == [
+    assert list(filled("Ana", "").format_question()) == [
         "(3 of 5) class",
         "  1. e (Economy)",
         "  2. b (Business)",
         "  one of these, by number or in words; an empty line leaves it out",
     ]
-    assert list(filled("Ana", "", "").question())[-1] == (
+    assert list(filled("Ana", "", "").format_question())[-1] == (
         "  at most 2 of these, by numbers or words with commas between them; an empty line leaves it out"
     )
-    assert list(filled("Ana", "", "", "").question()) == [
+    assert list(filled("Ana", "", "", "").format_question()) == [
         "(5 of 5) sure, required",
         "  yes or no; an empty line takes yes",
     ]
 
 
 def test_S39_all_that_was_said_is_shown_before_it_is_sent() -> None:
-    assert list(filled("Ana", "", "b", "", "no").review()) == [
+    assert list(filled("Ana", "", "b", "", "no").format_review()) == [
         "  1. name: Ana",
         "  2. seats: 2",
         "  3. class: b (Business)",
@@ -110,36 +110,36 @@ def test_S39_all_that_was_said_is_shown_before_it_is_sent() -> None:
 
 
 def test_S39_every_field_can_be_changed_and_the_others_stay_as_they_were() -> None:
-    filling = filled("Ana", "3", "").back()
+    filling = filled("Ana", "3", "").step_back()
     assert filling.name == "class"
-    filling = filling.back()
-    assert list(filling.question())[-1].endswith("an empty line keeps 3; /none leaves it out")
-    filling = filling.take("4")
+    filling = filling.step_back()
+    assert list(filling.format_question())[-1].endswith("an empty line keeps 3; /none leaves it out")
+    filling = filling.take_text("4")
     assert filling.name == "meals"
-    filling = filling.take("1").take("")
+    filling = filling.take_text("1").take_text("")
     for which in ("1", "name"):
-        assert filling.change(which).name == "name"
-    filling = filling.change("name").take("Bo")
+        assert filling.change_field(which).name == "name"
+    filling = filling.change_field("name").take_text("Bo")
     assert filling.name is None
     assert json.loads(filling.content) == {"name": "Bo", "seats": 4, "meals": ["egg"], "sure": True}
-    assert filling.back().name == "sure"
-    assert filled().back().name == "name"
+    assert filling.step_back().name == "sure"
+    assert filled().step_back().name == "name"
     for which in ("0", "6", "x", "", "9" * 50):
         with pytest.raises(ValueError, match="no field is called"):
-            filling.change(which)
+            filling.change_field(which)
 
 
 def test_a_form_without_fields_has_nothing_to_ask() -> None:
-    filling = Filling({"type": "object"})
-    assert (filling.name, filling.content, filling.back()) == (None, "{}", filling)
+    filling = FormDraft({"type": "object"})
+    assert (filling.name, filling.content, filling.step_back()) == (None, "{}", filling)
 
 
 def test_of_very_many_choices_the_first_are_listed_and_all_can_be_typed() -> None:
     many: Any = {"type": "string", "enum": [f"c{number}" for number in range(1_000)]}
-    filling = Filling({"properties": {"x": many}})
-    lines = list(filling.question())
+    filling = FormDraft({"properties": {"x": many}})
+    lines = list(filling.format_question())
     assert (len(lines), lines[-2]) == (CHOICES_SHOWN + 3, "  … and 900 more")
-    assert filling.take("c999").given == {"x": "c999"}
+    assert filling.take_text("c999").given == {"x": "c999"}
 
 
 ENTRIES = st.sampled_from(["", "Ana", "A", "1", "2", "99", "yes", "no", "/none", "/back", "ham", "1,2"]) | st.text()
@@ -147,11 +147,11 @@ ENTRIES = st.sampled_from(["", "Ana", "A", "1", "2", "99", "yes", "no", "/none",
 
 @given(lines=st.lists(ENTRIES, max_size=30))
 def test_S39_whatever_is_typed_what_is_sent_in_the_end_fits(lines: list[str]) -> None:
-    filling = Filling(FORM)
+    filling = FormDraft(FORM)
     for text in lines:
         try:
-            filling = filling.back() if text == "/back" else filling.take(text) if filling.name else filling
+            filling = filling.step_back() if text == "/back" else filling.take_text(text) if filling.name else filling
         except ValueError:
             continue
     if filling.name is None:
-        answer_of(FORM, filling.content)
+        parse_answer(FORM, filling.content)

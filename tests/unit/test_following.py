@@ -62,12 +62,12 @@ def left(result: Result) -> str | None:
     "command", ["cd sub", "make && cd sub", "(cd sub)", "pushd sub", "popd", "ls;cd", "if cd sub; then :; fi", "\ncd\n"]
 )
 def test_command_with_a_word_that_moves_is_followed(command: str) -> None:
-    assert following.moves(command)
+    assert following.may_move(command)
 
 
 @pytest.mark.parametrize("command", ["ls", "cdrecord x", "abcd", "run --cd", "cd-rom", "./xcd", "popd_x"])
 def test_others_run_as_they_are(command: str) -> None:
-    assert not following.moves(command)
+    assert not following.may_move(command)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_others_run_as_they_are(command: str) -> None:
         (b"", ""),
         (b"a/b\n", ""),
         (b"/\xff\n", ""),
-        (b"/" + b"a" * following.LIMIT, ""),
+        (b"/" + b"a" * following.FOLDER_LIMIT, ""),
     ],
 )
 def test_what_is_told_is_a_path_or_nothing(told: bytes, folder: str) -> None:
     receiving, sending = os.pipe()
     os.set_blocking(receiving, False)
     os.write(sending, told)
-    assert following.heard(receiving) == folder
+    assert following.read_folder(receiving) == folder
     os.close(sending)
-    assert following.heard(receiving) in ("", "a"), "and no more than that"
+    assert following.read_folder(receiving) in ("", "a"), "and no more than that"
     os.close(receiving)
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.fields import default_of, misfit, typed
-from holdfast.forms import answer_of, option_of, problems
-from holdfast.wording import described
+from holdfast.fields import explain_misfit, find_default, parse_typed
+from holdfast.forms import find_option, find_problems, parse_answer
+from holdfast.wording import describe_fields
 
 FORM: dict[str, Any] = {
     "type": "object",
@@ -43,7 +43,7 @@ JSON = st.recursive(
     ],
 )
 def test_S39_an_answer_that_fits(answer: dict[str, Any]) -> None:
-    assert answer_of(FORM, json.dumps(answer)) == answer
+    assert parse_answer(FORM, json.dumps(answer)) == answer
 
 
 @pytest.mark.parametrize(
@@ -74,23 +74,23 @@ def test_S39_an_answer_that_fits(answer: dict[str, Any]) -> None:
 )
 def test_S39_an_answer_that_does_not_fit_says_why(answer: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words.replace("'", ".")):
-        answer_of(FORM, json.dumps(answer))
+        parse_answer(FORM, json.dumps(answer))
 
 
 def test_a_form_with_one_field_takes_its_value_alone() -> None:
-    assert answer_of({"properties": {"name": {"type": "string"}}}, "7") == {"name": "7"}
-    assert answer_of({"properties": {"age": {"type": "integer"}}}, "7") == {"age": 7}
-    assert answer_of({"properties": {}}, "{}") == {}
+    assert parse_answer({"properties": {"name": {"type": "string"}}}, "7") == {"name": "7"}
+    assert parse_answer({"properties": {"age": {"type": "integer"}}}, "7") == {"age": 7}
+    assert parse_answer({"properties": {}}, "{}") == {}
 
 
 @pytest.mark.parametrize("text", ["Ana", "[1]", "", "{", "null", '{"name": NaN}', "[" * 100_000])
 def test_what_is_no_object_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="JSON object"):
-        answer_of(FORM, text)
+        parse_answer(FORM, text)
 
 
 def test_fields_are_described_in_a_line_each() -> None:
-    lines = list(described(FORM))
+    lines = list(describe_fields(FORM))
     assert lines == [
         "name (Your name): text of 2 to 5 characters; required",
         "age: a whole number from 1 to 150; may be left out",
@@ -130,7 +130,7 @@ TITLED = [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]
     ],
 )  # fmt: skip
 def test_S39_a_field_is_described_with_its_choices_range_and_default(field: dict[str, Any], words: str) -> None:
-    assert list(described({"properties": {"x": field}})) == [f"x: {words}"]
+    assert list(describe_fields({"properties": {"x": field}})) == [f"x: {words}"]
 
 
 # What an answer does not name
@@ -151,40 +151,40 @@ DEFAULTS: dict[str, Any] = {
 
 def test_S39_what_an_answer_does_not_name_has_its_default() -> None:
     filled = {"name": "Ana", "seats": 2, "meals": ["egg"], "window": False, "any": {"a": 1}}
-    assert answer_of(DEFAULTS, "{}") == filled, "also what is required, and none that does not fit"
-    assert answer_of(DEFAULTS, '{"seats": 3, "note": ""}') == {**filled, "seats": 3, "note": ""}
+    assert parse_answer(DEFAULTS, "{}") == filled, "also what is required, and none that does not fit"
+    assert parse_answer(DEFAULTS, '{"seats": 3, "note": ""}') == {**filled, "seats": 3, "note": ""}
 
 
 def test_S39_what_an_answer_says_to_be_null_is_left_out_whatever_its_default() -> None:
     said = {"seats": None, "meals": None, "window": None, "note": None, "any": None}
-    assert answer_of(DEFAULTS, json.dumps(said)) == {"name": "Ana", "any": None}, "a field of no kind may be null"
+    assert parse_answer(DEFAULTS, json.dumps(said)) == {"name": "Ana", "any": None}, "a field of no kind may be null"
     with pytest.raises(ValueError, match="'name' is missing"):
-        answer_of(DEFAULTS, '{"name": null}')
+        parse_answer(DEFAULTS, '{"name": null}')
 
 
 def test_S39_answers_to_what_was_asked_before_these_rules_are_checked_by_those_of_then() -> None:
     """Of a turn whose history is replayed: what counted counts, and nothing else does."""
     form: dict[str, Any] = {"properties": {"born": {"type": "string", "format": "date"}, "n": {"enum": ["a"]}}}
-    assert answer_of(form, '{"born": "once", "n": 7}', 0) == {"born": "once", "n": 7}
-    assert answer_of(DEFAULTS, '{"name": "Bo", "seats": 3.0}', 0) == {"name": "Bo", "seats": 3.0}
+    assert parse_answer(form, '{"born": "once", "n": 7}', 0) == {"born": "once", "n": 7}
+    assert parse_answer(DEFAULTS, '{"name": "Bo", "seats": 3.0}', 0) == {"name": "Bo", "seats": 3.0}
     with pytest.raises(ValueError, match="'name' is missing"):
-        answer_of(DEFAULTS, "{}", 0)
+        parse_answer(DEFAULTS, "{}", 0)
     with pytest.raises(ValueError, match="must be text"):
-        answer_of(DEFAULTS, '{"name": null}', 0)
-    assert answer_of({"properties": {"n": {"type": "string", "enum": ["a"]}}}, "a", 0) == {"n": "a"}
+        parse_answer(DEFAULTS, '{"name": null}', 0)
+    assert parse_answer({"properties": {"n": {"type": "string", "enum": ["a"]}}}, "a", 0) == {"n": "a"}
     with pytest.raises(ValueError, match="one of 'a'"):
-        answer_of({"properties": {"n": {"type": "string", "enum": ["a"]}}}, "1", 0)
-    assert [option_of(("done",), text, 0) for text in ("done", "Done", " done")] == ["done", None, None]
+        parse_answer({"properties": {"n": {"type": "string", "enum": ["a"]}}}, "1", 0)
+    assert [find_option(("done",), text, 0) for text in ("done", "Done", " done")] == ["done", None, None]
 
 
 @pytest.mark.parametrize("text", ["done", "DONE", " done\n", "Done"])
 def test_S39_an_option_is_meant_whatever_its_case_and_the_space_around_it(text: str) -> None:
-    assert option_of(("yes", "done"), text) == "done"
+    assert find_option(("yes", "done"), text) == "done"
 
 
 @pytest.mark.parametrize("text", ["no", "", " ", "done.", "I have done it", "1", "d"])
 def test_S39_what_is_no_option_is_none(text: str) -> None:
-    assert option_of(("done",), text) is None
+    assert find_option(("done",), text) is None
 
 
 # What is typed
@@ -222,13 +222,13 @@ SEVERAL: dict[str, Any] = {"type": "array", "items": {"anyOf": [*HERO["oneOf"], 
     ],
 )
 def test_S39_what_is_typed_for_a_field(field: dict[str, Any], text: str, meant: object) -> None:
-    assert typed(field, text) == meant
+    assert parse_typed(field, text) == meant
 
 
 def test_S39_a_form_with_one_field_takes_what_would_be_typed_for_it() -> None:
-    assert answer_of({"properties": {"sure": {"type": "boolean"}}}, "yes") == {"sure": True}
-    assert answer_of({"properties": {"hero": HERO}}, "Superman") == {"hero": "h1"}
-    assert answer_of({"properties": {"some": SEVERAL}}, "1, 2") == {"some": ["h1", "2"]}
+    assert parse_answer({"properties": {"sure": {"type": "boolean"}}}, "yes") == {"sure": True}
+    assert parse_answer({"properties": {"hero": HERO}}, "Superman") == {"hero": "h1"}
+    assert parse_answer({"properties": {"some": SEVERAL}}, "1, 2") == {"some": ["h1", "2"]}
 
 
 SCHEMAS = st.dictionaries(
@@ -245,19 +245,19 @@ SCHEMAS = st.dictionaries(
 @given(field=SCHEMAS, text=st.text(max_size=8))
 def test_no_field_breaks_what_is_said_of_it_or_typed_for_it(field: dict[str, Any], text: str) -> None:
     form: dict[str, Any] = {"properties": {"x": field}}
-    [line] = described(form)
+    [line] = describe_fields(form)
     assert line.startswith("x")
-    for value in (typed(field, text), default_of(field)):
-        if value is not None and misfit(field, value) is None:
-            assert answer_of(form, json.dumps({"x": value}))["x"] == value
-    assert default_of(field) is None or misfit(field, default_of(field)) is None
+    for value in (parse_typed(field, text), find_default(field)):
+        if value is not None and explain_misfit(field, value) is None:
+            assert parse_answer(form, json.dumps({"x": value}))["x"] == value
+    assert find_default(field) is None or explain_misfit(field, find_default(field)) is None
 
 
 @given(form=st.dictionaries(st.sampled_from(["properties", "required", "type"]), JSON), answer=JSON)
 def test_no_schema_and_no_answer_breaks_the_check(form: dict[str, Any], answer: object) -> None:
-    list(described(form))
+    list(describe_fields(form))
     if isinstance(answer, dict):
-        list(problems(form, answer))
+        list(find_problems(form, answer))
     else:
         with pytest.raises(ValueError, match="JSON object"):
-            answer_of({"properties": {"a": {}, "b": {}}}, json.dumps(answer))
+            parse_answer({"properties": {"a": {}, "b": {}}}, json.dumps(answer))

@@ -23,12 +23,12 @@ from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.catalogue.schemas import InvalidArguments
 from holdfast.activities.gate import Gate
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.running import contained
+from holdfast.activities.running import contain_exits
 from holdfast.approvals import Confirmation
 from holdfast.calls import CallRequest
 from holdfast.content import BlobPart, DataPart, Part, Result, TextPart
 from holdfast.errors import BadInput
-from holdfast.functions import FunctionTool, as_result, in_thread, tool
+from holdfast.functions import FunctionTool, build_result, run_in_thread, tool
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Interrupt, Run, ToolFailure
 from holdfast.verdicts import Allow, Ask, Reject
@@ -402,7 +402,7 @@ async def test_parameter_for_the_run_is_given_the_run_and_hidden_from_the_model(
     assert list(properties(made)) == ["text"]
     run = FakeRun(key="turn/b7c7")
     result = await build(made, Path(), text="live").execute(run)
-    assert (result, run.output) == (Result.of("turn/b7c7"), "live")
+    assert (result, run.output) == (Result.from_text("turn/b7c7"), "live")
     with pytest.raises(InvalidArguments, match="run: is not a parameter"):
         build(made, Path(), text="x", run="mine")
 
@@ -496,7 +496,7 @@ async def test_S10_call_is_safe_only_when_it_clearly_says_so(safe: Any, answer: 
 
 
 def test_S10_function_that_merely_reads_is_safe() -> None:
-    assert build(tool(effect=Effect.READ)(plain), Path(), text="x").concurrency_safe()
+    assert build(tool(effect=Effect.READ)(plain), Path(), text="x").is_concurrency_safe()
 
 
 def test_long_arguments_are_cut_in_the_title() -> None:
@@ -513,7 +513,7 @@ class Closed:
     __repr__ = __str__
 
 
-PNG = BlobPart.of(b"\x89PNG", "image/png")
+PNG = BlobPart.from_bytes(b"\x89PNG", "image/png")
 ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
 DEEP: list[Any] = []
@@ -540,9 +540,9 @@ for _ in range(sys.getrecursionlimit() * 2):
         (float("nan"), (TextPart(text="nan"),)),
         (float("-inf"), (TextPart(text="-inf"),)),
         (10**5_000, (TextPart(text="(a int that cannot be shown)"),)),
-        (b"\xff\0", (BlobPart.of(b"\xff\0", "application/octet-stream"),)),
-        (b"text", (BlobPart.of(b"text", "application/octet-stream"),)),
-        (bytearray(b"x"), (BlobPart.of(b"x", "application/octet-stream"),)),
+        (b"\xff\0", (BlobPart.from_bytes(b"\xff\0", "application/octet-stream"),)),
+        (b"text", (BlobPart.from_bytes(b"text", "application/octet-stream"),)),
+        (bytearray(b"x"), (BlobPart.from_bytes(b"x", "application/octet-stream"),)),
         (Box("b", date(2026, 1, 2)), (DataPart(value={"name": "b", "made": "2026-01-02"}),)),
         (Box("b", "no date"), (DataPart(value={"name": "b", "made": "no date"}),)),  # type: ignore[arg-type]
         (Point(x=1), (DataPart(value={"x": 1, "y": 0}),)),
@@ -565,18 +565,18 @@ for _ in range(sys.getrecursionlimit() * 2):
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_S34_whatever_a_function_gives_back_is_a_result(made: object, parts: tuple[Part, ...]) -> None:
-    result = as_result(made)
+    result = build_result(made)
     assert result.parts == parts
     assert result.model_dump_json()
 
 
 def test_S34_a_result_is_left_as_it_is() -> None:
-    given = Result.of("for the model", display="for a person")
-    assert as_result(given) is given
+    given = Result.from_text("for the model", display="for a person")
+    assert build_result(given) is given
 
 
 def test_S34_object_of_any_class_is_shown_as_text() -> None:
-    assert as_result(object()).parts[0].text.startswith("<object object at")
+    assert build_result(object()).parts[0].text.startswith("<object object at")
 
 
 JSON = st.recursive(
@@ -588,7 +588,7 @@ JSON = st.recursive(
 
 @given(JSON.filter(lambda value: value is not None and not isinstance(value, str)))
 def test_S34_json_comes_back_as_data(value: Any) -> None:
-    assert as_result(value).parts == (DataPart(value=value),)
+    assert build_result(value).parts == (DataPart(value=value),)
 
 
 # How a function runs, and how it ends
@@ -658,7 +658,7 @@ async def test_S7_function_that_leaves_the_process_fails_its_call(error: BaseExc
     space: dict[str, Any] = {"fail": fail, "error": error}
     exec(f"{kind} leaves(): fail(error)", space)
     with pytest.raises(ToolFailure) as failure:
-        await contained(call(tool(space["leaves"])))
+        await contain_exits(call(tool(space["leaves"])))
     assert failure.value.type == type(error).__name__
 
 
@@ -679,7 +679,7 @@ async def test_S7_stop_waits_for_a_function_and_keeps_its_result() -> None:
     assert not task.done()
     release.set()
     async with asyncio.timeout(PATIENCE):
-        assert await task == Result.of("done all the same")
+        assert await task == Result.from_text("done all the same")
 
 
 async def test_S7_stop_waits_for_a_function_and_keeps_its_error() -> None:
@@ -690,7 +690,7 @@ async def test_S7_stop_waits_for_a_function_and_keeps_its_error() -> None:
         assert release.wait(PATIENCE)
         raise RuntimeError("moon")
 
-    task = asyncio.create_task(in_thread(slow, {}))
+    task = asyncio.create_task(run_in_thread(slow, {}))
     assert await asyncio.to_thread(began.wait, PATIENCE)
     task.cancel()
     release.set()
@@ -721,7 +721,7 @@ async def test_S33_bytes_of_a_function_are_kept_in_a_file(tmp_path: Path) -> Non
     def picture() -> bytes:
         return b"\x89PNG" + b"\0" * 100_000
 
-    bounded = OutputStore(tmp_path / "outputs").bounded_result(await call(picture))
+    bounded = OutputStore(tmp_path / "outputs").bound_result(await call(picture))
     [part] = bounded.parts
     assert isinstance(part, BlobPart)
     assert part.whole

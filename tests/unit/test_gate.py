@@ -11,15 +11,15 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.covering import approved
+from holdfast.activities.covering import is_approved
 from holdfast.activities.gate import Gate
 from holdfast.approvals import Confirmation, Decision
 from holdfast.calls import CallRequest
 from holdfast.content import CallError, Result
-from holdfast.decisions import Standing
+from holdfast.decisions import DecisionContext
 from holdfast.errors import BadInput
 from holdfast.tools import Effect, Invocation, Run, Tool
-from holdfast.verdicts import Allow, Ask, Bound, Deny, Reject, Verdict
+from holdfast.verdicts import Allow, Ask, BoundCall, Deny, Reject, Verdict
 from holdfast.work import ExecuteInput
 
 
@@ -38,7 +38,7 @@ class Fake(Invocation):
     def describe(self) -> str:
         return str(self._describe())
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         answer: bool = self._safe()
         return answer
 
@@ -47,7 +47,7 @@ class Fake(Invocation):
         return answer
 
     async def execute(self, run: Run) -> Result:
-        return Result.of("done")
+        return Result.from_text("done")
 
 
 class Copy(Tool):
@@ -99,7 +99,7 @@ async def test_S20_tool_that_asks_for_nothing_is_allowed_as_it_will_execute() ->
     made = verdict.bound
     assert (made.title, made.arguments, made.concurrency_safe) == ("Do it", {"source": "a"}, True)
     assert (made.timeout_seconds, made.heartbeat_seconds) == (7, 3)
-    assert made.tool == tool.declaration().ref()
+    assert made.tool == tool.declaration().build_ref()
 
 
 async def test_S20_tool_that_asks_is_shown_with_the_arguments_as_they_will_execute() -> None:
@@ -328,8 +328,8 @@ async def test_long_title_is_shortened() -> None:
 
 
 def question(digest: str = "d1") -> Ask:
-    tool = Copy().declaration().ref()
-    made = Bound(tool=tool, title="t", arguments={}, digest=digest, timeout_seconds=1, heartbeat_seconds=1)
+    tool = Copy().declaration().build_ref()
+    made = BoundCall(tool=tool, title="t", arguments={}, digest=digest, timeout_seconds=1, heartbeat_seconds=1)
     return Ask(rule="r", bound=made, confirmation=Confirmation(kind="exec", title="t"))
 
 
@@ -362,7 +362,9 @@ def test_S22_decision_covers_only_its_own_call_with_its_own_digest(decision: Dec
     asked = question()
     for brought in ({"decision": decision}, {"approvals": (decision,) if decision else ()}):
         input = ExecuteInput.model_validate({"call_id": "b1c1", "bound": asked.bound, **brought})
-        assert approved(input, asked, Standing("org/turn"), datetime.now(UTC), lambda shown, _: shown) is covered
+        assert (
+            is_approved(input, asked, DecisionContext("org/turn"), datetime.now(UTC), lambda shown, _: shown) is covered
+        )
 
 
 def test_S22_unused_verdicts_stay_apart() -> None:

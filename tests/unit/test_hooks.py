@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.activities.hooks import AfterAnswer, BeforeAnswer, BeforeTool
-from holdfast.activities.hooks.answers import HookFailure, read_answer, take_answer
+from holdfast.activities.hooks.answers import HookFailure, convert_answer, read_answer
 from holdfast.activities.hooks.chain import Hook, Hooks
-from holdfast.activities.hooks.results import Before, Denial, failed_before, heard_before
+from holdfast.activities.hooks.results import BeforeOutcome, Denial, apply_before_answer, apply_before_failure
 from holdfast.configuration import OnFailure
-from holdfast.content import plain
+from holdfast.content import strip_controls
 from tests.support.hooks import after, before, command, function, of_words
 from tests.support.marks import PATIENCE
 
@@ -42,48 +42,48 @@ def giving_later(folder: Path, answer: Any, when: str = "before", **more: Any) -
 every_kind = pytest.mark.parametrize("make", [printing, giving, giving_later])
 
 
-async def asked(*hooks: Hook, call: BeforeTool | None = None) -> Before:
+async def asked(*hooks: Hook, call: BeforeTool | None = None) -> BeforeOutcome:
     async with asyncio.timeout(PATIENCE):
-        return await Hooks(hooks).before(call or before(command="ls"))
+        return await Hooks(hooks).ask_before(call or before(command="ls"))
 
 
 # What they may answer
 
-ANSWERS: dict[str, tuple[dict[str, Any], Before]] = {
-    "nothing": ({}, Before({"command": "ls"})),
-    "continue": ({"decision": "continue"}, Before({"command": "ls"})),
+ANSWERS: dict[str, tuple[dict[str, Any], BeforeOutcome]] = {
+    "nothing": ({}, BeforeOutcome({"command": "ls"})),
+    "continue": ({"decision": "continue"}, BeforeOutcome({"command": "ls"})),
     "continue with a note": (
         {"reason": "fine \x1b[31mby me"},
-        Before({"command": "ls"}, notes=("The hook 'mine': fine by me",)),
+        BeforeOutcome({"command": "ls"}, notes=("The hook 'mine': fine by me",)),
     ),
     "ask": (
         {"decision": "ask", "reason": "who knows"},
-        Before({"command": "ls"}, ask=("The hook 'mine' asks: who knows",)),
+        BeforeOutcome({"command": "ls"}, ask=("The hook 'mine' asks: who knows",)),
     ),
-    "ask without a reason": ({"decision": "ask"}, Before({"command": "ls"}, ask=("The hook 'mine' asks.",))),
-    "deny": ({"decision": "deny", "reason": "never"}, Before({"command": "ls"}, deny=Denial("mine", "never"))),
+    "ask without a reason": ({"decision": "ask"}, BeforeOutcome({"command": "ls"}, ask=("The hook 'mine' asks.",))),
+    "deny": ({"decision": "deny", "reason": "never"}, BeforeOutcome({"command": "ls"}, deny=Denial("mine", "never"))),
     "deny without a reason": (
         {"decision": "deny"},
-        Before({"command": "ls"}, deny=Denial("mine", "Denied by the hook 'mine'.")),
+        BeforeOutcome({"command": "ls"}, deny=Denial("mine", "Denied by the hook 'mine'.")),
     ),
     "deny, whatever was rewritten": (
         {"decision": "deny", "reason": "never", "arguments": {}},
-        Before({"command": "ls"}, deny=Denial("mine", "never")),
+        BeforeOutcome({"command": "ls"}, deny=Denial("mine", "never")),
     ),
-    "rewrite": ({"arguments": {"command": "ls -l"}}, Before({"command": "ls -l"}, rewritten_by=("mine",))),
-    "rewrite to nothing": ({"arguments": {}}, Before({}, rewritten_by=("mine",))),
+    "rewrite": ({"arguments": {"command": "ls -l"}}, BeforeOutcome({"command": "ls -l"}, rewritten_by=("mine",))),
+    "rewrite to nothing": ({"arguments": {}}, BeforeOutcome({}, rewritten_by=("mine",))),
     "rewrite and ask": (
         {"arguments": {"n": 1}, "decision": "ask"},
-        Before({"n": 1}, rewritten_by=("mine",), ask=("The hook 'mine' asks.",)),
+        BeforeOutcome({"n": 1}, rewritten_by=("mine",), ask=("The hook 'mine' asks.",)),
     ),
-    "rewrite to the same": ({"arguments": {"command": "ls"}}, Before({"command": "ls"})),
+    "rewrite to the same": ({"arguments": {"command": "ls"}}, BeforeOutcome({"command": "ls"})),
     "stop": (
         {"stop_turn": True, "reason": "enough"},
-        Before({"command": "ls"}, deny=Denial("mine", "enough"), stop_turn="enough"),
+        BeforeOutcome({"command": "ls"}, deny=Denial("mine", "enough"), stop_turn="enough"),
     ),
     "stop, and wish to continue": (
         {"stop_turn": True, "decision": "continue"},
-        Before(
+        BeforeOutcome(
             {"command": "ls"},
             deny=Denial("mine", "Denied by the hook 'mine'."),
             stop_turn="The hook 'mine' stops the turn.",
@@ -102,7 +102,7 @@ async def test_S35_an_answer_before_a_call_counts(tmp_path: Path, make: Make, na
 @every_kind
 async def test_S35_answers_after_a_call_replace_what_the_model_reads(tmp_path: Path, make: Make) -> None:
     async def heard(answer: Any) -> tuple[str | None, tuple[str, ...], str | None, str | None]:
-        found = await Hooks([make(tmp_path, answer, "after")]).after(after("a secret"))
+        found = await Hooks([make(tmp_path, answer, "after")]).ask_after(after("a secret"))
         return found.result, found.replaced_by, found.failed, found.stop_turn
 
     assert await heard({}) == (None, (), None, None)
@@ -117,7 +117,7 @@ async def test_S35_no_answer_is_an_answer_that_changes_nothing(tmp_path: Path) -
     call = before(command="ls")
     silent = [command(tmp_path, "pass"), command(tmp_path, "print('  ')"), of_words(["true"], tmp_path)]
     found = await asked(*silent, function(lambda call: None), call=call)
-    assert found == Before(call.arguments)
+    assert found == BeforeOutcome(call.arguments)
     assert found.arguments is call.arguments
 
 
@@ -138,7 +138,9 @@ async def test_S35_values_that_only_python_takes_for_the_same_are_a_rewriting(ol
 async def test_python_hooks_may_answer_with_an_object() -> None:
     found = await asked(function(lambda call: BeforeAnswer(decision="ask", reason="object", arguments=None)))
     assert found.ask == ("The hook 'mine' asks: object",)
-    replaced = await Hooks([function(lambda call: AfterAnswer(result=call.text[::-1]), "after")]).after(after("abc"))
+    replaced = await Hooks([function(lambda call: AfterAnswer(result=call.text[::-1]), "after")]).ask_after(
+        after("abc")
+    )
     assert replaced.result == "cba"
 
 
@@ -154,7 +156,7 @@ async def test_both_kinds_are_told_the_same(tmp_path: Path) -> None:
     }  # fmt: skip
     assert told == [call]
     writing = command(tmp_path, f"open({str(tmp_path / 'told')!r}, 'w').write(json.dumps(call))", "after")
-    await Hooks([writing]).after(after("out", status="error", error_type="timeout", server="files"))
+    await Hooks([writing]).ask_after(after("out", status="error", error_type="timeout", server="files"))
     found = json.loads((tmp_path / "told").read_text())
     assert {name: found[name] for name in ("when", "status", "text", "error_type", "server")} == {
         "when": "after", "status": "error", "text": "out", "error_type": "timeout", "server": "files",
@@ -192,9 +194,9 @@ async def test_S35_an_answer_that_is_none_denies(tmp_path: Path, make: Make, nam
     assert found.deny.hook == "mine"
     assert found.deny.reason.startswith("The hook 'mine' failed, so the call is denied: ")
     assert words in found.deny.reason
-    assert plain(found.deny.reason) == found.deny.reason
+    assert strip_controls(found.deny.reason) == found.deny.reason
     ignored = await asked(make(tmp_path, answer, on_failure="ignore"))
-    assert ignored == Before({"command": "ls"}, notes=ignored.notes)
+    assert ignored == BeforeOutcome({"command": "ls"}, notes=ignored.notes)
     assert ignored.notes[0].startswith("The hook 'mine' failed, which its settings ignore: ")
 
 
@@ -221,7 +223,7 @@ async def test_S35_a_command_that_fails_denies(tmp_path: Path, name: str) -> Non
     found = await asked(command(tmp_path, code))
     assert found.deny is not None
     assert words in found.deny.reason
-    assert plain(found.deny.reason) == found.deny.reason
+    assert strip_controls(found.deny.reason) == found.deny.reason
     assert len(found.deny.reason) < 3_000
     ignored = await asked(command(tmp_path, code, on_failure="ignore"))
     assert (ignored.deny, len(ignored.notes)) == (None, 1)
@@ -238,7 +240,7 @@ async def test_S35_a_failure_after_a_call_withholds_its_result(tmp_path: Path) -
     hooks = [function(lambda call: {"result": "half clean"}, "after", name="first")]
     hooks.append(command(tmp_path, "sys.exit(3)", "after", name="second"))
     hooks.append(function(lambda call: {"result": call.text}, "after", name="third"))
-    found = await Hooks(hooks).after(after("a secret"))
+    found = await Hooks(hooks).ask_after(after("a secret"))
     assert found.failed == (
         "The call has run, but its result is withheld because the hook 'second' failed: The command exited with code 3"
     )
@@ -250,14 +252,14 @@ async def test_S35_a_failure_after_a_call_withholds_its_result(tmp_path: Path) -
     "answer", [{"reslt": "s3cret"}, {"result": ["s3cret"]}, {"result": {"s": "s3cret"}}, ["s3cret"]]
 )
 async def test_S35_what_is_withheld_is_not_told_in_the_words_about_it(tmp_path: Path, make: Make, answer: Any) -> None:
-    found = await Hooks([make(tmp_path, answer, "after")]).after(after("s3cret"))
+    found = await Hooks([make(tmp_path, answer, "after")]).ask_after(after("s3cret"))
     assert found.failed
     assert "s3cret" not in found.failed
 
 
 async def test_S35_an_ignored_failure_after_a_call_leaves_the_result(tmp_path: Path) -> None:
     hook = command(tmp_path, "sys.exit(3)", "after", on_failure="ignore")
-    found = await Hooks([hook]).after(after())
+    found = await Hooks([hook]).ask_after(after())
     assert (found.result, found.failed) == (None, None)
     assert found.notes == ("The hook 'mine' failed, which its settings ignore: The command exited with code 3",)
 
@@ -324,7 +326,7 @@ async def test_S35_a_function_cannot_change_what_it_was_given() -> None:
 
     call = before(command="ls", deep={"a": []})
     found = await asked(function(meddle), function(meddle_later), call=call)
-    assert found == Before({"command": "ls", "deep": {"a": []}})
+    assert found == BeforeOutcome({"command": "ls", "deep": {"a": []}})
     assert call == before(command="ls", deep={"a": []})
 
 
@@ -399,7 +401,7 @@ async def test_S35_after_a_call_all_are_asked_even_when_one_stops_the_turn() -> 
             lambda call: {"result": call.text.replace("b", "*"), "stop_turn": True, "reason": "b"}, "after", name="b"
         ),
     ]
-    found = await Hooks(hooks).after(after("a b c"))
+    found = await Hooks(hooks).ask_after(after("a b c"))
     assert (found.result, found.replaced_by, found.stop_turn) == ("* * c", ("a", "b"), "a")
 
 
@@ -415,18 +417,18 @@ async def test_S35_only_hooks_for_the_tool_and_the_moment_are_asked() -> None:
             hook("edit", tools=("edit",)), hook("part", tools=("she",)), hook("after", "after"),
         ]
     )  # fmt: skip
-    await hooks.before(before("shell"))
+    await hooks.ask_before(before("shell"))
     assert seen == ["all", "shell", "some"]
-    await hooks.after(after(tool="shell"))
+    await hooks.ask_after(after(tool="shell"))
     assert seen[3:] == ["after"]
 
 
 async def test_S35_without_hooks_nothing_is_asked() -> None:
     call, hooks = before(a=1), Hooks()
-    assert hooks.empty
-    assert (await hooks.before(call)).arguments is call.arguments
-    assert (await hooks.after(after())).result is None
-    assert not Hooks([function(print)]).empty
+    assert hooks.is_empty
+    assert (await hooks.ask_before(call)).arguments is call.arguments
+    assert (await hooks.ask_after(after())).result is None
+    assert not Hooks([function(print)]).is_empty
 
 
 # Where the call executes
@@ -441,7 +443,7 @@ async def test_S35_rewriting_again_where_the_call_executes_denies(tmp_path: Path
         assert "must leave alone what it wrote itself" in found.deny.reason
         assert found.arguments == {"command": "ls"}
     found = await asked(hook, call=before("shell", "execute", command="ls -l"))
-    assert found == Before({"command": "ls -l"})
+    assert found == BeforeOutcome({"command": "ls -l"})
 
 
 async def test_S35_a_chain_that_undoes_itself_is_denied_where_it_executes() -> None:
@@ -474,8 +476,8 @@ def test_S35_whatever_is_printed_is_an_answer_or_a_failure(printed: bytes) -> No
             answer = read_answer(printed, kind)
         except HookFailure as failure:
             words = str(failure)
-        assert words or take_answer(answer, kind) == answer
-        assert plain(words) == words
+        assert words or convert_answer(answer, kind) == answer
+        assert strip_controls(words) == words
         assert len(words) < 1_000
 
 
@@ -489,13 +491,13 @@ good = st.builds(
 
 @given(st.lists(good | st.sampled_from(list(OnFailure))), st.sampled_from(["validate", "execute"]))
 def test_S35_no_order_of_answers_loosens_what_was_said(said: list[Any], phase: Any) -> None:
-    found = Before({"a": 1})
+    found = BeforeOutcome({"a": 1})
     for place, one in enumerate(said):
         before_it = found
         if isinstance(one, OnFailure):
-            found = failed_before(found, str(place), "why", one)
+            found = apply_before_failure(found, str(place), "why", one)
         else:
-            found = heard_before(found, str(place), one, phase)
+            found = apply_before_answer(found, str(place), one, phase)
         assert found.ask[: len(before_it.ask)] == before_it.ask
         if isinstance(one, BeforeAnswer):
             assert bool(found.deny) or not (one.decision == "deny" or one.stop_turn)

@@ -20,9 +20,9 @@ from holdfast.activities.hooks import AfterTool, BeforeTool, after_tool, before_
 from holdfast.activities.hooks.answers import AfterAnswer, BeforeAnswer
 from holdfast.activities.hooks.chain import Hooks
 from holdfast.activities.hooks.loading import load_hooks
-from holdfast.activities.hooks.marking import mark_of
-from holdfast.configuration import HookSettings, OnFailure, When, configuration_of
-from holdfast.documents import Content
+from holdfast.activities.hooks.marking import find_mark
+from holdfast.configuration import HookSettings, OnFailure, When, parse_configuration
+from holdfast.documents import FileContent
 from holdfast.errors import BadInput
 from holdfast.settings import Settings, load_settings
 from tests.support.hooks import after, before
@@ -148,7 +148,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_is_told_with_its_line(name: str) -> None:
     text, line, words = WRONG[name]
-    problems = configuration_of(Content(FILE, text.encode())).problems
+    problems = parse_configuration(FileContent(FILE, text.encode())).problems
     assert [problem.line for problem in problems] == [line]
     assert words in problems[0].message
 
@@ -184,7 +184,7 @@ async def test_S35_hooks_of_the_settings_are_loaded_in_their_order(tmp_path: Pat
         hook("p", python="hf_hooks:partial"),
         hook("other", python="hf_hooks:asks", tools=("edit",)),
     )
-    found = await hooks.before(before())
+    found = await hooks.ask_before(before())
     assert found.deny is None
     assert [reason.split("'")[1] for reason in found.ask] == ["z", "m", "a", "i", "c"]
 
@@ -193,7 +193,7 @@ async def test_S35_a_module_beside_the_settings_file_is_found(tmp_path: Path) ->
     file = tmp_path / "holdfast.toml"
     file.write_text(f"{HOOK}python = 'hf_beside:asks'\n")
     (tmp_path / "hf_beside.py").write_text("def asks(call):\n    return {'decision': 'ask'}\n")
-    assert (await load_hooks(load_settings(file)).before(before())).ask == ("The hook 'a' asks.",)
+    assert (await load_hooks(load_settings(file)).ask_before(before())).ask == ("The hook 'a' asks.",)
 
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
@@ -255,13 +255,13 @@ async def test_S35_hooks_of_packages_come_after_those_of_the_settings_by_name(si
             return {"decision": "ask", "reason": "first"}
     """)  # fmt: skip
     hooks = loaded(hook("z", python="hf_hooks:asks"))
-    found = await hooks.before(before("shell"))
+    found = await hooks.ask_before(before("shell"))
     assert [reason.split("'")[1] for reason in found.ask] == ["z", "a", "b"]
-    assert len((await hooks.before(before("edit"))).ask) == 2
-    assert (await hooks.after(after())).replaced_by == ("c",)
+    assert len((await hooks.ask_before(before("edit"))).ask) == 2
+    assert (await hooks.ask_after(after())).replaced_by == ("c",)
     without = loaded(hook("z", python="hf_hooks:asks"), hook_entry_points=False)
-    assert len((await without.before(before("shell"))).ask) == 1
-    assert loaded(hook_entry_points=False).empty
+    assert len((await without.ask_before(before("shell"))).ask) == 1
+    assert loaded(hook_entry_points=False).is_empty
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_S35_a_package_whose_hook_cannot_work_stops_the_worker(site: Path, point
     assert "of the package hf-offers " in told
     assert words in told
     assert told.endswith("remove the package, or set hook_entry_points = false")
-    assert loaded(hook_entry_points=False).empty
+    assert loaded(hook_entry_points=False).is_empty
 
 
 def test_S35_two_hooks_of_a_name_stop_the_worker(site: Path) -> None:
@@ -296,12 +296,12 @@ def test_a_mark_says_what_the_settings_would() -> None:
     @after_tool
     def two(call: AfterTool) -> None: ...
 
-    first, second = mark_of(one), mark_of(two)
+    first, second = find_mark(one), find_mark(two)
     assert first is not None
     assert second is not None
     assert (first.when, first.tools, first.timeout_seconds) == (When.BEFORE, ("sh*",), 2)
     assert (first.on_failure, second.when, second.tools) == (OnFailure.IGNORE, When.AFTER, ("*",))
-    assert mark_of(len) is None
+    assert find_mark(len) is None
 
 
 @pytest.mark.parametrize("traits", [{"tools": []}, {"timeout_seconds": 0}, {"on_failure": "allow"}, {"name": "x"}])
@@ -375,43 +375,43 @@ def running(folder: Path, command: str, phase: Any = "validate") -> BeforeTool:
 
 async def test_S35_the_hooks_of_the_docs_deny_ask_and_rewrite(project: Path) -> None:
     hooks = load_hooks(load_settings(project / "holdfast.toml"))
-    pushed = await hooks.before(running(project, "git push"))
+    pushed = await hooks.ask_before(running(project, "git push"))
     assert pushed.deny == ("no-push-to-main", "Nobody pushes to main: push a branch and say which.")
     git(project, "checkout", "-q", "-b", "work")
-    assert (await hooks.before(running(project, "git push"))).deny is None
-    assert (await hooks.before(running(project, "git push origin main"))).deny is not None
-    elsewhere = await hooks.before(running(project.parent, "git push"))
+    assert (await hooks.ask_before(running(project, "git push"))).deny is None
+    assert (await hooks.ask_before(running(project, "git push origin main"))).deny is not None
+    elsewhere = await hooks.ask_before(running(project.parent, "git push"))
     assert "not a git repository" in str(elsewhere.deny) or "CalledProcessError" in str(elsewhere.deny)
 
     (project / "hooks" / "freeze").touch()
-    frozen = await hooks.before(running(project, "ls"))
+    frozen = await hooks.ask_before(running(project, "ls"))
     assert frozen.ask == ("The hook 'freeze' asks: There is a freeze. Is this needed today?",)
     (project / "hooks" / "freeze").unlink()
 
-    paged = await hooks.before(running(project, "git log -3"))
+    paged = await hooks.ask_before(running(project, "git log -3"))
     assert (paged.arguments, paged.rewritten_by) == ({"command": "git --no-pager log -3"}, ("no-pager",))
-    again = await hooks.before(running(project, "git --no-pager log -3", "execute"))
+    again = await hooks.ask_before(running(project, "git --no-pager log -3", "execute"))
     assert (again.deny, again.rewritten_by) == (None, ())
 
 
 async def test_S35_the_hook_of_the_docs_redacts_tokens(project: Path) -> None:
     hooks = load_hooks(load_settings(project / "holdfast.toml"))
-    found = await hooks.after(after(f"key ghp_{'a1' * 18}, id AKIA{'A1' * 8}."))
+    found = await hooks.ask_after(after(f"key ghp_{'a1' * 18}, id AKIA{'A1' * 8}."))
     assert (found.result, found.replaced_by) == ("key [redacted], id [redacted].", ("redact",))
-    assert (await hooks.after(after("nothing here"))).replaced_by == ()
+    assert (await hooks.ask_after(after("nothing here"))).replaced_by == ()
 
 
 async def test_S35_the_package_of_the_docs_brings_its_hook(site: Path) -> None:
     found = blocks()
     points = tomllib.loads(found["entry_point"])["project"]["entry-points"]["holdfast.hooks"]
     install(site, "team-package", *(f"{name} = {value}" for name, value in points.items()), code=found["team_package"])
-    asked = await loaded().before(before("fetch", url="http://internal/"))
+    asked = await loaded().ask_before(before("fetch", url="http://internal/"))
     assert asked.ask == ("The hook 'audit-fetches' asks: This looks internal.",)
 
 
 def test_the_docs_tell_what_a_hook_is_told_and_may_answer() -> None:
     told = json.loads(blocks()["told_before"])
-    assert json.loads(BeforeTool.model_validate(told).written()) == told
+    assert json.loads(BeforeTool.model_validate(told).encode()) == told
     assert list(told) == ["when", "phase", *(name for name in BeforeTool.model_fields if name not in ("when", "phase"))]
     tables = DOCS.read_text().split("## Answers")[1]
     for title, kind in (("before", BeforeAnswer), ("after", AfterAnswer)):

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast.activities.hooks.chain import AT_ONCE, Hooks
+from holdfast.activities.hooks.chain import CONCURRENT_HOOKS, Hooks
 from holdfast.activities.hooks.functions import THREADS_LIMIT
-from holdfast.activities.hooks.results import Before
+from holdfast.activities.hooks.results import BeforeOutcome
 from tests.support.hooks import after, before, command, function, of_words
 from tests.support.marks import PATIENCE, alive, marked, until
 
@@ -49,7 +49,7 @@ def pids(folder: Path) -> list[int]:
 
 async def test_S35_a_command_that_takes_too_long_denies_and_its_tree_is_dead(tmp_path: Path) -> None:
     hook = command(tmp_path, "sys.stderr.write('thinking'); sys.stderr.flush()" + TREE, seconds=3)
-    found = await soon(Hooks([hook]).before(before()))
+    found = await soon(Hooks([hook]).ask_before(before()))
     assert found.deny is not None
     assert found.deny.reason.endswith("it took longer than 3 seconds; it said: thinking")
     assert len(pids(tmp_path)) == 3
@@ -58,7 +58,7 @@ async def test_S35_a_command_that_takes_too_long_denies_and_its_tree_is_dead(tmp
 
 async def test_S35_a_command_that_will_not_die_is_killed(tmp_path: Path) -> None:
     hook = of_words(["bash", "-c", "trap '' TERM; echo $$ > pids; while :; do sleep 300; done"], tmp_path, seconds=1)
-    found = await soon(Hooks([hook]).before(before()))
+    found = await soon(Hooks([hook]).ask_before(before()))
     assert found.deny is not None
     assert not any(map(alive, pids(tmp_path)))
 
@@ -67,8 +67,8 @@ async def test_S35_what_a_command_leaves_running_dies_with_its_answer(tmp_path: 
     words = ["sh", "-c", "sleep 300 & echo $! > pids; setsid sh -c 'echo $$ >> pids; exec sleep 300' & "
              "while [ $(wc -l < pids) -lt 2 ]; do :; done; echo '{}'"]  # fmt: skip
     started = time.monotonic()
-    found = await soon(Hooks([of_words(words, tmp_path)]).before(before()))
-    assert found == Before({})
+    found = await soon(Hooks([of_words(words, tmp_path)]).ask_before(before()))
+    assert found == BeforeOutcome({})
     assert time.monotonic() - started < PATIENCE / 2
     assert len(pids(tmp_path)) == 2
     assert not any(map(alive, pids(tmp_path)))
@@ -82,7 +82,7 @@ async def test_S35_functions_that_take_too_long_deny() -> None:
 
     try:
         for slow in (lambda call: release.wait(PATIENCE), hangs):
-            found = await soon(Hooks([function(slow, seconds=0.1)]).before(before()))
+            found = await soon(Hooks([function(slow, seconds=0.1)]).ask_before(before()))
             assert found.deny is not None
             assert found.deny.reason.endswith("it took longer than 0.1 seconds")
     finally:
@@ -102,7 +102,7 @@ async def test_S35_an_async_function_that_will_not_stop_is_left_behind() -> None
         told.append("end")
         return {"decision": "continue"}
 
-    found = await soon(Hooks([function(stubborn, "after", seconds=0.1)]).after(after()))
+    found = await soon(Hooks([function(stubborn, "after", seconds=0.1)]).ask_after(after()))
     assert found.failed is not None
     await until(lambda: told == ["stop"])
     release.set()
@@ -114,19 +114,19 @@ async def test_S35_a_function_that_always_hangs_fails_at_once_in_the_end() -> No
     hooks = Hooks([function(lambda call: release.wait(PATIENCE), seconds=0.01)])
     try:
         for _ in range(THREADS_LIMIT):
-            assert (await soon(hooks.before(before()))).deny
-        found = await soon(hooks.before(before()))
+            assert (await soon(hooks.ask_before(before()))).deny
+        found = await soon(hooks.ask_before(before()))
         assert found.deny is not None
         assert f"{THREADS_LIMIT} earlier runs of it have not ended" in found.deny.reason
     finally:
         release.set()
     await until(lambda: not [one for one in threading.enumerate() if one.name == "hook"])
-    assert "earlier runs" not in str((await soon(hooks.before(before()))).deny)
+    assert "earlier runs" not in str((await soon(hooks.ask_before(before()))).deny)
 
 
 async def test_S35_ignored_slowness_lets_the_call_go_on(tmp_path: Path) -> None:
     hook = command(tmp_path, "time.sleep(300)", seconds=0.5, on_failure="ignore")
-    found = await soon(Hooks([hook, function(lambda call: {"decision": "ask"})]).before(before()))
+    found = await soon(Hooks([hook, function(lambda call: {"decision": "ask"})]).ask_before(before()))
     assert (found.deny, len(found.ask), len(found.notes)) == (None, 1, 1)
 
 
@@ -142,7 +142,7 @@ async def test_S35_a_command_that_prints_too_much_fails_and_costs_no_memory(tmp_
     hooks = Hooks([command(tmp_path, code, seconds=300)])
     tracemalloc.start()
     try:
-        found = await soon(hooks.before(before()))
+        found = await soon(hooks.ask_before(before()))
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -153,14 +153,14 @@ async def test_S35_a_command_that_prints_too_much_fails_and_costs_no_memory(tmp_
 
 async def test_S35_a_command_that_complains_too_much_is_told_by_the_end_of_it(tmp_path: Path) -> None:
     hook = command(tmp_path, "sys.stderr.write('x' * 10_000_000 + 'the end'); sys.exit(1)")
-    found = await soon(Hooks([hook]).before(before()))
+    found = await soon(Hooks([hook]).ask_before(before()))
     assert found.deny is not None
     assert found.deny.reason.endswith("xthe end")
     assert len(found.deny.reason) < 3_000
 
 
 async def test_S35_a_command_need_not_read_what_it_is_told(tmp_path: Path) -> None:
-    found = await soon(Hooks([of_words(["echo", "{}"], tmp_path)]).before(before(text="x" * 1_000_000)))
+    found = await soon(Hooks([of_words(["echo", "{}"], tmp_path)]).ask_before(before(text="x" * 1_000_000)))
     assert found.deny is None
 
 
@@ -170,7 +170,7 @@ async def test_S35_a_command_need_not_read_what_it_is_told(tmp_path: Path) -> No
 async def test_S35_a_stop_passes_through_and_kills_the_command(tmp_path: Path) -> None:
     later: list[object] = []
     hooks = Hooks([command(tmp_path, TREE, seconds=300), function(later.append)])
-    asking = asyncio.create_task(hooks.before(before()))
+    asking = asyncio.create_task(hooks.ask_before(before()))
     await until(lambda: len(pids(tmp_path)) == 3)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -184,7 +184,7 @@ async def test_S35_a_stop_that_comes_while_a_command_is_cleared_away_is_not_lost
     later: list[object] = []
     lingering = "(trap 'echo > told; sleep 0.3' TERM; echo $BASHPID > pids; while :; do sleep 0.05; done)"
     words = ["bash", "-c", f"{lingering} & while [ ! -s pids ]; do :; done; echo '{{}}'"]
-    asking = asyncio.create_task(Hooks([of_words(words, tmp_path), function(later.append)]).before(before()))
+    asking = asyncio.create_task(Hooks([of_words(words, tmp_path), function(later.append)]).ask_before(before()))
     await until((tmp_path / "told").exists)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -212,7 +212,7 @@ async def test_S35_a_stop_passes_through_functions() -> None:
     try:
         for hook in (blocks, waits):
             started.clear()
-            asking = asyncio.create_task(Hooks([function(hook, "after")]).after(after()))
+            asking = asyncio.create_task(Hooks([function(hook, "after")]).ask_after(after()))
             await until(started.is_set)
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -232,9 +232,9 @@ async def test_S35_a_stop_while_waiting_for_a_turn_leaves_nothing(tmp_path: Path
     hooks = Hooks(
         [function(blocks, tools=("slow",)), command(tmp_path, "open('ran', 'w')", tools=("fast",))], at_once=1
     )
-    slow = asyncio.create_task(hooks.before(before("slow")))
+    slow = asyncio.create_task(hooks.ask_before(before("slow")))
     await until(started.is_set)
-    fast = asyncio.create_task(hooks.before(before("fast")))
+    fast = asyncio.create_task(hooks.ask_before(before("fast")))
     await asyncio.sleep(0)
     fast.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -242,7 +242,7 @@ async def test_S35_a_stop_while_waiting_for_a_turn_leaves_nothing(tmp_path: Path
     release.set()
     assert (await soon(slow)).deny is None
     assert not (tmp_path / "ran").exists()
-    assert (await soon(hooks.before(before("fast")))).deny is None
+    assert (await soon(hooks.ask_before(before("fast")))).deny is None
 
 
 async def test_S35_hooks_are_asked_where_a_stop_was_answered_before(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ async def test_S35_hooks_are_asked_where_a_stop_was_answered_before(tmp_path: Pa
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            return await Hooks([command(tmp_path, 'print(\'{"result": "clean"}\')', "after")]).after(after())
+            return await Hooks([command(tmp_path, 'print(\'{"result": "clean"}\')', "after")]).ask_after(after())
 
     task = asyncio.create_task(activity())
     await asyncio.sleep(0)
@@ -291,11 +291,11 @@ def left(folder: Path) -> list[int]:
 async def test_S35_two_hundred_calls_at_once_run_eight_hooks_at_a_time(tmp_path: Path) -> None:
     hooks = Hooks([command(tmp_path, COUNTING)])
     async with asyncio.timeout(100):
-        found = await asyncio.gather(*(hooks.before(before(number=number)) for number in range(200)))
+        found = await asyncio.gather(*(hooks.ask_before(before(number=number)) for number in range(200)))
     assert [one.deny for one in found] == [None] * 200
     assert [one.arguments["number"] for one in found] == list(range(200))
     most = max(int(str(one.arguments["at_once"])) for one in found)
-    assert most == AT_ONCE == 8
+    assert most == CONCURRENT_HOOKS == 8
     assert left(tmp_path) == []
 
 
@@ -307,20 +307,20 @@ async def test_S35_threads_are_counted_as_commands_are() -> None:
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
-            if now[0] == AT_ONCE:
+            if now[0] == CONCURRENT_HOOKS:
                 full.set()
         release.wait(PATIENCE)
         with lock:
             now[0] -= 1
 
     hooks = Hooks([function(counts)])
-    asking = asyncio.gather(*(hooks.before(before()) for _ in range(50)))
+    asking = asyncio.gather(*(hooks.ask_before(before()) for _ in range(50)))
     try:
         await until(full.is_set)
     finally:
         release.set()
     assert [one.deny for one in await soon(asking)] == [None] * 50
-    assert most == [AT_ONCE]
+    assert most == [CONCURRENT_HOOKS]
 
 
 @pytest.mark.parametrize("kind", ["command", "function"])
@@ -338,9 +338,9 @@ async def test_S35_waiting_for_a_turn_costs_nothing_of_the_time_limit(tmp_path: 
         else function(lambda call: None, seconds=limit, tools=("fast",))
     )
     hooks = Hooks([function(blocks, tools=("slow",)), fast], at_once=1)
-    slow = asyncio.create_task(hooks.before(before("slow")))
+    slow = asyncio.create_task(hooks.ask_before(before("slow")))
     await until(started.is_set)
-    waiting = asyncio.create_task(hooks.before(before("fast")))
+    waiting = asyncio.create_task(hooks.ask_before(before("fast")))
     overdue = time.monotonic() + 1.5 * limit
     await until(lambda: time.monotonic() > overdue)
     assert not waiting.done()
@@ -359,7 +359,7 @@ async def test_a_command_gets_no_credentials_of_ours_and_runs_in_its_folder(
     code = textwrap.dedent("""
         print(json.dumps({"arguments": {"folder": os.getcwd(), "environment": dict(os.environ)}}))
     """)
-    found = await soon(Hooks([command(tmp_path, code)]).before(before()))
+    found = await soon(Hooks([command(tmp_path, code)]).ask_before(before()))
     environment = found.arguments["environment"]
     assert isinstance(environment, dict)
     assert "s3cret" not in environment.values()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.keeping import Kept
+from holdfast.keeping import CachedConnection
 
 
 class Line:
@@ -30,8 +30,8 @@ class Line:
             self.closed += 1
 
 
-async def used(kept: Kept[int]) -> int:
-    async with kept.use() as connection:
+async def used(kept: CachedConnection[int]) -> int:
+    async with kept.use_connection() as connection:
         await asyncio.sleep(0)
         return connection
 
@@ -44,7 +44,7 @@ async def closed(line: Line, times: int) -> None:
 
 async def test_all_share_one_that_is_closed_when_idle_and_opened_again_when_needed() -> None:
     line = Line()
-    kept = Kept(line.open, idle_seconds=0.01)
+    kept = CachedConnection(line.open, idle_seconds=0.01)
     assert await asyncio.gather(*(used(kept) for _ in range(50))) == [1] * 50
     await closed(line, 1)
     assert await used(kept) == 2
@@ -53,8 +53,8 @@ async def test_all_share_one_that_is_closed_when_idle_and_opened_again_when_need
 
 async def test_it_is_not_closed_while_somebody_uses_it() -> None:
     line = Line()
-    kept = Kept(line.open, idle_seconds=0.01)
-    async with kept.use():
+    kept = CachedConnection(line.open, idle_seconds=0.01)
+    async with kept.use_connection():
         for _ in range(5):
             await asyncio.sleep(0.01)
         assert line.closed == 0
@@ -63,7 +63,7 @@ async def test_it_is_not_closed_while_somebody_uses_it() -> None:
 
 def test_it_is_closed_with_its_loop_and_another_loop_has_its_own() -> None:
     line = Line()
-    kept = Kept(line.open)
+    kept = CachedConnection(line.open)
     assert asyncio.run(used(kept)) == 1
     assert line.closed == 1
     assert asyncio.run(used(kept)) == 2
@@ -72,7 +72,7 @@ def test_it_is_closed_with_its_loop_and_another_loop_has_its_own() -> None:
 
 async def test_one_that_cannot_be_opened_is_tried_again() -> None:
     line = Line(fails=1)
-    kept = Kept(line.open, idle_seconds=0.01)
+    kept = CachedConnection(line.open, idle_seconds=0.01)
     with pytest.raises(OSError, match="nobody there"):
         await used(kept)
     assert await used(kept) == 1

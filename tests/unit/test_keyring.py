@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.configuration import configuration_of
-from holdfast.documents import Content
+from holdfast.configuration import parse_configuration
+from holdfast.documents import FileContent
 from holdfast.errors import BadInput
-from holdfast.keyring import load_keyring, look_at, new_key
+from holdfast.keyring import check_keys, generate_key, load_keyring
 from holdfast.settings import Settings, load_settings
 
-SECRET = new_key()
-OTHER = new_key()
+SECRET = generate_key()
+OTHER = generate_key()
 FILE = Path("/project/holdfast.toml")
 
 
@@ -42,7 +42,7 @@ def printing(text: str) -> str:
 
 
 def test_a_new_key_is_base64_of_32_bytes_and_never_the_same() -> None:
-    made = {new_key() for _ in range(100)}
+    made = {generate_key() for _ in range(100)}
     assert len(made) == 100
     assert {len(base64.b64decode(one, validate=True)) for one in made} == {32}
 
@@ -50,12 +50,12 @@ def test_a_new_key_is_base64_of_32_bytes_and_never_the_same() -> None:
 def test_keys_come_from_environment_file_and_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_K", f" {SECRET}\n")
     private(tmp_path / "old.key", OTHER.replace("+", "-").replace("/", "_").rstrip("=") + "\n")
-    third = new_key()
+    third = generate_key()
     text = (
         key("new", env='"HOLDFAST_K"') + key("old", file='"old.key"') + key("v", command=printing(f"print('{third}')"))
     )
     ring = load_keyring(settings(tmp_path, text))
-    assert ring.active is ring.keys[0]
+    assert ring.active_key is ring.keys[0]
     assert [one.id for one in ring.keys] == ["new", "old", "v"]
     assert [one.secret for one in ring.keys] == [base64.b64decode(one) for one in (SECRET, OTHER, third)]
     assert not ring.refuses_plain
@@ -74,7 +74,7 @@ def test_a_command_runs_in_the_files_folder_and_may_use_the_environment(
 
 def test_without_a_table_there_are_no_keys(tmp_path: Path) -> None:
     ring = load_keyring(settings(tmp_path, ""))
-    assert (ring.keys, ring.active, ring.refuses_plain) == ((), None, False)
+    assert (ring.keys, ring.active_key, ring.refuses_plain) == ((), None, False)
 
 
 BAD: dict[str, tuple[str, str]] = {
@@ -125,7 +125,7 @@ def test_a_command_that_does_not_end_is_ended(tmp_path: Path) -> None:
 def test_every_key_is_looked_at_though_one_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_GOOD", SECRET)
     text = key("a", env='"HOLDFAST_NOT_SET"') + key("b", env='"HOLDFAST_GOOD"') + key("c", file='"none"')
-    found = look_at(settings(tmp_path, text))
+    found = check_keys(settings(tmp_path, text))
     assert [(one.id, one.key is not None, one.problem is None) for one in found] == [
         ("a", False, False),
         ("b", True, True),
@@ -160,7 +160,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_is_told_with_its_line(name: str) -> None:
     text, line, words = WRONG[name]
-    problems = configuration_of(Content(FILE, text.encode())).problems
+    problems = parse_configuration(FileContent(FILE, text.encode())).problems
     assert words in " / ".join(problem.message for problem in problems)
     assert [problem.line for problem in problems] == [line]
     assert SECRET not in str(problems)
@@ -169,6 +169,6 @@ def test_a_mistake_is_told_with_its_line(name: str) -> None:
 def test_a_prefix_ends_with_a_slash() -> None:
     for given in ("a/b", "a/b/"):
         text = f'[storage.s3]\nbucket = "abc"\nprefix = "{given}"\n'
-        found = configuration_of(Content(FILE, text.encode())).require()
+        found = parse_configuration(FileContent(FILE, text.encode())).get_value()
         assert found.storage.s3
         assert found.storage.s3.prefix == "a/b/"

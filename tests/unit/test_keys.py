@@ -23,8 +23,17 @@ from cryptography.hazmat.primitives.serialization import (
 from holdfast.approvals import Decision
 from holdfast.approvers import Approver
 from holdfast.errors import BadInput, DecisionRefused
-from holdfast.keys import ONCE_COUNTS, Signer, create, find, folder, read, signer_of, stored
-from holdfast.signing import check_signed, public_text
+from holdfast.keys import (
+    SIGNATURE_LIFETIME,
+    Signer,
+    create_key,
+    find_key,
+    find_keys_folder,
+    list_keys,
+    load_signer,
+    read_key,
+)
+from holdfast.signing import check_signature, format_public_key
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes([7]) * 32)
 PEM = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -45,7 +54,7 @@ def loose_umask() -> Iterator[None]:
 
 
 def put(name: str, data: bytes = PEM, mode: int = 0o600) -> Path:
-    file = folder() / name
+    file = find_keys_folder() / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data)
     file.chmod(mode)
@@ -61,40 +70,40 @@ def said(**fields: object) -> Decision:
 
 @pytest.mark.usefixtures("loose_umask")
 def test_a_key_is_kept_for_its_owner_alone(home: Path) -> None:
-    made = create("ada@example.com")
+    made = create_key("ada@example.com")
     assert made.file == home / ".config" / "holdfast" / "keys" / "ada@example.com"
     assert stat.S_IMODE(made.file.stat().st_mode) == 0o600
     assert stat.S_IMODE(made.file.parent.stat().st_mode) == 0o700
-    assert public_text(read(made.file).public_key()) == made.public
-    assert create("Zoë").public != made.public
-    assert find("ada@example.com") == made
+    assert format_public_key(read_key(made.file).public_key()) == made.public
+    assert create_key("Zoë").public != made.public
+    assert find_key("ada@example.com") == made
 
 
 def test_a_key_is_never_overwritten(home: Path) -> None:
-    made = create("ada")
+    made = create_key("ada")
     before = made.file.read_bytes()
     with pytest.raises(BadInput, match="there is a key called 'ada' already"):
-        create("ada")
+        create_key("ada")
     assert made.file.read_bytes() == before
-    (folder() / "link").symlink_to(home / "elsewhere")
+    (find_keys_folder() / "link").symlink_to(home / "elsewhere")
     with pytest.raises(BadInput, match="already"):
-        create("link")
+        create_key("link")
     assert not (home / "elsewhere").exists()
 
 
 def test_a_key_that_cannot_be_written_leaves_nothing(home: Path) -> None:
     (home / ".config").write_text("in the way")
     with pytest.raises(BadInput, match="cannot be written"):
-        create("ada")
+        create_key("ada")
     with pytest.raises(BadInput, match="folder of keys cannot be read"):
-        stored()
+        list_keys()
 
 
 def test_the_folder_is_where_the_standard_says(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "x"))
-    assert folder() == home / "x" / "holdfast" / "keys"
+    assert find_keys_folder() == home / "x" / "holdfast" / "keys"
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
-    assert folder() == home / ".config" / "holdfast" / "keys"
+    assert find_keys_folder() == home / ".config" / "holdfast" / "keys"
 
 
 @pytest.mark.parametrize(
@@ -102,15 +111,15 @@ def test_the_folder_is_where_the_standard_says(home: Path, monkeypatch: pytest.M
 )
 def test_a_name_that_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(BadInput, match="cannot be a key's name"):
-        create(name)
-    assert not folder().exists()
+        create_key(name)
+    assert not find_keys_folder().exists()
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620, 0o602, 0o601])
 def test_a_key_that_others_may_read_or_write_is_refused(mode: int) -> None:
     put("ada", mode=mode)
     with pytest.raises(BadInput, match="may be read or written by others"):
-        find("ada")
+        find_key("ada")
 
 
 def pem(format: PrivateFormat = PrivateFormat.PKCS8, password: bytes | None = None) -> bytes:
@@ -137,20 +146,20 @@ def test_what_is_no_key_is_told_and_not_used(name: str) -> None:
     data, words = WRONG[name]
     put("ada", data)
     with pytest.raises(BadInput, match=words) as refused:
-        signer_of("ada")
+        load_signer("ada")
     assert len(str(refused.value)) < 500
-    [listed] = stored()
+    [listed] = list_keys()
     assert (listed.name, listed.public, listed.id) == ("ada", None, None)
     assert listed.problem == str(refused.value)
 
 
 def test_what_is_no_file_is_refused_without_waiting(home: Path) -> None:
     put("ada")
-    os.mkfifo(folder() / "pipe", 0o600)
-    (folder() / "folder").mkdir()
-    (folder() / "loop").symlink_to("loop")
-    (folder() / ".hidden").write_text("")
-    assert [(key.name, bool(key.problem)) for key in stored()] == [
+    os.mkfifo(find_keys_folder() / "pipe", 0o600)
+    (find_keys_folder() / "folder").mkdir()
+    (find_keys_folder() / "loop").symlink_to("loop")
+    (find_keys_folder() / ".hidden").write_text("")
+    assert [(key.name, bool(key.problem)) for key in list_keys()] == [
         ("ada", False),
         ("folder", True),
         ("loop", True),
@@ -158,11 +167,11 @@ def test_what_is_no_file_is_refused_without_waiting(home: Path) -> None:
     ]
     for named in ("nobody", str(home / "nowhere"), "~nobody-at-all/x", "./x\0y"):
         with pytest.raises(BadInput):
-            find(named)
+            find_key(named)
 
 
 def test_without_a_folder_there_are_no_keys() -> None:
-    assert stored() == []
+    assert list_keys() == []
 
 
 @pytest.mark.needs("openssl")
@@ -170,8 +179,8 @@ def test_a_key_that_openssl_made_is_a_key_and_ours_is_one_for_openssl(tmp_path: 
     theirs = tmp_path / "theirs.pem"
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", theirs], check=True, timeout=30)
     theirs.chmod(0o600)
-    assert signer_of(str(theirs)).name == "theirs"
-    ours = create("ada").file
+    assert load_signer(str(theirs)).name == "theirs"
+    ours = create_key("ada").file
     done = subprocess.run(
         ["openssl", "pkey", "-in", ours, "-noout", "-text"], check=True, timeout=30, capture_output=True, text=True
     )
@@ -183,15 +192,15 @@ def test_a_key_that_openssl_made_is_a_key_and_ours_is_one_for_openssl(tmp_path: 
 
 def test_S22_a_signer_signs_in_its_own_name_and_for_a_day() -> None:
     signer = Signer("ada", KEY)
-    approvers = (Approver(name="ada", key=public_text(KEY.public_key())),)
+    approvers = (Approver(name="ada", key=format_public_key(KEY.public_key())),)
     for by in (None, "bob", "ada"):
         signed = signer.sign(said(by=by))
         assert signed.by == "ada"
         assert signed.expires
-        assert abs(signed.expires - datetime.now(UTC) - ONCE_COUNTS) < timedelta(minutes=5)
-        check_signed(signed, approvers, datetime.now(UTC))
+        assert abs(signed.expires - datetime.now(UTC) - SIGNATURE_LIFETIME) < timedelta(minutes=5)
+        check_signature(signed, approvers, datetime.now(UTC))
         with pytest.raises(DecisionRefused, match="counted until"):
-            check_signed(signed, approvers, datetime.now(UTC) + timedelta(days=2))
+            check_signature(signed, approvers, datetime.now(UTC) + timedelta(days=2))
 
 
 def test_a_signer_keeps_an_expiry_that_was_given_and_gives_standing_answers_none() -> None:
@@ -215,11 +224,11 @@ def test_a_decision_that_cannot_be_written_down_is_none(number: float) -> None:
 
 def test_a_signer_is_called_as_the_approvers_call_its_key_else_as_its_file(tmp_path: Path) -> None:
     file = put("mine.pem")
-    ada = Approver(name="Ada of ops", key=public_text(KEY.public_key()), vouches=True)
-    other = Approver(name="mine", key=public_text(Ed25519PrivateKey.generate().public_key()))
-    assert (signer_of("mine.pem").name, signer_of("mine.pem").vouches) == ("mine", False)
+    ada = Approver(name="Ada of ops", key=format_public_key(KEY.public_key()), vouches=True)
+    other = Approver(name="mine", key=format_public_key(Ed25519PrivateKey.generate().public_key()))
+    assert (load_signer("mine.pem").name, load_signer("mine.pem").vouches) == ("mine", False)
     for named in ("mine.pem", str(file), "~/.config/holdfast/keys/mine.pem"):
-        signer = signer_of(named, (other, ada))
+        signer = load_signer(named, (other, ada))
         assert (signer.name, signer.vouches) == ("Ada of ops", True)
 
 

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from holdfast.activities.ledger.addresses import ledger_address, resolved, shown, without_passwords
-from holdfast.activities.ledger.entries import EffectKey, entry_of, intent_text
+from holdfast.activities.ledger.addresses import check_ledger_address, format_address, hide_passwords, resolve_address
+from holdfast.activities.ledger.entries import EffectKey, encode_intent, read_entry
 from holdfast.activities.ledger.opening import open_ledger
 from holdfast.activities.ledger.protocol import RESULT_LIMIT, LedgerRefused, check_age, check_result
 from holdfast.activities.ledger.sqlite import SqliteLedger
-from holdfast.configuration import Configuration, configuration_of
-from holdfast.documents import Content
+from holdfast.configuration import Configuration, parse_configuration
+from holdfast.documents import FileContent
 from holdfast.errors import BadInput
 from holdfast.settings import Settings, load_settings
 
@@ -55,17 +55,17 @@ def test_S31_running_again_is_another_effect_and_so_is_the_same_call_with_other_
 
 @given(KEYS, TEXT, TEXT)
 def test_an_intent_is_read_back_as_it_was_whatever_its_names_hold(key: EffectKey, host: str, tool: str) -> None:
-    text = intent_text(key, host=host, tool=tool)
+    text = encode_intent(key, host=host, tool=tool)
     assert text.isascii()
     assert "\0" not in text
-    entry = entry_of(text, NOW, None, None)
+    entry = read_entry(text, NOW, None, None)
     assert (entry.key, entry.host, entry.tool, entry.started_at) == (key, host, tool, NOW)
     assert entry.state == "intended"
-    assert entry_of(text, NOW, NOW, "{}").state == "done"
+    assert read_entry(text, NOW, NOW, "{}").state == "done"
 
 
 def test_names_without_end_are_cut_and_keys_without_end_refused() -> None:
-    entry = entry_of(intent_text(KEY, host="h" * 10_000, tool="t" * 10_000), NOW, None, None)
+    entry = read_entry(encode_intent(KEY, host="h" * 10_000, tool="t" * 10_000), NOW, None, None)
     assert len(entry.host) == len(entry.tool) == 1_000
     for wrong in ({"turn": "t" * 2_001}, {"turn": ""}, {"call": "\ud800"}, {"run": 0}, {"run": 10**9}):
         with pytest.raises(ValidationError):
@@ -75,12 +75,12 @@ def test_names_without_end_are_cut_and_keys_without_end_refused() -> None:
 @pytest.mark.parametrize("intent", ["", "[]", "{}", "null", json.dumps({"turn": "t", "call": 1}), '{"turn": "t"'])
 def test_what_is_no_entry_is_not_read_as_one(intent: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - its words are not for anybody
-        entry_of(intent, NOW, None, None)
+        read_entry(intent, NOW, None, None)
 
 
 def test_an_end_without_a_result_is_no_entry() -> None:
     with pytest.raises(ValueError, match="not an entry"):
-        entry_of(intent_text(KEY, host="h", tool="t"), NOW, NOW, None)
+        read_entry(encode_intent(KEY, host="h", tool="t"), NOW, NOW, None)
 
 
 # Limits
@@ -140,12 +140,12 @@ BAD = {
 
 @pytest.mark.parametrize("text", GOOD)
 def test_addresses_are_taken_as_they_are(text: str) -> None:
-    assert ledger_address(text) == text
+    assert check_ledger_address(text) == text
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_S45_a_wrong_address_is_told_without_being_repeated(text: str) -> None:
-    found = configuration_of(Content(Path("/f/holdfast.toml"), f"ledger = {json.dumps(text)}".encode()))
+    found = parse_configuration(FileContent(Path("/f/holdfast.toml"), f"ledger = {json.dumps(text)}".encode()))
     [problem] = found.problems
     assert problem.line == 1
     assert problem.message.startswith("`ledger` ")
@@ -157,22 +157,22 @@ def test_S45_a_wrong_address_is_told_without_being_repeated(text: str) -> None:
 def test_any_text_is_an_address_or_refused(text: str) -> None:
     for address in (text, f"postgresql://{text}", f"postgresql://user:{text}", f"env:HOLDFAST_{text}"):
         with suppress(ValueError):
-            assert ledger_address(address) == address
-            assert address.startswith("env:") or shown(address).startswith("postgresql://")
+            assert check_ledger_address(address) == address
+            assert address.startswith("env:") or format_address(address).startswith("postgresql://")
 
 
 @given(st.text(st.characters(categories=("L", "N"), max_codepoint=0x2FF), min_size=6))
 def test_S45_nothing_that_is_shown_holds_a_password(password: str) -> None:
     for address in (f"postgresql://u:{password}@db:1/ledger", f"postgresql://u@db:1/ledger?password={password}"):
-        assert shown(address) == "postgresql://db:1/ledger"
-        assert password not in without_passwords(f"what {password} says: {address}", address)
+        assert format_address(address) == "postgresql://db:1/ledger"
+        assert password not in hide_passwords(f"what {password} says: {address}", address)
         with pytest.raises(ValueError, match="holds a password"):
-            ledger_address(address)
+            check_ledger_address(address)
 
 
 def test_S45_an_escaped_password_is_hidden_in_both_its_forms() -> None:
     address = "postgresql://u:a%40b%2Fc@db/ledger"
-    assert without_passwords("a@b/c and a%40b%2Fc", address) == "… and …"
+    assert hide_passwords("a@b/c and a%40b%2Fc", address) == "… and …"
 
 
 # The setting
@@ -180,11 +180,11 @@ def test_S45_an_escaped_password_is_hidden_in_both_its_forms() -> None:
 
 def test_the_address_may_be_in_a_variable_with_its_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"postgresql://user:{PASSWORD}@db/ledger"
-    assert resolved("env:HOLDFAST_LEDGER", {"HOLDFAST_LEDGER": address}) == address
+    assert resolve_address("env:HOLDFAST_LEDGER", {"HOLDFAST_LEDGER": address}) == address
     with pytest.raises(BadInput, match=r"the variable HOLDFAST_LEDGER, .* is not set"):
-        resolved("env:HOLDFAST_LEDGER", {})
+        resolve_address("env:HOLDFAST_LEDGER", {})
     with pytest.raises(BadInput, match=r"the variable HOLDFAST_LEDGER, .* must be an address") as told:
-        resolved("env:HOLDFAST_LEDGER", {"HOLDFAST_LEDGER": f"mysql://u:{PASSWORD}@db"})
+        resolve_address("env:HOLDFAST_LEDGER", {"HOLDFAST_LEDGER": f"mysql://u:{PASSWORD}@db"})
     assert PASSWORD not in str(told.value)
     file = tmp_path / "holdfast.toml"
     file.write_text('ledger = "env:HOLDFAST_LEDGER"\nledger_days = 7\n')
@@ -192,17 +192,17 @@ def test_the_address_may_be_in_a_variable_with_its_password(tmp_path: Path, monk
     monkeypatch.setenv("HOLDFAST_LEDGER", address)
     settings = load_settings(file)
     assert (settings.ledger, settings.ledger_days) == ("env:HOLDFAST_LEDGER", 7)
-    assert open_ledger(settings).shared
+    assert open_ledger(settings).is_shared
     assert PASSWORD not in repr(open_ledger(settings)) + repr(settings)
     assert PASSWORD not in repr(Settings(ledger=address))
 
 
 def test_the_example_of_the_docs_is_read() -> None:
     [block] = re.findall(r"<!-- test: ledger -->\n```toml\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    found = configuration_of(Content(Path("/f/holdfast.toml"), block.encode())).require()
+    found = parse_configuration(FileContent(Path("/f/holdfast.toml"), block.encode())).get_value()
     assert (found.ledger, found.ledger_days) == ("env:HOLDFAST_LEDGER", 30)
     [address] = re.findall(r"export HOLDFAST_LEDGER='(.*)'", DOCS.read_text())
-    assert shown(resolved("env:HOLDFAST_LEDGER", {"HOLDFAST_LEDGER": address})) == (
+    assert format_address(resolve_address("env:HOLDFAST_LEDGER", {"HOLDFAST_LEDGER": address})) == (
         "postgresql://db.example.com/holdfast"
     )
 
@@ -212,7 +212,7 @@ async def test_without_the_setting_the_ledger_is_a_file_in_the_data_folder(tmp_p
     assert (settings.ledger, settings.ledger_days, Configuration().ledger_days) == (None, 30, 30)
     ledger = open_ledger(settings)
     assert isinstance(ledger, SqliteLedger)
-    assert not ledger.shared
+    assert not ledger.is_shared
     assert not settings.data.exists(), "nothing is made until it is asked or checked"
     await ledger.check()
     await ledger.close()
@@ -222,7 +222,7 @@ async def test_without_the_setting_the_ledger_is_a_file_in_the_data_folder(tmp_p
 
 @pytest.mark.parametrize("days", ["0", "3651", "1.5", "true", "'30'"])
 def test_days_that_are_no_number_of_days_are_refused(days: str) -> None:
-    [problem] = configuration_of(Content(Path("/f/holdfast.toml"), f"ledger_days = {days}".encode())).problems
+    [problem] = parse_configuration(FileContent(Path("/f/holdfast.toml"), f"ledger_days = {days}".encode())).problems
     assert problem.path == "ledger_days"
 
 

@@ -19,7 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from holdfast.activities.ledger.entries import EffectKey, Entry, Spending
+from holdfast.activities.ledger.entries import EffectKey, LedgerEntry, Spending
 from holdfast.activities.ledger.protocol import INTENT_FACTOR, RESULT_LIMIT, Ledger, LedgerRefused
 from holdfast.activities.ledger.sqlite import SqliteLedger
 
@@ -72,13 +72,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(by=which, key=keys, host=hosts)
     def intend(self, by: int, key: EffectKey, host: str) -> None:
-        self.same(key, self.run(self.ledgers[by].intend(key, host=host, tool="shell")))
+        self.same(key, self.run(self.ledgers[by].record_intent(key, host=host, tool="shell")))
         self.model.setdefault(key, Known(host))
 
     @rule(key=keys, count=st.integers(2, 6))
     def intend_at_once(self, key: EffectKey, count: int) -> None:
-        async def race() -> list[Entry | None]:
-            asked = [self.ledgers[at % 2].intend(key, host=HOSTS[at % 2], tool="shell") for at in range(count)]
+        async def race() -> list[LedgerEntry | None]:
+            asked = [self.ledgers[at % 2].record_intent(key, host=HOSTS[at % 2], tool="shell") for at in range(count)]
             return await asyncio.gather(*asked)
 
         answers = self.run(race())
@@ -94,20 +94,20 @@ class LedgerMachine(RuleBasedStateMachine):
         known = self.model.get(key)
         if known is None:
             with pytest.raises(LedgerRefused, match="no intent"):
-                self.run(self.ledgers[by].finish(key, result))
+                self.run(self.ledgers[by].record_result(key, result))
             return
-        self.run(self.ledgers[by].finish(key, result))
+        self.run(self.ledgers[by].record_result(key, result))
         known.result = result if known.result is None else known.result
 
     @rule(by=which, key=keys, result=st.sampled_from(["\0", '"\udfff"', "é" * RESULT_LIMIT]))
     def finish_with_what_cannot_be_kept(self, by: int, key: EffectKey, result: str) -> None:
         with pytest.raises(LedgerRefused):
-            self.run(self.ledgers[by].finish(key, result))
+            self.run(self.ledgers[by].record_result(key, result))
 
     @rule(by=which, decisions=decisions, execution=st.sampled_from(EXECUTIONS))
     def spend(self, by: int, decisions: list[str], execution: str) -> None:
         spendings = [Spending(decision=decision, execution=execution) for decision in decisions]
-        found = self.run(self.ledgers[by].spend(spendings))
+        found = self.run(self.ledgers[by].record_spendings(spendings))
         others = {decision for decision in decisions if self.spent.get(decision, execution) != execution}
         if found is None:
             assert not others
@@ -120,7 +120,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def spend_at_once(self, decision: str) -> None:
         async def race() -> list[Spending | None]:
             asked = [Spending(decision=decision, execution=execution) for execution in EXECUTIONS]
-            return await asyncio.gather(*(self.ledgers[at % 2].spend([each]) for at, each in enumerate(asked)))
+            return await asyncio.gather(
+                *(self.ledgers[at % 2].record_spendings([each]) for at, each in enumerate(asked))
+            )
 
         answers = self.run(race())
         assert answers.count(None) == 1
@@ -152,7 +154,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for place, key in enumerate(KEYS):
             self.same(key, self.run(self.ledgers[place % 2].find(key)))
 
-    def same(self, key: EffectKey, entry: Entry | None) -> None:
+    def same(self, key: EffectKey, entry: LedgerEntry | None) -> None:
         known = self.model.get(key)
         assert (entry is None) == (known is None)
         if entry and known:

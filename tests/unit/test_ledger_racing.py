@@ -37,7 +37,7 @@ async def main():
     numbers = list(range(60))
     random.Random(name).shuffle(numbers)
     for number in numbers:
-        if await ledger.intend(key(number), host=name, tool="shell") is None:
+        if await ledger.record_intent(key(number), host=name, tool="shell") is None:
             say(number)
     await ledger.close()
 
@@ -51,9 +51,9 @@ WORKER = (
     + """
 async def main():
     for number in range(10**9):
-        if await ledger.intend(key(number), host=name, tool="shell") is None:
+        if await ledger.record_intent(key(number), host=name, tool="shell") is None:
             say(f"intended {number}")
-            await ledger.finish(key(number), '"' + "x" * 20_000 + '"')
+            await ledger.record_result(key(number), '"' + "x" * 20_000 + '"')
             say(f"done {number}")
 
 asyncio.run(main())
@@ -145,19 +145,20 @@ async def test_S31_what_a_killed_process_was_told_is_recorded_is_recorded(tmp_pa
     assert len(words) >= lines
     ledger = SqliteLedger(file)
     for state, number in words:
-        entry = await ledger.intend(key(int(number)), host="next", tool="shell")
+        entry = await ledger.record_intent(key(int(number)), host="next", tool="shell")
         assert entry is not None, "an effect that had begun would begin again"
         assert entry.host == "killed"
         assert state == "intended" or entry.state == "done"
     last = int(words[-1][1])
-    entries = [await ledger.intend(key(last + more), host="next", tool="shell") for more in (2, 3)]
+    entries = [await ledger.record_intent(key(last + more), host="next", tool="shell") for more in (2, 3)]
     assert entries == [None, None], "what nobody has begun can be begun"
     await ledger.close()
 
 
 async def test_S31_a_process_that_waits_with_an_intent_is_killed_and_the_intent_is_there(tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
-    code = COMMON + 'asyncio.run(ledger.intend(key(1), host=name, tool="shell")); say("intended"); sys.stdin.readline()'
+    intend = 'asyncio.run(ledger.record_intent(key(1), host=name, tool="shell"))'
+    code = COMMON + f'{intend}; say("intended"); sys.stdin.readline()'
     with process(code, file, "killed") as worker:
         assert line(worker) == "intended"
         worker.kill()

@@ -17,7 +17,7 @@ import pytest
 from holdfast.activities.ledger.entries import EffectKey, Spending
 from holdfast.activities.ledger.protocol import RESULT_LIMIT, LedgerRefused, LedgerUnavailable
 from holdfast.activities.ledger.sqlite import SWEPT_AT_ONCE, SqliteLedger
-from holdfast.activities.ledger.sqlite_file import connect
+from holdfast.activities.ledger.sqlite_file import open_ledger_file
 
 DAY = timedelta(days=1)
 
@@ -40,7 +40,7 @@ async def ledger(file: Path) -> AsyncIterator[SqliteLedger]:
 
 async def intended(ledger: SqliteLedger, *numbers: int) -> None:
     for number in numbers:
-        assert await ledger.intend(key(number), host="here", tool="shell") is None
+        assert await ledger.record_intent(key(number), host="here", tool="shell") is None
 
 
 def change(file: Path, statement: str, *values: object) -> None:
@@ -54,13 +54,13 @@ def change(file: Path, statement: str, *values: object) -> None:
 async def test_S31_an_intent_is_recorded_once_and_whoever_comes_later_is_given_it(ledger: SqliteLedger) -> None:
     before = datetime.now(UTC)
     assert await ledger.find(key()) is None
-    assert await ledger.intend(key(), host="one", tool="shell") is None
-    entry = await ledger.intend(key(), host="two", tool="shell")
+    assert await ledger.record_intent(key(), host="one", tool="shell") is None
+    entry = await ledger.record_intent(key(), host="two", tool="shell")
     assert entry is not None
     assert entry == await ledger.find(key())
     assert (entry.key, entry.state, entry.host, entry.tool, entry.ended_at) == (key(), "intended", "one", "shell", None)
     assert before <= entry.started_at <= datetime.now(UTC)
-    assert await ledger.intend(key().model_copy(update={"run": 2}), host="one", tool="shell") is None
+    assert await ledger.record_intent(key().model_copy(update={"run": 2}), host="one", tool="shell") is None
 
 
 async def test_S31_the_first_result_stands_whatever_comes_after_it(
@@ -68,8 +68,8 @@ async def test_S31_the_first_result_stands_whatever_comes_after_it(
 ) -> None:
     await intended(ledger, 1)
     for result in ('{"kind": "finished"}', '{"kind": "finished"}', '{"kind": "lost"}'):
-        await ledger.finish(key(1), result)
-    entry = await ledger.intend(key(1), host="two", tool="shell")
+        await ledger.record_result(key(1), result)
+    entry = await ledger.record_intent(key(1), host="two", tool="shell")
     assert entry is not None
     assert entry.ended_at is not None
     assert (entry.state, entry.result, entry.host) == ("done", '{"kind": "finished"}', "here")
@@ -80,25 +80,25 @@ async def test_S31_the_first_result_stands_whatever_comes_after_it(
 
 async def test_a_result_of_nothing_and_one_without_end_are_refused(ledger: SqliteLedger) -> None:
     with pytest.raises(LedgerRefused, match="no intent is recorded for 'turn/b1c0, run 1'"):
-        await ledger.finish(key(), "{}")
+        await ledger.record_result(key(), "{}")
     await intended(ledger, 0)
     with pytest.raises(LedgerRefused, match="cut it first"):
-        await ledger.finish(key(), "x" * (RESULT_LIMIT + 1))
-    await ledger.finish(key(), "x" * RESULT_LIMIT)
+        await ledger.record_result(key(), "x" * (RESULT_LIMIT + 1))
+    await ledger.record_result(key(), "x" * RESULT_LIMIT)
     entry = await ledger.find(key())
     assert entry is not None
     assert entry.result == "x" * RESULT_LIMIT
 
 
 async def test_of_many_at_once_in_one_process_exactly_one_begins(ledger: SqliteLedger) -> None:
-    answers = await asyncio.gather(*(ledger.intend(key(), host=str(number), tool="t") for number in range(50)))
+    answers = await asyncio.gather(*(ledger.record_intent(key(), host=str(number), tool="t") for number in range(50)))
     assert answers.count(None) == 1
     assert len({answer.host for answer in answers if answer}) == 1
 
 
 async def test_results_are_swept_by_age_and_open_questions_ten_times_later(ledger: SqliteLedger, file: Path) -> None:
     await intended(ledger, 1, 2)
-    await ledger.finish(key(1), "{}")
+    await ledger.record_result(key(1), "{}")
     for days, left in ((29, {1, 2}), (2, {2}), (268, {2}), (2, set())):
         moved = days * DAY // timedelta(microseconds=1)
         change(file, "UPDATE effects SET started_at = started_at - ?, ended_at = ended_at - ?", moved, moved)
@@ -118,7 +118,7 @@ async def test_sweeping_many_goes_on_until_all_are_gone_and_lets_others_in_betwe
     sweeping = asyncio.create_task(ledger.sweep(DAY))
     for number in range(1, 20):
         await intended(ledger, number)
-        await ledger.finish(key(number), "{}")
+        await ledger.record_result(key(number), "{}")
     assert await sweeping == count
     assert all([await ledger.find(key(number)) for number in range(20)])
 
@@ -128,7 +128,7 @@ async def test_sweeping_many_goes_on_until_all_are_gone_and_lets_others_in_betwe
 
 async def test_S31_a_commit_is_on_disk_before_it_returns(file: Path) -> None:
     """What is not in the file when the power goes is not recorded: SQLite's own words for it are FULL and WAL."""
-    with closing(connect(file, 1)) as connection:
+    with closing(open_ledger_file(file, 1)) as connection:
         settings = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")]
     assert settings == [2, "wal"]
 
@@ -169,7 +169,7 @@ async def test_S31_a_file_that_was_taken_away_is_not_taken_for_an_empty_one(
     take_away(file, tmp_path / "away", replaced)
     for _ in range(2):
         with pytest.raises(LedgerUnavailable, match="was removed or replaced while this worker ran"):
-            await ledger.intend(key(1), host="here", tool="shell")
+            await ledger.record_intent(key(1), host="here", tool="shell")
     assert (file.name in os.listdir(file.parent)) == replaced
     os.replace(tmp_path / "away", file)
     assert await ledger.find(key(1))
@@ -251,7 +251,7 @@ async def test_S31_a_damaged_ledger_is_told_and_left_as_it_is(ledger: SqliteLedg
     again = SqliteLedger(file, busy_seconds=0.2)
     for _ in range(2):
         with pytest.raises(LedgerUnavailable, match=words) as told:
-            await again.intend(key(50), host="here", tool="shell")
+            await again.record_intent(key(50), host="here", tool="shell")
     assert str(file) in str(told.value)
     await again.close()
     assert content(file) == before
@@ -323,19 +323,19 @@ async def as_many_as_it_takes(ledger: SqliteLedger, recorded: list[int]) -> None
 async def test_S31_on_a_full_disk_nothing_is_recorded_by_halves_and_what_was_is_found(disk: Path) -> None:
     ledger = SqliteLedger(disk / "ledger.db")
     await intended(ledger, 1, 2)
-    await ledger.finish(key(1), '{"text": "kept"}')
+    await ledger.record_result(key(1), '{"text": "kept"}')
     filler = fill(disk)
     recorded: list[int] = []
     with pytest.raises(LedgerUnavailable, match="its disk is full") as told:
         await as_many_as_it_takes(ledger, recorded)
     assert "(SQLITE_FULL)" in str(told.value)
     with pytest.raises(LedgerUnavailable, match="its disk is full"):
-        await ledger.finish(key(2), '"' + "x" * 500_000 + '"')
+        await ledger.record_result(key(2), '"' + "x" * 500_000 + '"')
     entries = [await ledger.find(key(number)) for number in (1, 2, 10 + len(recorded))]
     assert [entry and entry.state for entry in entries] == ["done", "intended", None]
     filler.unlink()
     await intended(ledger, 10 + len(recorded))
-    await ledger.finish(key(2), "{}")
+    await ledger.record_result(key(2), "{}")
     assert all([await ledger.find(key(number)) for number in recorded])
     await ledger.close()
 
@@ -372,9 +372,9 @@ async def test_S22_a_spent_decision_is_forgotten_when_it_has_expired_and_never_b
     ledger, now = SqliteLedger(tmp_path / "ledger.db"), datetime.now(UTC)
     moments = {"gone": now - timedelta(days=3), "young": now - timedelta(hours=1), "later": now + DAY, "never": None}
     for decision, expires in moments.items():
-        assert await ledger.spend([Spending(decision=decision, execution="one", expires=expires)]) is None
+        assert await ledger.record_spendings([Spending(decision=decision, execution="one", expires=expires)]) is None
     assert await ledger.sweep(2 * DAY) == 1
-    known = [name for name in moments if await ledger.spend([Spending(decision=name, execution="two")])]
+    known = [name for name in moments if await ledger.record_spendings([Spending(decision=name, execution="two")])]
     assert known == ["young", "later", "never"]
     await ledger.close()
 
@@ -382,11 +382,11 @@ async def test_S22_a_spent_decision_is_forgotten_when_it_has_expired_and_never_b
 async def test_a_file_from_before_decisions_were_recorded_takes_them(tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
     ledger = SqliteLedger(file)
-    await ledger.intend(key(), host="here", tool="shell")
+    await ledger.record_intent(key(), host="here", tool="shell")
     await ledger.close()
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("DROP TABLE decisions")
     ledger = SqliteLedger(file)
-    assert await ledger.spend([Spending(decision="d", execution="one")]) is None
+    assert await ledger.record_spendings([Spending(decision="d", execution="one")]) is None
     assert await ledger.find(key())
     await ledger.close()

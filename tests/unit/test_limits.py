@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from holdfast import CallRequest, ModelChoice, ModelReply, Schedule, TurnInput, TurnLimits
 from holdfast.conversations import Usage
-from holdfast.limits import LONGEST_SECONDS, no_step_left, reached
+from holdfast.limits import LONGEST_SECONDS, explain_no_step, find_reached_limit
 from holdfast.requests import AddCalls, Interruption
 from holdfast.state import TurnState
 
@@ -28,13 +28,13 @@ class Clock:
 
 def turn(clock: Clock | None = None, **limits: Any) -> TurnState:
     state = TurnState("t", clock or Clock())
-    state.begin(TurnInput(prompt="Go", model=ModelChoice(), limits=TurnLimits(**limits)))
+    state.apply_input(TurnInput(prompt="Go", model=ModelChoice(), limits=TurnLimits(**limits)))
     return state
 
 
 def reply(state: TurnState, *calls: CallRequest, text: str = "", tokens: int = 0) -> None:
-    state.think()
-    state.take_reply(ModelReply(text=text, calls=calls, usage=Usage(input_tokens=tokens)))
+    state.begin_step()
+    state.apply_reply(ModelReply(text=text, calls=calls, usage=Usage(input_tokens=tokens)))
 
 
 @pytest.mark.parametrize(
@@ -49,35 +49,35 @@ def reply(state: TurnState, *calls: CallRequest, text: str = "", tokens: int = 0
     ],
 )
 def test_S44_each_limit_is_reached_at_its_number(used: dict[str, Any], words: str | None) -> None:
-    said = reached(TurnLimits(calls=5, tokens=100, seconds=60), **used)
+    said = find_reached_limit(TurnLimits(calls=5, tokens=100, seconds=60), **used)
     assert (said is None) if words is None else (said is not None and words in said)
 
 
 def test_S44_a_turn_without_a_limit_of_time_has_a_year() -> None:
-    assert reached(TurnLimits(), calls=0, tokens=10**12, seconds=LONGEST_SECONDS - 1) is None
-    assert reached(TurnLimits(), calls=0, tokens=0, seconds=LONGEST_SECONDS)
-    assert no_step_left(TurnLimits(), 999) is None
-    assert no_step_left(TurnLimits(), 1_000)
+    assert find_reached_limit(TurnLimits(), calls=0, tokens=10**12, seconds=LONGEST_SECONDS - 1) is None
+    assert find_reached_limit(TurnLimits(), calls=0, tokens=0, seconds=LONGEST_SECONDS)
+    assert explain_no_step(TurnLimits(), 999) is None
+    assert explain_no_step(TurnLimits(), 1_000)
 
 
 def test_S44_the_last_step_is_the_one_that_the_limit_names() -> None:
     state = turn(steps=1)
-    state.heed_limits(step=True)
+    state.apply_limits(before_step=True)
     assert state.stop is None
     reply(state, CALL)
-    state.activate()
+    state.activate_batch()
     state.stop_batch("enough")
-    state.retire()
-    state.heed_limits(step=True)
+    state.retire_batch()
+    state.apply_limits(before_step=True)
     assert state.stop == ("stopped", "The turn reached its limit of 1 model steps")
 
 
 def test_S44_calls_beyond_the_limit_never_start_and_are_answered() -> None:
     state = turn(calls=2)
     reply(state, CALL, CALL, CALL)
-    state.heed_limits()
-    state.conclude()
-    result = state.result()
+    state.apply_limits()
+    state.close_turn()
+    result = state.build_result()
     assert result.status == "stopped"
     assert [response.status for response in result.responses] == ["cancelled"] * 3
     assert [message.kind for message in state.messages] == ["user", "assistant", "tool"]
@@ -86,8 +86,8 @@ def test_S44_calls_beyond_the_limit_never_start_and_are_answered() -> None:
 def test_S44_an_answer_is_an_answer_even_if_it_used_up_the_tokens() -> None:
     state = turn(tokens=10)
     reply(state, text="Done.", tokens=50)
-    state.conclude()
-    assert (state.result().status, state.result().text) == ("completed", "Done.")
+    state.close_turn()
+    assert (state.build_result().status, state.build_result().text) == ("completed", "Done.")
 
 
 def test_S44_time_counts_from_the_start_over_all_runs() -> None:
@@ -96,10 +96,10 @@ def test_S44_time_counts_from_the_start_over_all_runs() -> None:
     clock.now += timedelta(seconds=40)
     assert state.time_left == timedelta(seconds=20)
     again = TurnState("t", clock)
-    again.begin(state.input.model_copy(update={"carried": state.carry("run-1")}))
+    again.apply_input(state.input.model_copy(update={"carried": state.build_carryover("run-1")}))
     assert again.time_left == timedelta(seconds=20)
     clock.now += timedelta(seconds=20)
-    again.heed_limits()
+    again.apply_limits()
     assert again.stop
     assert "60 seconds" in again.stop[1]
 
@@ -114,20 +114,20 @@ def test_what_is_no_limit_is_refused(given: dict[str, Any]) -> None:
 
 def test_S3_a_streamed_reply_that_cannot_be_a_batch_leaves_calls_and_responses_together() -> None:
     state = TurnState("t", Clock())
-    state.begin(TurnInput(prompt="Go", model=ModelChoice(), schedule=Schedule.STREAMING))
-    state.think()
+    state.apply_input(TurnInput(prompt="Go", model=ModelChoice(), schedule=Schedule.STREAMING))
+    state.begin_step()
     state.add_calls(AddCalls(stream="step-1", calls=(CALL, CALL)))
-    state.take_reply(ModelReply(calls=(CALL,) * 1_001))
-    state.conclude()
+    state.apply_reply(ModelReply(calls=(CALL,) * 1_001))
+    state.close_turn()
     assert [message.kind for message in state.messages] == ["user", "assistant", "tool"]
-    assert state.result().status == "failed"
+    assert state.build_result().status == "failed"
 
 
 def test_what_a_sessions_turn_did_not_read_is_not_heard() -> None:
     state = TurnState("s~1", Clock())
-    state.begin(TurnInput(prompt="Go", model=ModelChoice(), session="s"))
-    state.think()
-    state.append(Interruption(message="Also this", id="1"))
-    state.give_up("broken")
-    state.conclude()
+    state.apply_input(TurnInput(prompt="Go", model=ModelChoice(), session="s"))
+    state.begin_step()
+    state.append_message(Interruption(message="Also this", id="1"))
+    state.fail_step("broken")
+    state.close_turn()
     assert (state.heard, [message.kind for message in state.messages]) == ([], ["user"])

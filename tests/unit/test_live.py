@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from temporalio.testing import ActivityEnvironment
 
 from holdfast.activities.live import LiveRun, LiveRuns, Tail
-from holdfast.content import TextPart, encodable, plain
+from holdfast.content import TextPart, drop_surrogates, strip_controls
 from holdfast.work import LiveOutput, RunningCall
 
 HOST = "holdfast-host-" + "x" * 50
@@ -19,8 +19,8 @@ BEAT_LIMIT = 8_192
 
 
 def live_run() -> LiveRun:
-    run = LiveRun("org/turn", "b100c1000", workspace=Path("/w"), host=HOST)
-    run.started(4_194_304)
+    run = LiveRun("org/turn", "b100c1000", workspace=Path("/w"), host_queue=HOST)
+    run.report_process(4_194_304)
     return run
 
 
@@ -83,7 +83,7 @@ NASTY = [
 def test_S32_heartbeat_takes_at_most_eight_kibibytes(piece: str) -> None:
     run = live_run()
     run.write(piece * 50_000)
-    assert size(run.beat()) <= BEAT_LIMIT
+    assert size(run.build_heartbeat()) <= BEAT_LIMIT
 
 
 @given(st.lists(st.sampled_from(NASTY) | st.text(max_size=3), min_size=1, max_size=8), st.integers(1, 3_000))
@@ -91,50 +91,50 @@ def test_S32_heartbeat_of_any_mixture_is_small_and_is_the_end(pieces: list[str],
     run = live_run()
     written = "".join(pieces) * times
     run.write(written)
-    beat = run.beat()
+    beat = run.build_heartbeat()
     assert size(beat) <= BEAT_LIMIT
-    assert encodable(plain(written[-4_000:])).endswith(beat.tail)
+    assert drop_surrogates(strip_controls(written[-4_000:])).endswith(beat.tail)
     assert (beat.call_id, beat.pid, beat.host) == ("b100c1000", 4_194_304, HOST)
 
 
 def test_S32_heartbeat_shows_what_fits() -> None:
     run = live_run()
     run.write("a" * 1_000 + "b" * 4_000)
-    assert run.beat().tail == "b" * 4_000
+    assert run.build_heartbeat().tail == "b" * 4_000
 
 
 def test_S32_escape_codes_are_gone_before_anybody_looks() -> None:
     run = live_run()
     run.write("\x1b[31mred\x1b[0m\x1b]0;title\x07\u202e")
-    assert run.beat().tail == run.live().tail == "red"
-    assert run.partial() == (TextPart(text="red"),)
+    assert run.build_heartbeat().tail == run.build_live_output().tail == "red"
+    assert run.build_partial_parts() == (TextPart(text="red"),)
 
 
 def test_S32_colours_are_kept_beside_the_plain_tail() -> None:
     run = live_run()
     run.write("\x1b[31mred\x1b[0m\x1b]0;title\x07\u202e")
-    assert run.beat().styled == run.live().styled == "\x1b[31mred\x1b[0m"
+    assert run.build_heartbeat().styled == run.build_live_output().styled == "\x1b[31mred\x1b[0m"
     other = live_run()
     other.write("no colours")
-    assert other.beat().styled is None
+    assert other.build_heartbeat().styled is None
 
 
 def test_S32_an_escape_code_that_is_cut_in_two_leaves_no_rest() -> None:
     for length in range(3_990, 4_010):
         run = live_run()
         run.write("\x1b[38;5;208m" + "x" * length)
-        assert set(run.beat().tail) == {"x"}
-        assert set(plain(run.beat().styled or "x")) == {"x"}
+        assert set(run.build_heartbeat().tail) == {"x"}
+        assert set(strip_controls(run.build_heartbeat().styled or "x")) == {"x"}
     long = live_run()
     long.write("\x1b[38;5;208mx\x1b[0m" * 5_000)
-    assert set(plain(long.beat().styled or "")) == {"x"}
+    assert set(strip_controls(long.build_heartbeat().styled or "")) == {"x"}
 
 
 # What was put out
 
 
 def test_run_that_put_nothing_out_has_no_part() -> None:
-    assert live_run().partial() == ()
+    assert live_run().build_partial_parts() == ()
 
 
 def test_run_knows_its_call_and_what_the_turn_saw() -> None:
@@ -146,9 +146,9 @@ def test_run_knows_its_call_and_what_the_turn_saw() -> None:
 def test_output_that_is_no_text_can_be_written_down(text: str) -> None:
     run = live_run()
     run.write(text)
-    assert run.live().model_dump_json()
-    assert run.beat().model_dump_json()
-    assert TextPart.model_validate(run.partial()[0]).model_dump_json()
+    assert run.build_live_output().model_dump_json()
+    assert run.build_heartbeat().model_dump_json()
+    assert TextPart.model_validate(run.build_partial_parts()[0]).model_dump_json()
 
 
 # Asking a worker
@@ -156,12 +156,12 @@ def test_output_that_is_no_text_can_be_written_down(text: str) -> None:
 
 async def ask(runs: LiveRuns, turn: str, call: str) -> LiveOutput | None:
     async with asyncio.timeout(10):
-        return await ActivityEnvironment().run(runs.output, RunningCall(turn=turn, call=call))
+        return await ActivityEnvironment().run(runs.find_output, RunningCall(turn=turn, call=call))
 
 
 async def test_S32_worker_is_asked_for_the_end_of_a_call_that_runs_on_it() -> None:
     runs = LiveRuns(HOST)
-    with runs.running("turn", "b1c1", workspace=Path()) as run:
+    with runs.track_run("turn", "b1c1", workspace=Path()) as run:
         run.write("\x1b[1m" + "é" * 200_000 + "end")
         output = await ask(runs, "turn", "b1c1")
         assert output is not None
@@ -175,9 +175,9 @@ async def test_S32_worker_is_asked_for_the_end_of_a_call_that_runs_on_it() -> No
 
 async def test_S32_second_attempt_of_a_call_is_not_forgotten_when_the_first_ends() -> None:
     runs = LiveRuns(HOST)
-    first = runs.running("turn", "b1c1", workspace=Path())
+    first = runs.track_run("turn", "b1c1", workspace=Path())
     first.__enter__().write("first")
-    with runs.running("turn", "b1c1", workspace=Path()) as second:
+    with runs.track_run("turn", "b1c1", workspace=Path()) as second:
         second.write("second")
         first.__exit__(None, None, None)
         output = await ask(runs, "turn", "b1c1")
@@ -187,6 +187,6 @@ async def test_S32_second_attempt_of_a_call_is_not_forgotten_when_the_first_ends
 
 async def test_call_that_breaks_is_forgotten_too() -> None:
     runs = LiveRuns(HOST)
-    with pytest.raises(RuntimeError), runs.running("turn", "b1c1", workspace=Path()):
+    with pytest.raises(RuntimeError), runs.track_run("turn", "b1c1", workspace=Path()):
         raise RuntimeError
     assert await ask(runs, "turn", "b1c1") is None

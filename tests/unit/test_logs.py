@@ -14,9 +14,9 @@ import temporalio.activity
 from temporalio.testing import ActivityEnvironment
 
 import holdfast
-from holdfast.activities.mcp.logged import logged
-from holdfast.withheld import WITHHELD, Words, allow_content
-from holdfast.workers.log_lines import JsonLine, OneLine
+from holdfast.activities.mcp.logged import redact_problem
+from holdfast.withheld import WITHHELD, Redacted, allow_content
+from holdfast.workers.log_lines import JsonFormatter, LineFormatter
 
 CANARY = "kZ8qW3vTu6Rm9pLx7"
 FILES = {"holdfast": holdfast.__file__, "temporalio": temporalio.activity.__file__, "asyncio": asyncio.__file__}
@@ -47,8 +47,8 @@ def raised(error: BaseException) -> BaseException:
 
 
 RECORDS = [
-    record("holdfast.x", "It was not kept: %s", Words(CANARY)),
-    record("holdfast.x", "It was not kept: %s", Words(ValueError(CANARY))),
+    record("holdfast.x", "It was not kept: %s", Redacted(CANARY)),
+    record("holdfast.x", "It was not kept: %s", Redacted(ValueError(CANARY))),
     record("holdfast.x", "It failed", error=raised(ValueError(CANARY))),
     record(
         "temporalio.activity", "Completing activity as failed ({'workflow_id': 't'})", error=raised(KeyError(CANARY))
@@ -66,7 +66,7 @@ RECORDS = [
 ]
 
 
-@pytest.mark.parametrize("formatter", [OneLine, JsonLine])
+@pytest.mark.parametrize("formatter", [LineFormatter, JsonFormatter])
 @pytest.mark.parametrize("verbose", [False, True])
 def test_S45_what_others_said_is_written_only_where_that_is_allowed(formatter: Any, verbose: bool) -> None:
     lines = [formatter(verbose=verbose).format(one) for one in RECORDS]
@@ -77,7 +77,7 @@ def test_S45_what_others_said_is_written_only_where_that_is_allowed(formatter: A
 
 def test_what_is_left_out_leaves_something_to_go_by() -> None:
     def line(one: logging.LogRecord) -> str:
-        return OneLine().format(one)
+        return LineFormatter().format(one)
 
     assert line(RECORDS[0]).endswith(f"WARNING It was not kept: {WITHHELD}")
     assert line(RECORDS[1]).endswith("WARNING It was not kept: ValueError")
@@ -92,9 +92,9 @@ def test_a_line_says_whose_turn_and_call_it_is_about() -> None:
     about = {"workflow_id": "t1", "activity_id": "b1c2-2", "attempt": 3}
     of_call = record("temporalio.activity", "It failed", temporal_activity=about)
     of_turn = record("temporalio.workflow", "Hm", temporal_workflow={"workflow_id": "t2", "attempt": 1})
-    assert OneLine().format(of_call).endswith("It failed [turn t1, call b1c2, attempt 3]")
-    assert OneLine().format(of_turn).endswith("Hm [turn t2]")
-    found = json.loads(JsonLine().format(of_call))
+    assert LineFormatter().format(of_call).endswith("It failed [turn t1, call b1c2, attempt 3]")
+    assert LineFormatter().format(of_turn).endswith("Hm [turn t2]")
+    found = json.loads(JsonFormatter().format(of_call))
     assert {name: found[name] for name in ("level", "logger", "message", "turn", "call", "attempt")} == {
         "level": "warning",
         "logger": "temporalio.activity",
@@ -109,14 +109,14 @@ def test_a_line_says_whose_turn_and_call_it_is_about() -> None:
 
 async def test_inside_an_activity_the_turn_is_known_without_being_said() -> None:
     async def body() -> str:
-        return OneLine().format(record("holdfast.x", "Here"))
+        return LineFormatter().format(record("holdfast.x", "Here"))
 
     assert "turn test" in await ActivityEnvironment().run(body)
 
 
 async def test_whatever_a_turn_is_called_it_cannot_forge_a_line() -> None:
     async def body() -> str:
-        return OneLine().format(record("holdfast.x", "Here"))
+        return LineFormatter().format(record("holdfast.x", "Here"))
 
     environment = ActivityEnvironment()
     environment.info = replace(environment.info, workflow_id="x]\n00:00:00 ERROR forged\x1b[31m")
@@ -129,7 +129,7 @@ def test_json_is_one_line_whatever_is_in_it_and_says_where_when_it_is_to() -> No
     strange = record("holdfast.x", "a\nb\u2028c\x1b[31m\ud800%s", 1, error=raised(ValueError("x")), temporal_workflow={
         "workflow_id": "t\n\u2028\ud800",
     })  # fmt: skip
-    line = JsonLine(verbose=True).format(strange)
+    line = JsonFormatter(verbose=True).format(strange)
     assert line.isascii()
     assert "\n" not in line
     found = json.loads(line)
@@ -140,7 +140,7 @@ def test_json_is_one_line_whatever_is_in_it_and_says_where_when_it_is_to() -> No
 
 def test_an_error_is_called_by_a_name_or_not_at_all() -> None:
     odd = type(f"{CANARY}", (Exception,), {})
-    assert json.loads(JsonLine().format(record("holdfast.x", "It", error=odd())))["error"] == "other"
+    assert json.loads(JsonFormatter().format(record("holdfast.x", "It", error=odd())))["error"] == "other"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +153,6 @@ def test_an_error_is_called_by_a_name_or_not_at_all() -> None:
     ],
 )
 def test_what_is_wrong_with_a_server_is_told_in_our_words(problem: str | None, told: str) -> None:
-    assert str(logged(problem)) == told
+    assert str(redact_problem(problem)) == told
     allow_content(True)
-    assert str(logged(problem)) == str(problem)
+    assert str(redact_problem(problem)) == str(problem)

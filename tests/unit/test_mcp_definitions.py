@@ -13,10 +13,10 @@ import pytest
 from mcp_types import Tool as ListedTool
 from mcp_types import ToolAnnotations
 
-from holdfast.activities.mcp.approved import Approved, Change
-from holdfast.activities.mcp.changes import diff_of, told
-from holdfast.activities.mcp.definitions import Definition, definition_of, effect_of
-from holdfast.activities.mcp.reading import read_by, reading_tools
+from holdfast.activities.mcp.approved import DefinitionChange, PinnedDefinitions
+from holdfast.activities.mcp.changes import describe_definition_change, diff_definitions
+from holdfast.activities.mcp.definitions import Definition, build_definition, find_effect
+from holdfast.activities.mcp.reading import build_reading_tools, find_read_kind
 from holdfast.activities.mcp.secrets import Secrets
 from holdfast.activities.mcp.server import Server
 from holdfast.configuration import McpServerSettings
@@ -42,7 +42,7 @@ def test_a_listed_tool_is_data_of_ours() -> None:
         input_schema={"type": "object"},
         annotations=ToolAnnotations(title="Act!", read_only_hint=True, open_world_hint=False),
     )
-    found = definition_of(listed, Secrets())
+    found = build_definition(listed, Secrets())
     assert found == Definition(
         name="act",
         title="Act!",
@@ -66,7 +66,7 @@ def test_a_listed_tool_is_data_of_ours() -> None:
 )
 def test_S39_effects_are_the_users_word_or_that_of_a_trusted_server(hints: Any, settings: Any, effect: Effect) -> None:
     made = McpServerSettings.model_validate({"command": "x", **settings})
-    assert effect_of(Definition(name="act", annotations=hints), made) is effect
+    assert find_effect(Definition(name="act", annotations=hints), made) is effect
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_S39_effects_are_the_users_word_or_that_of_a_trusted_server(hints: Any, 
     ],
 )
 def test_S39_what_changed_is_told(change: Any, words: str) -> None:
-    assert told(BEFORE, after(**change)).startswith(words)
-    assert bool(diff_of(BEFORE, after(**change))) == bool(change)
+    assert describe_definition_change(BEFORE, after(**change)).startswith(words)
+    assert bool(diff_definitions(BEFORE, after(**change))) == bool(change)
     assert (BEFORE.digest != after(**change).digest) == bool(change)
 
 
 def test_many_changes_are_told_briefly() -> None:
     many: Any = {"properties": {f"p{number}" * 50: {} for number in range(500)}}
-    words = told(BEFORE, after(parameters=many))
+    words = describe_definition_change(BEFORE, after(parameters=many))
     assert "494 others" in words
     assert len(words) < 1_000
 
@@ -103,59 +103,59 @@ def test_many_changes_are_told_briefly() -> None:
 
 
 def test_S39_a_definition_is_kept_when_first_seen_and_moves_when_let_through(tmp_path: Path) -> None:
-    known = Approved(tmp_path / "mcp", "s")
-    known.meet([BEFORE])
-    known.meet([after(description="Other.")])  # what is known stays
-    assert known.change(BEFORE) is None
-    change = known.change(after(description="Other."))
+    known = PinnedDefinitions(tmp_path / "mcp", "s")
+    known.pin_new([BEFORE])
+    known.pin_new([after(description="Other.")])  # what is known stays
+    assert known.find_change(BEFORE) is None
+    change = known.find_change(after(description="Other."))
     assert change is not None
     assert "since it was first seen" in change.sentence
     assert "-description: And rests." in change.diff
-    other = Approved(tmp_path / "mcp", "s")  # another worker of this host
+    other = PinnedDefinitions(tmp_path / "mcp", "s")  # another worker of this host
     other.approve(after(description="Other."))
-    assert known.change(after(description="Other.")) is None
-    change = known.change(BEFORE)
+    assert known.find_change(after(description="Other.")) is None
+    change = known.find_change(BEFORE)
     assert change is not None
     assert "since it was last approved" in change.sentence
     file = tmp_path / "mcp" / "s.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def sentence(change: Change | None) -> str:
+def sentence(change: DefinitionChange | None) -> str:
     assert change is not None
     return change.sentence
 
 
 def test_S39_what_is_not_known_is_asked_about(tmp_path: Path) -> None:
-    Approved(tmp_path, "a").meet([BEFORE])
-    assert "could not be kept" in sentence(Approved(tmp_path, "b").change(BEFORE))
+    PinnedDefinitions(tmp_path, "a").pin_new([BEFORE])
+    assert "could not be kept" in sentence(PinnedDefinitions(tmp_path, "b").find_change(BEFORE))
 
 
 def test_S39_a_server_cannot_make_us_forget_what_was_approved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lists more than is kept: what it has no more makes room, what was gone by stays, the rest is asked about."""
     monkeypatch.setattr("holdfast.activities.mcp.approved.TOOLS_LIMIT", 20)
-    known = Approved(tmp_path, "s")
-    known.meet([BEFORE])
+    known = PinnedDefinitions(tmp_path, "s")
+    known.pin_new([BEFORE])
     known.approve(BEFORE)
     for flood in range(5):
-        known.meet([BEFORE, *(Definition(name=f"junk-{flood}-{number}") for number in range(15))])
+        known.pin_new([BEFORE, *(Definition(name=f"junk-{flood}-{number}") for number in range(15))])
     assert {one.name for one in known.definitions} == {"act", *(f"junk-4-{number}" for number in range(15))}
     with pytest.raises(BadInput, match="would hold over 20 tools"):
-        known.meet([Definition(name=f"more-{number}") for number in range(20)])
-    assert "since it was last approved" in sentence(known.change(after(description="Other.")))
-    assert "could not be kept" in sentence(known.change(Definition(name="more-1")))
+        known.pin_new([Definition(name=f"more-{number}") for number in range(20)])
+    assert "since it was last approved" in sentence(known.find_change(after(description="Other.")))
+    assert "could not be kept" in sentence(known.find_change(Definition(name="more-1")))
 
 
 def test_S39_a_damaged_file_makes_everything_asked_about_until_it_is_approved(tmp_path: Path) -> None:
-    known, other = Approved(tmp_path, "s"), Definition(name="other")
-    known.meet([BEFORE, other])
+    known, other = PinnedDefinitions(tmp_path, "s"), Definition(name="other")
+    known.pin_new([BEFORE, other])
     (tmp_path / "s.json").write_bytes(b"")
     known.approve(BEFORE)
-    assert known.change(BEFORE) is None
-    known.meet([BEFORE, other])  # which nobody can say is seen for the first time
-    assert "was lost with a damaged file" in sentence(known.change(other))
+    assert known.find_change(BEFORE) is None
+    known.pin_new([BEFORE, other])  # which nobody can say is seen for the first time
+    assert "was lost with a damaged file" in sentence(known.find_change(other))
     known.approve(other)
-    assert known.change(other) is None
+    assert known.find_change(other) is None
 
 
 def test_a_file_that_another_process_holds_keeps_nobody_for_ever(
@@ -165,7 +165,7 @@ def test_a_file_that_another_process_holds_keeps_nobody_for_ever(
     with open(tmp_path / "s.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(BadInput, match="is held by another process"):
-            Approved(tmp_path, "s").meet([BEFORE])
+            PinnedDefinitions(tmp_path, "s").pin_new([BEFORE])
 
 
 @pytest.mark.parametrize("reordered", [True, False])
@@ -174,7 +174,7 @@ def test_S39_a_change_of_many_lines_is_told_in_time(reordered: bool) -> None:
     changed = numbers[::-1] if reordered else [number * 3 for number in numbers]
     one, two = (Definition(name="act", output={"enum": list(values)}) for values in (numbers, changed))
     began = time.process_time()
-    diff = diff_of(one, two)
+    diff = diff_definitions(one, two)
     assert time.process_time() - began < 3
     assert len(diff.splitlines()) < 250
     assert ("more lines" in diff) or reordered
@@ -182,38 +182,40 @@ def test_S39_a_change_of_many_lines_is_told_in_time(reordered: bool) -> None:
 
 def test_a_change_near_the_end_of_a_long_definition_is_shown_line_by_line() -> None:
     one, two = (Definition(name="act", output={"enum": [*range(5_000), last]}) for last in (7, 8))
-    changed = [line for line in diff_of(one, two).splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    changed = [
+        line for line in diff_definitions(one, two).splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")
+    ]
     assert changed == ["-output:     7", "+output:     8"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"tools": {"act": 5}}', b"\xff\xfe"])
 def test_S39_what_cannot_be_read_any_more_is_asked_about(tmp_path: Path, damage: bytes) -> None:
-    known = Approved(tmp_path, "s")
+    known = PinnedDefinitions(tmp_path, "s")
     known.approve(BEFORE)
     (tmp_path / "s.json").write_bytes(damage)
-    change = known.change(BEFORE)
+    change = known.find_change(BEFORE)
     assert change is not None
     assert "cannot be read" in change.sentence
-    known.meet([BEFORE])
-    assert known.change(BEFORE) is not None
+    known.pin_new([BEFORE])
+    assert known.find_change(BEFORE) is not None
     known.approve(BEFORE)
-    assert known.change(BEFORE) is None
+    assert known.find_change(BEFORE) is None
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match="cannot be written"):
-        Approved(tmp_path / "file", "s").approve(BEFORE)
+        PinnedDefinitions(tmp_path / "file", "s").approve(BEFORE)
 
 
 def test_S39_what_is_remembered_of_a_server_tells_its_tools_from_ours_that_read_it(tmp_path: Path) -> None:
     settings = McpServerSettings(url="http://127.0.0.1:9/mcp")
     own = Definition(name="list_prompts", description="Its own.")
     server = Server("s", settings, lambda _: None, lambda *_: asyncio.sleep(0))
-    server.remember([own], frozenset({"resources", "prompts"}))
-    known = Approved(tmp_path, "s")
-    known.meet([BEFORE, own, *(tool.definition for tool in reading_tools(server, known))])
-    assert {one.name: read_by(one, "s") for one in known.definitions} == {
+    server.restore_tools([own], frozenset({"resources", "prompts"}))
+    known = PinnedDefinitions(tmp_path, "s")
+    known.pin_new([BEFORE, own, *(tool.definition for tool in build_reading_tools(server, known))])
+    assert {one.name: find_read_kind(one, "s") for one in known.definitions} == {
         "act": None,
         "list_prompts": None,
         "list_resources": "resources",

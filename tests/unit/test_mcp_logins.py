@@ -15,14 +15,20 @@ from hypothesis import strategies as st
 from mcp.client.auth import OAuthFlowError, OAuthRegistrationError, OAuthTokenError
 from pydantic import ValidationError
 
-from holdfast.activities.mcp.authorizing import remedy, scope_lacking
-from holdfast.activities.mcp.endpoints import Endpoints, Unreachable, fit, leads_inside, told
-from holdfast.activities.mcp.logins import Login, LoginFile, NotAuthorized, known_logins
-from holdfast.activities.mcp.refusals import Denied, accepted, denied, in_words
-from holdfast.activities.mcp.resolving import resolve
+from holdfast.activities.mcp.authorizing import describe_remedy, find_missing_scope
+from holdfast.activities.mcp.endpoints import (
+    AuthorizationTransport,
+    Unreachable,
+    format_address,
+    is_allowed_address,
+    is_inside_address,
+)
+from holdfast.activities.mcp.logins import Login, LoginFile, NotAuthorized, list_logins
+from holdfast.activities.mcp.refusals import Denied, build_denied, check_token_response, explain_refusal
+from holdfast.activities.mcp.resolving import resolve_server
 from holdfast.activities.mcp.secrets import LATER_LIMIT, Secret, Secrets
-from holdfast.configuration import McpOauthSettings, McpServerSettings, configuration_of
-from holdfast.documents import Content
+from holdfast.configuration import McpOauthSettings, McpServerSettings, parse_configuration
+from holdfast.documents import FileContent
 from holdfast.errors import BadInput, HoldfastError
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,7 +45,7 @@ def login(**more: Any) -> Login:
 
 def kept(folder: Path, made: Login) -> LoginFile:
     file = LoginFile(folder / "tokens", "s")
-    with file.locked():
+    with file.hold_lock():
         file.write(made)
     return file
 
@@ -50,7 +56,7 @@ def test_S45_what_is_written_is_read_and_for_its_owner_alone(tmp_path: Path) -> 
     assert file.read() == made
     assert file.file.stat().st_mode & 0o777 == 0o600
     assert file.file.parent.stat().st_mode & 0o777 == 0o700
-    assert known_logins(file.file.parent) == ["s"]
+    assert list_logins(file.file.parent) == ["s"]
     assert file.remove()
     assert file.read() is None
     assert not file.remove()
@@ -99,18 +105,18 @@ def test_no_name_leads_elsewhere(tmp_path: Path, name: str) -> None:
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("a file")
     file = LoginFile(tmp_path / "tokens", "s")
-    with pytest.raises(HoldfastError, match="cannot be written"), file.locked():
+    with pytest.raises(HoldfastError, match="cannot be written"), file.hold_lock():
         pass
 
 
 def test_a_stamp_is_another_with_every_change(tmp_path: Path) -> None:
     file = kept(tmp_path, login())
-    first = file.stamp()
-    with file.locked():
+    first = file.read_stamp()
+    with file.hold_lock():
         file.write(login())
-    second = file.stamp()
+    second = file.read_stamp()
     file.file.chmod(0o644)
-    assert len({first, second, file.stamp(), LoginFile(tmp_path, "none").stamp()}) == 4
+    assert len({first, second, file.read_stamp(), LoginFile(tmp_path, "none").read_stamp()}) == 4
 
 
 def test_S45_neither_a_login_nor_what_is_resolved_tells_its_secrets_when_it_is_shown() -> None:
@@ -120,21 +126,21 @@ def test_S45_neither_a_login_nor_what_is_resolved_tells_its_secrets_when_it_is_s
         url="https://a/mcp",
         oauth=McpOauthSettings(client_id="c", client_secret="${SOME_SECRET}", issuer="https://i"),
     )
-    assert "canary" not in repr(resolve(server, {"SOME_SECRET": "canary-secret"}))
+    assert "canary" not in repr(resolve_server(server, {"SOME_SECRET": "canary-secret"}))
 
 
 @given(lasts=st.integers(0, 10**7), passed=st.integers(0, 10**7))
 def test_a_token_is_used_until_shortly_before_its_end(lasts: int, passed: int) -> None:
     made = login(expires=MOMENT + timedelta(seconds=lasts))
-    fresh = made.fresh(MOMENT + timedelta(seconds=passed))
+    fresh = made.is_fresh(MOMENT + timedelta(seconds=passed))
     assert not (fresh and passed >= lasts)
     assert fresh or passed >= lasts * 0.9 or lasts - passed <= 60
 
 
 def test_a_token_without_an_end_is_used_until_it_is_refused() -> None:
     far = MOMENT + timedelta(days=10_000)
-    assert login().fresh(far)
-    assert not login(refused="invalid_grant").fresh(MOMENT)
+    assert login().is_fresh(far)
+    assert not login(refused="invalid_grant").is_fresh(MOMENT)
 
 
 # What is secret
@@ -171,7 +177,7 @@ def test_S45_secrets_that_come_later_are_hidden_and_old_ones_stay() -> None:
     ],
 )
 def test_S45_tokens_come_from_nowhere_in_the_clear(url: str, server: str, fits: bool) -> None:
-    assert fit(httpx2.URL(url), httpx2.URL(server)) is fits
+    assert is_allowed_address(httpx2.URL(url), httpx2.URL(server)) is fits
 
 
 @pytest.mark.parametrize(
@@ -187,18 +193,20 @@ def test_S45_tokens_come_from_nowhere_in_the_clear(url: str, server: str, fits: 
     ],
 )
 async def test_S45_a_server_out_there_sends_us_to_nothing_in_here(url: str, server: str, inside: bool) -> None:
-    assert await leads_inside(httpx2.URL(url), httpx2.URL(server)) is inside
+    assert await is_inside_address(httpx2.URL(url), httpx2.URL(server)) is inside
 
 
 async def test_S45_what_is_in_here_is_asked_for_tokens_only_if_the_user_has_named_it() -> None:
     for issuer, words in ((None, "is not public, and the server that names it is"), ("https://127.0.0.1:9", "reached")):
-        async with httpx2.AsyncClient(transport=Endpoints("https://8.8.8.8/mcp", issuer)) as client:
+        async with httpx2.AsyncClient(transport=AuthorizationTransport("https://8.8.8.8/mcp", issuer)) as client:
             with pytest.raises(NotAuthorized, match=words):
                 await client.get("https://127.0.0.1:9/token")
 
 
 def test_S45_an_address_is_told_without_what_is_secret_in_it() -> None:
-    assert told(httpx2.URL("https://me:canary@a.example:8443/x?key=canary#canary")) == "https://a.example:8443/x"
+    assert (
+        format_address(httpx2.URL("https://me:canary@a.example:8443/x?key=canary#canary")) == "https://a.example:8443/x"
+    )
 
 
 # What is told
@@ -216,13 +224,13 @@ def test_S45_what_the_package_says_is_not_repeated() -> None:
         KeyError("canary"),
     ]
     for error in said:
-        assert "canary" not in str(in_words(error)), error
+        assert "canary" not in str(explain_refusal(error)), error
 
 
 def test_an_authorization_servers_own_words_are_told_harmlessly() -> None:
-    assert str(denied("invalid_grant", "no\x1b[31m\nway")) == "invalid_grant: no way"
+    assert str(build_denied("invalid_grant", "no\x1b[31m\nway")) == "invalid_grant: no way"
     failed = OAuthRegistrationError('Registration failed: 403 {"error": "invalid_redirect_uri"}')
-    assert "(HTTP status 403): invalid_redirect_uri" in str(in_words(failed))
+    assert "(HTTP status 403): invalid_redirect_uri" in str(explain_refusal(failed))
 
 
 @pytest.mark.parametrize(
@@ -237,13 +245,13 @@ def test_an_authorization_servers_own_words_are_told_harmlessly() -> None:
 )
 def test_only_a_plain_no_is_for_good(status: int, body: bytes, kind: type[Exception]) -> None:
     with pytest.raises(kind):
-        accepted(httpx2.Response(status, content=body))
+        check_token_response(httpx2.Response(status, content=body))
 
 
 @pytest.mark.parametrize("body", [b"", b"no", b"[]", b'{"error": 5}', b"\xff"])
 def test_no_answer_of_oauth_is_no_plain_no(body: bytes) -> None:
     with pytest.raises(NotAuthorized) as caught:
-        accepted(httpx2.Response(404, content=body))
+        check_token_response(httpx2.Response(404, content=body))
     assert not isinstance(caught.value, Denied | Unreachable)
 
 
@@ -260,7 +268,7 @@ def test_no_answer_of_oauth_is_no_plain_no(body: bytes) -> None:
     ],
 )
 def test_a_scope_that_is_lacking_is_known(status: int, header: str, scope: str | None) -> None:
-    assert scope_lacking(httpx2.Response(status, headers={"www-authenticate": header})) == scope
+    assert find_missing_scope(httpx2.Response(status, headers={"www-authenticate": header})) == scope
 
 
 def test_what_to_do_is_what_would_help() -> None:
@@ -268,9 +276,9 @@ def test_what_to_do_is_what_would_help() -> None:
     oauth = McpOauthSettings(
         grant="client_credentials", client_id="c", client_secret="${S}", issuer="https://login.example"
     )
-    assert remedy("s", McpServerSettings(url=url)) == "log in with `holdfast mcp login s`"
-    assert "Authorization header" in remedy("s", McpServerSettings(url=url, headers={"authorization": "x"}))
-    assert "`oauth`" in remedy("s", McpServerSettings(url=url, oauth=oauth))
+    assert describe_remedy("s", McpServerSettings(url=url)) == "log in with `holdfast mcp login s`"
+    assert "Authorization header" in describe_remedy("s", McpServerSettings(url=url, headers={"authorization": "x"}))
+    assert "`oauth`" in describe_remedy("s", McpServerSettings(url=url, oauth=oauth))
 
 
 # The settings
@@ -293,7 +301,7 @@ WRONG: dict[str, tuple[str, str]] = {
 def test_settings_that_make_no_sense_are_told(case: str) -> None:
     lines, words = WRONG[case]
     text = f'[mcp.servers.s]\nurl = "https://a/mcp"\n[mcp.servers.s.oauth]\n{lines}\n'
-    problems = configuration_of(Content(Path("/project/holdfast.toml"), text.encode())).problems
+    problems = parse_configuration(FileContent(Path("/project/holdfast.toml"), text.encode())).problems
     assert [words in str(problem) for problem in problems] == [True], problems
     assert "canary" not in str(problems)
 
@@ -308,7 +316,7 @@ def test_a_secret_that_is_not_set_or_empty_is_told_by_its_name() -> None:
     oauth = McpOauthSettings(client_id="c", client_secret="${THEIR_SECRET}", issuer="https://i")
     server = McpServerSettings(url="https://a/mcp", oauth=oauth)
     with pytest.raises(BadInput, match="'THEIR_SECRET'"):
-        resolve(server, {})
+        resolve_server(server, {})
     with pytest.raises(BadInput, match="is empty"):
-        resolve(server, {"THEIR_SECRET": ""})
-    assert resolve(server, {"THEIR_SECRET": "/a/secret"}).secrets.hide("is /a/secret") == "is [THEIR_SECRET]"
+        resolve_server(server, {"THEIR_SECRET": ""})
+    assert resolve_server(server, {"THEIR_SECRET": "/a/secret"}).secrets.hide("is /a/secret") == "is [THEIR_SECRET]"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.activities.mcp.names import LIMIT, prefix_of, tool_name
+from holdfast.activities.mcp.names import NAME_LIMIT, build_prefix, build_tool_name
 
 SERVERS = st.from_regex(r"[A-Za-z0-9_-]{1,40}", fullmatch=True)
 
@@ -25,35 +25,37 @@ SERVERS = st.from_regex(r"[A-Za-z0-9_-]{1,40}", fullmatch=True)
     ],
 )
 def test_S39_ordinary_names_are_plain(server: str, tool: str, name: str) -> None:
-    assert tool_name(server, tool) == name
+    assert build_tool_name(server, tool) == name
 
 
 @pytest.mark.parametrize(
     ("server", "tool"), [("a__b", "c"), ("a_", "b"), ("a", "b.c"), ("a", "b c"), ("a", "x" * 62), ("a", "é"), ("a", "")]
 )
 def test_S39_others_get_a_part_of_a_hash(server: str, tool: str) -> None:
-    name = tool_name(server, tool)
+    name = build_tool_name(server, tool)
     assert re.fullmatch(r"[A-Za-z0-9_-]+_[0-9a-f]{8}", name)
-    assert name.startswith(prefix_of(server)[:50])
-    assert name == tool_name(server, tool)
+    assert name.startswith(build_prefix(server)[:50])
+    assert name == build_tool_name(server, tool)
 
 
 @given(SERVERS, st.text(max_size=200), SERVERS, st.text(max_size=200))
 def test_S39_two_tools_never_have_one_name(server: str, tool: str, other: str, another: str) -> None:
-    first, second = tool_name(server, tool), tool_name(other, another)
+    first, second = build_tool_name(server, tool), build_tool_name(other, another)
     assert (first == second) == ((server, tool) == (other, another))
     assert re.fullmatch(r"[A-Za-z0-9_-]+", first)
-    assert len(first) <= LIMIT
+    assert len(first) <= NAME_LIMIT
 
 
 @given(st.text("a_", min_size=1, max_size=6), st.text("a_", max_size=6))
 def test_S39_underscores_do_not_confuse(server: str, tool: str) -> None:
     whole = f"{server}__{tool}"
-    alike = {tool_name(whole[:at], whole[at + 2 :]) for at in range(1, len(whole) - 1) if whole[at : at + 2] == "__"}
+    alike = {
+        build_tool_name(whole[:at], whole[at + 2 :]) for at in range(1, len(whole) - 1) if whole[at : at + 2] == "__"
+    }
     pairs = {(whole[:at], whole[at + 2 :]) for at in range(1, len(whole) - 1) if whole[at : at + 2] == "__"}
     assert len(alike) == len(pairs)
 
 
 def test_S39_a_name_that_looks_like_anothers_with_its_hash_is_not_that_one() -> None:
-    theirs = tool_name("a__b", "pay")
-    assert tool_name("a", theirs.removeprefix("a__")) != theirs
+    theirs = build_tool_name("a__b", "pay")
+    assert build_tool_name("a", theirs.removeprefix("a__")) != theirs

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.activities.mcp.places import place_of
+from holdfast.activities.mcp.places import format_place
 from holdfast.configuration import McpServerSettings
 
 HERE = {"TOKEN": "canary-token", "PLACE": "/srv/canary", "NAME": "canary-name"}
 
 
 def place(*words: str, **env: str) -> str | None:
-    return place_of(McpServerSettings(command=words[0], args=words[1:], env=env), HERE)
+    return format_place(McpServerSettings(command=words[0], args=words[1:], env=env), HERE)
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_only_the_first_arguments_are_told() -> None:
 
 
 def test_a_server_at_an_address_has_no_command() -> None:
-    assert place_of(McpServerSettings(url="https://example.com/mcp"), {}) is None
+    assert format_place(McpServerSettings(url="https://example.com/mcp"), {}) is None

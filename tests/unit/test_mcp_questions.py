@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequestFormParams, ElicitResult, ErrorData
 
-from holdfast.activities.mcp.eliciting import Eliciting, to_open_first
-from holdfast.activities.mcp.questions import Carried, carried, question_of, reply_of, required, required_first
+from holdfast.activities.mcp.eliciting import ElicitationHandler, find_addresses_to_open
+from holdfast.activities.mcp.questions import (
+    CallCarryover,
+    build_carryover,
+    build_opening_carryover,
+    build_question,
+    build_reply,
+    read_carryover,
+)
 from holdfast.activities.mcp.secrets import Secret, Secrets
-from holdfast.approvals import Answer, Confirmation
+from holdfast.approvals import Confirmation, QuestionAnswer
 from holdfast.tools import NeedsAnswer, ToolFailure
 from holdfast.work import QUESTION_LIMIT
 
@@ -47,7 +54,7 @@ def elicit(params: Any) -> Any:
 )
 def test_S39_whatever_is_asked_can_be_shown_or_is_refused(params: dict[str, Any]) -> None:
     try:
-        found = question_of("s", params)
+        found = build_question("s", params)
     except ToolFailure:
         return
     assert found.kind == "question"
@@ -70,40 +77,40 @@ def test_S39_whatever_is_asked_can_be_shown_or_is_refused(params: dict[str, Any]
 )
 def test_S39_a_field_that_an_answer_cannot_hold_is_not_asked_for(field: Any, fits: bool) -> None:
     if fits:
-        assert question_of("s", form({"a": field})).form == form({"a": field})["requestedSchema"]
+        assert build_question("s", form({"a": field})).form == form({"a": field})["requestedSchema"]
     else:
         with pytest.raises(ToolFailure, match="asked for 'a', which is no single value"):
-            question_of("s", form({"a": field}))
+            build_question("s", form({"a": field}))
 
 
 def test_S39_a_form_without_fields_asks_whether_to_go_on() -> None:
     for schema in (None, {}, {"type": "object", "properties": {}}, {"properties": {"a": "b"}}):
-        asked = question_of("s", {"message": "Go on?", "requestedSchema": schema})
+        asked = build_question("s", {"message": "Go on?", "requestedSchema": schema})
         assert (asked.question, asked.form) == ("Go on?", None)
         assert (asked.options, asked.other) == (("yes",), False), "nothing else is consent"
 
 
 def test_S39_an_address_is_agreed_to_in_one_word_and_no_other() -> None:
-    asked = question_of("s", URL)
+    asked = build_question("s", URL)
     assert (asked.urls, asked.options, asked.other) == (("https://example.org/",), ("done",), False)
 
 
 @pytest.mark.parametrize(
     ("answer", "params", "reply"),
     [
-        (Answer(action="decline", text="no"), form({}), {"action": "decline"}),
-        (Answer(action="cancel"), URL, {"action": "cancel"}),
-        (Answer(action="accept", text="done"), URL, {"action": "accept"}),
-        (Answer(action="accept", text="yes"), form({}), {"action": "accept", "content": {}}),
+        (QuestionAnswer(action="decline", text="no"), form({}), {"action": "decline"}),
+        (QuestionAnswer(action="cancel"), URL, {"action": "cancel"}),
+        (QuestionAnswer(action="accept", text="done"), URL, {"action": "accept"}),
+        (QuestionAnswer(action="accept", text="yes"), form({}), {"action": "accept", "content": {}}),
         (
-            Answer(action="accept", fields={"a": 1, "b": ["x"], "c": None, "d": {"e": 1}, "f": [1]}),
+            QuestionAnswer(action="accept", fields={"a": 1, "b": ["x"], "c": None, "d": {"e": 1}, "f": [1]}),
             form({}),
             {"action": "accept", "content": {"a": 1, "b": ["x"], "c": None, "d": '{"e": 1}', "f": "[1]"}},
         ),
     ],
 )
-def test_S39_an_answer_as_the_server_expects_it(answer: Answer, params: Any, reply: Any) -> None:
-    assert reply_of(answer, params) == reply
+def test_S39_an_answer_as_the_server_expects_it(answer: QuestionAnswer, params: Any, reply: Any) -> None:
+    assert build_reply(answer, params) == reply
     ElicitResult.model_validate(reply)
 
 
@@ -112,35 +119,35 @@ def test_S39_an_answer_as_the_server_expects_it(answer: Answer, params: Any, rep
 
 def test_S39_several_questions_are_asked_in_turn_and_go_back_together() -> None:
     result = {"inputRequests": {"x": elicit(form({"a": {}}, "One?")), "y": elicit(URL)}, "requestState": "so far"}
-    going_on = required("s", result, NONE)
+    going_on = build_carryover("s", result, NONE)
     with pytest.raises(NeedsAnswer, match=r"One\?") as first:
-        going_on.ask("s")
+        going_on.ask_next("s")
     state = json.loads(json.dumps(first.value.state))  # as the history keeps it
-    going_on = _carried(state, Answer(action="accept", fields={"a": 1}))
+    going_on = _carried(state, QuestionAnswer(action="accept", fields={"a": 1}))
     with pytest.raises(NeedsAnswer, match="Pay") as second:
-        going_on.ask("s")
-    going_on = _carried(second.value.state, Answer(action="decline"))
-    going_on.ask("s")  # nothing more
-    assert going_on.told == {"x": {"action": "accept", "content": {"a": 1}}, "y": {"action": "decline"}}
+        going_on.ask_next("s")
+    going_on = _carried(second.value.state, QuestionAnswer(action="decline"))
+    going_on.ask_next("s")  # nothing more
+    assert going_on.sent_replies == {"x": {"action": "accept", "content": {"a": 1}}, "y": {"action": "decline"}}
     assert going_on.state == "so far"
-    assert carried(None, None) is None
+    assert read_carryover(None, None) is None
 
 
-def _carried(state: Any, answer: Answer) -> Carried:
-    found = carried(state, answer)
+def _carried(state: Any, answer: QuestionAnswer) -> CallCarryover:
+    found = read_carryover(state, answer)
     assert found is not None
     return found
 
 
 def test_S39_what_is_to_be_done_first_is_not_told_and_a_refusal_ends_it() -> None:
-    going_on = required_first("s", {"0": URL}, NONE)
+    going_on = build_opening_carryover("s", {"0": URL}, NONE)
     with pytest.raises(NeedsAnswer) as asked:
-        going_on.ask("s")
-    done = _carried(asked.value.state, Answer(action="accept", text="done"))
-    done.ask("s")
-    assert (done.told, done.state) == (None, None)
+        going_on.ask_next("s")
+    done = _carried(asked.value.state, QuestionAnswer(action="accept", text="done"))
+    done.ask_next("s")
+    assert (done.sent_replies, done.state) == (None, None)
     with pytest.raises(ToolFailure, match="It was not called") as refused:
-        _carried(asked.value.state, Answer(action="decline")).ask("s")
+        _carried(asked.value.state, QuestionAnswer(action="decline")).ask_next("s")
     assert refused.value.type == "declined"
 
 
@@ -159,7 +166,7 @@ def test_S39_what_is_to_be_done_first_is_not_told_and_a_refusal_ends_it() -> Non
 )
 def test_S39_what_cannot_be_had_is_refused_before_anything_is_asked(result: Any, kind: str, words: str) -> None:
     with pytest.raises(ToolFailure, match=words) as refused:
-        required("s", result, Secrets([Secret("TOKEN", "s3cret-s3cret")]))
+        build_carryover("s", result, Secrets([Secret("TOKEN", "s3cret-s3cret")]))
     assert refused.value.type == kind
 
 
@@ -167,7 +174,7 @@ def test_S45_a_secret_is_in_no_question_and_in_nothing_that_is_kept() -> None:
     fields = {"the s3cret-s3cret": {"type": "string", "enum": ["s3cret-s3cret"]}}
     result = {"inputRequests": {"a": elicit(form(fields, "Is it s3cret-s3cret?"))}}
     with pytest.raises(NeedsAnswer) as asked:
-        required("s", result, Secrets([Secret("TOKEN", "s3cret-s3cret")])).ask("s")
+        build_carryover("s", result, Secrets([Secret("TOKEN", "s3cret-s3cret")])).ask_next("s")
     kept = asked.value.question.model_dump_json() + json.dumps(asked.value.state)
     assert "s3cret-s3cret" not in kept
     assert "Is it [TOKEN]?" in kept
@@ -183,9 +190,9 @@ class Person:
         self.asked: list[str] = []
         self._answers: asyncio.Queue[str] = asyncio.Queue()
 
-    async def ask(self, question: Confirmation) -> Answer:
+    async def ask(self, question: Confirmation) -> QuestionAnswer:
         self.asked.append(question.question or "")
-        return Answer(action="accept", fields={"a": await self._answers.get()})
+        return QuestionAnswer(action="accept", fields={"a": await self._answers.get()})
 
     def say(self, text: str) -> None:
         self._answers.put_nowait(text)
@@ -197,7 +204,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def asking(server: Eliciting, message: str) -> asyncio.Task[Any]:
+def asking(server: ElicitationHandler, message: str) -> asyncio.Task[Any]:
     """What a server is answered."""
     params = ElicitRequestFormParams(message=message, requested_schema={"properties": {"a": {"type": "string"}}})
     return asyncio.create_task(server.elicit(None, params))  # type: ignore[arg-type]
@@ -210,8 +217,8 @@ def content(task: asyncio.Task[Any]) -> Any:
 
 
 async def test_S39_calls_that_began_together_ask_in_their_order() -> None:
-    server, first, second, outside = Eliciting("s", NONE), Person(), Person(), copy_context()
-    with server.calling(first.ask), server.calling(second.ask):
+    server, first, second, outside = ElicitationHandler("s", NONE), Person(), Person(), copy_context()
+    with server.track_call(first.ask), server.track_call(second.ask):
         tasks = [outside.run(asking, server, message) for message in ("One?", "Two?", "Three?")]
         await settled()
         assert (first.asked, second.asked) == (["One?"], ["Two?"])
@@ -226,9 +233,9 @@ async def test_S39_calls_that_began_together_ask_in_their_order() -> None:
 
 async def test_S39_the_newest_call_is_taken_for_the_one_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.activities.mcp.eliciting.TOGETHER_SECONDS", 0.0)
-    server, old, new, outside = Eliciting("s", NONE), Person(), Person(), copy_context()
-    with server.calling(old.ask):
-        with server.calling(new.ask):
+    server, old, new, outside = ElicitationHandler("s", NONE), Person(), Person(), copy_context()
+    with server.track_call(old.ask):
+        with server.track_call(new.ask):
             task = outside.run(asking, server, "Who?")
             await settled()
             assert (old.asked, new.asked) == ([], ["Who?"])
@@ -240,10 +247,10 @@ async def test_S39_the_newest_call_is_taken_for_the_one_that_asks(monkeypatch: p
 
 
 async def test_S39_over_http_it_is_known_which_call_asks() -> None:
-    server, mine, other = Eliciting("s", NONE), Person(), Person()
+    server, mine, other = ElicitationHandler("s", NONE), Person(), Person()
     with ExitStack() as calls:
-        calls.enter_context(server.calling(other.ask))
-        calls.enter_context(server.calling(mine.ask))
+        calls.enter_context(server.track_call(other.ask))
+        calls.enter_context(server.track_call(mine.ask))
         with_mine = copy_context()
         task = with_mine.run(asking, server, "Who?")
         await settled()
@@ -256,7 +263,7 @@ async def test_S39_over_http_it_is_known_which_call_asks() -> None:
 
 
 async def test_S39_a_question_outside_of_every_call_and_one_that_cannot_be_asked() -> None:
-    server = Eliciting("s", NONE)
+    server = ElicitationHandler("s", NONE)
     nobody = asking(server, "Who?")
     params = ElicitRequestFormParams(message="?", requested_schema={"properties": {"a": {"type": "object"}}})
     refused = await server.elicit(None, params)  # type: ignore[arg-type]
@@ -270,11 +277,11 @@ async def test_S39_a_question_outside_of_every_call_and_one_that_cannot_be_asked
     "data", [None, "x", [], {}, {"elicitations": "x"}, {"elicitations": [1]}, {"elicitations": []}]
 )
 def test_S39_an_error_that_wants_nothing_in_particular_is_an_error(data: Any) -> None:
-    assert to_open_first(MCPError(-32042, "not yet", data)) is None
+    assert find_addresses_to_open(MCPError(-32042, "not yet", data)) is None
 
 
 def test_S39_an_error_that_names_addresses_wants_them_opened() -> None:
-    found = to_open_first(MCPError(-32042, "not yet", {"elicitations": [{**URL, "elicitationId": "1"}]}))
+    found = find_addresses_to_open(MCPError(-32042, "not yet", {"elicitations": [{**URL, "elicitationId": "1"}]}))
     assert found is not None
     assert [one["url"] for one in found.requests.values()] == ["https://example.org/"]
-    assert to_open_first(MCPError(-32000, "no", {"elicitations": [URL]})) is None
+    assert find_addresses_to_open(MCPError(-32000, "no", {"elicitations": [URL]})) is None

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.activities.mcp.secrets import Secret, Secrets
-from holdfast.activities.mcp.sensitive import Given, secrets_of
+from holdfast.activities.mcp.sensitive import GivenSettings, find_secrets
 from tests.support.writings import WAYS, pem, tells, text64
 
 PEM = pem(bytes(range(256)) * 6)
@@ -62,7 +62,7 @@ def test_S45_what_nobody_sees_keeps_no_secret_from_being_found(between: str) -> 
     secrets = Secrets([Secret("NAME", VALUES["token"])])
     split = between.join(VALUES["token"][at : at + 5] for at in range(0, 20, 5))
     assert secrets.hide(f"is {split} here") == "is [NAME] here"
-    assert secrets.hidden({"a": f"is {split} here"}) == {"a": "is [NAME] here"}
+    assert secrets.hide_value({"a": f"is {split} here"}) == {"a": "is [NAME] here"}
     harmless = f"in {between} colour"
     assert secrets.hide(harmless) == harmless
 
@@ -75,20 +75,20 @@ def test_S45_secrets_are_hidden_in_everything_a_value_holds() -> None:
         "c": [2.5, True, 1234567890, 12345678901],
     }
     shown = {"a": ["x [TOKEN] y", {"[TOKEN]": 1}], "b": None, "c": [2.5, True, "[PIN]", 12345678901]}
-    assert secrets.hidden(value) == shown
+    assert secrets.hide_value(value) == shown
     harmless: Any = {"a": ["x", 10**5000], "b": float("nan")}
-    assert secrets.hidden(harmless)["a"] == ["x", 10**5000]  # type: ignore[call-overload,index]
-    assert Secrets().hidden(value) is value
+    assert secrets.hide_value(harmless)["a"] == ["x", 10**5000]  # type: ignore[call-overload,index]
+    assert Secrets().hide_value(value) is value
     assert Secrets().hide("anything") == "anything"
 
 
 def test_S45_secrets_are_hidden_in_bytes() -> None:
     secrets = Secrets([Secret("TOKEN", "s3cret-ß-s3cret")])
-    assert secrets.hidden_bytes("is s3cret-ß-s3cret ö".encode()) == "is [TOKEN] ö".encode()
+    assert secrets.hide_bytes("is s3cret-ß-s3cret ö".encode()) == "is [TOKEN] ö".encode()
     secrets = Secrets([Secret("TOKEN", "s3cret-s3cret")])
-    assert secrets.hidden_bytes(b"\x89PNG s3cret-s3cret \xff") == b"\x89PNG [TOKEN] \xff"
+    assert secrets.hide_bytes(b"\x89PNG s3cret-s3cret \xff") == b"\x89PNG [TOKEN] \xff"
     image = bytes(range(256)) * 40
-    assert secrets.hidden_bytes(image) is image
+    assert secrets.hide_bytes(image) is image
 
 
 def test_S45_where_secrets_overlap_all_of_it_is_hidden() -> None:
@@ -224,7 +224,7 @@ SECRET: dict[str, tuple[dict[str, Any], dict[str, str], str, str]] = {
 @pytest.mark.parametrize("case", SECRET)
 def test_S45_it_is_hidden(case: str, tmp_path: Path) -> None:
     given, environment, value, name = SECRET[case]
-    secrets = Secrets(secrets_of(Given(**given, folder=tmp_path), environment))
+    secrets = Secrets(find_secrets(GivenSettings(**given, folder=tmp_path), environment))
     assert secrets.hide(f"it is {value}, you see") == f"it is [{name}], you see"
 
 
@@ -239,7 +239,7 @@ def test_S45_it_is_hidden(case: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_S45_ordinary_words_are_left_alone(name: str, value: str, tmp_path: Path) -> None:
-    secrets = Secrets(secrets_of(Given(assigned=[("A", f"${{{name}}}")], folder=tmp_path), {name: value}))
+    secrets = Secrets(find_secrets(GivenSettings(assigned=[("A", f"${{{name}}}")], folder=tmp_path), {name: value}))
     text = "en_GB.UTF-8 eu-1 production 80808080 2026-01-01 192.168.100.100 https://api.example.com/v2/projects/9 none"
     text += " postgres secret 123456 true /nowhere/at-all ada-lovelace-1815"
     assert secrets.hide(text) == text
@@ -252,9 +252,9 @@ def test_S45_paths_of_this_machine_are_left_alone(tmp_path: Path) -> None:
         "HERE": "./a-file.json",
         "GONE": str(tmp_path / "gone-1"),
     }
-    given = Given(assigned=[("A", "${CREDENTIALS}${HERE}${GONE}")], folder=tmp_path)
+    given = GivenSettings(assigned=[("A", "${CREDENTIALS}${HERE}${GONE}")], folder=tmp_path)
     text = f"{tmp_path}/a-file.json ./a-file.json"
-    assert Secrets(secrets_of(given, environment)).hide(f"{text} {tmp_path}/gone-1") == f"{text} [GONE]"
+    assert Secrets(find_secrets(given, environment)).hide(f"{text} {tmp_path}/gone-1") == f"{text} [GONE]"
 
 
 @pytest.mark.parametrize(
@@ -274,15 +274,15 @@ def test_S45_what_looks_like_a_word_is_not_hidden_within_others(value: str, text
 
 def test_S45_what_is_known_again_does_not_depend_on_the_order() -> None:
     environment = {"A": TOKEN, "B": TOKEN}
-    given = Given(assigned=[("X", "${A}"), ("Y", "${B}")])
-    assert Secrets(secrets_of(given, environment)).hide(TOKEN) == "[A]"
+    given = GivenSettings(assigned=[("X", "${A}"), ("Y", "${B}")])
+    assert Secrets(find_secrets(given, environment)).hide(TOKEN) == "[A]"
 
 
 @pytest.mark.alone
 def test_S45_a_megabyte_is_looked_through_in_no_time() -> None:
     environment = {"KEY": PEM, **{f"TOKEN_{number}": f"{TOKEN}{number}" for number in range(10)}}
-    given = Given(assigned=[(name, f"${{{name}}}") for name in environment])
-    secrets = Secrets(secrets_of(given, environment))
+    given = GivenSettings(assigned=[(name, f"${{{name}}}") for name in environment])
+    secrets = Secrets(find_secrets(given, environment))
     for text in ("an ordinary word or two, " * 40_000, KEY * 500, '{"id": 1, "name": "x"},' * 43_000):
         began = time.perf_counter()
         assert secrets.hide(text[:1_000_000]).startswith(text[:20]) or text.startswith(KEY[:20])

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.activities.mcp.definitions import Definition, wanted
-from holdfast.activities.mcp.resolving import Resolved, resolve
-from holdfast.activities.mcp.servers_file import configured, disabled, read_servers
-from holdfast.configuration import McpServerSettings, McpSettings, configuration_of
-from holdfast.documents import Content
+from holdfast.activities.mcp.definitions import Definition, is_wanted
+from holdfast.activities.mcp.resolving import ResolvedServer, resolve_server
+from holdfast.activities.mcp.servers_file import load_configured, load_disabled, load_servers
+from holdfast.configuration import McpServerSettings, McpSettings, parse_configuration
+from holdfast.documents import FileContent
 from holdfast.errors import BadInput
 
 HERE = {"TOKEN": "0123456789", "PLACE": "/usr/share", "HOME": "/home/ada-lovelace", "EMPTY": ""}
@@ -23,8 +23,8 @@ def server(**given: Any) -> McpServerSettings:
     return McpServerSettings.model_validate(given)
 
 
-def resolved(**given: Any) -> Resolved:
-    return resolve(server(**given), HERE)
+def resolved(**given: Any) -> ResolvedServer:
+    return resolve_server(server(**given), HERE)
 
 
 # References
@@ -124,7 +124,7 @@ def test_S39_servers_are_read_by_the_names_in_use(tmp_path: Path) -> None:
             }
         },
     )
-    found = read_servers(file)
+    found = load_servers(file)
     assert list(found) == ["git", "typed", "remote", "gemini", "My-Own-server"]
     git, typed, remote, gemini = (found[name] for name in ("git", "typed", "remote", "gemini"))
     assert isinstance(git, McpServerSettings)
@@ -148,7 +148,7 @@ def test_S39_servers_are_read_by_the_names_in_use(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_none_of_servers_is_told(tmp_path: Path, value: object, words: str) -> None:
     with pytest.raises(BadInput) as refusal:
-        read_servers(write(tmp_path, value))
+        load_servers(write(tmp_path, value))
     assert words in str(refusal.value)
 
 
@@ -174,7 +174,7 @@ def test_a_file_that_is_none_of_servers_is_told(tmp_path: Path, value: object, w
 def test_a_server_of_a_file_that_cannot_be_used_is_told_without_its_values(
     tmp_path: Path, entry: object, words: str
 ) -> None:
-    found = read_servers(write(tmp_path, {"mcpServers": {"a": entry, "good": {"command": "x"}}}))
+    found = load_servers(write(tmp_path, {"mcpServers": {"a": entry, "good": {"command": "x"}}}))
     assert isinstance(found["a"], BadInput)
     assert words in str(found["a"])
     assert "12345678" not in str(found["a"])
@@ -184,27 +184,27 @@ def test_a_server_of_a_file_that_cannot_be_used_is_told_without_its_values(
 
 def test_what_narrows_a_server_down_elsewhere_does_so_here(tmp_path: Path) -> None:
     entry = {"command": "x", "includeTools": ["read", "a*"], "excludeTools": ["write"], "trust": True}
-    found = read_servers(write(tmp_path, {"mcpServers": {"a": entry}}))["a"]
+    found = load_servers(write(tmp_path, {"mcpServers": {"a": entry}}))["a"]
     assert isinstance(found, McpServerSettings)
-    taken = [name for name in ("read", "a*", "ab", "write", "other") if wanted(Definition(name=name), found)]
+    taken = [name for name in ("read", "a*", "ab", "write", "other") if is_wanted(Definition(name=name), found)]
     assert (taken, found.trust) == (["read", "a*"], False)
 
 
 def test_a_server_that_is_switched_off_is_known_as_such(tmp_path: Path) -> None:
     off = {f"a{place}": {"command": "x", "disabled": value} for place, value in enumerate((True, "true", 1))}
     file = write(tmp_path, {"mcpServers": {**off, "b": {"command": "x", "disabled": False}}})
-    assert (set(read_servers(file)), disabled(file)) == ({"b"}, {"a0", "a1", "a2"})
+    assert (set(load_servers(file)), load_disabled(file)) == ({"b"}, {"a0", "a1", "a2"})
 
 
 def test_a_file_that_says_something_twice_is_not_used(tmp_path: Path) -> None:
     file = write(tmp_path, {})
     file.write_text('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}')
     with pytest.raises(BadInput, match="it has 'a' twice in one object"):
-        read_servers(file)
+        load_servers(file)
 
 
 def test_names_that_would_be_one_are_none(tmp_path: Path) -> None:
-    found = read_servers(write(tmp_path, {"mcpServers": {"a b": {"command": "x"}, "a.b": {"command": "y"}}}))
+    found = load_servers(write(tmp_path, {"mcpServers": {"a b": {"command": "x"}, "a.b": {"command": "y"}}}))
     assert isinstance(found["a-b"], BadInput)
 
 
@@ -212,7 +212,7 @@ def test_a_file_that_others_may_write_is_not_read(tmp_path: Path) -> None:
     file = write(tmp_path, {"mcpServers": {"a": {"command": "x"}}})
     file.chmod(0o666)
     with pytest.raises(BadInput, match="others may write it"):
-        read_servers(file)
+        load_servers(file)
 
 
 def test_our_settings_win_over_a_files_and_may_add_to_them(tmp_path: Path) -> None:
@@ -227,8 +227,8 @@ def test_our_settings_win_over_a_files_and_may_add_to_them(tmp_path: Path) -> No
     [mcp.servers.d]
     trust = true
     """
-    settings = configuration_of(Content(tmp_path / "holdfast.toml", text.encode())).require().mcp
-    found, refused = configured(settings)
+    settings = parse_configuration(FileContent(tmp_path / "holdfast.toml", text.encode())).get_value().mcp
+    found, refused = load_configured(settings)
     assert {name: one.command for name, one in found.items()} == {"a": "ours", "b": "theirs", "c": "theirs"}
     assert (found["b"].trust, found["b"].timeout_seconds, found["b"].folder) == (True, 5, tmp_path)
     assert [one.source for one in refused] == [f"MCP servers of {tmp_path / 'gone.json'}", "MCP server d"]
@@ -255,15 +255,15 @@ def test_S39_what_a_file_leaves_out_of_a_server_our_settings_never_bring_back(
 ) -> None:
     file = write(tmp_path, {"mcpServers": {"a": {"command": "x", **entry}}})
     text = f'mcp.files = ["{file}"]\n[mcp.servers.a]\n{own}\n'
-    settings = configuration_of(Content(tmp_path / "holdfast.toml", text.encode())).require().mcp
-    found, refused = configured(settings)
+    settings = parse_configuration(FileContent(tmp_path / "holdfast.toml", text.encode())).get_value().mcp
+    found, refused = load_configured(settings)
     names = ("read", "write", "delete", "a*", "ab")
-    assert {name for name in names if wanted(Definition(name=name), found["a"])} == taken
+    assert {name for name in names if is_wanted(Definition(name=name), found["a"])} == taken
     assert refused == []
 
 
 def test_too_many_servers_are_told() -> None:
-    found, refused = configured(McpSettings(servers={f"s{n}": server(command="x") for n in range(103)}))
+    found, refused = load_configured(McpSettings(servers={f"s{n}": server(command="x") for n in range(103)}))
     assert (len(found), len(refused)) == (100, 3)
 
 
@@ -274,7 +274,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def test_the_example_of_the_docs_is_read() -> None:
     [block] = re.findall(r"<!-- test: servers -->\n```toml\n(.*?)```", (DOCS / "mcp.md").read_text(), re.DOTALL)
-    found = configuration_of(Content(Path("/project/holdfast.toml"), block.encode())).require().mcp
+    found = parse_configuration(FileContent(Path("/project/holdfast.toml"), block.encode())).get_value().mcp
     assert list(found.servers) == ["git", "tracker", "notes"]
 
 
@@ -287,5 +287,5 @@ def test_the_settings_tell_every_key_and_its_true_default() -> None:
         default = fields[name].get_default(call_default_factory=True)
         assert told[name].strip("`") == str(default).lower().replace("()", "[]"), name
     [block] = re.findall(r"<!-- test: settings -->\n```toml\n(.*?)```", text, re.DOTALL)
-    servers = configuration_of(Content(Path("/project/holdfast.toml"), block.encode())).require().mcp.servers
+    servers = parse_configuration(FileContent(Path("/project/holdfast.toml"), block.encode())).get_value().mcp.servers
     assert {name for one in servers.values() for name in one.model_fields_set} == set(fields)

@@ -10,17 +10,17 @@ import pytest
 
 from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.gate import Gate
-from holdfast.activities.mcp.approved import Approved
+from holdfast.activities.mcp.approved import PinnedDefinitions
 from holdfast.activities.mcp.definitions import Definition
 from holdfast.activities.mcp.server import Server
 from holdfast.activities.mcp.showing import DESCRIPTION_LIMIT
 from holdfast.activities.mcp.tool import McpTool
-from holdfast.approvals import Confirmation, call_digest
+from holdfast.approvals import Confirmation, digest_call
 from holdfast.calls import Call, CallRequest, Status
 from holdfast.configuration import McpServerSettings
 from holdfast.content import first_line
 from holdfast.verdicts import Ask
-from holdfast.views import approval_view, inbox_summary
+from holdfast.views import build_approval_view, build_inbox_summary
 from holdfast.workers import questions, render
 from tests.support.policies import policy
 from tests.support.rendering import printed
@@ -42,8 +42,8 @@ def a_server(settings: McpServerSettings) -> Server:
 async def asked(folder: Path, definition: Definition = STATUS, rules: str = "", **settings: Any) -> Call:
     """A call of the tool that waits."""
     made = McpServerSettings.model_validate({"command": "git", **settings})
-    approved = Approved(folder, "git")
-    approved.meet([definition])
+    approved = PinnedDefinitions(folder, "git")
+    approved.pin_new([definition])
     tool = McpTool(a_server(made), definition, approved)
     gate = Gate(Registry([tool]), folder, policy(rules))
     request = CallRequest(tool="git__git_status", arguments={"repo_path": "é"})
@@ -60,8 +60,8 @@ async def asked(folder: Path, definition: Definition = STATUS, rules: str = "", 
 
 
 async def test_S20_the_arguments_are_shown_once_with_the_server_and_what_it_says_of_the_tool(tmp_path: Path) -> None:
-    view = approval_view("t", await asked(tmp_path))
-    assert printed(questions.question(view), 80) == [
+    view = build_approval_view("t", await asked(tmp_path))
+    assert printed(questions.render_question(view), 80) == [
         "git/git_status (Status)",
         '  with {"repo_path": "é"}',
         "  server git",
@@ -80,15 +80,15 @@ async def test_S20_all_of_the_definition_is_had_by_looking_at_all_of_the_call(tm
         "",
         "  Returns: the output.",
     ]
-    whole = questions.whole(questions.whole_approval("t", call))
+    whole = questions.format_whole(questions.build_whole_approval("t", call))
     assert whole == "\n".join(["git/git_status (Status)", "", '{\n  "repo_path": "é"\n}', "", *definition, ""])
-    told = printed(render.call(call), 80)
+    told = printed(render.render_call(call), 80)
     assert [line[2:] for line in told[told.index("tool") + 1 :]] == definition
 
 
 async def test_S20_what_a_rule_asks_about_is_shown_in_the_same_way(tmp_path: Path) -> None:
     call = await asked(tmp_path, rules=ASKING, trust=True)
-    view = approval_view("t", call)
+    view = build_approval_view("t", call)
     assert (view.kind, view.title, view.server) == ("mcp", "git/git_status (Status)", "git")
     assert view.about
     assert view.about.because == "the server says so (readOnlyHint), and is trusted"
@@ -116,7 +116,7 @@ async def test_S22_what_is_told_of_a_tool_is_in_no_digest(tmp_path: Path) -> Non
     call = await asked(tmp_path)
     assert call.bound
     tool = call.bound.tool
-    expected = call_digest(
+    expected = digest_call(
         tool="git__git_status", server="git", definition=tool.definition, arguments={"repo_path": "é"}
     )
     assert call.bound.digest == expected
@@ -128,10 +128,10 @@ async def test_S40_a_description_is_bounded_where_it_is_kept_and_where_it_is_sho
     assert call.confirmation
     assert call.confirmation.about
     assert len(call.confirmation.about.description) == DESCRIPTION_LIMIT
-    view = approval_view("t", call)
+    view = build_approval_view("t", call)
     assert view.about
     assert len(view.about.description) == 200
-    assert len(inbox_summary("t", (call,), {}).model_dump_json()) < 3_000
+    assert len(build_inbox_summary("t", (call,), {}).model_dump_json()) < 3_000
 
 
 async def test_S45_what_is_secret_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,10 +139,12 @@ async def test_S45_what_is_secret_is_not_told(tmp_path: Path, monkeypatch: pytes
     server = a_server(McpServerSettings(command="/nonexistent", env={"T": "${GIT_TOKEN}"}))
     server.start()
     async with asyncio.timeout(30):
-        await server.tried.wait()
+        await server.first_attempt.wait()
     await server.stop()
-    tool = McpTool(server, STATUS.model_copy(update={"description": "Uses canary-of-git"}), Approved(tmp_path, "git"))
-    assert tool.about().description == "Uses [GIT_TOKEN]"
+    tool = McpTool(
+        server, STATUS.model_copy(update={"description": "Uses canary-of-git"}), PinnedDefinitions(tmp_path, "git")
+    )
+    assert tool.build_notes().description == "Uses [GIT_TOKEN]"
 
 
 def test_an_old_confirmation_knows_nothing_of_the_tool() -> None:

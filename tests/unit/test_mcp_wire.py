@@ -20,22 +20,22 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import CallToolResult, JSONRPCResponse
 
-from holdfast.activities.mcp.events import Place
+from holdfast.activities.mcp.events import StreamPosition
 from holdfast.activities.mcp.exchange import Exchange
-from holdfast.activities.mcp.faults import Fault, failure_of, marked
-from holdfast.activities.mcp.fitting import fitted
-from holdfast.activities.mcp.hearing import Heard, ServerLog
-from holdfast.activities.mcp.lines import Lines, Oversized
-from holdfast.activities.mcp.messages import END_KEPT, Unreadable, over, read
+from holdfast.activities.mcp.faults import Fault, build_failure, build_fault_error
+from holdfast.activities.mcp.fitting import fit_result
+from holdfast.activities.mcp.hearing import ServerLog, ServerRemarks
+from holdfast.activities.mcp.lines import LineBuffer, OversizedLine
+from holdfast.activities.mcp.messages import END_KEPT, UnreadableMessage, has_too_many_values, read_message
 from holdfast.activities.mcp.outputs import ResultSchema
 from holdfast.activities.mcp.pace import Pace
-from holdfast.activities.mcp.parts import result_of
-from holdfast.activities.mcp.pausing import Settling
+from holdfast.activities.mcp.parts import build_result
+from holdfast.activities.mcp.pausing import ListPauses
 from holdfast.activities.mcp.secrets import Secret, Secrets
-from holdfast.activities.mcp.statuses import meaning
+from holdfast.activities.mcp.statuses import explain_status
 from holdfast.activities.mcp.traffic import Traffic
 from holdfast.content import DataPart, Response, TextPart
-from holdfast.responses import function_response
+from holdfast.responses import build_function_response
 
 
 def test_S39_nothing_imports_the_mcp_package_until_a_server_is_configured() -> None:
@@ -51,9 +51,9 @@ def test_S39_nothing_imports_the_mcp_package_until_a_server_is_configured() -> N
 
 @given(st.binary(max_size=200), st.lists(st.integers(1, 20), max_size=50))
 def test_lines_are_the_same_however_they_come(data: bytes, sizes: list[int]) -> None:
-    lines, found, rest = Lines(1_000), list[bytes](), data
+    lines, found, rest = LineBuffer(1_000), list[bytes](), data
     for size in [*sizes, len(data)]:
-        found += lines.take(rest[:size])
+        found += lines.add_data(rest[:size])
         rest = rest[size:]
     assert found == data.split(b"\n")[:-1]
 
@@ -61,11 +61,11 @@ def test_lines_are_the_same_however_they_come(data: bytes, sizes: list[int]) -> 
 @pytest.mark.parametrize("chunk", [1, 7, 1_000, 100_000])
 def test_S39_of_a_line_that_is_too_long_the_ends_are_kept(chunk: int) -> None:
     data = b'{"id": 1}\n{"jsonrpc":"2.0","id":7,"result":"' + b"x" * 50_000 + b'"}\n{"id": 2}\n'
-    lines = Lines(10_000)
-    found = [line for at in range(0, len(data), chunk) for line in lines.take(data[at : at + chunk])]
+    lines = LineBuffer(10_000)
+    found = [line for at in range(0, len(data), chunk) for line in lines.add_data(data[at : at + chunk])]
     first, second, third = found
     assert (first, third) == (b'{"id": 1}', b'{"id": 2}')
-    assert isinstance(second, Oversized)
+    assert isinstance(second, OversizedLine)
     assert len(second) <= 2 * END_KEPT
     assert second.id == 7
 
@@ -86,13 +86,13 @@ def test_S39_of_a_line_that_is_too_long_the_ends_are_kept(chunk: int) -> None:
     ],
 )
 def test_S39_whose_answer_was_too_long_is_told_by_its_ends(line: bytes, id: int | None) -> None:
-    assert Oversized(line).id == id
+    assert OversizedLine(line).id == id
 
 
 def test_S39_what_is_no_message_is_an_error_without_its_words() -> None:
     for data in (b"", b"secret words", b"[]", b"{}", b'{"jsonrpc": "2.0"}', b"\xff", b"[" * 100_000):
-        with pytest.raises(Unreadable, match=r"^what it said is no JSON-RPC message$"):
-            read(data)
+        with pytest.raises(UnreadableMessage, match=r"^what it said is no JSON-RPC message$"):
+            read_message(data)
 
 
 def answer(result: Any, **more: Any) -> bytes:
@@ -102,7 +102,7 @@ def answer(result: Any, **more: Any) -> bytes:
 @given(st.text(st.characters(codec=None)))
 def test_S39_half_a_character_is_replaced_and_all_others_are_kept(words: str) -> None:
     whole = words.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    found = read(answer({"a": words}))
+    found = read_message(answer({"a": words}))
     assert isinstance(found, JSONRPCResponse)
     assert found.result == {"a": whole}
 
@@ -123,15 +123,15 @@ def values(value: Any) -> int:
 @given(JSON)
 def test_S39_values_are_counted_and_what_is_in_texts_is_not(value: Any) -> None:
     data, count = json.dumps(value).encode(), values(value) - 1
-    assert not over(data, count)
-    assert count == 0 or over(data, count - 1)
+    assert not has_too_many_values(data, count)
+    assert count == 0 or has_too_many_values(data, count - 1)
 
 
 def test_S39_what_holds_too_much_is_not_read() -> None:
     began = time.process_time()
-    with pytest.raises(Unreadable, match="what it said holds over 300,000 values"):
-        read(answer({"a": [[]] * 1_000_000}))
-    commas = read(answer({"a": "1,2\n" * 500_000}))
+    with pytest.raises(UnreadableMessage, match="what it said holds over 300,000 values"):
+        read_message(answer({"a": [[]] * 1_000_000}))
+    commas = read_message(answer({"a": "1,2\n" * 500_000}))
     assert isinstance(commas, JSONRPCResponse)
     assert time.process_time() - began < 5
 
@@ -144,7 +144,7 @@ GOOD = {"name": "good", "inputSchema": {"type": "object"}}
 def test_S39_a_list_keeps_what_fits_the_protocol() -> None:
     exchange = Exchange(method="tools/list")
     bad = {"name": "bad", "inputSchema": True}
-    found = fitted(exchange, {"tools": [GOOD, bad, None], "nextCursor": "2"}, "2025-06-18")
+    found = fit_result(exchange, {"tools": [GOOD, bad, None], "nextCursor": "2"}, "2025-06-18")
     assert found == {"tools": [GOOD], "nextCursor": "2"}
     first, second = exchange.remarks
     assert first.startswith("'bad' does not fit the protocol: inputSchema: ")
@@ -153,8 +153,8 @@ def test_S39_a_list_keeps_what_fits_the_protocol() -> None:
 
 def test_S39_of_a_list_as_much_is_passed_on_as_tells_that_it_is_too_long() -> None:
     exchange = Exchange(method="tools/list")
-    assert len(fitted(exchange, {"tools": [GOOD] * 50_000}, "2025-06-18")["tools"]) == 1_001
-    assert fitted(Exchange(method="tools/call"), {"content": [1, 2]}, "2025-06-18") == {"content": [1, 2]}
+    assert len(fit_result(exchange, {"tools": [GOOD] * 50_000}, "2025-06-18")["tools"]) == 1_001
+    assert fit_result(Exchange(method="tools/call"), {"content": [1, 2]}, "2025-06-18") == {"content": [1, 2]}
 
 
 # Traffic
@@ -179,24 +179,24 @@ async def test_S31_what_was_never_handed_over_was_not_sent(traffic: Traffic) -> 
     async with asyncio.timeout(10):
         running = asyncio.create_task(dispatcher.run(nothing, nothing))
         await asyncio.sleep(0)
-        with exchange.under_way():
+        with exchange.make_current():
             asking = asyncio.create_task(dispatcher.send_raw_request("tools/call", {}))
         while exchange.id is None:  # noqa: ASYNC110 - it gives no notice
             await asyncio.sleep(0)
-        traffic.end()
+        traffic.end_exchanges()
         with pytest.raises(MCPError) as found:
             await asking
         await running
-    assert failure_of(found.value, exchange).fault is Fault.NOT_SENT
+    assert build_failure(found.value, exchange).fault is Fault.NOT_SENT
     exchange.begun = True
-    assert failure_of(found.value, exchange).fault is Fault.LOST
+    assert build_failure(found.value, exchange).fault is Fault.LOST
     exchange.answered = True  # then it is what the server says
-    assert failure_of(found.value, exchange).fault is Fault.TOLD
+    assert build_failure(found.value, exchange).fault is Fault.TOLD
 
 
 async def test_S39_an_answer_that_nobody_waits_for_is_dropped_and_no_garbage(traffic: Traffic) -> None:
-    assert await traffic.hear(answer({}))
-    assert not await traffic.hear(b"garbage")
+    assert await traffic.deliver_data(answer({}))
+    assert not await traffic.deliver_data(b"garbage")
     with pytest.raises(anyio.WouldBlock):
         traffic._to_read.receive_nowait()
 
@@ -221,21 +221,21 @@ async def test_S39_what_nobody_asked_for_gets_a_fifth_of_the_time() -> None:
 
 def test_S39_a_list_that_keeps_changing_is_read_less_and_less() -> None:
     clock = [100.0]
-    settling, pauses = Settling(lambda: clock[0]), list[float]()
+    settling, pauses = ListPauses(lambda: clock[0]), list[float]()
     for _ in range(9):
-        pauses.append(settling.pause())
+        pauses.append(settling.choose_pause())
         clock[0] += pauses[-1]
     assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
     clock[0] += 200
-    assert settling.pause() == 0.5
+    assert settling.choose_pause() == 0.5
 
 
 def test_S39_a_server_may_wish_to_be_asked_sooner_and_not_without_end() -> None:
-    place = Place(wish=0.0)
-    assert [place.pause(came=True) for _ in range(7)] == [0, 0, 0, 0, 0, 1, 1]
-    assert Place(wish=0.5).pause(came=True) == 0.5
-    quiet = Place()
-    assert [quiet.pause(came=came) for came in (False, False, False, True, False)] == [1, 2, 4, 1, 2]
+    place = StreamPosition(wish=0.0)
+    assert [place.choose_pause(came=True) for _ in range(7)] == [0, 0, 0, 0, 0, 1, 1]
+    assert StreamPosition(wish=0.5).choose_pause(came=True) == 0.5
+    quiet = StreamPosition()
+    assert [quiet.choose_pause(came=came) for came in (False, False, False, True, False)] == [1, 2, 4, 1, 2]
 
 
 # Statuses
@@ -271,8 +271,8 @@ SESSION = {"error": {"code": -32000, "message": "No valid session ID provided"}}
 )
 def test_S31_a_status_says_only_what_it_says(status: int, body: Any, session: bool, fault: Fault) -> None:
     response = httpx2.Response(status, content=json.dumps(body).encode() if body else b"")
-    error = MCPError.from_error_data(meaning(response, 7, session=session))
-    assert failure_of(error).fault is fault
+    error = MCPError.from_error_data(explain_status(response, 7, has_session=session))
+    assert build_failure(error).fault is fault
 
 
 # Faults
@@ -280,7 +280,7 @@ def test_S31_a_status_says_only_what_it_says(status: int, body: Any, session: bo
 
 @pytest.mark.parametrize("fault", Fault)
 def test_faults_of_ours_are_known_again(fault: Fault) -> None:
-    assert failure_of(MCPError.from_error_data(marked(fault, "words"))).fault is fault
+    assert build_failure(MCPError.from_error_data(build_fault_error(fault, "words"))).fault is fault
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_faults_of_ours_are_known_again(fault: Fault) -> None:
     ],
 )
 def test_S31_what_a_server_says_is_not_taken_for_a_loss(code: int, message: str, data: Any, fault: Fault) -> None:
-    assert failure_of(MCPError(code, message, data)).fault is fault
+    assert build_failure(MCPError(code, message, data)).fault is fault
 
 
 # Results
@@ -301,7 +301,7 @@ def test_S31_what_a_server_says_is_not_taken_for_a_loss(code: int, message: str,
 
 def result(*content: dict[str, Any], secrets: Secrets | None = None, **more: Any) -> Any:
     answer = CallToolResult.model_validate({"content": list(content), **more})
-    return result_of(answer, secrets or Secrets())
+    return build_result(answer, secrets or Secrets())
 
 
 def text(words: str, *audience: str) -> dict[str, Any]:
@@ -332,7 +332,7 @@ def test_S34_text_that_is_the_json_of_structured_content_or_of_its_one_field_is_
     made = result(text(words), structuredContent=value)
     assert made.parts == (DataPart(value=value),)
     response = Response(call_id="b1c1", tool="t", status="success", parts=made.parts)
-    assert function_response(response).response == {"output": value}
+    assert build_function_response(response).response == {"output": value}
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_S45_secrets_are_hidden_in_every_part() -> None:
 async def test_S39_a_result_is_checked_against_what_its_tool_declares(
     schema: Any, value: Any, words: str | None
 ) -> None:
-    problem = await ResultSchema(schema).problem(value)
+    problem = await ResultSchema(schema).find_problem(value)
     assert (problem is None) == (words is None)
     if words is not None and problem is not None:
         assert words in problem
@@ -394,7 +394,7 @@ async def test_S39_a_result_is_checked_against_what_its_tool_declares(
 @pytest.mark.parametrize("before", range(1_950, 2_010, 7))
 def test_S45_an_error_is_without_secrets_before_it_is_cut(before: int) -> None:
     secrets = Secrets([Secret("TOKEN", "Zq7XyW9aBc4D-" * 4)])
-    failure = failure_of(MCPError(-32000, f"{'e' * before} {'Zq7XyW9aBc4D-' * 4} {'e' * 500}")).told(secrets)
+    failure = build_failure(MCPError(-32000, f"{'e' * before} {'Zq7XyW9aBc4D-' * 4} {'e' * 500}")).hide_secrets(secrets)
     assert len(str(failure)) <= 2_000
     assert "Zq7XyW" not in str(failure)
 
@@ -405,15 +405,15 @@ def test_S45_what_a_server_says_beside_the_protocol_is_without_secrets_wherever_
 ) -> None:
     token = "Zq7XyW9aBc4D-" * 4
     log = ServerLog(tmp_path / "a.log")
-    heard = Heard(Secrets([Secret("TOKEN", token)]), log)
+    heard = ServerRemarks(Secrets([Secret("TOKEN", token)]), log)
     line = f"{'e' * before}{token}{'e' * 8_000}"
     for at in range(0, len(line), 1_000):
-        heard.errors(line[at : at + 1_000].encode())
-    heard.errors(b"\n")
-    heard.stray(line.encode())
-    heard.logged("info", line)
-    heard.errors(f"the end: {token}".encode())
-    heard.end()
-    told = heard.said() + log.file.read_text()
+        heard.add_error_data(line[at : at + 1_000].encode())
+    heard.add_error_data(b"\n")
+    heard.add_stray_line(line.encode())
+    heard.add_log_message("info", line)
+    heard.add_error_data(f"the end: {token}".encode())
+    heard.end_errors()
+    told = heard.describe_remarks() + log.file.read_text()
     assert "[TOKEN]" in told
     assert not any(token[at : at + 9] in told for at in range(len(token) - 8))

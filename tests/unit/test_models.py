@@ -18,12 +18,18 @@ from pydantic_ai.messages import ModelResponse, ModelResponsePart, ThinkingPart,
 from pydantic_ai.messages import TextPart as Said
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.commands import environment, withhold
-from holdfast.activities.models.failures import failure_of
+from holdfast.activities.commands import build_environment, withhold_variables
+from holdfast.activities.models.failures import build_model_failure
 from holdfast.activities.models.providers import Models
-from holdfast.activities.models.requesting import request
+from holdfast.activities.models.requesting import request_response
 from holdfast.activities.models.tool_names import ToolNames
-from holdfast.activities.models.transcripts import CUT_OFF, call_of, definitions_of, messages_of, reply_of
+from holdfast.activities.models.transcripts import (
+    CUT_OFF_TEXT,
+    build_call,
+    build_messages,
+    build_model_reply,
+    build_tool_definitions,
+)
 from holdfast.calls import CallRequest
 from holdfast.configuration import ModelServerSettings, ModelsSettings
 from holdfast.content import CallError, Response, TextPart
@@ -67,22 +73,22 @@ class Asking:
         early: list[CallRequest] = []
 
         async def called(part: Any) -> None:
-            early.append(call_of(part, NAMES))
+            early.append(build_call(part, NAMES))
 
         try:
             async with asyncio.timeout(20):
-                response = await request(
+                response = await request_response(
                     await self.models.get("local:fake"),
-                    messages_of(told, NAMES),
-                    definitions_of([SHELL, READ], NAMES),
+                    build_messages(told, NAMES),
+                    build_tool_definitions([SHELL, READ], NAMES),
                     instructions="Be good.",
                     settings={"timeout": 10},
-                    heard=heard.append,
-                    called=called,
+                    on_text=heard.append,
+                    on_call=called,
                 )
         except Exception as error:
-            return Asked(None, failure_of(error, "local:fake", self.models.secrets), "".join(heard), early)
-        return Asked(reply_of(response, NAMES), None, "".join(heard), early)
+            return Asked(None, build_model_failure(error, "local:fake", self.models.secrets), "".join(heard), early)
+        return Asked(build_model_reply(response, NAMES), None, "".join(heard), early)
 
 
 @pytest.fixture(params=["openai", "anthropic"])
@@ -99,7 +105,7 @@ async def test_text_is_heard_as_it_comes_and_calls_are_complete(asking: Asking) 
         ("shell", {"command": "pwd"}),
         ("files_read_29e91d73", {}),
     )
-    names = [NAMES.theirs(name) for name in ("shell", "shell", "files.read")]
+    names = [NAMES.to_model_name(name) for name in ("shell", "shell", "files.read")]
     act = Act(text="Let me look.", calls=tuple(zip(names, (call[1] for call in calls), strict=True)))
     found = await asking.ask(act)
     assert found.reply
@@ -202,13 +208,13 @@ async def test_a_model_that_cannot_be_had_says_what_to_do(
 def test_tools_are_called_by_names_that_models_can_say() -> None:
     long, odd = "x" * 65, "a.b"
     names = ToolNames(["shell", long, odd, "a_b", "a/b", ""])
-    theirs = [names.theirs(name) for name in ("shell", long, odd, "a_b", "a/b")]
+    theirs = [names.to_model_name(name) for name in ("shell", long, odd, "a_b", "a/b")]
     assert theirs[0] == "shell"
     assert theirs[3] == "a_b"
     assert len(set(theirs)) == 5
     assert all(0 < len(name) <= 64 and name.replace("_", "").isalnum() for name in theirs)
-    assert [names.ours(name) for name in theirs] == ["shell", long, odd, "a_b", "a/b"]
-    assert names.ours("unknown") == "unknown"
+    assert [names.from_model_name(name) for name in theirs] == ["shell", long, odd, "a_b", "a/b"]
+    assert names.from_model_name("unknown") == "unknown"
 
 
 def test_what_a_provider_signed_is_given_back_in_its_order_under_its_own_ids() -> None:
@@ -222,12 +228,12 @@ def test_what_a_provider_signed_is_given_back_in_its_order_under_its_own_ids() -
         Said(content=" "),
         ToolCallPart("shell", "{}", tool_call_id="call_1", provider_details=details, provider_name="openai"),
     ]
-    reply = reply_of(ModelResponse(parts=parts, provider_name="openai"), NAMES)
+    reply = build_model_reply(ModelResponse(parts=parts, provider_name="openai"), NAMES)
     said = AssistantMessage(text=reply.text, calls=reply.calls, call_ids=("b1c1", "b1c2"), said=reply.said)
     responses = tuple(Response(call_id=one, tool="shell", status="success") for one in said.call_ids)
     answers = ToolMessage(responses=responses)
     kept = AssistantMessage.model_validate_json(said.model_dump_json())
-    _, told, answered = messages_of((UserMessage(text="Go"), kept, answers), NAMES)
+    _, told, answered = build_messages((UserMessage(text="Go"), kept, answers), NAMES)
     expected = [replace(part) for part in (*parts[:4], parts[5])]
     expected[4] = replace(parts[5], tool_call_id="call_1-2", args={})  # type: ignore[arg-type]
     assert isinstance(told, ModelResponse)
@@ -238,7 +244,7 @@ def test_what_a_provider_signed_is_given_back_in_its_order_under_its_own_ids() -
 @pytest.mark.parametrize("said", ["garbage", {"parts": [{"part_kind": "text", "content": "other"}]}, [1]])
 def test_what_cannot_be_given_back_any_more_is_told_without_it(said: Any) -> None:
     message = AssistantMessage(text="So", calls=(CallRequest(tool="shell", id="x"),), call_ids=("b1c1",), said=said)
-    [told] = messages_of((message,), NAMES)
+    [told] = build_messages((message,), NAMES)
     assert [part.part_kind for part in told.parts] == ["text", "tool-call"]
 
 
@@ -254,7 +260,7 @@ def _nested(depth: int) -> str:
 async def test_S6_arguments_that_nobody_could_read_again_are_told_as_words(arguments: str) -> None:
     """What the reply holds must be readable in the workflow: there a failure to read is tried again for ever."""
     part = ToolCallPart("sh\ud800", arguments, tool_call_id="x\ud800")
-    reply = reply_of(ModelResponse(parts=[Said(content="\ud800"), part]), NAMES)
+    reply = build_model_reply(ModelResponse(parts=[Said(content="\ud800"), part]), NAMES)
     assert isinstance(reply.calls[0].arguments, str)
     converter = HoldfastPayloadConverter()
     assert converter.from_payloads(converter.to_payloads([reply]), [ModelReply]) == [reply]
@@ -298,7 +304,7 @@ async def test_a_reply_that_was_cut_off_says_so(asking: Asking) -> None:
             await asking.ask(Act(calls=(("shell", {"command": "ls"}), ("shell", arguments)), reason=length))
         ).reply
         assert called
-        assert [call.arguments for call in called.calls] == [{"command": "ls"}, CUT_OFF]
+        assert [call.arguments for call in called.calls] == [{"command": "ls"}, CUT_OFF_TEXT]
 
 
 async def test_a_refusal_is_told_and_not_tried_again() -> None:
@@ -314,7 +320,7 @@ async def test_a_refusal_is_told_and_not_tried_again() -> None:
 @pytest.mark.parametrize(("wait", "others", "for_good"), [(3_600, True, True), (3_600, False, False), (5, True, False)])
 def test_another_model_is_asked_rather_than_waited_for_one(wait: int, others: bool, for_good: bool) -> None:
     error = ModelRateLimitError("m", "later", retry_after=wait)
-    assert failure_of(error, "m", others=others).non_retryable is for_good
+    assert build_model_failure(error, "m", has_others=others).non_retryable is for_good
 
 
 def test_every_variable_that_providers_read_their_keys_from_is_known() -> None:
@@ -327,7 +333,7 @@ def test_every_variable_that_providers_read_their_keys_from_is_known() -> None:
 
 
 def test_a_package_that_is_missing_is_named_as_our_extra() -> None:
-    failure = failure_of(ModuleNotFoundError("No module named 'openai'"), "local:fake")
+    failure = build_model_failure(ModuleNotFoundError("No module named 'openai'"), "local:fake")
     assert failure.type == "model_not_installed"
     assert failure.non_retryable
     assert "pip install 'holdfast[openai]'" in str(failure)
@@ -336,8 +342,10 @@ def test_a_package_that_is_missing_is_named_as_our_extra() -> None:
 def test_no_command_inherits_the_keys_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "MY_MODEL_KEY", "OTHER"):
         monkeypatch.setenv(name, "x")
-    withhold(*ModelsSettings(servers={"a": ModelServerSettings(url="http://a", key="${MY_MODEL_KEY}")}).keys)
-    assert {"OPENAI_API_KEY", "MY_MODEL_KEY", "OTHER"} & set(environment({})) == {"OTHER"}
+    withhold_variables(
+        *ModelsSettings(servers={"a": ModelServerSettings(url="http://a", key="${MY_MODEL_KEY}")}).key_variables
+    )
+    assert {"OPENAI_API_KEY", "MY_MODEL_KEY", "OTHER"} & set(build_environment({})) == {"OTHER"}
 
 
 @pytest.mark.parametrize(
@@ -366,7 +374,7 @@ async def test_S34_what_a_model_is_shown_is_known_by_its_package_or_said_in_the_
         monkeypatch.setenv(variable, KEY)
     local = ModelServerSettings(url="http://127.0.0.1:9/v1")
     models = Models(ModelsSettings(servers={"local": local}, takes=takes))
-    assert models.takes(name, await models.get(name)) == kinds
+    assert models.find_media_kinds(name, await models.get(name)) == kinds
     await models.close()
 
 

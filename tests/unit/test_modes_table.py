@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from holdfast.activities.builtin import builtin_tools
+from holdfast.activities.builtin import build_builtin_tools
 from holdfast.activities.catalogue.registry import BUILT_IN, Registry
 from holdfast.activities.gate import Gate
-from holdfast.activities.mcp.approved import Approved
+from holdfast.activities.mcp.approved import PinnedDefinitions
 from holdfast.activities.mcp.definitions import Definition
 from holdfast.activities.mcp.server import Server
 from holdfast.activities.mcp.tool import McpTool
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.policy.loading import load_policy, sources_of
-from holdfast.activities.ruling import Circumstances
+from holdfast.activities.policy.loading import list_sources, load_policy
+from holdfast.activities.ruling import CallContext
 from holdfast.calls import CallRequest
 from holdfast.configuration import McpServerSettings, ToolSettings
 from holdfast.modes import Confirming, Mode
@@ -72,15 +72,15 @@ async def _nothing(arguments: dict[str, Any], run: Run) -> str:
 
 def _registry(folder: Path) -> Registry:
     """Every built-in tool, some of a trusted server, and some of one's own."""
-    registry = Registry(builtin_tools(OutputStore(folder / "outputs"), ToolSettings()), source=BUILT_IN)
+    registry = Registry(build_builtin_tools(OutputStore(folder / "outputs"), ToolSettings()), source=BUILT_IN)
     settings = McpServerSettings(command="files", trust=True)
     server = Server("files", settings, lambda _: None, lambda *_: asyncio.sleep(0))
     hints: dict[str, dict[str, JsonValue]] = {
         "look": {"readOnlyHint": True}, "act": {}, "drop": {"destructiveHint": True},
     }  # fmt: skip
-    approved = Approved(folder / "mcp", "files")
+    approved = PinnedDefinitions(folder / "mcp", "files")
     definitions = [Definition(name=name, annotations=annotations) for name, annotations in hints.items()]
-    approved.meet(definitions)
+    approved.pin_new(definitions)
     for definition in definitions:
         registry.add(McpTool(server, definition, approved))
     raze = FakeTool("raze", _nothing, asks=True)
@@ -100,11 +100,11 @@ def _gate(tmp_path: Path, *, yolo_asks: bool = True) -> Gate:
     (workspace / ".git").mkdir(parents=True, exist_ok=True)
     (workspace / "a").write_text("old")
     settings = Settings(data=tmp_path / "data", workspace=workspace, yolo_asks=yolo_asks)
-    return Gate(_registry(tmp_path), workspace, load_policy(sources_of(settings)), tuple(Mode))
+    return Gate(_registry(tmp_path), workspace, load_policy(list_sources(settings)), tuple(Mode))
 
 
 async def _said(gate: Gate, example: Example, **of: Any) -> str:
-    verdict = (await gate.judge(CallRequest(tool=example[0], arguments=example[1]), Circumstances(**of))).verdict
+    verdict = (await gate.judge(CallRequest(tool=example[0], arguments=example[1]), CallContext(**of))).verdict
     if isinstance(verdict, Ask):
         offered = verdict.confirmation.offers or verdict.confirmation.kind == "question"
         return "ask" if offered else "ask each time"

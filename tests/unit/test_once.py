@@ -13,11 +13,11 @@ from temporalio.exceptions import ApplicationError
 from holdfast.activities.ledger.entries import EffectKey
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.activities.live import LiveRun
-from holdfast.activities.once import Once, outcome_of
-from holdfast.activities.supervision.trees import born
+from holdfast.activities.once import EffectRunner, read_outcome
+from holdfast.activities.supervision.trees import read_start_time
 from holdfast.content import CallError, Result
 from holdfast.tools import Invocation, Run
-from holdfast.verdicts import CallOutcome, Failed, Finished, Lost, Stopped
+from holdfast.verdicts import ExecutionOutcome, Failed, Finished, Lost, Stopped
 
 KEY = EffectKey(turn="turn", call="b1c1", digest="d")
 
@@ -27,7 +27,7 @@ class Call(Invocation):
         self.verified, self._resumable = verified, resumable
 
     @property
-    def resumable(self) -> bool:
+    def is_resumable(self) -> bool:
         return self._resumable
 
     def describe(self) -> str:
@@ -49,18 +49,18 @@ def _nothing() -> None:
 class Tried:
     """Counts how often the work was done."""
 
-    def __init__(self, ledger: SqliteLedger, outcome: CallOutcome | None = None) -> None:
+    def __init__(self, ledger: SqliteLedger, outcome: ExecutionOutcome | None = None) -> None:
         self.times = 0
-        self.once = Once(ledger)
-        self.outcome = outcome or Finished(result=Result.of("done"))
+        self.once = EffectRunner(ledger)
+        self.outcome = outcome or Finished(result=Result.from_text("done"))
 
-    async def work(self) -> CallOutcome:
+    async def work(self) -> ExecutionOutcome:
         self.times += 1
         return self.outcome
 
     async def __call__(
         self, call: Call | None = None, *, key: EffectKey = KEY, known_here: bool = True, first: bool = True
-    ) -> CallOutcome:
+    ) -> ExecutionOutcome:
         run = LiveRun("turn", "b1c1", workspace=Path())
         return await self.once.run(
             key, call or Call(), run, _nothing, self.work, tool="tool", known_here=known_here, first=first
@@ -77,16 +77,18 @@ async def ledger(tmp_path: Path) -> AsyncIterator[SqliteLedger]:
 @pytest.mark.parametrize(
     "outcome",
     [
-        Finished(result=Result.of("done")),
+        Finished(result=Result.from_text("done")),
         Failed(error=CallError(type="boom", message="It broke")),
         Stopped(reason="told to"),
     ],
 )
-async def test_S31_what_has_a_result_gives_it_back_and_runs_no_more(ledger: SqliteLedger, outcome: CallOutcome) -> None:
+async def test_S31_what_has_a_result_gives_it_back_and_runs_no_more(
+    ledger: SqliteLedger, outcome: ExecutionOutcome
+) -> None:
     tried = Tried(ledger, outcome)
     assert [await tried() for _ in range(3)] == [outcome] * 3
     assert tried.times == 1
-    assert outcome_of(await tried.once.find(KEY)) == outcome
+    assert read_outcome(await tried.once.find(KEY)) == outcome
 
 
 async def test_S31_another_run_of_the_same_call_is_another_effect(ledger: SqliteLedger) -> None:
@@ -97,7 +99,7 @@ async def test_S31_another_run_of_the_same_call_is_another_effect(ledger: Sqlite
 
 
 async def test_S31_what_was_begun_and_has_no_result_is_not_run_again(ledger: SqliteLedger) -> None:
-    await ledger.intend(KEY, host="elsewhere", tool="tool")
+    await ledger.record_intent(KEY, host="elsewhere", tool="tool")
     tried = Tried(ledger)
     outcome = await tried()
     assert isinstance(outcome, Lost)
@@ -109,7 +111,7 @@ async def test_S31_what_was_begun_and_has_no_result_is_not_run_again(ledger: Sql
 @pytest.mark.parametrize(
     ("verified", "kind", "times"),
     [
-        (Result.of("it was"), "finished", 0),
+        (Result.from_text("it was"), "finished", 0),
         (True, "finished", 0),
         (False, "finished", 1),
         (None, "lost", 0),
@@ -119,14 +121,14 @@ async def test_S31_what_was_begun_and_has_no_result_is_not_run_again(ledger: Sql
 async def test_S31_a_tool_may_find_out_whether_it_happened(
     ledger: SqliteLedger, verified: Result | bool | Exception | None, kind: str, times: int
 ) -> None:
-    await ledger.intend(KEY, host="here", tool="tool")
+    await ledger.record_intent(KEY, host="here", tool="tool")
     tried = Tried(ledger)
     outcome = await tried(Call(verified))
     assert (outcome.kind, tried.times) == (kind, times)
 
 
 async def test_S31_what_goes_on_by_itself_is_found_again(ledger: SqliteLedger) -> None:
-    await ledger.intend(KEY, host="here", tool="tool")
+    await ledger.record_intent(KEY, host="here", tool="tool")
     tried = Tried(ledger)
     assert (await tried(Call(resumable=True))).kind == "finished"
     assert tried.times == 1
@@ -153,13 +155,15 @@ async def test_S31_without_a_ledger_nothing_runs(tmp_path: Path) -> None:
 async def test_S31_what_nobody_knows_is_not_recorded_as_known(ledger: SqliteLedger) -> None:
     tried = Tried(ledger, Lost(message="gone"))
     await tried()
-    assert outcome_of(await tried.once.find(KEY)) is None
+    assert read_outcome(await tried.once.find(KEY)) is None
 
 
 async def test_S31_what_another_living_process_has_begun_is_left_to_it(ledger: SqliteLedger) -> None:
     """It may be at it still, whatever a tool finds out: a later attempt asks again."""
     other = await asyncio.create_subprocess_exec("sleep", "60")
-    await ledger.intend(KEY, host=f"{socket.gethostname()} (process {other.pid}.{born(other.pid)})", tool="tool")
+    await ledger.record_intent(
+        KEY, host=f"{socket.gethostname()} (process {other.pid}.{read_start_time(other.pid)})", tool="tool"
+    )
     tried = Tried(ledger)
     for call in (Call(), Call(verified=False)):
         with pytest.raises(ApplicationError, match="another worker"):
@@ -172,10 +176,10 @@ async def test_S31_what_another_living_process_has_begun_is_left_to_it(ledger: S
 
 async def test_S31_what_a_dead_process_has_begun_is_for_the_tool_or_a_person_to_tell(ledger: SqliteLedger) -> None:
     other = await asyncio.create_subprocess_exec("sleep", "60")
-    holder = f"{socket.gethostname()} (process {other.pid}.{born(other.pid)})"
+    holder = f"{socket.gethostname()} (process {other.pid}.{read_start_time(other.pid)})"
     other.kill()
     await other.wait()
-    await ledger.intend(KEY, host=holder, tool="tool")
+    await ledger.record_intent(KEY, host=holder, tool="tool")
     tried = Tried(ledger)
     outcome = await tried()
     assert isinstance(outcome, Lost)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.configuration import configuration_of
-from holdfast.documents import Content
-from holdfast.workers.outline import outline
+from holdfast.configuration import parse_configuration
+from holdfast.documents import FileContent
+from holdfast.workers.outline import outline_settings
 
 FILE = """
 policy = ["rules.toml"]
@@ -30,7 +30,7 @@ roles = ["release"]
 
 
 def test_hooks_rules_modes_and_approvers_are_told(tmp_path: Path) -> None:
-    found = outline(configuration_of(Content(tmp_path / "holdfast.toml", FILE.encode())).require())
+    found = outline_settings(parse_configuration(FileContent(tmp_path / "holdfast.toml", FILE.encode())).get_value())
     assert found == [
         ("asks before calls", "check --all  (hook look, for shell)"),
         ("asks after calls", "team.hooks:redact  (hook redact, for *)"),

@@ -13,11 +13,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 SURFACE = """
 AfterAnswer AfterTool ApprovalId ApprovalView BadInput BeforeAnswer BeforeTool BlobPart Call CallError CallRequest
-Confirmation Confirming Context ContextChange DataPart Decision DecisionNotice DecisionRefused Declaration Effect Event
-FunctionResponse FunctionTool Holdfast HoldfastError HoldfastPlugin Interrupt Invocation LiveOutput Mode ModelChoice
-ModelReply ModelSettings NoWorker Offer Outcome Refused RequestRefused Response Result Retries Run Schedule Scope
-ScriptedReply ServerUnavailable Session SessionInput SessionView Settings Status Strict TextPart Tool ToolFailure Turn
-TurnInput TurnLimits TurnNotFound TurnResult TurnView after_tool before_tool function_response tool
+Confirmation Confirming Context ContextChange DataPart Decision DecisionAction DecisionNotice DecisionRefused
+Declaration Effect Event FunctionResponse FunctionTool Holdfast HoldfastError HoldfastPlugin Interrupt Invocation
+LiveOutput Mode ModelChoice ModelReply ModelSettings NoWorker Offer Refused RequestRefused Response Result Retries Run
+Schedule Scope ScriptedReply ServerUnavailable Session SessionInput SessionView Settings Status StrictParameters
+TextPart Tool ToolFailure Turn TurnInput TurnLimits TurnNotFound TurnResult TurnView after_tool before_tool
+build_function_response tool
 """.split()  # noqa: SIM905 - easier to read than to index
 
 

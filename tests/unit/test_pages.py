@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.activities.web.pages import URL_LIMIT, URLS_LIMIT, to_text
+from holdfast.activities.web.pages import URL_LIMIT, URLS_LIMIT, convert_to_text
 
 BASE = "https://site.example/docs/page.html"
 
@@ -39,7 +39,7 @@ BASE = "https://site.example/docs/page.html"
     ],
 )
 def test_page_reads_as_it_looks(page: str, text: str) -> None:
-    assert to_text(page, BASE) == text
+    assert convert_to_text(page, BASE) == text
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_page_reads_as_it_looks(page: str, text: str) -> None:
     ],
 )
 def test_noise_is_dropped(noise: str) -> None:
-    assert to_text(f"{noise}text", BASE).strip() == "text"
+    assert convert_to_text(f"{noise}text", BASE).strip() == "text"
 
 
 @pytest.mark.parametrize(
     "open_end", ["<!-- x", "<!doctype", "<p", "<p class='x", "<script>x", "<style>x</styl", "<template>x", "</p", "<?"]
 )
 def test_what_is_never_closed_goes_on_to_the_end(open_end: str) -> None:
-    assert to_text(f"text{open_end} more <p") == "text"
+    assert convert_to_text(f"text{open_end} more <p") == "text"
 
 
 @pytest.mark.parametrize(
@@ -100,16 +100,16 @@ def test_what_is_never_closed_goes_on_to_the_end(open_end: str) -> None:
     ],
 )
 def test_link_is_followed_by_its_address(link: str, text: str) -> None:
-    assert to_text(link, BASE) == text
+    assert convert_to_text(link, BASE) == text
 
 
 def test_address_that_is_too_long_is_left_out() -> None:
-    assert to_text(f"<a href={'x' * URL_LIMIT}>x</a>", BASE) == "x"
+    assert convert_to_text(f"<a href={'x' * URL_LIMIT}>x</a>", BASE) == "x"
 
 
 def test_long_base_is_not_repeated_without_end() -> None:
     page = f"<base href=/{'b' * 1_900}/>" + "<a href=b>x</a>" * 20_000
-    assert len(to_text(page, BASE)) < URLS_LIMIT + 100_000
+    assert len(convert_to_text(page, BASE)) < URLS_LIMIT + 100_000
 
 
 HOSTILE = {
@@ -148,7 +148,7 @@ HOSTILE = {
 @pytest.mark.parametrize("page", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_page_is_read_in_one_pass(page: str) -> None:
     begin = time.process_time()
-    text = to_text(page, BASE)
+    text = convert_to_text(page, BASE)
     assert time.process_time() - begin < 10, "quadratic time would be minutes"
     assert len(text) < 3 * len(page) + 1_000
 
@@ -162,5 +162,5 @@ markup = st.sampled_from([
 
 @given(st.one_of(st.text(), st.lists(markup).map("".join)), st.one_of(st.just(BASE), st.text()))
 def test_no_page_raises(page: str, url: str) -> None:
-    text = to_text(page, url)
+    text = convert_to_text(page, url)
     assert not text.isspace() or "<pre" in page

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.activities.files.character_sets import PatternError
-from holdfast.activities.files.patterns import ALTERNATIVES, IgnoreRules, PathPattern, expanded
+from holdfast.activities.files.patterns import MAX_ALTERNATIVES, IgnoreRules, PathPattern, expand_braces
 
 # Globs
 
@@ -71,7 +71,7 @@ def test_pattern_that_says_nothing_is_refused_in_words(pattern: str, words: str)
 def test_braces_are_bounded(pattern: str) -> None:
     began = time.process_time()
     with suppress(PatternError):
-        assert len(expanded(pattern)) <= ALTERNATIVES
+        assert len(expand_braces(pattern)) <= MAX_ALTERNATIVES
     assert time.process_time() - began < 5
 
 
@@ -112,7 +112,7 @@ def test_folder_that_is_not_entered_holds_nothing_that_matches(pattern: str, pat
     except PatternError:
         return
     if wanted.matches("/".join(path)):
-        assert all(wanted.reaches("/".join(path[:length])) for length in range(1, len(path)))
+        assert all(wanted.may_reach("/".join(path[:length])) for length in range(1, len(path)))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_folder_that_is_not_entered_holds_nothing_that_matches(pattern: str, pat
 )
 def test_folders_where_nothing_can_match_are_not_entered(pattern: str, entered: list[str], other: list[str]) -> None:
     wanted = PathPattern(pattern)
-    assert [folder for folder in entered + other if wanted.reaches(folder)] == entered
+    assert [folder for folder in entered + other if wanted.may_reach(folder)] == entered
 
 
 # Rules of .gitignore
@@ -162,11 +162,11 @@ def test_folders_where_nothing_can_match_are_not_entered(pattern: str, entered: 
     ],
 )
 def test_rule_decides(rules: str, path: str, ignored: bool | None) -> None:
-    assert IgnoreRules(rules).verdict(path, is_folder=False) is ignored
+    assert IgnoreRules(rules).find_verdict(path, is_folder=False) is ignored
 
 
 def test_rule_with_a_slash_at_its_end_is_about_folders() -> None:
-    assert IgnoreRules("a/").verdict("b/a", is_folder=True) is True
+    assert IgnoreRules("a/").find_verdict("b/a", is_folder=True) is True
 
 
 NAMES = ["a", "b", "ab", "a.c", ".x", "a b", "[a]", "!b", "#a", "a*", "b-"]
@@ -213,7 +213,7 @@ def ignored_by_us(rules: dict[str, IgnoreRules], path: str, is_folder: Callable[
 def _ignored(rules: dict[str, IgnoreRules], names: list[str], is_folder: bool) -> bool:
     for depth in range(len(names) - 1, -1, -1):
         one = rules.get("".join(f"{name}/" for name in names[:depth]))
-        verdict = one.verdict("/".join(names[depth:]), is_folder=is_folder) if one else None
+        verdict = one.find_verdict("/".join(names[depth:]), is_folder=is_folder) if one else None
         if verdict is not None:
             return verdict
     return False

@@ -16,16 +16,16 @@ from holdfast import TurnInput
 from holdfast.calls import Call, CallRequest, Status
 from holdfast.content import CallError
 from holdfast.conversations import Usage
-from holdfast.counted import Counted
+from holdfast.counted import CountedKeys
 from holdfast.events import Event
-from holdfast.measuring import CALLS, COUNTERS, HISTOGRAMS, Measurement, measured, used
-from holdfast.moves import end
-from holdfast.observing import TOOLS_COUNTED, Counting
-from holdfast.phases import OTHER, REASONS, UNKNOWN, Phase, Phases, reason_of, revision_of, tool_of
-from holdfast.spans import Place, read_place, root_of
+from holdfast.measuring import CALLS, COUNTERS, HISTOGRAMS, Measurement, measure_phase, measure_usage
+from holdfast.moves import end_call
+from holdfast.observing import TOOLS_COUNTED, Instruments
+from holdfast.phases import OTHER, REASONS, UNKNOWN, Phase, PhaseTracker, find_reason, find_tool_label, parse_revision
+from holdfast.spans import SpanPlace, derive_root_place, parse_place
 from holdfast.state import TurnState
-from holdfast.testing import request
-from holdfast.tracing import TurnFacts, place_of_execution, session_span, turn_spans
+from holdfast.testing import build_request
+from holdfast.tracing import TurnFacts, build_session_span, build_turn_spans, derive_execution_place
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CANARY = "kZ8qW3vTu6Rm9pLx7"
@@ -41,8 +41,8 @@ def event(seq: int, kind: Any, after: str, before: str | None = None, **more: An
 
 
 def told(*events: Event, call: Call | None = None) -> list[Phase]:
-    phases = Phases(START, lambda _: call)
-    return [phase for one in events for phase in phases.take(one)]
+    phases = PhaseTracker(START, lambda _: call)
+    return [phase for one in events for phase in phases.apply_event(one)]
 
 
 def short(phases: list[Phase]) -> list[tuple[str, str, float]]:
@@ -111,14 +111,16 @@ def test_each_question_is_a_wait_of_its_own() -> None:
 
 def test_a_run_of_which_nobody_knows_is_counted_once() -> None:
     unknown = {"approval_id": "t/b1c1/1", "asks": "outcome_unknown"}
-    call = end(Call(id="b1c1", request=CallRequest(tool="x")), Status.ERROR, START, error=_error("outcome_unknown"))
+    call = end_call(
+        Call(id="b1c1", request=CallRequest(tool="x")), Status.ERROR, START, error=_error("outcome_unknown")
+    )
     found = told(
         event(1, "call", "executing", "scheduled"),
         event(2, "call", "awaiting_approval", "executing", **unknown),
         event(3, "call", "error", "awaiting_approval", actor="person"),
         call=call,
     )
-    counted = [one.name for phase in found for one in measured(phase)]
+    counted = [one.name for phase in found for one in measure_phase(phase)]
     assert counted.count("holdfast_outcome_unknown") == 1
 
 
@@ -159,15 +161,15 @@ def _error(kind: str) -> CallError:
 )
 def test_tools_and_reasons_are_told_by_names_that_are_known(error: str | None, tool: str, reason: str) -> None:
     call = Call(id="b1c1", request=CallRequest(tool="x"))
-    ended = end(call, Status.ERROR, START, error=_error(error)) if error else call
-    assert (tool_of(ended), reason_of(ended)) == (tool, reason)
-    assert (tool_of(None), reason_of(None)) == (UNKNOWN, "")
+    ended = end_call(call, Status.ERROR, START, error=_error(error)) if error else call
+    assert (find_tool_label(ended), find_reason(ended)) == (tool, reason)
+    assert (find_tool_label(None), find_reason(None)) == (UNKNOWN, "")
 
 
 @given(st.text(max_size=30))
 def test_whatever_an_approval_is_called_its_revision_is_a_number(text: str) -> None:
-    assert revision_of(text) >= 0
-    assert revision_of(f"{text}/12") == 12
+    assert parse_revision(text) >= 0
+    assert parse_revision(f"{text}/12") == 12
 
 
 # What is counted
@@ -177,7 +179,7 @@ def test_labels_are_few_and_hold_no_id() -> None:
     phase = Phase("call", START, at(1), "error", batch="b1", call="b1c1", tool="x", reason="timeout", title=CANARY)
     kinds = ("validate", "approval", "scheduled", "execute", "call", "step", "batch", "turn")
     for kind in kinds:
-        for one in measured(Phase(**{**phase.__dict__, "kind": kind})):
+        for one in measure_phase(Phase(**{**phase.__dict__, "kind": kind})):
             assert one.name in COUNTERS or one.name in HISTOGRAMS
             assert set(one.labels) <= {"tool", "outcome", "reason", "kind", "direction"}
             assert not {CANARY, "b1", "b1c1"} & set(one.labels.values())
@@ -185,18 +187,18 @@ def test_labels_are_few_and_hold_no_id() -> None:
 
 def test_a_server_that_names_its_tools_anew_all_the_time_fills_no_metric() -> None:
     buffer = MetricBuffer(10_000)
-    counting = Counting(Runtime(telemetry=TelemetryConfig(metrics=buffer)).metric_meter)
+    counting = Instruments(Runtime(telemetry=TelemetryConfig(metrics=buffer)).metric_meter)
     for number in range(TOOLS_COUNTED + 50):
-        counting.count([Measurement(CALLS, 1, {"tool": f"t{number}", "outcome": "success", "reason": ""})])
-    counting.count([Measurement(CALLS, 1, {"tool": "t7", "outcome": "success", "reason": ""})])
+        counting.count_measurements([Measurement(CALLS, 1, {"tool": f"t{number}", "outcome": "success", "reason": ""})])
+    counting.count_measurements([Measurement(CALLS, 1, {"tool": "t7", "outcome": "success", "reason": ""})])
     tools = Counter(update.attributes["tool"] for update in buffer.retrieve_updates())
     assert (len(tools), tools[OTHER], tools["t7"]) == (TOOLS_COUNTED + 1, 50, 2)
 
 
 def test_tokens_are_counted_by_what_is_new() -> None:
     before, after = Usage(input_tokens=3, output_tokens=1), Usage(input_tokens=10, output_tokens=1)
-    assert [(one.value, one.labels) for one in used(before, after)] == [(7, {"direction": "input"})]
-    assert list(used(after, before)) == []
+    assert [(one.value, one.labels) for one in measure_usage(before, after)] == [(7, {"direction": "input"})]
+    assert list(measure_usage(after, before)) == []
 
 
 # What is drawn
@@ -211,23 +213,25 @@ class Clock:
 
 
 def facts(state: TurnState, **more: Any) -> TurnFacts:
-    root = root_of(state.turn_id, "run")
-    return TurnFacts(state.turn_id, root, tuple(state.events), state.call_of, START, at(10_000), **more)
+    root = derive_root_place(state.turn_id, "run")
+    return TurnFacts(state.turn_id, root, tuple(state.events), state.find_event_call, START, at(10_000), **more)
 
 
 def played() -> TurnState:
     """A turn that was stopped while it still had to be judged."""
     state = TurnState("turn", Clock())
-    state.begin(TurnInput(batches=((request("a"), request("b", secret=CANARY)), (request("c"),))))
-    state.activate()
+    state.apply_input(
+        TurnInput(batches=((build_request("a"), build_request("b", secret=CANARY)), (build_request("c"),)))
+    )
+    state.activate_batch()
     state.stop_turn("cancelled", CANARY)
-    state.retire()
-    state.conclude()
+    state.retire_batch()
+    state.close_turn()
     return state
 
 
 def test_the_same_turn_is_drawn_in_the_same_places_by_anybody() -> None:
-    one, other = turn_spans(facts(played())), turn_spans(facts(played()))
+    one, other = build_turn_spans(facts(played())), build_turn_spans(facts(played()))
     assert one == other
     assert len({span.place for span in one}) == len(one)
     roots = [span for span in one if span.name == "holdfast.turn"]
@@ -237,33 +241,38 @@ def test_the_same_turn_is_drawn_in_the_same_places_by_anybody() -> None:
 
 
 def test_a_span_holds_nothing_of_a_call_unless_that_is_allowed() -> None:
-    assert CANARY not in str(turn_spans(facts(played())))
+    assert CANARY not in str(build_turn_spans(facts(played())))
 
 
 def test_a_run_that_goes_on_in_another_has_no_span_of_its_turn_yet() -> None:
     state = TurnState("turn", Clock())
-    state.begin(TurnInput(batches=((request("a"),),)))
-    assert turn_spans(facts(state)) == []
+    state.apply_input(TurnInput(batches=((build_request("a"),),)))
+    assert build_turn_spans(facts(state)) == []
 
 
 def test_turns_and_what_is_in_them_never_share_a_place() -> None:
-    parent = root_of("parent", "r1")
-    child = root_of("child", "r2", place_of_execution(parent, "b1c1", 7))
+    parent = derive_root_place("parent", "r1")
+    child = derive_root_place("child", "r2", derive_execution_place(parent, "b1c1", 7))
     assert child.trace == parent.trace
-    assert len({parent.span, child.span, parent.inner("call", "b1c1").span, child.inner("call", "b1c1").span}) == 4
-    assert root_of("parent", "r2").trace != parent.trace
+    assert (
+        len(
+            {parent.span, child.span, parent.derive_place("call", "b1c1").span, child.derive_place("call", "b1c1").span}
+        )
+        == 4
+    )
+    assert derive_root_place("parent", "r2").trace != parent.trace
 
 
 @pytest.mark.parametrize("text", ["", "x", None, 7, f"00-{'0' * 32}-{'1' * 16}-01", f"00-{'1' * 32}-{'0' * 16}-01"])
 def test_a_header_that_says_nothing_is_none(text: object) -> None:
-    assert read_place(text) is None
-    place = Place("a" * 32, "b" * 16)
-    assert read_place(str(place)) == place
+    assert parse_place(text) is None
+    place = SpanPlace("a" * 32, "b" * 16)
+    assert parse_place(str(place)) == place
 
 
 def test_later_runs_of_a_session_are_within_the_first() -> None:
-    root = root_of("s", "r1")
-    first, later = (session_span(root, "s", START, at(1), turns=1, later=run) for run in ("", "r2"))
+    root = derive_root_place("s", "r1")
+    first, later = (build_session_span(root, "s", START, at(1), turns=1, later=run) for run in ("", "r2"))
     assert (first.place, first.parent) == (root, None)
     assert (later.parent, later.place != root) == (root, True)
 
@@ -273,7 +282,7 @@ def test_reasons_are_words_that_a_label_may_hold() -> None:
 
 
 def test_what_was_counted_is_known_for_a_while() -> None:
-    counted = Counted(limit=2)
-    assert [counted.first(key) for key in (("a", 1), ("a", 2), ("a", 1), ("b", 1))] == [True, True, False, True]
-    assert counted.first(("a", 2)), "the oldest is forgotten, and nothing grows for ever"
-    assert not counted.first(("b", 1))
+    counted = CountedKeys(limit=2)
+    assert [counted.add_if_new(key) for key in (("a", 1), ("a", 2), ("a", 1), ("b", 1))] == [True, True, False, True]
+    assert counted.add_if_new(("a", 2)), "the oldest is forgotten, and nothing grows for ever"
+    assert not counted.add_if_new(("b", 1))

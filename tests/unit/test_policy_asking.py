@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.activities.policy.deciding import Ruling
-from holdfast.activities.policy.loading import policy_of, shipped
-from holdfast.activities.policy.outside import told_apart
-from holdfast.activities.policy.rules import Answer, Tier
-from holdfast.activities.policy.subjects import Subject, subject_of
-from holdfast.durations import LONGEST, seconds_of, told
+from holdfast.activities.policy.loading import build_policy, load_shipped
+from holdfast.activities.policy.outside import complete_subject
+from holdfast.activities.policy.rules import RuleEffect, Tier
+from holdfast.activities.policy.subjects import Subject, build_call_subject
+from holdfast.durations import LONGEST, format_duration, parse_duration
 from holdfast.modes import Mode
 from holdfast.outcomes import Deadline, Needs
 from tests.support.policies import found, load, policy, rule, run
@@ -59,7 +59,7 @@ def test_a_workspace_may_not_let_what_nobody_answers_run() -> None:
 
 
 def ruled(*texts: str, subject: Subject | None = None, **tiers: Any) -> Ruling:
-    ruling = policy(*texts, **tiers).rule_on(subject or subject_of("x", {}), Mode.DEFAULT)
+    ruling = policy(*texts, **tiers).find_ruling(subject or build_call_subject("x", {}), Mode.DEFAULT)
     assert ruling
     return ruling
 
@@ -85,7 +85,7 @@ STRICT = (
     ("tiers", "subject"),
     [
         ({"admin": rule("command = 'rm'", "deny"), "user": STRICT}, run("$X")),
-        ({"workspace": rule("anything = true", "ask"), "default": STRICT}, subject_of("x", {})),
+        ({"workspace": rule("anything = true", "ask"), "default": STRICT}, build_call_subject("x", {})),
         (
             {"admin": rule("command = 'rm'", "deny"), "workspace": rule("anything = true", "ask"), "default": STRICT},
             run("$X"),
@@ -116,13 +116,13 @@ def test_S29_rules_that_want_different_roles_deny_what_neither_can_have(more: di
     assert "it needs the role 'team', and by the rule 'ops-asks' the role 'ops'" in (ruling.message or "")
     same = ruled(subject=subject, workspace=asking("ops"), default=asking("ops"), **more)
     assert (same.decision.value, same.needs) == ("ask", Needs(role="ops", approvals=2))
-    explained = policy(workspace=asking("team"), default=asking("ops"), **more).explain(subject, Mode.DEFAULT)
+    explained = policy(workspace=asking("team"), default=asking("ops"), **more).explain_ruling(subject, Mode.DEFAULT)
     assert explained.ruling == ruling
 
 
 RULINGS = st.builds(
     Ruling,
-    decision=st.just(Answer.ASK),
+    decision=st.just(RuleEffect.ASK),
     rule=st.sampled_from(["a", "b"]),
     tier=st.sampled_from(Tier),
     always_ask=st.booleans(),
@@ -135,10 +135,10 @@ RULINGS = st.builds(
 
 @given(st.lists(RULINGS, min_size=2, max_size=3))
 def test_S29_as_strict_as_others_is_no_less_strict_than_any_of_them(rulings: list[Ruling]) -> None:
-    made = reduce(Ruling.as_strict_as, rulings)
+    made = reduce(Ruling.tighten_to, rulings)
     roles = {one.needs.role for one in rulings} - {None}
-    assert (made.decision is Answer.DENY) is (len(roles) > 1)
-    if made.decision is Answer.DENY:
+    assert (made.decision is RuleEffect.DENY) is (len(roles) > 1)
+    if made.decision is RuleEffect.DENY:
         return
     assert {made.needs.role} - {None} == roles
     assert made.needs.approvals == max(one.needs.approvals for one in rulings)
@@ -156,8 +156,10 @@ def test_what_is_perhaps_denied_is_not_allowed_by_silence() -> None:
 
 
 def test_a_workspaces_question_does_not_lift_that_hooks_are_always_asked_about() -> None:
-    rules = policy_of([shipped(), load(rule("kind = 'edit'", "ask"), Tier.WORKSPACE)])
-    ruling = rules.rule_on(told_apart(subject_of("edit", {"path": ".git/hooks/x"}), None), Mode.DEFAULT)
+    rules = build_policy([load_shipped(), load(rule("kind = 'edit'", "ask"), Tier.WORKSPACE)])
+    ruling = rules.find_ruling(
+        complete_subject(build_call_subject("edit", {"path": ".git/hooks/x"}), None), Mode.DEFAULT
+    )
     assert ruling
     assert (ruling.tier, ruling.always_ask) == (Tier.WORKSPACE, True)
 
@@ -170,7 +172,7 @@ def test_the_policy_tells_the_roles_that_rules_ask_for() -> None:
         rule("tool = 'w'"),
     )
     assert rules.roles == {"release"}
-    assert rules.approvals == {"release": 3, None: 2}
+    assert rules.required_approvals == {"release": 3, None: 2}
     assert policy(rule("tool = 'w'")).roles == frozenset()
 
 
@@ -189,7 +191,7 @@ def test_the_digest_of_a_policy_without_these_keys_is_as_it_was() -> None:
     [("1s", 1), ("90s", 90), ("15m", 900), ("1h30m", 5_400), ("1h 30m", 5_400), ("7d", 604_800), ("2w1d", 1_296_000)],
 )
 def test_durations_are_read(text: str, seconds: int) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -214,15 +216,15 @@ def test_durations_are_read(text: str, seconds: int) -> None:
 )
 def test_what_is_no_duration_says_what_one_looks_like(text: str) -> None:
     with pytest.raises(ValueError, match=r"must be (a duration such as|at least a second)"):
-        seconds_of(text)
+        parse_duration(text)
 
 
 @given(st.integers(1, LONGEST))
 def test_a_duration_that_is_told_can_be_read_again(seconds: int) -> None:
-    assert seconds_of(told(seconds).replace("min", "m")) == seconds
+    assert parse_duration(format_duration(seconds).replace("min", "m")) == seconds
 
 
 def test_durations_are_told_in_a_few_words() -> None:
-    assert [told(seconds) for seconds in (0, 0.4, 61.9, 5_400, 604_800, -5)] == [
+    assert [format_duration(seconds) for seconds in (0, 0.4, 61.9, 5_400, 604_800, -5)] == [
         "0 s", "0 s", "1 min 1 s", "1 h 30 min", "7 d", "0 s",
     ]  # fmt: skip

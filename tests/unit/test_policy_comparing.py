@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowHistory
 
-from holdfast.activities.policy.comparing import Recorded, compare, in_words
-from holdfast.activities.policy.loading import policy_of, shipped
-from holdfast.activities.policy.subjects import Kind
-from holdfast.conversion import data_converter
+from holdfast.activities.policy.comparing import RecordedCall, compare_policies, describe_ruling
+from holdfast.activities.policy.loading import build_policy, load_shipped
+from holdfast.activities.policy.subjects import CallKind
+from holdfast.conversion import build_data_converter
 from holdfast.errors import BadInput
 from holdfast.modes import Mode
 from holdfast.tools import Effect
-from holdfast.workers.recorded import RecordedTurn, read_history, recorded_turn
+from holdfast.workers.recorded import RecordedTurn, read_history, read_recorded_turn
 from tests.support.policies import load, policy, rule, run
 
 HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
@@ -24,7 +24,7 @@ STORED = sorted(path.stem for path in HISTORIES.glob("*.json"))
 
 async def recorded(name: str, payloads: Path = HISTORIES / "payloads") -> RecordedTurn:
     history = read_history(HISTORIES / f"{name}.json")
-    return await recorded_turn(history, data_converter(None, payloads), Path("/w"))
+    return await read_recorded_turn(history, build_data_converter(None, payloads), Path("/w"))
 
 
 SESSIONS = {name for name in STORED if '"holdfast.session"' in (HISTORIES / f"{name}.json").read_text()[:2_000]}
@@ -44,14 +44,14 @@ async def test_a_denied_call_is_found_by_its_request_and_judged_in_its_mode() ->
     calls = {call.call: call for call in (await recorded("denied_by_mode")).calls}
     assert {call.mode for call in calls.values()} == {Mode.PLAN}
     write, ask, echo = calls["b1c1"].subject, calls["b1c2"].subject, calls["b1c3"].subject
-    assert (write.tool, write.kind, write.paths) == ("write_file", Kind.EDIT, ("c.txt",))
+    assert (write.tool, write.kind, write.paths) == ("write_file", CallKind.EDIT, ("c.txt",))
     assert (ask.tool, ask.arguments, ask.effect) == ("ask", {"say": 1}, Effect.ONCE)
     assert (echo.tool, echo.effect) == ("echo", Effect.READ)
 
 
 async def test_a_call_that_was_changed_or_shown_again_is_there_with_its_facts() -> None:
     [edit] = (await recorded("file_changed_under_approval")).calls
-    assert (edit.subject.kind, edit.subject.paths) == (Kind.EDIT, ("b.txt",)), "judged twice, and the same call"
+    assert (edit.subject.kind, edit.subject.paths) == (CallKind.EDIT, ("b.txt",)), "judged twice, and the same call"
 
 
 async def test_payloads_that_are_gone_are_counted_and_the_rest_is_told(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ async def test_batches_get_the_requests_that_came_from_outside_and_from_the_mode
             for payload in details.get("result", {}).get("payloads", ()):
                 payload["data"] = _denied(payload["data"])
         history = WorkflowHistory.from_json(before.id, stored)
-        after = await recorded_turn(history, data_converter(None, HISTORIES / "payloads"), Path("/w"))
+        after = await read_recorded_turn(history, build_data_converter(None, HISTORIES / "payloads"), Path("/w"))
         assert [(one.call, one.subject.tool, one.subject.arguments) for one in after.calls] == [
             (one.call, one.subject.tool, one.subject.arguments) for one in before.calls
         ]
@@ -99,29 +99,31 @@ def test_what_is_no_history_is_bad_input(text: str, tmp_path: Path) -> None:
             read_history(wrong)
 
 
-def call(command: str, mode: Mode = Mode.DEFAULT) -> Recorded:
-    return Recorded("t", "b1c1", command, run(command), mode)
+def call(command: str, mode: Mode = Mode.DEFAULT) -> RecordedCall:
+    return RecordedCall("t", "b1c1", command, run(command), mode)
 
 
 def test_only_what_becomes_of_a_call_is_a_difference() -> None:
-    before = policy_of([shipped()])
-    same = policy_of([shipped(), load(rule("tool = 'shell'\nname = 'other'", "ask"))])
-    assert compare(call("make"), before, same) is None
-    allowing = policy_of([shipped(), load(rule("tool = 'shell'\nname = 'all'"))])
-    found = compare(call("make"), before, allowing)
+    before = build_policy([load_shipped()])
+    same = build_policy([load_shipped(), load(rule("tool = 'shell'\nname = 'other'", "ask"))])
+    assert compare_policies(call("make"), before, same) is None
+    allowing = build_policy([load_shipped(), load(rule("tool = 'shell'\nname = 'all'"))])
+    found = compare_policies(call("make"), before, allowing)
     assert found
-    assert (in_words(found.before), in_words(found.after)) == (
+    assert (describe_ruling(found.before), describe_ruling(found.after)) == (
         "ask by 'changes-ask' (default)",
         "allow by 'all' (user)",
     )
-    stricter = policy_of([shipped(), load(rule("tool = 'shell'\nname = 'two'\napprovals = 2\ndeadline = '1h'", "ask"))])
-    found = compare(call("make"), before, stricter)
+    stricter = build_policy(
+        [load_shipped(), load(rule("tool = 'shell'\nname = 'two'\napprovals = 2\ndeadline = '1h'", "ask"))]
+    )
+    found = compare_policies(call("make"), before, stricter)
     assert found
-    assert in_words(found.after) == "ask by 'two' (user), 2 approvals, within 1 h, else deny"
+    assert describe_ruling(found.after) == "ask by 'two' (user), 2 approvals, within 1 h, else deny"
 
 
 def test_what_a_rule_allows_and_nobody_understands_is_left_to_the_tool() -> None:
-    found = compare(call("ls > x"), policy(rule("tool = 'shell'", "deny")), policy(rule("tool = 'shell'")))
+    found = compare_policies(call("ls > x"), policy(rule("tool = 'shell'", "deny")), policy(rule("tool = 'shell'")))
     assert found
-    assert (found.after, in_words(found.after)) == (None, "the tool's own wish")
-    assert compare(call("ls > x"), policy(), policy(rule("tool = 'shell'"))) is None
+    assert (found.after, describe_ruling(found.after)) == (None, "the tool's own wish")
+    assert compare_policies(call("ls > x"), policy(), policy(rule("tool = 'shell'"))) is None

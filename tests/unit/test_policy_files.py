@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.activities.policy.expectations import read_expectations, try_all
+from holdfast.activities.policy.expectations import read_expectations, try_expectations
 from holdfast.activities.policy.loading import (
-    SHIPPED,
-    YOLO,
+    SHIPPED_FILE,
+    YOLO_FILE,
     LoadedFile,
     PolicySource,
-    load_file,
+    build_policy,
     load_policy,
-    policy_of,
-    shipped,
+    load_shipped,
+    read_policy_file,
 )
-from holdfast.activities.policy.rules import Answer, Rule, Tier
-from holdfast.activities.policy.subjects import BUILT_IN, Kind, subject_of
-from holdfast.content import visible
-from holdfast.documents import Content, Problem, complaint
+from holdfast.activities.policy.rules import Rule, RuleEffect, Tier
+from holdfast.activities.policy.subjects import BUILT_IN, CallKind, build_call_subject
+from holdfast.content import escape_controls
+from holdfast.documents import FileContent, Problem, format_problems
 from holdfast.errors import BadInput
 from holdfast.modes import Mode
 from holdfast.tools import Effect
@@ -201,13 +201,13 @@ def test_a_rule_that_has_expired_is_a_warning_and_says_nothing() -> None:
     assert loaded.problems == ()
     [warning] = loaded.warnings
     assert (warning.line, "has expired" in warning.message) == (1, True)
-    assert said(policy_of([loaded]), subject_of("x", {})) is None
+    assert said(build_policy([loaded]), build_call_subject("x", {})) is None
 
 
 def test_a_date_counts_to_its_end() -> None:
-    content = Content(FILE, (DENY + "tool = 'x'\nexpires = 2030-01-31").encode())
-    assert load_file(content, Tier.USER, datetime(2030, 1, 31, 23, 59, tzinfo=UTC)).warnings == ()
-    assert load_file(content, Tier.USER, datetime(2030, 2, 1, tzinfo=UTC)).warnings
+    content = FileContent(FILE, (DENY + "tool = 'x'\nexpires = 2030-01-31").encode())
+    assert read_policy_file(content, Tier.USER, datetime(2030, 1, 31, 23, 59, tzinfo=UTC)).warnings == ()
+    assert read_policy_file(content, Tier.USER, datetime(2030, 2, 1, tzinfo=UTC)).warnings
 
 
 def test_a_file_has_at_most_five_thousand_rules() -> None:
@@ -243,7 +243,7 @@ SHIPPED_TABLE: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "fetching": ("fetch", {"url": "https://a.example"}, {}, "ask ask ask allow"),
     "a question": ("ask_user", {"question": "?"}, {}, "ask ask ask ask"),
     "a server's tool": ("x", {}, {"server": "s"}, "ask ask deny allow"),
-    "a server's read_file": ("read_file", {"path": "a"}, {"server": "s", "kind": Kind.MCP}, "ask ask deny allow"),
+    "a server's read_file": ("read_file", {"path": "a"}, {"server": "s", "kind": CallKind.MCP}, "ask ask deny allow"),
     "a server's reader": ("x", {}, {"server": "s", "effect": Effect.READ}, "ask ask ask allow"),
     "a tool of one's own": ("x", {}, {}, "none none deny allow"),
     "a reader of one's own": ("x", {}, {"effect": Effect.READ}, "none none none allow"),
@@ -253,25 +253,25 @@ SHIPPED_TABLE: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", SHIPPED_TABLE)
 def test_S27_the_shipped_rules_are_what_the_modes_say(name: str) -> None:
     tool, arguments, known, expected = SHIPPED_TABLE[name]
-    subject = subject_of(tool, arguments, **known)
-    decided = [said(policy_of([shipped()]), subject, mode) or "none" for mode in Mode]
+    subject = build_call_subject(tool, arguments, **known)
+    decided = [said(build_policy([load_shipped()]), subject, mode) or "none" for mode in Mode]
     assert " ".join(decided) == expected
 
 
 def test_the_shipped_file_is_sound_and_every_rule_named() -> None:
-    assert (shipped().problems, shipped().warnings) == ((), ())
-    assert all(entry.rule.name for entry in shipped().entries)
-    assert SHIPPED.is_file()
-    lifting = load_file(Content(YOLO, YOLO.read_bytes()), Tier.DEFAULT)
+    assert (load_shipped().problems, load_shipped().warnings) == ((), ())
+    assert all(entry.rule.name for entry in load_shipped().entries)
+    assert SHIPPED_FILE.is_file()
+    lifting = read_policy_file(FileContent(YOLO_FILE, YOLO_FILE.read_bytes()), Tier.DEFAULT)
     assert lifting.problems == ()
 
 
 def test_the_built_in_tools_are_as_we_know_them(tmp_path: Path) -> None:
-    from holdfast.activities.builtin import builtin_tools
+    from holdfast.activities.builtin import build_builtin_tools
     from holdfast.activities.outputs import OutputStore
     from holdfast.configuration import ToolSettings
 
-    tools = {tool.name: tool.effect for tool in builtin_tools(OutputStore(tmp_path), ToolSettings())}
+    tools = {tool.name: tool.effect for tool in build_builtin_tools(OutputStore(tmp_path), ToolSettings())}
     assert tools == {name: known.effect for name, known in BUILT_IN.items()}
 
 
@@ -286,12 +286,12 @@ def test_the_examples_of_the_docs_are_sound_and_do_what_is_expected(tmp_path: Pa
     texts = blocks("user")
     assert len(texts) == 2
     loaded: list[LoadedFile] = [load(text) for text in texts]
-    assert [complaint(FILE, one.problems) for one in loaded] == ["", ""]
+    assert [format_problems(FILE, one.problems) for one in loaded] == ["", ""]
     file = tmp_path / "expectations.toml"
     [text] = blocks("expectations")
     file.write_text(text)
-    tried = try_all(file, policy_of([shipped(), *loaded]))
-    assert [one.told for one in tried if not one.holds] == []
+    tried = try_expectations(file, build_policy([load_shipped(), *loaded]))
+    assert [one.summary for one in tried if not one.is_met] == []
     assert len(tried) == 5
 
 
@@ -304,15 +304,15 @@ def test_the_docs_tell_every_key() -> None:
 
 
 def test_expectations_are_read_from_toml_and_json_with_their_lines(tmp_path: Path) -> None:
-    toml = Content(
+    toml = FileContent(
         Path("a.toml"), b'[[expect]]\ntool = "x"\ndecision = "none"\n[[expect]]\ntool = "y"\ndecision = "ask"'
     )
     json = b'{"expect": [\n{"tool": "x", "decision": "none"},\n\n{"tool": "y", "decision": "ask"}\n]}\n'
-    for content in (toml, Content(Path("a.json"), json), Content(Path("a.json"), json[11:-2])):
+    for content in (toml, FileContent(Path("a.json"), json), FileContent(Path("a.json"), json[11:-2])):
         read = read_expectations(content)
         assert [(one.tool, one.decision.value) for _, one in read] == [("x", "none"), ("y", "ask")]
     assert [line for line, _ in read_expectations(toml)] == [1, 4]
-    assert [line for line, _ in read_expectations(Content(Path("a.json"), json))] == [2, 4]
+    assert [line for line, _ in read_expectations(FileContent(Path("a.json"), json))] == [2, 4]
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_expectations_are_read_from_toml_and_json_with_their_lines(tmp_path: Pat
 )  # fmt: skip
 def test_expectations_that_cannot_be_read_are_bad_input(name: str, text: str) -> None:
     with pytest.raises(BadInput):
-        read_expectations(Content(Path(name), text.encode()))
+        read_expectations(FileContent(Path(name), text.encode()))
 
 
 # Whatever is in it
@@ -335,12 +335,12 @@ def harmless(data: bytes) -> None:
     for tier in (Tier.USER, Tier.WORKSPACE):
         loaded = load(data, tier)
         for problem in loaded.problems:
-            assert visible(problem.message) == problem.message
+            assert escape_controls(problem.message) == problem.message
             assert "\n" not in problem.message
             assert len(problem.message) < 1_500
         for entry in loaded.entries:
-            assert said(policy_of([loaded]), run("ls -la; $X")) in ("allow", "ask", "deny", None)
-            assert entry.rule.decision is not Answer.ALLOW or tier is Tier.USER
+            assert said(build_policy([loaded]), run("ls -la; $X")) in ("allow", "ask", "deny", None)
+            assert entry.rule.decision is not RuleEffect.ALLOW or tier is Tier.USER
 
 
 @given(st.binary() | st.text().map(str.encode))
@@ -379,13 +379,13 @@ def test_escape_codes_of_names_and_reasons_come_out_harmless() -> None:
     evil = "\\u001b]0;x\\u0007\\u202e"
     assert "visible" in found(DENY + f'anything = true\nname = "{evil}"')[0].message
     text = DENY + f'''tool = "shell"\ncommand = "ls '{evil}'"\nreason = "{evil}"\nmessage = "{evil}"'''
-    explained = policy(text, rule("tool = 'shell'", "ask")).explain(run("ls"), Mode.DEFAULT)
-    spoken = policy(rule(f'anything = true\nreason = "{evil}"\nmessage = "{evil}"', "deny")).rule_on(
+    explained = policy(text, rule("tool = 'shell'", "ask")).explain_ruling(run("ls"), Mode.DEFAULT)
+    spoken = policy(rule(f'anything = true\nreason = "{evil}"\nmessage = "{evil}"', "deny")).find_ruling(
         run("ls"), Mode.PLAN
     )
     assert spoken
     for words in (*(one.why for one in explained.passed), spoken.reason or "", spoken.message or ""):
-        assert visible(words) == words
+        assert escape_controls(words) == words
         assert "\x1b" not in words
 
 

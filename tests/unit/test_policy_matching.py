@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.activities.policy.subjects import Kind, Subject, subject_of
+from holdfast.activities.policy.subjects import CallKind, Subject, build_call_subject
 from holdfast.tools import Effect
 from tests.support.policies import policy, rule, run, said
 
@@ -54,7 +54,7 @@ PLAIN: dict[str, tuple[str, Subject, Subject]] = {
     "of no server": ("server = false", call(server=None), call(server="s")),
     "of any server": ('server = "*"', call(server="s"), call(server=None)),
     "effect": ('effect = ["read", "once"]', call(), call(effect=Effect.IDEMPOTENT)),
-    "kind": ('kind = "edit"', call(kind=Kind.EDIT), call(kind=None)),
+    "kind": ('kind = "edit"', call(kind=CallKind.EDIT), call(kind=None)),
     "path": ('path = "docs/**"', call(paths=("docs/a/b",)), call(paths=("src/a",))),
     "a path that is not normal": ('path = "docs/*"', call(paths=("./src/../docs/a",)), call(paths=("docs/../a",))),
     "a star within a name": ('path = "*.md"', call(paths=("a.md",)), call(paths=("docs/a.md",))),
@@ -226,7 +226,7 @@ def test_what_an_allow_rule_on_commands_never_covers_it_covers_with_anything(com
 
 
 def test_variables_that_a_call_sets_are_not_covered() -> None:
-    subject = subject_of("shell", {"command": "ls", "environment": {"LD_PRELOAD": "x"}})
+    subject = build_call_subject("shell", {"command": "ls", "environment": {"LD_PRELOAD": "x"}})
     assert not holds('command = "ls"', subject)
     assert holds('command = "ls"\nanything = true', subject)
     assert not holds("arguments = { command = 'ls' }", subject)
@@ -234,11 +234,11 @@ def test_variables_that_a_call_sets_are_not_covered() -> None:
 
 def test_a_rule_may_be_about_commands_in_the_background_and_sees_nothing_of_what_a_model_says_of_one() -> None:
     said_of: dict[str, Any] = {"command": "ls", "background": True, "description": "harmless"}
-    subject = subject_of("shell", said_of)
+    subject = build_call_subject("shell", said_of)
     assert holds('tool = "shell"\narguments = { background = true }', subject, "ask")
     assert not holds('tool = "shell"\narguments = { background = true }', run("ls"), "ask")
     assert "description" not in subject.arguments
-    assert "description" in subject_of("upload", said_of).arguments
+    assert "description" in build_call_subject("upload", said_of).arguments
 
 
 HARMLESS = {
@@ -261,8 +261,10 @@ def test_a_harmless_command_of_which_a_word_is_not_known_is_not_covered() -> Non
 
 
 def test_a_command_that_starts_elsewhere_is_not_in_the_workspace() -> None:
-    assert not holds("harmless = true\nin_workspace = true", subject_of("shell", {"command": "ls", "directory": "/"}))
-    assert holds("harmless = true", subject_of("shell", {"command": "ls", "directory": "/"}))
+    assert not holds(
+        "harmless = true\nin_workspace = true", build_call_subject("shell", {"command": "ls", "directory": "/"})
+    )
+    assert holds("harmless = true", build_call_subject("shell", {"command": "ls", "directory": "/"}))
 
 
 def test_a_broad_allow_rule_does_not_cover_what_destroys() -> None:
@@ -296,16 +298,16 @@ def test_a_pattern_takes_no_time_however_it_is_written() -> None:
 
 
 def test_subjects_of_the_built_in_tools() -> None:
-    assert subject_of("grep", {"pattern": "x"}).paths == (".",)
-    assert subject_of("fetch", {"url": "http://a"}).urls == ("http://a",)
-    assert subject_of("edit", {"path": "a/../b"}).kind is Kind.EDIT
-    assert subject_of("read_file", {"path": 5}).paths == (".",)
-    assert subject_of("shell", {"command": 5}).command is None
-    assert not subject_of("read_file", {"path": "../x"}).in_workspace
-    assert subject_of("x", {}, server="s").kind is Kind.MCP
+    assert build_call_subject("grep", {"pattern": "x"}).paths == (".",)
+    assert build_call_subject("fetch", {"url": "http://a"}).urls == ("http://a",)
+    assert build_call_subject("edit", {"path": "a/../b"}).kind is CallKind.EDIT
+    assert build_call_subject("read_file", {"path": 5}).paths == (".",)
+    assert build_call_subject("shell", {"command": 5}).command is None
+    assert not build_call_subject("read_file", {"path": "../x"}).in_workspace
+    assert build_call_subject("x", {}, server="s").kind is CallKind.MCP
 
 
 @pytest.mark.parametrize("name", ["look", "s__look"])
 def test_a_servers_tool_is_described_by_either_name(name: str) -> None:
-    subject = subject_of(name, {}, server="s")
-    assert (subject.tool, subject.own_name, subject.names) == ("s__look", "look", ("s__look", "look"))
+    subject = build_call_subject(name, {}, server="s")
+    assert (subject.tool, subject.own_name, subject.tool_names) == ("s__look", "look", ("s__look", "look"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.activities.policy.matching import Facts
-from holdfast.activities.policy.outside import sends, takes_in
-from holdfast.activities.policy.subjects import Subject, subject_of
+from holdfast.activities.policy.matching import CallFacts
+from holdfast.activities.policy.outside import may_send, may_take_in
+from holdfast.activities.policy.subjects import Subject, build_call_subject
 from holdfast.tools import Effect
 from tests.support.policies import policy, rule, run, said
 
@@ -41,22 +41,22 @@ COMMANDS: dict[str, tuple[bool, bool]] = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_sends_unless_it_is_harmless_and_takes_in_what_it_is_known_to(command: str) -> None:
     subject = run(command)
-    assert (takes_in(subject), sends(subject)) == COMMANDS[command]
-    assert (takes_in(Facts(subject)), sends(Facts(subject))) == COMMANDS[command]
+    assert (may_take_in(subject), may_send(subject)) == COMMANDS[command]
+    assert (may_take_in(CallFacts(subject)), may_send(CallFacts(subject))) == COMMANDS[command]
 
 
 def test_a_harmless_command_with_variables_may_be_another() -> None:
-    assert sends(subject_of("shell", {"command": "ls", "environment": {"LD_PRELOAD": "x"}}))
+    assert may_send(build_call_subject("shell", {"command": "ls", "environment": {"LD_PRELOAD": "x"}}))
 
 
 def test_tools_with_urls_do_both_and_others_as_they_say() -> None:
-    fetch = subject_of("fetch", {"url": "https://a.example"})
-    assert (takes_in(fetch), sends(fetch)) == (True, True)
+    fetch = build_call_subject("fetch", {"url": "https://a.example"})
+    assert (may_take_in(fetch), may_send(fetch)) == (True, True)
     for tool in ("read_file", "edit", "ask_user"):
-        assert (takes_in(subject_of(tool, {})), sends(subject_of(tool, {}))) == (False, False)
+        assert (may_take_in(build_call_subject(tool, {})), may_send(build_call_subject(tool, {}))) == (False, False)
     theirs = Subject(tool="x", server="s", effect=Effect.READ)
-    assert (takes_in(theirs), sends(theirs)) == (False, False)
-    assert (takes_in(theirs, open_world=True), sends(theirs, open_world=True)) == (True, True)
+    assert (may_take_in(theirs), may_send(theirs)) == (False, False)
+    assert (may_take_in(theirs, open_world=True), may_send(theirs, open_world=True)) == (True, True)
 
 
 def test_a_rule_asks_before_something_is_sent_after_something_was_read() -> None:
@@ -65,4 +65,4 @@ def test_a_rule_asks_before_something_is_sent_after_something_was_read() -> None
         ("npm test", True, "ask"), ("npm test", False, "allow"), ("ls", True, "allow"), ("curl x", True, "ask"),
     ):  # fmt: skip
         subject = run(command, tainted=tainted)
-        assert said(rules, subject.model_copy(update={"sends": sends(subject)})) == expected
+        assert said(rules, subject.model_copy(update={"sends": may_send(subject)})) == expected

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.activities.files.character_sets import PatternError
-from holdfast.activities.policy.globs import Glob, escaped
-from holdfast.activities.policy.phrases import phrase_of
+from holdfast.activities.policy.globs import Glob, escape_glob
+from holdfast.activities.policy.phrases import parse_phrase
 from holdfast.activities.policy.truths import Truth
 
 letters = st.sampled_from(["a", "b", "c"])
@@ -30,40 +30,40 @@ def means(pattern: list[str], words: list[str], *, exact: bool) -> bool:
 
 @given(patterns, known, st.booleans())
 def test_known_words_are_compared_as_the_definition_says(pattern: list[str], words: list[str], exact: bool) -> None:
-    phrase = phrase_of(" ".join(pattern + ["$"] * exact))
+    phrase = parse_phrase(" ".join(pattern + ["$"] * exact))
     expected = means(pattern, words, exact=exact)
-    assert phrase.covers(words) is expected
-    assert phrase.touches(words) is (Truth.YES if expected else Truth.NO)
+    assert phrase.covers_words(words) is expected
+    assert phrase.touches_words(words) is (Truth.YES if expected else Truth.NO)
 
 
 @given(patterns, unknown, st.lists(known, min_size=4, max_size=4), st.booleans())
 def test_what_unknown_words_may_become_was_not_ruled_out(
     pattern: list[str], words: list[str | None], fillings: list[list[str]], exact: bool
 ) -> None:
-    phrase = phrase_of(" ".join(pattern + ["$"] * exact))
+    phrase = parse_phrase(" ".join(pattern + ["$"] * exact))
     filled = [one for place, word in enumerate(words) for one in (fillings[place] if word is None else [word])]
     if means(pattern, filled, exact=exact):
-        assert phrase.touches(words) is not Truth.NO
-    elif phrase.covers(words):
+        assert phrase.touches_words(words) is not Truth.NO
+    elif phrase.covers_words(words):
         raise AssertionError("what was covered turned out to be something else")
 
 
 @given(patterns, unknown)
 def test_what_is_covered_is_touched(pattern: list[str], words: list[str | None]) -> None:
-    phrase = phrase_of(" ".join(pattern))
-    assert not phrase.covers(words) or phrase.touches(words) is Truth.YES
+    phrase = parse_phrase(" ".join(pattern))
+    assert not phrase.covers_words(words) or phrase.touches_words(words) is Truth.YES
 
 
 @given(st.text(max_size=10))
 def test_any_text_is_a_phrase_or_an_error(text: str) -> None:
     with suppress(PatternError):
-        phrase_of(text).touches(["a", None])
+        parse_phrase(text).touches_words(["a", None])
 
 
 @given(st.text(max_size=10), st.text(max_size=10))
 def test_an_escaped_text_means_itself_and_nothing_else(text: str, other: str) -> None:
-    glob = Glob(escaped(text))
-    assert glob.literal
+    glob = Glob(escape_glob(text))
+    assert glob.is_literal
     assert glob.literals == {text}
     assert glob.matches(text)
     assert glob.matches(other) is (text == other)
@@ -79,4 +79,4 @@ def test_a_glob_knows_what_it_spells_out(text: str, literals: set[str]) -> None:
 
 def test_the_worst_glob_takes_little_time() -> None:
     assert not Glob("*a" * 30 + "b").matches("a" * 5_000)
-    assert phrase_of("** a " * 20 + "z $").touches(["a"] * 5_000) is Truth.NO
+    assert parse_phrase("** a " * 20 + "z $").touches_words(["a"] * 5_000) is Truth.NO

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.positions import Steps, lines_of
+from holdfast.positions import Steps, find_lines
 
 DOCUMENT = '''\
 # a comment = 1
@@ -67,26 +67,26 @@ LINES: dict[Steps, int] = {
 
 def test_every_kind_of_value_is_found_on_its_line() -> None:
     tomllib.loads(DOCUMENT)
-    assert lines_of(DOCUMENT, LINES) == LINES
-    assert lines_of(DOCUMENT.replace("\n", "\r\n"), LINES) == LINES
+    assert find_lines(DOCUMENT, LINES) == LINES
+    assert find_lines(DOCUMENT.replace("\n", "\r\n"), LINES) == LINES
 
 
 @pytest.mark.parametrize(
     ("path", "line"), [((), 1), (("nothing",), 1), (("item", 1, "name"), 25), (("list", 9, "x"), 11), (("raw", 0), 9)]
 )
 def test_what_is_not_there_is_where_its_nearest_ancestor_is(path: Steps, line: int) -> None:
-    assert lines_of(DOCUMENT, [path]) == {path: line}
+    assert find_lines(DOCUMENT, [path]) == {path: line}
 
 
 def test_no_paths_have_no_lines() -> None:
-    assert lines_of(DOCUMENT, []) == {}
+    assert find_lines(DOCUMENT, []) == {}
 
 
 def test_a_long_file_and_a_deep_one_take_no_time() -> None:
     many = "".join(f"[t{number}]\nlist = [1,\n2]\n" for number in range(30_000))
-    assert lines_of(many, [("t29999", "list", 1)]) == {("t29999", "list", 1): 90_000}
+    assert find_lines(many, [("t29999", "list", 1)]) == {("t29999", "list", 1): 90_000}
     deep = ".".join("a" * 100_000) + " = 1\nb = " + "[" * 100_000
-    assert lines_of(deep, [("b",)]) == {("b",): 2}
+    assert find_lines(deep, [("b",)]) == {("b",): 2}
 
 
 # Against an oracle
@@ -164,7 +164,7 @@ def _spans(text: str) -> dict[Steps, tuple[int, int]]:
 @given(documents())
 def test_every_path_is_on_a_line_of_the_statement_that_first_brings_it(text: str) -> None:
     spans = _spans(text)
-    lines = lines_of(text, [*spans])
+    lines = find_lines(text, [*spans])
     for path, (first, last) in spans.items():
         assert first <= lines[path] <= last, path
 
@@ -172,7 +172,7 @@ def test_every_path_is_on_a_line_of_the_statement_that_first_brings_it(text: str
 @given(documents())
 def test_children_never_stand_before_their_parents_and_elements_stand_in_order(text: str) -> None:
     paths = list(_paths(tomllib.loads(text)))
-    lines = lines_of(text, paths)
+    lines = find_lines(text, paths)
     for path in paths:
         assert lines[path] >= lines[path[:-1]]
         if path and isinstance(path[-1], int) and path[-1]:
@@ -181,4 +181,4 @@ def test_children_never_stand_before_their_parents_and_elements_stand_in_order(t
 
 @given(st.text() | st.text("[]{}=.,\"'\\\n #ab1"))
 def test_text_that_is_not_toml_is_no_trouble(text: str) -> None:
-    assert lines_of(text, [("a",)])[("a",)] >= 1
+    assert find_lines(text, [("a",)])[("a",)] >= 1

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from holdfast.activities.catalogue.registry import Problem, Registry
+from holdfast.activities.catalogue.registry import Registry, SourceProblem
 from holdfast.errors import BadInput
-from holdfast.suggestions import suggest
+from holdfast.suggestions import suggest_names
 from holdfast.testing import FakeTool
-from holdfast.tools import Declaration, Effect, Interrupt, Invocation, Run, Strict, Tool, ToolRef, Traits
+from holdfast.tools import Declaration, Effect, Interrupt, Invocation, Run, StrictParameters, Tool, ToolRef, Traits
 
 
 async def nothing(arguments: dict[str, Any], run: Run) -> str:
@@ -124,13 +124,15 @@ def test_entries_are_by_name_and_can_be_taken_out() -> None:
     ],
 )
 def test_S5_close_names_are_suggested_closest_first(wrong: str, right: list[str]) -> None:
-    assert suggest(wrong, ["list_files", "read_file", "write_file", "shell", "glob"])[: len(right) or None] == right
+    assert (
+        suggest_names(wrong, ["list_files", "read_file", "write_file", "shell", "glob"])[: len(right) or None] == right
+    )
 
 
 @given(wrong=st.text(max_size=30))
 def test_S5_at_most_three_names_are_suggested_and_they_exist(wrong: str) -> None:
     names = [f"tool_{letter}" for letter in "abcdefgh"]
-    found = suggest(wrong, names)
+    found = suggest_names(wrong, names)
     assert len(found) <= 3
     assert set(found) <= set(names)
 
@@ -214,7 +216,7 @@ def test_problem_can_be_written_anywhere() -> None:
     [problem] = registry.problems
     assert f"{problem.source} {problem.reason}".encode()
     assert len(problem.reason) <= 1_000
-    assert isinstance(problem, Problem)
+    assert isinstance(problem, SourceProblem)
 
 
 # Digests
@@ -276,20 +278,20 @@ def test_S22_digest_survives_the_history() -> None:
 
 def test_model_is_told_name_description_and_parameters() -> None:
     traits = Traits(task_queue="secret-queue")
-    told = DECLARATION.model_copy(update={"display_name": "A", "traits": traits, "server": "s"}).for_model()
+    told = DECLARATION.model_copy(update={"display_name": "A", "traits": traits, "server": "s"}).describe_for_model()
     assert json.loads(json.dumps(told)) == {"name": "a", "description": "d", "parameters": {"type": "object"}}
 
 
 def test_call_remembers_its_tool_without_the_schema() -> None:
     traits = Traits(live_output=True)
-    ref = DECLARATION.model_copy(update={"display_name": "A", "traits": traits}).ref()
+    ref = DECLARATION.model_copy(update={"display_name": "A", "traits": traits}).build_ref()
     assert ref == ToolRef(name="a", effect=Effect.ONCE, definition=DECLARATION.digest, display_name="A", traits=traits)
     old = json.loads(ref.model_dump_json(exclude={"display_name", "traits"}))
     assert ToolRef.model_validate(old) == ref.model_copy(update={"display_name": None, "traits": Traits()})
 
 
 def test_S6_strict_parameters_refuse_what_they_do_not_know() -> None:
-    class Parameters(Strict):
+    class Parameters(StrictParameters):
         path: str
 
     with pytest.raises(ValidationError, match="pth"):

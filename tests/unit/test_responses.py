@@ -10,25 +10,27 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.content import BlobPart, CallError, DataPart, Part, Response, TextPart
-from holdfast.responses import NOTHING, FunctionResponse, function_response
+from holdfast.responses import NO_OUTPUT, FunctionResponse, build_function_response
 
-KEPT = BlobPart.of(b"png", "image/png", name="a.png").model_copy(update={"whole": "/outputs/a.png", "data": None})
+KEPT = BlobPart.from_bytes(b"png", "image/png", name="a.png").model_copy(
+    update={"whole": "/outputs/a.png", "data": None}
+)
 LOST = KEPT.model_copy(update={"whole": ""})
-FRESH = BlobPart.of(b"png", "image/png")
+FRESH = BlobPart.from_bytes(b"png", "image/png")
 
 
 def answered(*parts: Part, error: str | None = None, **more: Any) -> FunctionResponse:
     status = "error" if error is not None else "success"
     reason = CallError(type="broken", message=error) if error is not None else None
     given: dict[str, Any] = {"call_id": "b1c1", "tool": "work", "status": status, "parts": parts, "error": reason}
-    return function_response(Response.model_validate({**given, **more}))
+    return build_function_response(Response.model_validate({**given, **more}))
 
 
 @pytest.mark.parametrize(
     ("parts", "output"),
     [
-        ((), NOTHING),
-        ((TextPart(text=""),), NOTHING),
+        ((), NO_OUTPUT),
+        ((TextPart(text=""),), NO_OUTPUT),
         ((TextPart(text="text"),), "text"),
         ((TextPart(text="one"), TextPart(text="two")), "one\ntwo"),
         ((DataPart(value={"a": [1]}),), {"a": [1]}),
@@ -72,7 +74,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 PARTS: st.SearchStrategy[Part] = (
     st.builds(TextPart, text=TEXTS, whole=st.none() | st.just("/outputs/x.txt"))
     | st.builds(DataPart, value=VALUES)
-    | st.builds(BlobPart.of, st.binary(max_size=9), TEXTS, name=st.none() | TEXTS)
+    | st.builds(BlobPart.from_bytes, st.binary(max_size=9), TEXTS, name=st.none() | TEXTS)
     | st.sampled_from([KEPT, LOST])
 )
 ERRORS = st.none() | st.builds(CallError, type=st.just("broken"), message=TEXTS)
@@ -86,7 +88,7 @@ def test_S34_every_response_becomes_one_that_can_be_sent(
     parts: list[Part], error: CallError | None, status: Any, model_id: str | None
 ) -> None:
     response = Response(call_id="b1c1", model_id=model_id, tool="work", status=status, parts=tuple(parts), error=error)
-    made = function_response(response)
+    made = build_function_response(response)
     assert made.response
     assert set(made.response) <= {"output", "error"}
     assert ("error" in made.response) == (error is not None)

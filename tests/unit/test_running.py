@@ -16,7 +16,7 @@ from holdfast.activities.outputs import OutputStore
 from holdfast.activities.running import run_tool
 from holdfast.content import Result, TextPart
 from holdfast.tools import Invocation, Run, ToolFailure
-from holdfast.verdicts import CallOutcome, Failed, Finished, Stopped
+from holdfast.verdicts import ExecutionOutcome, Failed, Finished, Stopped
 from holdfast.work import LiveOutput
 
 Work = Callable[[Run], Awaitable[Result]]
@@ -49,8 +49,8 @@ class Bench:
         self.environment.on_heartbeat = self.beat
         self.outputs = OutputStore(folder, limit=1_000)
 
-    async def run(self, work: Work, seconds: float = 10) -> CallOutcome:
-        async def activity() -> CallOutcome:
+    async def run(self, work: Work, seconds: float = 10) -> ExecutionOutcome:
+        async def activity() -> ExecutionOutcome:
             live = LiveRun("turn", "b1c1", workspace=Path())
             return await run_tool(Doing(work), live, seconds=seconds, outputs=self.outputs)
 
@@ -77,18 +77,18 @@ def bench(tmp_path: Path) -> Bench:
 
 
 async def forever(run: Run) -> Result:
-    run.started(7)
+    run.report_process(7)
     run.write("half")
     await asyncio.Event().wait()
-    return Result.of("never")
+    return Result.from_text("never")
 
 
 async def test_result_is_finished(bench: Bench) -> None:
     async def work(run: Run) -> Result:
         assert (run.call_id, run.key) == ("b1c1", "turn/b1c1")
-        return Result.of("done")
+        return Result.from_text("done")
 
-    assert await bench.run(work) == Finished(result=Result.of("done"))
+    assert await bench.run(work) == Finished(result=Result.from_text("done"))
 
 
 @pytest.mark.parametrize("error", [RuntimeError("boom"), KeyError("boom"), AssertionError("boom"), OSError(5, "boom")])
@@ -124,10 +124,10 @@ async def test_call_that_runs_too_long_is_a_timeout_with_what_it_said(bench: Ben
 
 async def test_S32_heart_beats_with_the_tail_and_the_process(bench: Bench) -> None:
     async def work(run: Run) -> Result:
-        run.started(7)
+        run.report_process(7)
         run.write("\x1b[31m" + "é" * 50_000 + "end")
         await bench.beaten(3)
-        return Result.of("done")
+        return Result.from_text("done")
 
     assert isinstance(await bench.run(work), Finished)
     for beat in bench.beats:
@@ -149,12 +149,12 @@ async def test_S7_call_that_finishes_although_it_was_told_to_stop_keeps_its_resu
         try:
             return await forever(run)
         except asyncio.CancelledError:
-            return Result.of("done all the same")
+            return Result.from_text("done all the same")
 
     task = asyncio.create_task(bench.run(work))
     await bench.beaten(1)
     bench.cancel()
-    assert await task == Finished(result=Result.of("done all the same"))
+    assert await task == Finished(result=Result.from_text("done all the same"))
 
 
 async def test_tool_that_will_not_stop_is_left_behind_and_says_so(bench: Bench) -> None:
@@ -166,7 +166,7 @@ async def test_tool_that_will_not_stop_is_left_behind_and_says_so(bench: Bench) 
                 await release.wait()
             except asyncio.CancelledError:
                 continue
-        return Result.of("late")
+        return Result.from_text("late")
 
     task = asyncio.create_task(bench.run(work))
     await bench.beaten(1)
@@ -179,7 +179,7 @@ async def test_tool_that_will_not_stop_is_left_behind_and_says_so(bench: Bench) 
 
 async def test_S33_long_result_of_any_tool_is_bounded(bench: Bench) -> None:
     async def work(run: Run) -> Result:
-        return Result.of("x" * 100_000)
+        return Result.from_text("x" * 100_000)
 
     outcome = await bench.run(work)
     assert isinstance(outcome, Finished)
@@ -190,5 +190,5 @@ async def test_many_small_writes_are_cheap() -> None:
     live = LiveRun("turn", "b1c1", workspace=Path())
     for _ in range(20_000):
         live.write("0123456789")
-    assert live.live().total == 200_000
-    assert live.partial()[0].text.startswith("… [100,000 characters before this were not kept] …\n")
+    assert live.build_live_output().total == 200_000
+    assert live.build_partial_parts()[0].text.startswith("… [100,000 characters before this were not kept] …\n")

@@ -19,17 +19,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, JsonValue
 
-from holdfast.activities.catalogue.json_schemas import CHECKER, MOST_DEATHS, SCHEMA_LIMIT, TooHard
+from holdfast.activities.catalogue.json_schemas import MAX_DEATHS, SCHEMA_LIMIT, SCHEMA_PROCESS, SchemaTooHard
 from holdfast.activities.catalogue.schemas import (
-    Checked,
+    CheckedArguments,
     InvalidArguments,
     JsonSchema,
     ModelSchema,
     Schema,
 )
 from holdfast.errors import BadInput
-from holdfast.tools import Strict
-from holdfast.values import DEPTH
+from holdfast.tools import StrictParameters
+from holdfast.values import MAX_DEPTH
 
 PATIENCE = 2.0
 """Seconds that anything here may take."""
@@ -40,12 +40,12 @@ class Colour(StrEnum):
     GREEN = "green"
 
 
-class Change(Strict):
+class Change(StrictParameters):
     path: str
     line: int = Field(default=1, ge=1)
 
 
-class Arguments(Strict):
+class Arguments(StrictParameters):
     """One of each."""
 
     name: str = Field(default="x", min_length=1, max_length=5, pattern="^[a-z]+$")
@@ -217,7 +217,7 @@ def test_S6_of_many_parameters_some_are_listed() -> None:
 def test_S6_deep_place_is_told_by_its_end() -> None:
     schema = JsonSchema({"properties": {"inner": {"$ref": "#"}}, "additionalProperties": False})
     arguments: Any = {"b": 1}
-    for _ in range(DEPTH - 2):
+    for _ in range(MAX_DEPTH - 2):
         arguments = {"inner": arguments}
     told = problems(schema, arguments)
     assert told.startswith("…")
@@ -396,7 +396,7 @@ def test_S6_bottomless_schema_is_refused(depth: int) -> None:
 )  # fmt: skip
 def test_schema_that_says_little_or_turns_in_circles_is_taken(schema: Any) -> None:
     arguments: Any = {"a": {"a": {}}}
-    assert JsonSchema(schema).check(arguments) == Checked(arguments, arguments)
+    assert JsonSchema(schema).check(arguments) == CheckedArguments(arguments, arguments)
 
 
 # Patterns
@@ -437,7 +437,7 @@ SHAPED = st.dictionaries(NAMES, JSON, max_size=6) | JSON
 def test_S6_a_schema_answers_whatever_it_is_given(arguments: Any) -> None:
     told = answer(RAW, arguments)
     assert len(told) < 8_000
-    assert " Its parameters: " in told if told else RAW.check(arguments) == Checked(arguments, arguments)
+    assert " Its parameters: " in told if told else RAW.check(arguments) == CheckedArguments(arguments, arguments)
 
 
 class Loose(BaseModel):
@@ -533,7 +533,7 @@ def fan(depth: int, how: str, last: JsonValue) -> dict[str, JsonValue]:
 
 def test_S6_a_schema_that_takes_for_ever_to_compile_is_refused_and_costs_nothing_else() -> None:
     bomb: Any = {"unevaluatedProperties": False, "allOf": [{"$ref": "#/$defs/a0"}], "$defs": fan(40, "anyOf", {})}
-    with pytest.raises(TooHard, match="takes too long"):
+    with pytest.raises(SchemaTooHard, match="takes too long"):
         JsonSchema(bomb).compile()
     assert RAW.check({"name": "a"}).written == {"name": "a"}
 
@@ -543,12 +543,12 @@ def test_S6_arguments_that_take_for_ever_to_check_are_refused_and_then_not_tried
     schema = JsonSchema(bomb)
     schema.compile()
     died = []
-    for _ in range(MOST_DEATHS + 1):
+    for _ in range(MAX_DEATHS + 1):
         assert RAW.check({"name": "a"}).written == {"name": "a"}
-        with pytest.raises(TooHard):
+        with pytest.raises(SchemaTooHard):
             schema.check({"x": "a"})
-        died.append(CHECKER.pid is None)
-    assert died == [True] * MOST_DEATHS + [False]
+        died.append(SCHEMA_PROCESS.pid is None)
+    assert died == [True] * MAX_DEATHS + [False]
 
 
 def test_S6_one_that_refers_to_itself_twice_is_refused_for_deep_arguments_only() -> None:
@@ -557,14 +557,14 @@ def test_S6_one_that_refers_to_itself_twice_is_refused_for_deep_arguments_only()
     deep: JsonValue = {}
     for _ in range(60):
         deep = {"c": deep}
-    with pytest.raises(TooHard):
+    with pytest.raises(SchemaTooHard):
         schema.check(deep)
     assert schema.check({"c": {"c": {}}}).written == {"c": {"c": {}}}
 
 
 def test_S6_the_process_that_checks_may_die_between_two_checks() -> None:
     assert RAW.check({"name": "a"})
-    assert CHECKER.pid
-    os.kill(CHECKER.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, CHECKER.pid, os.WEXITED | os.WNOWAIT)
+    assert SCHEMA_PROCESS.pid
+    os.kill(SCHEMA_PROCESS.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, SCHEMA_PROCESS.pid, os.WEXITED | os.WNOWAIT)
     assert RAW.check({"name": "b"}).written == {"name": "b"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.requests import Acknowledged
-from holdfast.workers.answer_keys import waited_for
+from holdfast.requests import DecisionResult
+from holdfast.workers.answer_keys import describe_waiting
 from holdfast.workers.board import Row
-from holdfast.workers.deciding import sentence
+from holdfast.workers.deciding import describe_decision
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ from holdfast.workers.deciding import sentence
     ],
 )
 def test_S21_what_became_of_a_decision_is_a_sentence(outcome: str, status: str, words: str) -> None:
-    taken = Acknowledged.model_validate({"call": "b1c1", "status": status})
-    assert sentence("t/b1c1/1", taken, outcome) == f"t/b1c1/1: {words}"
+    taken = DecisionResult.model_validate({"call": "b1c1", "status": status})
+    assert describe_decision("t/b1c1/1", taken, outcome) == f"t/b1c1/1: {words}"
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_S21_what_became_of_a_decision_is_a_sentence(outcome: str, status: str, 
 )
 def test_S41_what_is_put_off_says_with_which_command_it_is_answered(kinds: tuple[str, ...], words: str) -> None:
     rows = [Row("b1c1", "b1", 1, 1, "t", "awaiting_approval", "t", asks=kind) for kind in kinds]
-    assert waited_for(rows) == words
+    assert describe_waiting(rows) == words

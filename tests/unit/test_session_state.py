@@ -12,18 +12,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast import CallRequest, ModelChoice, ModelReply, RequestRefused, TurnInput
 from holdfast.approvals import Decision
 from holdfast.conversations import Compaction, ModelSettings, Usage, UserMessage
-from holdfast.delegating import Delegation, outcome_of, turn_for
-from holdfast.families import family, turn_of_call, turn_of_session
+from holdfast.delegating import Delegation, build_delegated_input, build_delegated_outcome
+from holdfast.families import find_family, format_call_turn_id, format_session_turn_id
 from holdfast.grants import Grant
 from holdfast.limits import TurnLimits
-from holdfast.memory import Memory
+from holdfast.memory import TurnMemory
 from holdfast.modes import Mode
-from holdfast.outcomes import Outcome, Scope
-from holdfast.requests import Interruption, TakeBack
+from holdfast.outcomes import DecisionAction, Scope
+from holdfast.requests import Interruption, RevokeDecisions
 from holdfast.session_state import SessionState
-from holdfast.sessions import MAX_WAITING, Close, Say, SessionInput, Wish, check_session
+from holdfast.sessions import MAX_WAITING, CloseSession, SendMessage, SessionChange, SessionInput, check_session
 from holdfast.state import TurnState
-from holdfast.turns import Left, TurnResult
+from holdfast.turns import TurnRemainder, TurnResult
 from holdfast.verdicts import Failed, Finished, Stopped
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,26 +32,26 @@ START = SessionInput(turn=TurnInput(model=ModelChoice(), limits=TurnLimits(steps
 
 def session() -> SessionState:
     state = SessionState("s")
-    state.begin(START)
+    state.apply_input(START)
     return state
 
 
-def said(number: int, how: Any = "queue") -> Say:
-    return Say(message=f"m{number}", how=how, id=str(number), by="ana")
+def said(number: int, how: Any = "queue") -> SendMessage:
+    return SendMessage(message=f"m{number}", how=how, id=str(number), by="ana")
 
 
 def ended(state: SessionState, prompt: str, *heard: str, **more: Any) -> TurnResult:
     """What a turn leaves that heard these."""
     messages = tuple(UserMessage(text=text) for text in (prompt, *(f"m{one}" for one in heard)))
-    left = Left(memory=state.memory, messages=messages, heard=heard, **more)
+    left = TurnRemainder(memory=state.memory, messages=messages, heard=heard, **more)
     return TurnResult(status="completed", text="ok", usage=Usage(input_tokens=1), left=left)
 
 
 def continued(state: SessionState) -> SessionState:
     """The session's next run."""
-    input = SessionInput.model_validate_json(state.carry().model_dump_json())
+    input = SessionInput.model_validate_json(state.build_carryover().model_dump_json())
     state = SessionState("s")
-    state.begin(input)
+    state.apply_input(input)
     return state
 
 
@@ -69,7 +69,7 @@ class Conversation(RuleBasedStateMachine):
     @rule(how=st.sampled_from(["queue", "append", "interrupt"]))
     def say(self, how: Any) -> None:
         self.sent += 1
-        _, word = self.state.say(said(self.sent, how))
+        _, word = self.state.add_message(said(self.sent, how))
         assert (word is None) == (self.state.turn is None or how == "queue")
         if word:
             self.told.append(str(self.sent))
@@ -77,7 +77,7 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
     def say_again(self, data: st.DataObject) -> None:
-        _, word = self.state.say(said(data.draw(st.integers(1, self.sent))))
+        _, word = self.state.add_message(said(data.draw(st.integers(1, self.sent))))
         assert word is None
 
     @precondition(lambda self: self.state.waiting)
@@ -86,7 +86,7 @@ class Conversation(RuleBasedStateMachine):
         waiting = [one for one in self.state.waiting if one.id not in self.withdrawn]
         if waiting:
             chosen = data.draw(st.sampled_from(waiting)).id
-            self.state.withdraw(chosen)
+            self.state.withdraw_message(chosen)
             self.withdrawn.add(chosen)
 
     @precondition(lambda self: self.state.turn is None and self.state.waiting)
@@ -130,33 +130,33 @@ TestConversation = Conversation.TestCase
 def test_a_full_session_and_a_closed_one_refuse() -> None:
     state = session()
     for number in range(MAX_WAITING):
-        state.say(said(number))
+        state.add_message(said(number))
     with pytest.raises(RequestRefused, match="100 messages already wait"):
-        state.say(said(MAX_WAITING))
-    state.close(Close(now=True))
+        state.add_message(said(MAX_WAITING))
+    state.close(CloseSession(now=True))
     assert state.waiting == []
     with pytest.raises(RequestRefused, match="closed"):
-        state.say(said(MAX_WAITING))
-    assert state.view().status == "closed"
+        state.add_message(said(MAX_WAITING))
+    assert state.build_view().status == "closed"
 
 
 def test_a_compacted_conversation_is_told_as_the_turn_left_it() -> None:
     state = session()
     for number in (1, 2):
-        state.say(said(number))
+        state.add_message(said(number))
         state.begin_turn()
         state.end_turn(ended(state, f"m{number}"))
-    state.say(said(3))
+    state.add_message(said(3))
     state.begin_turn()
     state.end_turn(ended(state, "m3", compaction=Compaction(before=2, summary="It was so.")))
     assert [getattr(message, "text", "")[-10:] for message in state.messages] == ["It was so.", "m3"]
-    assert state.page(0, None).epoch == 1
+    assert state.build_page(0, None).epoch == 1
 
 
 def test_another_model_and_mode_are_for_the_next_turns() -> None:
     state = session()
-    state.configure(Wish(model=ModelChoice(name="openai:x"), mode=Mode.PLAN))
-    state.say(said(1))
+    state.configure(SessionChange(model=ModelChoice(name="openai:x"), mode=Mode.PLAN))
+    state.add_message(said(1))
     input = state.begin_turn()
     assert input.model
     assert input.memory
@@ -170,19 +170,19 @@ def test_what_is_no_start_of_a_session_is_refused(turn: TurnInput) -> None:
 
 
 def test_families() -> None:
-    one, other = turn_of_session("s", 1), turn_of_session("s", 2)
-    assert family(one) == family(other) == family(turn_of_call(one, "b1c1", 2)) == "s"
-    assert family("turn-1") != family("turn-12")
-    assert turn_of_call(one, "b1c1") != turn_of_call(one, "b1c1", 2)
+    one, other = format_session_turn_id("s", 1), format_session_turn_id("s", 2)
+    assert find_family(one) == find_family(other) == find_family(format_call_turn_id(one, "b1c1", 2)) == "s"
+    assert find_family("turn-1") != find_family("turn-12")
+    assert format_call_turn_id(one, "b1c1") != format_call_turn_id(one, "b1c1", 2)
 
 
 def test_a_delegated_turn_gets_what_is_left() -> None:
     limits = TurnLimits(steps=5, tokens=100)
     model = ModelChoice(name="a:b", settings=ModelSettings(max_tokens=3))
     parent = TurnInput(prompt="p", model=model, limits=limits, session="s", depth=1, interactive=False)
-    memory = Memory(mode=Mode.AUTO_EDIT)
+    memory = TurnMemory(mode=Mode.AUTO_EDIT)
     given = Delegation(prompt="Do", tools=["read_file"], mode="plan", max_steps=50)
-    made = turn_for(parent, memory, limits.model_copy(update={"tokens": 70}), given)
+    made = build_delegated_input(parent, memory, limits.model_copy(update={"tokens": 70}), given)
     assert made.memory
     assert (made.prompt, made.session, made.depth, made.interactive) == ("Do", None, 2, False)
     assert (made.limits.steps, made.limits.tokens) == (5, 70)
@@ -190,113 +190,113 @@ def test_a_delegated_turn_gets_what_is_left() -> None:
 
 
 def test_what_a_delegated_turn_ends_with() -> None:
-    assert isinstance(outcome_of(TurnResult(status="completed", text="x"), stopping=False), Finished)
-    assert isinstance(outcome_of(TurnResult(status="cancelled"), stopping=True), Stopped)
-    failed = outcome_of(TurnResult(status="failed", reason="why"), stopping=False)
+    assert isinstance(build_delegated_outcome(TurnResult(status="completed", text="x"), stopping=False), Finished)
+    assert isinstance(build_delegated_outcome(TurnResult(status="cancelled"), stopping=True), Stopped)
+    failed = build_delegated_outcome(TurnResult(status="failed", reason="why"), stopping=False)
     assert isinstance(failed, Failed)
     assert (failed.error.type, failed.error.message) == ("turn_failed", "why")
 
 
 def turn(**input: Any) -> TurnState:
     state = TurnState("t", lambda: NOW)
-    state.begin(TurnInput(prompt="Go", model=ModelChoice(), **input))
+    state.apply_input(TurnInput(prompt="Go", model=ModelChoice(), **input))
     return state
 
 
 def test_a_reply_to_a_turn_that_was_spoken_to_meanwhile_is_not_its_end() -> None:
     state = turn()
-    state.think()
-    state.append(Interruption(message="Also this", id="1"))
-    state.append(Interruption(message="Also this", id="1"))
+    state.begin_step()
+    state.append_message(Interruption(message="Also this", id="1"))
+    state.append_message(Interruption(message="Also this", id="1"))
     assert [message.kind for message in state.messages] == ["user"]
-    state.take_reply(ModelReply(text="Done."))
-    assert state.asks
-    state.think()
+    state.apply_reply(ModelReply(text="Done."))
+    assert state.needs_step
+    state.begin_step()
     assert [getattr(message, "text", "") for message in state.messages] == ["Go", "Done.", "Also this"]
-    state.take_reply(ModelReply(calls=(CallRequest(tool="echo"),)))
-    state.append(Interruption(message="And that", id="2"))
-    state.activate()
+    state.apply_reply(ModelReply(calls=(CallRequest(tool="echo"),)))
+    state.append_message(Interruption(message="And that", id="2"))
+    state.activate_batch()
     state.stop_batch("enough")
-    state.retire()
+    state.retire_batch()
     assert state.heard == ["1"]
-    state.think()
+    state.begin_step()
     assert [message.kind for message in state.messages[-3:]] == ["assistant", "tool", "user"]
     assert state.heard == ["1", "2"]
 
 
 def test_S44_what_no_step_was_left_for_is_not_heard_and_the_answer_before_it_stays() -> None:
     state = turn(session="s", limits=TurnLimits(steps=1))
-    state.think()
-    state.append(Interruption(message="Also this", id="1"))
-    state.take_reply(ModelReply(text="Done."))
-    state.heed_limits(step=True)
-    state.conclude()
-    result = state.result()
+    state.begin_step()
+    state.append_message(Interruption(message="Also this", id="1"))
+    state.apply_reply(ModelReply(text="Done."))
+    state.apply_limits(before_step=True)
+    state.close_turn()
+    result = state.build_result()
     assert result.left
     assert (result.status, result.text, result.left.heard) == ("stopped", "Done.", ())
 
 
-def grant(number: int, outcome: Outcome, **decision: Any) -> Grant:
-    refuses = outcome is Outcome.CANCEL
+def grant(number: int, outcome: DecisionAction, **decision: Any) -> Grant:
+    refuses = outcome is DecisionAction.CANCEL
     made = Decision(approval_id=f"t/b1c{number}/1", digest="d", outcome=outcome, remember=refuses, **decision)
     return Grant(id=f"g{number}", scope=Scope(tool=f"t{number}"), covers="it", decision=made, given_at=NOW)
 
 
 def test_S24_every_refusal_binds_a_delegated_turn_and_not_every_allowance() -> None:
     grants = (
-        grant(1, Outcome.CANCEL, lasting="turn"),
-        grant(2, Outcome.CANCEL, uses=3),
-        grant(3, Outcome.PROCEED_ALWAYS, lasting="turn"),
-        grant(4, Outcome.PROCEED_ALWAYS, uses=3),
-        grant(5, Outcome.PROCEED_ALWAYS),
+        grant(1, DecisionAction.CANCEL, lasting="turn"),
+        grant(2, DecisionAction.CANCEL, uses=3),
+        grant(3, DecisionAction.PROCEED_ALWAYS, lasting="turn"),
+        grant(4, DecisionAction.PROCEED_ALWAYS, uses=3),
+        grant(5, DecisionAction.PROCEED_ALWAYS),
     )
-    state = turn(memory=Memory(grants=grants, grants_given=5))
-    assert [one.id for one in state.for_delegated().grants] == ["g1", "g2", "g5"]
+    state = turn(memory=TurnMemory(grants=grants, grants_given=5))
+    assert [one.id for one in state.build_delegated_memory().grants] == ["g1", "g2", "g5"]
 
 
 def test_S24_what_is_taken_back_is_only_what_was_allowed() -> None:
-    refused, allowed = grant(1, Outcome.CANCEL), grant(2, Outcome.PROCEED_ALWAYS)
-    state = turn(memory=Memory(grants=(refused, allowed), grants_given=2))
-    state.take_back([refused.decision.key, allowed.decision.key], "ana")
-    assert [one.id for one in state.grants.all] == ["g1"]
-    assert state.stale
+    refused, allowed = grant(1, DecisionAction.CANCEL), grant(2, DecisionAction.PROCEED_ALWAYS)
+    state = turn(memory=TurnMemory(grants=(refused, allowed), grants_given=2))
+    state.revoke_decisions([refused.decision.key, allowed.decision.key], "ana")
+    assert [one.id for one in state.grants.all_grants] == ["g1"]
+    assert state.is_stale
 
 
 def test_S24_the_longest_key_of_a_decision_can_be_taken_back() -> None:
     """A turn that revokes says so to those that it delegated, in a handler that may not fail."""
-    longest = Decision(approval_id="t" * 2_000, digest="d", outcome=Outcome.PROCEED_ALWAYS, id="i" * 200)
-    assert TakeBack(decisions=(longest.key,)).decisions == (longest.key,)
+    longest = Decision(approval_id="t" * 2_000, digest="d", outcome=DecisionAction.PROCEED_ALWAYS, id="i" * 200)
+    assert RevokeDecisions(decisions=(longest.key,)).decisions == (longest.key,)
 
 
 def test_S22_a_refusal_stands_where_approvers_have_keys_also_before_a_turn_has_asked_any() -> None:
-    state = turn(memory=Memory(grants=(grant(1, Outcome.CANCEL),), grants_given=1, keyed=True))
+    state = turn(memory=TurnMemory(grants=(grant(1, DecisionAction.CANCEL),), grants_given=1, keyed=True))
     with pytest.raises(RequestRefused, match="not signed"):
         state.check_revoke("g1")
-    assert state.memory().keyed
+    assert state.build_memory().keyed
 
 
 def test_the_window_of_a_fallback_is_not_that_of_the_next_turn() -> None:
     state = TurnState("t", lambda: NOW)
-    state.begin(TurnInput(prompt="Go", model=ModelChoice(fallbacks=("other",)), session="s"))
-    state.think()
-    state.fall_back("down")
-    state.take_reply(ModelReply(text="Done.", usage=Usage(input_tokens=900), window=1_000))
-    state.conclude()
-    left = state.result().left
+    state.apply_input(TurnInput(prompt="Go", model=ModelChoice(fallbacks=("other",)), session="s"))
+    state.begin_step()
+    state.use_next_model("down")
+    state.apply_reply(ModelReply(text="Done.", usage=Usage(input_tokens=900), window=1_000))
+    state.close_turn()
+    left = state.build_result().left
     assert left
     assert (left.memory.window, left.memory.filled) == (None, 0)
 
 
 def test_a_message_that_is_withdrawn_has_no_turn_and_the_others_keep_their_numbers() -> None:
     state = session()
-    promised = [state.say(said(number))[0].turn for number in range(1, 5)]
+    promised = [state.add_message(said(number))[0].turn for number in range(1, 5)]
     assert promised == ["s~1", "s~2", "s~3", "s~4"]
     for number in ("1", "3"):
-        state.withdraw(number)
+        state.withdraw_message(number)
         with pytest.raises(RequestRefused, match="waits"):
-            state.withdraw(number)
+            state.withdraw_message(number)
     state = continued(state)
-    assert state.view().waiting == ("m2", "m4")
+    assert state.build_view().waiting == ("m2", "m4")
     begun = []
     while state.waiting:
         begun.append((state.begin_turn().prompt, state.turn))
@@ -306,18 +306,18 @@ def test_a_message_that_is_withdrawn_has_no_turn_and_the_others_keep_their_numbe
 
 def test_a_session_can_be_seen_however_much_was_said_to_a_turn_that_heard_nothing() -> None:
     state = session()
-    state.say(said(0))
+    state.add_message(said(0))
     state.begin_turn()
     for number in range(1, 301):
-        state.say(said(number, "append"))
+        state.add_message(said(number, "append"))
     state.end_turn(ended(state, "m0"))
     assert len(state.waiting) == 300
-    assert len(state.view().waiting) == MAX_WAITING
+    assert len(state.build_view().waiting) == MAX_WAITING
 
 
 def test_what_waits_is_bounded_in_size() -> None:
     state = session()
     for number in range(20):
-        state.say(Say(message="x" * 1_000_000, id=str(number)))
+        state.add_message(SendMessage(message="x" * 1_000_000, id=str(number)))
     with pytest.raises(RequestRefused, match="characters"):
-        state.say(Say(message="x", id="more"))
+        state.add_message(SendMessage(message="x", id="more"))

@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.outputs import OutputStore
-from holdfast.activities.policy.commands import told_of
+from holdfast.activities.policy.commands import describe_programs
 from holdfast.activities.supervision.runs import Runs
-from holdfast.content import Result, plain
+from holdfast.content import Result, strip_controls
 from holdfast.testing import FakeRun
 from holdfast.tools import Effect, Invocation, ToolFailure
 from tests.support.marks import PATIENCE, alive, marked, until
@@ -105,7 +105,7 @@ async def test_command_runs_in_its_folder_without_input(shell: Shell, workspace:
 async def test_S32_terminal_escapes_are_neutralised(shell: Shell, workspace: Path, run: Watched) -> None:
     command = r"printf '\033[31mred\033[0m \033]0;title\007\x00done\n'"
     text = await bounded(build(shell, workspace, command).execute(run))
-    assert text == plain(run.output) == "red done\n"
+    assert text == strip_controls(run.output) == "red done\n"
 
 
 async def test_S33_long_output_is_cut_and_kept_whole(workspace: Path, run: Watched, tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_S31_commands_are_not_repeated() -> None:
 
 async def test_S20_confirmation_shows_the_command_and_its_programs(shell: Shell, workspace: Path) -> None:
     invocation = build(shell, workspace, "git status | head -3")
-    assert not invocation.concurrency_safe()
+    assert not invocation.is_concurrency_safe()
     shown = await invocation.should_confirm()
     assert shown is not None
     assert (shown.kind, shown.command, shown.programs) == ("exec", "git status | head -3", ("git", "head"))
@@ -392,9 +392,9 @@ def test_S6_arguments_outside_the_schema_are_refused(arguments: dict[str, Any]) 
     ],
 )
 def test_S20_programs_are_named(command: str, named: tuple[str, ...]) -> None:
-    assert told_of(command)[0] == named
+    assert describe_programs(command)[0] == named
 
 
 @pytest.mark.parametrize("command", ["ls\nrm -r x", "ls # list\nrm -r x"])
 def test_S20_programs_of_every_line_are_named(command: str) -> None:
-    assert told_of(command)[0] == ("ls", "rm")
+    assert describe_programs(command)[0] == ("ls", "rm")

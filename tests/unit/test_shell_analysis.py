@@ -6,23 +6,23 @@ import time
 
 import pytest
 
-from holdfast.activities.shell.analysis import Analysis, Program, analyse, canonical
+from holdfast.activities.shell.analysis import Analysis, Program, analyse_command, rebuild_command
 
 Words = tuple[str | None, ...]
 
 
 def words(command: str) -> list[Words]:
-    return [program.words for program in analyse(command).programs]
+    return [program.words for program in analyse_command(command).programs]
 
 
 def known(command: str) -> Analysis:
-    analysis = analyse(command)
+    analysis = analyse_command(command)
     assert analysis.uncertain == (), command
     return analysis
 
 
 def only(command: str) -> Program:
-    [program] = analyse(command).programs
+    [program] = analyse_command(command).programs
     return program
 
 
@@ -357,10 +357,10 @@ UNCERTAIN = {
 
 @pytest.mark.parametrize(("command", "reason"), UNCERTAIN.items(), ids=[ascii(command[:30]) for command in UNCERTAIN])
 def test_S30_what_is_not_known_is_said(command: str, reason: str) -> None:
-    analysis = analyse(command)
+    analysis = analyse_command(command)
     assert any(reason in each for each in analysis.uncertain), analysis.uncertain
-    assert not analysis.simple
-    assert canonical(analysis) is None
+    assert not analysis.is_simple
+    assert rebuild_command(analysis) is None
 
 
 def test_S30_programs_are_named_even_where_reading_fails() -> None:
@@ -391,11 +391,11 @@ REDIRECTIONS = {
 
 @pytest.mark.parametrize(("command", "expected"), REDIRECTIONS.items(), ids=REDIRECTIONS)
 def test_S30_redirections_to_files_are_told(command: str, expected: tuple[str, str | None]) -> None:
-    analysis = analyse(command)
+    analysis = analyse_command(command)
     [redirection] = analysis.programs[0].redirections
     assert (redirection.kind, redirection.target) == expected
     assert analysis.writes == (expected[1],)
-    assert not analysis.simple
+    assert not analysis.is_simple
 
 
 @pytest.mark.parametrize(
@@ -418,8 +418,8 @@ def test_S30_redirections_that_write_no_file(command: str, kind: str, target: st
 
 
 def test_S30_file_is_written_without_any_program() -> None:
-    assert analyse("> f").writes == ("f",)
-    assert analyse("> f").programs == ()
+    assert analyse_command("> f").writes == ("f",)
+    assert analyse_command("> f").programs == ()
 
 
 def test_context_of_a_program_is_told() -> None:
@@ -454,10 +454,10 @@ CANONICAL = {
 @pytest.mark.parametrize(("command", "rebuilt"), CANONICAL.items(), ids=CANONICAL)
 def test_S30_simple_command_is_rebuilt_from_its_words(command: str, rebuilt: str) -> None:
     analysis = known(command)
-    assert analysis.simple
-    assert canonical(analysis) == rebuilt
-    again = analyse(rebuilt)
-    assert canonical(again) == rebuilt
+    assert analysis.is_simple
+    assert rebuild_command(analysis) == rebuilt
+    again = analyse_command(rebuilt)
+    assert rebuild_command(again) == rebuilt
     assert [program.words for program in again.programs] == [program.words for program in analysis.programs]
 
 
@@ -465,7 +465,7 @@ def test_S30_simple_command_is_rebuilt_from_its_words(command: str, rebuilt: str
     "command", ["", "a &", "a $x", "a > f", "a < f", "(a)", "! a", "a=1", "bash -c a", "f() { a; }", "a *", "a <<< b"]
 )
 def test_S30_what_is_not_simple_is_not_rebuilt(command: str) -> None:
-    assert canonical(known(command)) is None
+    assert rebuild_command(known(command)) is None
 
 
 @pytest.mark.parametrize(
@@ -523,7 +523,7 @@ def test_fuzzed_text_never_raises() -> None:
         "!",
     ):
         for more in ("", "\n", " ", "x", "(", text):
-            assert analyse(text + more).command == text + more
+            assert analyse_command(text + more).command == text + more
 
 
 ORDINARY = (

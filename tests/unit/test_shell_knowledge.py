@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.activities.shell.analysis import analyse
-from holdfast.activities.shell.knowledge import destructive, destructive_write, harmless
+from holdfast.activities.shell.analysis import analyse_command
+from holdfast.activities.shell.knowledge import explain_destructive, explain_destructive_write, is_harmless
 
 LOOK = [
     "ls -la $x",
@@ -72,12 +72,12 @@ NO_LOOK = [
 
 @pytest.mark.parametrize("command", LOOK)
 def test_program_that_only_looks_is_harmless(command: str) -> None:
-    assert all(harmless(program) for program in analyse(command).programs)
+    assert all(is_harmless(program) for program in analyse_command(command).programs)
 
 
 @pytest.mark.parametrize("command", NO_LOOK)
 def test_program_that_may_do_more_is_not_harmless(command: str) -> None:
-    assert not all(harmless(program) for program in analyse(command).programs)
+    assert not all(is_harmless(program) for program in analyse_command(command).programs)
 
 
 DESTROY = [
@@ -125,9 +125,9 @@ DESTROY = [
 
 @pytest.mark.parametrize("command", DESTROY)
 def test_program_that_destroys_is_known_with_a_reason(command: str) -> None:
-    reasons = [reason for program in analyse(command).programs if (reason := destructive(program))]
+    reasons = [reason for program in analyse_command(command).programs if (reason := explain_destructive(program))]
     assert reasons
-    assert not all(harmless(program) for program in analyse(command).programs)
+    assert not all(is_harmless(program) for program in analyse_command(command).programs)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_program_that_destroys_is_known_with_a_reason(command: str) -> None:
     ],
 )
 def test_ordinary_program_is_not_called_destructive(command: str) -> None:
-    assert [destructive(program) for program in analyse(command).programs] == [None]
+    assert [explain_destructive(program) for program in analyse_command(command).programs] == [None]
 
 
 def test_device_that_is_written_without_a_program() -> None:
-    assert [destructive_write(target) for target in analyse("> /dev/sda; > f; > $x").writes] == [
+    assert [explain_destructive_write(target) for target in analyse_command("> /dev/sda; > f; > $x").writes] == [
         "it writes to a device",
         None,
         None,

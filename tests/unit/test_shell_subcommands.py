@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.activities.policy.granting import covering, offers
+from holdfast.activities.policy.granting import build_offers, find_covering_grant
 from holdfast.activities.policy.subjects import Subject
-from holdfast.activities.shell.analysis import analyse
-from holdfast.activities.shell.knowledge import harmless
-from holdfast.activities.shell.subcommands import subcommand
+from holdfast.activities.shell.analysis import analyse_command
+from holdfast.activities.shell.knowledge import is_harmless
+from holdfast.activities.shell.subcommands import find_subcommand
 from holdfast.approvals import Decision
 from holdfast.grants import Grant
-from holdfast.outcomes import Offer, Outcome, Scope
+from holdfast.outcomes import DecisionAction, Offer, Scope
 from tests.support.policies import run
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -23,13 +23,13 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 def offered(subject: Subject) -> list[Offer]:
     """What may be said of this kind of command."""
-    return [offer for offer in offers(subject, "d", None) if offer.outcome is Outcome.PROCEED_ALWAYS]
+    return [offer for offer in build_offers(subject, "d", None) if offer.outcome is DecisionAction.PROCEED_ALWAYS]
 
 
 def answers(scope: Scope, subject: Subject) -> bool:
-    decision = Decision(approval_id="t/c/1", digest="d", outcome=Outcome.PROCEED_ALWAYS, by="ann")
+    decision = Decision(approval_id="t/c/1", digest="d", outcome=DecisionAction.PROCEED_ALWAYS, by="ann")
     given_once = Grant(id="g1", scope=scope, covers="", decision=decision, given_at=NOW)
-    return covering([given_once], subject, "d", NOW) is not None
+    return find_covering_grant([given_once], subject, "d", NOW) is not None
 
 
 FURTHER: dict[str, list[str]] = {
@@ -138,5 +138,5 @@ option = st.text(letters, max_size=3).map("-{}".format) | st.sampled_from(
 @given(st.sampled_from(["blame", "diff", "grep", "log", "ls-files", "rev-parse", "show", "status"]), st.lists(option))
 def test_open_words_of_what_looks_only_look(looking: str, further: list[str]) -> None:
     """Two tables, made apart: what the one opens, the other must know to be harmless."""
-    [program] = analyse(" ".join(["git", looking, *further])).programs
-    assert harmless(program) or subcommand(program) is None
+    [program] = analyse_command(" ".join(["git", looking, *further])).programs
+    assert is_harmless(program) or find_subcommand(program) is None

@@ -19,15 +19,22 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from holdfast.activities.policy.loading import load_file
+from holdfast.activities.policy.loading import read_policy_file
 from holdfast.activities.policy.rules import Tier
 from holdfast.approvals import Decision
 from holdfast.approvers import Approver
-from holdfast.configuration import configuration_of
-from holdfast.documents import Content
+from holdfast.configuration import parse_configuration
+from holdfast.documents import FileContent
 from holdfast.errors import DecisionRefused
-from holdfast.outcomes import Outcome, Scope
-from holdfast.signing import check_signed, key_id, public_text, roles_of, sign, signed_text
+from holdfast.outcomes import DecisionAction, Scope
+from holdfast.signing import (
+    check_signature,
+    derive_key_id,
+    encode_signed_text,
+    find_roles,
+    format_public_key,
+    sign_decision,
+)
 
 ADA, BOB, GATE, STRANGER = (Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32) for seed in range(1, 5))
 NOW = datetime(2031, 1, 30, 12, tzinfo=UTC)
@@ -38,7 +45,7 @@ BLOCKS = dict(re.findall(r"<!-- test: (\w+) -->\n```\w*\n(.*?)```", DOCS.read_te
 
 
 def public(key: Ed25519PrivateKey) -> str:
-    return public_text(key.public_key())
+    return format_public_key(key.public_key())
 
 
 APPROVERS = (
@@ -57,7 +64,7 @@ def said(outcome: object = "proceed_once", **fields: object) -> Decision:
 def refusal(decision: Decision, approvers: tuple[Approver, ...] = APPROVERS, now: datetime = NOW) -> str | None:
     """The code it is refused with; None when it counts."""
     try:
-        check_signed(decision, approvers, now)
+        check_signature(decision, approvers, now)
     except DecisionRefused as error:
         return error.code
     return None
@@ -87,7 +94,7 @@ scopes = st.builds(
 FIELDS: dict[str, st.SearchStrategy[object]] = {
     "approval_id": texts,
     "digest": texts,
-    "outcome": st.sampled_from(Outcome),
+    "outcome": st.sampled_from(DecisionAction),
     "id": st.none() | texts,
     "by": st.none() | texts,
     "at": st.none() | times | st.datetimes(),
@@ -114,7 +121,7 @@ def test_every_field_of_a_decision_is_tampered_with_below() -> None:
 def test_S22_a_decision_that_was_changed_in_any_field_does_not_count(
     data: st.DataObject, decision: Decision, name: str
 ) -> None:
-    signed = sign(decision.model_copy(update={"by": "ada", "scope": decision.scope or Scope()}), ADA)
+    signed = sign_decision(decision.model_copy(update={"by": "ada", "scope": decision.scope or Scope()}), ADA)
     assert refusal(signed, now=LONG_AGO) is None
     changed = signed.model_copy(update={name: data.draw(FIELDS[name])})
     assume(changed != signed)
@@ -124,7 +131,7 @@ def test_S22_a_decision_that_was_changed_in_any_field_does_not_count(
 @given(whole, whole)
 def test_S22_a_signature_is_of_no_use_to_another_decision(one: Decision, other: Decision) -> None:
     assume(one != other)
-    signed = sign(one, ADA)
+    signed = sign_decision(one, ADA)
     forged = other.model_copy(update={"by": "ada", "signer": signed.signer, "signature": signed.signature})
     assume(forged != signed)
     assert refusal(forged, now=LONG_AGO) == "bad_signature"
@@ -134,14 +141,14 @@ def test_S22_a_signature_is_of_no_use_to_another_decision(one: Decision, other: 
 def test_a_decision_is_worth_the_same_after_its_way_over_a_wire(data: st.DataObject) -> None:
     """A time in another zone, a number with a fraction, a character beyond the usual: the text stays as it was."""
     details = {name: data.draw(FIELDS[name]) for name in ("id", "at", "note", "arguments", "expires")}
-    signed = sign(said(**details), ADA)
+    signed = sign_decision(said(**details), ADA)
     received = Decision.model_validate_json(signed.model_dump_json())
-    assert signed_text(received) == signed_text(signed)
+    assert encode_signed_text(received) == encode_signed_text(signed)
     assert refusal(received, now=LONG_AGO) is None
 
 
 def test_S22_a_decision_does_not_count_for_another_approval_or_another_digest() -> None:
-    signed = sign(said(), ADA)
+    signed = sign_decision(said(), ADA)
     assert refusal(signed) is None
     for changes in ({"approval_id": "deploy-8/b1c2/1"}, {"approval_id": "deploy-7/b1c2/2"}, {"digest": "e" * 64}):
         assert refusal(signed.model_copy(update=changes)) == "bad_signature"
@@ -157,9 +164,9 @@ def test_a_field_that_decisions_learn_later_leaves_old_signatures_as_they_are() 
         place: dict[str, str] | None = None
         scope: LaterScope | None = None
 
-    signed = sign(said("proceed_always", scope={"command": ["git status"]}, expires=NOW), ADA)
+    signed = sign_decision(said("proceed_always", scope={"command": ["git status"]}, expires=NOW), ADA)
     later = LaterDecision.model_validate_json(signed.model_dump_json())
-    assert signed_text(later) == signed_text(signed)
+    assert encode_signed_text(later) == encode_signed_text(signed)
     assert refusal(later, now=LONG_AGO) is None
     assert refusal(later.model_copy(update={"urgent": True}), now=LONG_AGO) == "bad_signature"
 
@@ -178,51 +185,53 @@ def test_S22_where_anybody_has_a_key_nothing_unsigned_counts() -> None:
     assert refusal(said()) == "unsigned"
     assert refusal(said("cancel")) == "unsigned"
     assert refusal(said(by="carol")) == "unsigned"
-    signed = sign(said(), ADA)
+    signed = sign_decision(said(), ADA)
     assert refusal(signed.model_copy(update={"signature": None})) == "unsigned"
     assert refusal(signed.model_copy(update={"signature": ""})) == "bad_signature"
 
 
 def test_S22_a_stranger_does_not_count_by_whatever_key_id_they_give() -> None:
-    forged = sign(said(), STRANGER)
+    forged = sign_decision(said(), STRANGER)
     assert refusal(forged) == "unknown_key"
-    assert refusal(forged.model_copy(update={"signer": key_id(public(ADA))})) == "bad_signature"
+    assert refusal(forged.model_copy(update={"signer": derive_key_id(public(ADA))})) == "bad_signature"
     assert refusal(forged.model_copy(update={"signer": None})) == "unknown_key"
 
 
 def test_S22_nobody_signs_in_anothers_name() -> None:
-    assert refusal(sign(said(by="bob"), BOB)) is None
+    assert refusal(sign_decision(said(by="bob"), BOB)) is None
     for name in ("ada", "carol", "gateway", "Bob", "bob ", "b\u043eb", "", None):
-        assert refusal(sign(said(by=name), BOB)) == "other_name"
+        assert refusal(sign_decision(said(by=name), BOB)) == "other_name"
 
 
 def test_who_vouches_speaks_for_approvers_and_for_nobody_else() -> None:
     for name in ("ada", "carol", "gateway"):
-        assert refusal(sign(said(by=name), GATE)) is None
+        assert refusal(sign_decision(said(by=name), GATE)) is None
     for nobody in ("mallory", "", None):
-        assert refusal(sign(said(by=nobody), GATE)) == "other_name"
+        assert refusal(sign_decision(said(by=nobody), GATE)) == "other_name"
 
 
 def test_S22_a_signed_standing_answer_names_what_it_covers() -> None:
     for decision in (said("proceed_always"), said("proceed_always_tool"), said("cancel", remember=True)):
-        assert refusal(sign(decision, ADA)) == "scope_not_signed"
+        assert refusal(sign_decision(decision, ADA)) == "scope_not_signed"
         scoped = decision.model_copy(update={"scope": Scope(tool="shell")})
-        assert refusal(sign(scoped, ADA)) is None
-    assert refusal(sign(said("cancel"), ADA)) is None
+        assert refusal(sign_decision(scoped, ADA)) is None
+    assert refusal(sign_decision(said("cancel"), ADA)) is None
 
 
 @pytest.mark.parametrize("approvers", [APPROVERS, ()], ids=["keys", "no keys"])
 def test_S22_a_decision_counts_until_it_expires(approvers: tuple[Approver, ...]) -> None:
-    signed = sign(said(expires=NOW), ADA)
+    signed = sign_decision(said(expires=NOW), ADA)
     assert refusal(signed, approvers, NOW - timedelta(microseconds=1)) is None
     assert refusal(signed, approvers, NOW) == "expired_decision"
     assert refusal(signed, approvers, datetime.max.replace(tzinfo=UTC)) == "expired_decision"
 
 
 def test_a_name_has_the_roles_that_the_settings_give_it() -> None:
-    assert roles_of("ada", APPROVERS) == {"release", "security"}
-    assert roles_of("carol", APPROVERS) == {"release"}
-    assert roles_of("bob", APPROVERS) == roles_of("mallory", APPROVERS) == roles_of(None, APPROVERS) == frozenset()
+    assert find_roles("ada", APPROVERS) == {"release", "security"}
+    assert find_roles("carol", APPROVERS) == {"release"}
+    assert (
+        find_roles("bob", APPROVERS) == find_roles("mallory", APPROVERS) == find_roles(None, APPROVERS) == frozenset()
+    )
 
 
 # Garbage and giants
@@ -230,13 +239,13 @@ def test_a_name_has_the_roles_that_the_settings_give_it() -> None:
 
 @given(st.text(max_size=500) | st.binary(max_size=300).map(lambda data: base64.b64encode(data).decode()), texts)
 def test_whatever_stands_for_a_signature_is_refused(signature: str, signer: str) -> None:
-    for name in (signer, key_id(public(ADA))):
+    for name in (signer, derive_key_id(public(ADA))):
         decision = said(signature=signature, signer=name)
         assert refusal(decision) in ("bad_signature", "unknown_key")
 
 
 def test_a_signature_can_be_written_in_one_way_only() -> None:
-    signed = sign(said(), ADA)
+    signed = sign_decision(said(), ADA)
     text = signed.signature or ""
     twin = f"{text[:85]}{chr(ord(text[85]) + 1)}=="  # other bits that decoding drops
     assert base64.b64decode(twin) == base64.b64decode(text)
@@ -250,15 +259,15 @@ def test_a_signature_can_be_written_in_one_way_only() -> None:
     ids=["nan", "inf", "half a character", "half a key", "a number without end"],
 )
 def test_what_json_cannot_say_cannot_be_signed_and_does_not_count(arguments: dict[str, JsonValue]) -> None:
-    decision = said().model_copy(update={"arguments": arguments, "signer": key_id(public(ADA))})
+    decision = said().model_copy(update={"arguments": arguments, "signer": derive_key_id(public(ADA))})
     with pytest.raises(ValueError, match=r"JSON compliant|surrogates|Exceeds"):
-        sign(decision, ADA)
-    assert refusal(decision.model_copy(update={"signature": sign(said(), ADA).signature})) == "bad_signature"
+        sign_decision(decision, ADA)
+    assert refusal(decision.model_copy(update={"signature": sign_decision(said(), ADA).signature})) == "bad_signature"
 
 
 @pytest.mark.parametrize("expires", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
 def test_a_time_that_no_utc_clock_shows_is_refused(expires: str) -> None:
-    decision = said(expires=expires, signer=key_id(public(ADA)), signature=sign(said(), ADA).signature)
+    decision = said(expires=expires, signer=derive_key_id(public(ADA)), signature=sign_decision(said(), ADA).signature)
     assert refusal(decision) == "bad_signature"
 
 
@@ -266,7 +275,7 @@ def test_nesting_as_deep_as_a_decision_can_hold_is_signed_and_checked() -> None:
     deep: JsonValue = []
     for _ in range(200):
         deep = [deep]
-    assert refusal(sign(said(arguments={"a": deep}), ADA)) is None
+    assert refusal(sign_decision(said(arguments={"a": deep}), ADA)) is None
 
 
 KEYS = {
@@ -284,10 +293,10 @@ KEYS = {
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 def test_a_key_that_is_none_has_no_id_and_lets_nothing_unsigned_through(key: str) -> None:
     with pytest.raises(ValueError, match="32 bytes in base64"):
-        key_id(key)
+        derive_key_id(key)
     approvers = (Approver(name="ada", key=key),)
     assert refusal(said(), approvers) == "unsigned"
-    assert refusal(sign(said(), ADA), approvers) == "unknown_key"
+    assert refusal(sign_decision(said(), ADA), approvers) == "unknown_key"
 
 
 SMALL = [
@@ -309,7 +318,7 @@ def test_a_key_for_which_anybody_can_sign_is_none(point: str) -> None:
     for raw in (low, low[:31] + bytes([low[31] | 0x80])):
         key = "ed25519:" + base64.b64encode(raw).decode()
         with pytest.raises(ValueError, match="anybody can sign"):
-            key_id(key)
+            derive_key_id(key)
         signer = hashlib.sha256(raw).hexdigest()[:16]
         for number in range(100):
             decision = said(id=str(number), signer=signer, signature=forged)
@@ -322,7 +331,7 @@ from datetime import UTC, datetime
 from holdfast.approvals import Decision
 from holdfast.approvers import Approver
 from holdfast.errors import DecisionRefused
-from holdfast.signing import check_signed
+from holdfast.signing import check_signature
 
 usual = builtins.__import__
 
@@ -335,7 +344,7 @@ def main(decision, key):
     approvers, now = [Approver(name="ada", key=key)], datetime.now(UTC)
     builtins.__import__ = nothing_of_it
     try:
-        check_signed(decision, approvers, now)
+        check_signature(decision, approvers, now)
     except DecisionRefused as refusal:
         print(refusal.code)
 
@@ -346,7 +355,7 @@ main(Decision.model_validate_json(sys.argv[1]), sys.argv[2])
 
 def test_the_first_refusal_of_a_process_imports_nothing() -> None:
     """A workflow's sandbox imports anew what is imported in it, and the library of signatures then ends the process."""
-    forged = sign(said(), ADA).model_copy(update={"digest": "e" * 64})
+    forged = sign_decision(said(), ADA).model_copy(update={"digest": "e" * 64})
     done = subprocess.run(
         [sys.executable, "-c", FIRST, forged.model_dump_json(), public(ADA)],
         capture_output=True,
@@ -360,7 +369,7 @@ def test_the_first_refusal_of_a_process_imports_nothing() -> None:
 def test_a_check_takes_well_under_a_millisecond_among_a_hundred_approvers() -> None:
     keys = (Ed25519PrivateKey.from_private_bytes(bytes([1, seed]) + bytes(30)) for seed in range(100))
     many = (*(Approver(name=f"p{number}", key=public(key)) for number, key in enumerate(keys)), *APPROVERS)
-    signed = sign(said(note="n" * 1_000, at=NOW, expires=NOW), ADA)
+    signed = sign_decision(said(note="n" * 1_000, at=NOW, expires=NOW), ADA)
     taken = []
     for _ in range(50):
         began = time.perf_counter()
@@ -381,10 +390,10 @@ def test_the_signature_of_the_document_is_that_of_its_text() -> None:
 
     decision = Decision.model_validate({**json.loads(text.split(b"\n", 1)[1]), "signature": signature})
     assert decision.signer == hashlib.sha256(raw).hexdigest()[:16]
-    assert signed_text(decision) == text
+    assert encode_signed_text(decision) == text
     approvers = (Approver(name="ada", key="ed25519:" + base64.b64encode(raw).decode()),)
     assert refusal(decision, approvers, NOW) is None
-    assert sign(decision, key) == decision
+    assert sign_decision(decision, key) == decision
 
 
 @given(st.data())
@@ -400,7 +409,7 @@ def test_the_format_of_the_document_is_enough_to_make_the_text(data: st.DataObje
             fields[name] = f"{in_utc.year:04}-{in_utc:%m-%dT%H:%M:%S.%f}{zone}"
     kept = {name: value for name, value in fields.items() if name not in defaults}
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    assert signed_text(decision) == f"holdfast-decision-v1\n{text}".encode()
+    assert encode_signed_text(decision) == f"holdfast-decision-v1\n{text}".encode()
 
 
 @pytest.mark.needs("openssl")
@@ -416,20 +425,20 @@ def test_openssl_signs_as_the_document_says(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     lines = f'[[approvers]]\nname = "ada"\n{done.stdout}'
-    approvers = configuration_of(Content(tmp_path / "holdfast.toml", lines.encode())).require().approvers
+    approvers = parse_configuration(FileContent(tmp_path / "holdfast.toml", lines.encode())).get_value().approvers
     decision = Decision.model_validate_json((tmp_path / "decision.json").read_text())
     assert refusal(decision, approvers) is None
-    assert refusal(decision.model_copy(update={"outcome": Outcome.CANCEL}), approvers) == "bad_signature"
+    assert refusal(decision.model_copy(update={"outcome": DecisionAction.CANCEL}), approvers) == "bad_signature"
 
 
 def test_the_settings_and_the_rules_of_the_document_are_right() -> None:
-    found = configuration_of(Content(DOCS, BLOCKS["approvers"].encode())).require().approvers
+    found = parse_configuration(FileContent(DOCS, BLOCKS["approvers"].encode())).get_value().approvers
     assert [(one.name, one.key is not None, one.vouches) for one in found] == [
         ("ada", True, False),
         ("bob", False, False),
         ("gateway", True, True),
     ]
-    loaded = load_file(Content(DOCS, BLOCKS["rules"].encode()), Tier.USER)
+    loaded = read_policy_file(FileContent(DOCS, BLOCKS["rules"].encode()), Tier.USER)
     assert not loaded.problems
     [rule] = [entry.rule for entry in loaded.entries]
     assert (rule.role, rule.approvals, rule.not_requester) == ("release", 2, True)

@@ -14,9 +14,9 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.activities.catalogue.loading import load_registry
-from holdfast.activities.catalogue.packages import load_entry_points, load_module, tools_of
+from holdfast.activities.catalogue.packages import collect_tools, load_entry_points, load_module
 from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.mcp.servers import Servers
+from holdfast.activities.mcp.servers import McpServers
 from holdfast.activities.outputs import OutputStore
 from holdfast.configuration import DiscoverySettings, McpServerSettings, McpSettings, ToolSettings
 from holdfast.errors import BadInput
@@ -215,7 +215,7 @@ def test_a_function_that_was_not_decorated_is_told_apart_from_a_maker() -> None:
         return a
 
     with pytest.raises(BadInput, match=r"'plain' takes parameters, .* put @tool above it"):
-        tools_of(plain)
+        collect_tools(plain)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), 10**9, "soon"])
@@ -228,7 +228,7 @@ def test_a_tool_with_an_impossible_time_limit_is_refused(seconds: Any) -> None:
 @pytest.mark.parametrize("found", [None, 7, "text", b"bytes", {"a": 1}, object(), Tool, dict, [None], lambda: None])
 def test_what_is_no_tool_is_refused(found: object) -> None:
     with pytest.raises((BadInput, TypeError)):
-        tools_of(found)
+        collect_tools(found)
 
 
 # Packages
@@ -403,13 +403,13 @@ def test_servers_that_are_not_connected_are_told(tmp_path: Path) -> None:
     servers = McpSettings(servers={"s": McpServerSettings(command="server")})
     outputs = OutputStore(tmp_path / "outputs")
     given = settings(tmp_path, tools=ToolSettings(entry_points=False, disable=("s__a", "t__a")))
-    registry = load_registry(given, outputs, servers=Servers(servers, tmp_path))
+    registry = load_registry(given, outputs, servers=McpServers(servers, tmp_path))
     assert [problem.reason for problem in registry.problems] == ["no tool is called 't__a', so it cannot be disabled"]
-    error = registry.missing("s__a")
+    error = registry.explain_missing("s__a")
     assert error is not None
     message = "'s__a' cannot be called now. MCP server s: it is not connected yet"
     assert (error.type, error.message) == ("mcp_unavailable", message)
-    assert registry.missing("t__a") is None
+    assert registry.explain_missing("t__a") is None
 
 
 def test_function_with_the_decorator_is_a_tool_wherever_one_is_wanted() -> None:
@@ -417,4 +417,4 @@ def test_function_with_the_decorator_is_a_tool_wherever_one_is_wanted() -> None:
     def greet(who: str) -> str:
         return who
 
-    assert tools_of([greet, (greet,)]) == [greet, greet]
+    assert collect_tools([greet, (greet,)]) == [greet, greet]

@@ -9,46 +9,48 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.approvals import Confirmation, Decision
-from holdfast.batches import begun, ended, judged
+from holdfast.batches import apply_outcome, apply_verdicts, start_calls
 from holdfast.calls import CallRequest
 from holdfast.content import Result
 from holdfast.conversations import AssistantMessage, ModelChoice, ModelReply, ToolMessage, UserMessage
 from holdfast.errors import RequestRefused
-from holdfast.model import Message, problems
+from holdfast.model import Message, describe_problems
 from holdfast.queueing import EVENTS_PER_PAGE
 from holdfast.requests import AddCalls, SubmitBatch
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
 from holdfast.turns import MAX_CALLS, MAX_QUEUED, TurnInput, check_batch, check_input
-from holdfast.verdicts import Allow, Ask, Bound, Finished
+from holdfast.verdicts import Allow, Ask, BoundCall, Finished
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MODEL = ModelChoice()
 TOOL = ToolRef(name="t", effect=Effect.ONCE, definition="d")
-BOUND = Bound(tool=TOOL, title="t", arguments={}, digest="d", timeout_seconds=1, heartbeat_seconds=1)
+BOUND = BoundCall(tool=TOOL, title="t", arguments={}, digest="d", timeout_seconds=1, heartbeat_seconds=1)
 ONE = (CallRequest(tool="t", id="m1"),)
 
 
 def turn(**input: Any) -> TurnState:
     state = TurnState("turn", lambda: NOW)
-    state.begin(TurnInput(**input))
+    state.apply_input(TurnInput(**input))
     return state
 
 
 def run_batch(state: TurnState) -> None:
-    batch = state.activate()
+    batch = state.activate_batch()
     verdicts = {call.id: Allow(rule="r", bound=BOUND) for call in batch.calls}
-    state.change(judged(batch, verdicts, NOW))
+    state.update_batch(apply_verdicts(batch, verdicts, NOW))
     for call in batch.calls:
-        state.change(begun(state.work, {call.id}, NOW))
-        state.change(ended(state.work, call.id, Finished(result=Result.of(f"of {call.id}")), NOW))
-    state.retire()
+        state.update_batch(start_calls(state.active_batch, {call.id}, NOW))
+        state.update_batch(
+            apply_outcome(state.active_batch, call.id, Finished(result=Result.from_text(f"of {call.id}")), NOW)
+        )
+    state.retire_batch()
 
 
 def waiting(**input: Any) -> TurnState:
     state = turn(batches=(ONE,), **input)
     asked = Ask(rule="r", bound=BOUND, confirmation=Confirmation(kind="exec", title="t"))
-    state.change(judged(state.activate(), {"b1c1": asked}, NOW))
+    state.update_batch(apply_verdicts(state.activate_batch(), {"b1c1": asked}, NOW))
     return state
 
 
@@ -61,12 +63,12 @@ def decision(**changes: Any) -> Decision:
 
 def test_S3_conversation_holds_every_call_with_its_one_response() -> None:
     state = turn(prompt="Hello", model=MODEL)
-    assert state.think() == 1
-    state.take_reply(ModelReply(text="Let me see", calls=(*ONE, *ONE)))
+    assert state.begin_step() == 1
+    state.apply_reply(ModelReply(text="Let me see", calls=(*ONE, *ONE)))
     run_batch(state)
-    assert state.think() == 2
-    state.take_reply(ModelReply(text="Done"))
-    conversation = state.conversation()
+    assert state.begin_step() == 2
+    state.apply_reply(ModelReply(text="Done"))
+    conversation = state.build_conversation()
     assert conversation is not None
     user, asking, tools, answer = conversation.messages
     assert user == UserMessage(text="Hello")
@@ -77,22 +79,22 @@ def test_S3_conversation_holds_every_call_with_its_one_response() -> None:
         ("b1c2", "m1", "of b1c2"),
     ]
     assert answer == AssistantMessage(text="Done")
-    state.conclude()
-    assert (state.result().status, state.result().text) == ("completed", "Done")
+    state.close_turn()
+    assert (state.build_result().status, state.build_result().text) == ("completed", "Done")
 
 
 def test_S3_conversation_is_not_left_dangling_by_a_stop_before_the_batch_starts() -> None:
     state = turn(prompt="Hello", model=MODEL)
-    state.take_reply(ModelReply(calls=ONE))
+    state.apply_reply(ModelReply(calls=ONE))
     state.stop_turn("cancelled", "Enough")
-    state.conclude()
-    assert [answer.text for answer in state.result().responses] == ["Enough"]
+    state.close_turn()
+    assert [answer.text for answer in state.build_result().responses] == ["Enough"]
     assert isinstance(state.messages[-1], ToolMessage)
 
 
 def test_model_that_asks_for_too_much_ends_the_turn_with_the_reason() -> None:
     state = turn(prompt="Hello", model=MODEL)
-    state.take_reply(ModelReply(calls=ONE * (MAX_CALLS + 1)))
+    state.apply_reply(ModelReply(calls=ONE * (MAX_CALLS + 1)))
     assert state.stop is not None
     assert state.stop[0] == "failed"
     assert "1000" in state.stop[1]
@@ -100,7 +102,7 @@ def test_model_that_asks_for_too_much_ends_the_turn_with_the_reason() -> None:
 
 
 def test_turn_without_a_model_has_no_conversation() -> None:
-    assert turn(keep_open=True).conversation() is None
+    assert turn(keep_open=True).build_conversation() is None
 
 
 # The queue
@@ -108,17 +110,17 @@ def test_turn_without_a_model_has_no_conversation() -> None:
 
 def test_S14_batches_run_in_order_and_each_has_its_own_results() -> None:
     state = turn(batches=(ONE, (*ONE, *ONE)), keep_open=True)
-    state.enqueue(ONE)
-    assert [batch.status for batch in state.results()] == ["queued"] * 3
-    state.withdraw("b3")
+    state.enqueue_batch(ONE)
+    assert [batch.status for batch in state.list_results()] == ["queued"] * 3
+    state.withdraw_batch("b3")
     run_batch(state)
     run_batch(state)
-    assert [(batch.id, batch.status) for batch in state.results()] == [
+    assert [(batch.id, batch.status) for batch in state.list_results()] == [
         ("b1", "done"),
         ("b2", "done"),
         ("b3", "withdrawn"),
     ]
-    assert [[found.call_id for found in batch.responses] for batch in state.results()] == [
+    assert [[found.call_id for found in batch.responses] for batch in state.list_results()] == [
         ["b1c1"],
         ["b2c1", "b2c2"],
         ["b3c1"],
@@ -133,16 +135,16 @@ def test_S14_batches_run_in_order_and_each_has_its_own_results() -> None:
 
 def test_S14_only_what_is_queued_can_be_withdrawn() -> None:
     state = turn(batches=(ONE,), keep_open=True)
-    state.activate()
+    state.activate_batch()
     for batch in ("b1", "b2", ""):
         with pytest.raises(RequestRefused) as refusal:
-            state.withdraw(batch)
+            state.withdraw_batch(batch)
         assert refusal.value.code == "not_queued"
 
 
 def test_turn_that_ends_takes_nothing_more() -> None:
     finishing, stopping, modelled = turn(keep_open=True), turn(keep_open=True), turn(prompt="p", model=MODEL)
-    finishing.finish()
+    finishing.finish_turn()
     stopping.stop_turn("cancelled", "Enough")
     for state, code in ((finishing, "not_open"), (stopping, "not_open"), (modelled, "has_model")):
         with pytest.raises(RequestRefused) as refusal:
@@ -156,13 +158,13 @@ def test_turn_that_ends_takes_nothing_more() -> None:
 
 def test_S16_stop_of_a_turn_answers_what_never_started_too() -> None:
     state = waiting()
-    state.enqueue(ONE)
-    state.enqueue(ONE)
+    state.enqueue_batch(ONE)
+    state.enqueue_batch(ONE)
     state.stop_turn("cancelled", "Enough")
     state.stop_turn("failed", "Too late")
-    state.retire()
-    state.conclude()
-    result = state.result()
+    state.retire_batch()
+    state.close_turn()
+    result = state.build_result()
     assert (result.status, result.reason) == ("cancelled", "Enough")
     assert [(found.call_id, found.status, found.text) for found in result.responses] == [
         ("b1c1", "cancelled", "Enough"),
@@ -173,7 +175,7 @@ def test_S16_stop_of_a_turn_answers_what_never_started_too() -> None:
 
 def test_refusal_that_stops_the_turn_says_who_and_what() -> None:
     state = waiting()
-    state.decide(decision(outcome="no", by="ada", stop_turn=True))
+    state.apply_decision(decision(outcome="no", by="ada", stop_turn=True))
     assert state.stop == ("stopped", "ada refused 't' and stopped the turn")
 
 
@@ -186,10 +188,10 @@ def test_only_a_refusal_can_stop_the_turn(outcome: str) -> None:
 def test_S23_same_decision_counts_once_with_and_without_an_id() -> None:
     for said in (decision(id="one"), decision()):
         state = waiting()
-        assert state.decide(said).status == "scheduled"
+        assert state.apply_decision(said).status == "scheduled"
         seen = len(state.events)
         with pytest.raises(Exception, match="already counted"):
-            state.decide(said)
+            state.apply_decision(said)
         assert len(state.events) == seen
 
 
@@ -198,15 +200,15 @@ def test_S23_same_decision_counts_once_with_and_without_an_id() -> None:
 
 def test_S8_events_are_read_in_pages_without_gap_or_overlap() -> None:
     state = turn(batches=(ONE * 600,))
-    first = state.page(0)
+    first = state.build_event_page(0)
     assert (len(first.events), first.more, first.finished) == (EVENTS_PER_PAGE, True, False)
-    second = state.page(first.events[-1].seq)
+    second = state.build_event_page(first.events[-1].seq)
     assert [event.seq for event in (*first.events, *second.events)] == list(range(1, 602))
     assert (second.more, second.finished) == (False, False)
-    state.conclude()
-    last = state.page(10_000)
+    state.close_turn()
+    last = state.build_event_page(10_000)
     assert (last.events, last.more, last.finished) == ((), False, True)
-    assert state.page(-5).events == state.page(0).events
+    assert state.build_event_page(-5).events == state.build_event_page(0).events
 
 
 def test_S8_event_says_which_call_where_and_what_changed() -> None:
@@ -215,14 +217,14 @@ def test_S8_event_says_which_call_where_and_what_changed() -> None:
     assert (event.kind, event.batch, event.call, event.place, event.of) == ("call", "b1", "b1c1", 1, 1)
     assert (event.before, event.after, event.rule) == ("validating", "awaiting_approval", "r")
     assert (event.approval_id, event.digest, event.at) == ("turn/b1c1/1", "d", NOW)
-    state.decide(decision(by="ada"))
+    state.apply_decision(decision(by="ada"))
     assert (state.events[-1].by, state.events[-1].approval_id) == ("ada", None)
 
 
 def test_S8_running_call_that_is_told_to_stop_is_an_event_once() -> None:
     state = turn(batches=(ONE,))
-    state.change(judged(state.activate(), {"b1c1": Allow(rule="r", bound=BOUND)}, NOW))
-    state.change(begun(state.work, {"b1c1"}, NOW))
+    state.update_batch(apply_verdicts(state.activate_batch(), {"b1c1": Allow(rule="r", bound=BOUND)}, NOW))
+    state.update_batch(start_calls(state.active_batch, {"b1c1"}, NOW))
     seen = len(state.events)
     state.stop_call("b1c1", "Enough")
     state.stop_batch("Again")
@@ -298,5 +300,5 @@ def test_a_giant_is_refused_before_its_parts_are_looked_at(kind: type[Message], 
     with pytest.raises(ValidationError) as refusal:
         kind.model_validate(body)
     assert refusal.value.error_count() == 1
-    assert "100,0" in problems(refusal.value)
-    assert len(problems(refusal.value)) < 300
+    assert "100,0" in describe_problems(refusal.value)
+    assert len(describe_problems(refusal.value)) < 300

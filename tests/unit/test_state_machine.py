@@ -17,29 +17,29 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.actors import Actor
-from holdfast.approvals import Answer, Confirmation, Decision
-from holdfast.batches import Batch, begun, ended, judged
+from holdfast.approvals import Confirmation, Decision, QuestionAnswer
+from holdfast.batches import Batch, apply_outcome, apply_verdicts, start_calls
 from holdfast.calls import Call, CallRequest
 from holdfast.content import CallError, Result, TextPart
 from holdfast.errors import DecisionRefused, Refused, RequestRefused
 from holdfast.modes import Mode
-from holdfast.outcomes import Deadline, Needs, Offer, Outcome, Scope
+from holdfast.outcomes import Deadline, DecisionAction, Needs, Offer, Scope
 from holdfast.requests import EditingNotice
-from holdfast.starting import startable
+from holdfast.starting import list_startable
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
 from holdfast.turns import TurnInput
 from holdfast.verdicts import (
     Allow,
     Ask,
-    Asks,
-    Bound,
-    CallOutcome,
+    BoundCall,
     Deny,
+    ExecutionOutcome,
     Failed,
     Finished,
     Lost,
-    Reconsider,
+    NeedsApprovalAgain,
+    QuestionRaised,
     Reject,
     Stopped,
     Verdict,
@@ -66,9 +66,9 @@ class Clock:
         return self.now
 
 
-def bound(*, safe: bool, digest: str) -> Bound:
+def bound(*, safe: bool, digest: str) -> BoundCall:
     tool = ToolRef(name="tool", effect=Effect.ONCE, definition="def")
-    return Bound(
+    return BoundCall(
         tool=tool,
         title="Do it",
         arguments={},
@@ -80,8 +80,8 @@ def bound(*, safe: bool, digest: str) -> Bound:
 
 
 OFFERS = (
-    Offer(outcome=Outcome.PROCEED_ALWAYS, scope=Scope(digest="d1"), covers="exactly this"),
-    Offer(outcome=Outcome.PROCEED_ALWAYS_TOOL, scope=Scope(tool="tool"), covers="all of it"),
+    Offer(outcome=DecisionAction.PROCEED_ALWAYS, scope=Scope(digest="d1"), covers="exactly this"),
+    Offer(outcome=DecisionAction.PROCEED_ALWAYS_TOOL, scope=Scope(tool="tool"), covers="all of it"),
 )
 
 
@@ -110,16 +110,16 @@ EVERY_VERDICT: list[Verdict] = [
     Deny(rule="grant g2", message="Never", actor=Actor(kind="person", name="ada")),
     Reject(error=BROKEN),
 ]
-EVERY_OUTCOME: list[CallOutcome] = [
-    Finished(result=Result.of("done")),
+EVERY_OUTCOME: list[ExecutionOutcome] = [
+    Finished(result=Result.from_text("done")),
     Finished(result=Result()),
     Failed(error=BROKEN, parts=HALF),
     Stopped(),
     Stopped(reason="by itself", parts=HALF),
     Lost(message="Gone", parts=HALF),
     Lost(message="Gone", repeatable=True),
-    Asks(question=Confirmation(kind="question", title="Which?", question="Which?"), state={"step": 1}),
-    *(Reconsider(verdict=verdict) for verdict in EVERY_VERDICT),
+    QuestionRaised(question=Confirmation(kind="question", title="Which?", question="Which?"), state={"step": 1}),
+    *(NeedsApprovalAgain(verdict=verdict) for verdict in EVERY_VERDICT),
 ]
 DENIED = Deny(rule="denies", message="No")
 VERDICTS = st.sampled_from(EVERY_VERDICT)
@@ -172,16 +172,16 @@ class TurnMachine(RuleBasedStateMachine):
     @initialize(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=2))
     def begin(self, sizes: list[int]) -> None:
         batches = tuple(requests(size) for size in sizes)
-        self.state.begin(TurnInput(batches=batches, keep_open=True))
+        self.state.apply_input(TurnInput(batches=batches, keep_open=True))
         self.sizes = {f"b{number}": size for number, size in enumerate(sizes, start=1)}
-        self.state.activate()
+        self.state.activate_batch()
 
     @precondition(lambda self: len(self.sizes) < 5)
     @rule(size=st.integers(1, 4))
     def submit(self, size: int) -> None:
         with suppress(RequestRefused):
             self.state.check_open()
-            batch = self.state.enqueue(requests(size))
+            batch = self.state.enqueue_batch(requests(size))
             assert batch.id not in self.sizes
             self.sizes[batch.id] = size
 
@@ -189,29 +189,29 @@ class TurnMachine(RuleBasedStateMachine):
     @rule(place=PLACES)
     def withdraw(self, place: int) -> None:
         batch = self.state.queue[place % len(self.state.queue)]
-        answer = self.state.withdraw(batch.id)
+        answer = self.state.withdraw_batch(batch.id)
         assert (answer.status, len(answer.responses)) == ("withdrawn", len(batch))
         assert all(call.id not in self.executed for call in batch.calls)
         for gone in (batch.id, "b99", ""):
-            self.changes_nothing(lambda gone=gone: self.state.withdraw(gone), RequestRefused)  # type: ignore[misc]
+            self.changes_nothing(lambda gone=gone: self.state.withdraw_batch(gone), RequestRefused)  # type: ignore[misc]
 
     @precondition(lambda self: self.state.active is None and self.state.queue and not self.state.stop)
     @rule()
     def activate(self) -> None:
-        self.state.activate()
+        self.state.activate_batch()
 
     @precondition(lambda self: self.state.active)
     @rule(verdicts=st.lists(VERDICTS, min_size=5, max_size=5), chosen=st.sets(PLACES, min_size=1))
     def judge(self, verdicts: list[Verdict], chosen: set[int]) -> None:
-        calls = self.state.work.calls
+        calls = self.state.active_batch.calls
         found = {calls[place % len(calls)].id: verdicts[place] for place in chosen}
-        self.state.change(judged(self.state.work, found, self.clock()))
+        self.state.update_batch(apply_verdicts(self.state.active_batch, found, self.clock()))
 
     @precondition(lambda self: self.state.active)
     @rule(verdicts=st.lists(VERDICTS, min_size=5, max_size=5))
     def judge_all(self, verdicts: list[Verdict]) -> None:
-        found = {call.id: verdict for call, verdict in zip(self.state.work.calls, verdicts, strict=False)}
-        self.state.change(judged(self.state.work, found, self.clock()))
+        found = {call.id: verdict for call, verdict in zip(self.state.active_batch.calls, verdicts, strict=False)}
+        self.state.update_batch(apply_verdicts(self.state.active_batch, found, self.clock()))
 
     @precondition(lambda self: self.undecided())
     @rule(
@@ -232,9 +232,9 @@ class TurnMachine(RuleBasedStateMachine):
             by=f"person {self.decisions}",
             stop_turn=stop and outcome == "cancel",
         )
-        answer = self.state.decide(said)
+        answer = self.state.apply_decision(said)
         self.given.append(said)
-        now = self.state.work.get(call.id)
+        now = self.state.active_batch.get(call.id)
         assert now is not None
         assert (answer.call, answer.status) == (call.id, now.status)
         assert call.confirmation is not None
@@ -243,8 +243,8 @@ class TurnMachine(RuleBasedStateMachine):
         assert now.status == {"respond": "success", "cancel": "cancelled"}.get(outcome, proceeds)
         assert bool(self.state.stop) >= said.stop_turn
         if outcome in ("proceed_always", "proceed_always_tool"):
-            assert self.state.stale
-            assert self.state.grants.all[-1].decision == said
+            assert self.state.is_stale
+            assert self.state.grants.all_grants[-1].decision == said
 
     @precondition(lambda self: self.undecided())
     @rule(place=PLACES, outcome=st.sampled_from(["modify", "proceed_once"]), by_text=st.booleans())
@@ -261,27 +261,27 @@ class TurnMachine(RuleBasedStateMachine):
         )
         assert call.confirmation is not None
         if outcome == "proceed_once" and call.confirmation.needs.approvals > 1:
-            self.changes_nothing(lambda: self.state.decide(said), DecisionRefused, "needs_others")
+            self.changes_nothing(lambda: self.state.apply_decision(said), DecisionRefused, "needs_others")
             return
-        assert self.state.decide(said).status == "awaiting_approval"
+        assert self.state.apply_decision(said).status == "awaiting_approval"
         self.given.append(said)
         assert self.state.is_changing(call.id, said)
-        now = self.state.work.get(call.id)
+        now = self.state.active_batch.get(call.id)
         assert now is not None
-        self.changes_nothing(lambda: self.state.decide(self.decision(now)), DecisionRefused, "being_changed")
+        self.changes_nothing(lambda: self.state.apply_decision(self.decision(now)), DecisionRefused, "being_changed")
 
     @precondition(lambda self: any(call.changing for call in self.calls()))
     @rule(verdict=VERDICTS)
     def validate_change(self, verdict: Verdict) -> None:
         call = next(call for call in self.calls() if call.changing)
         assert call.changing is not None
-        self.state.take_change(call.id, ValidateResult(verdicts={call.id: verdict}))
-        after = self.state.work.get(call.id)
+        self.state.apply_change(call.id, ValidateResult(verdicts={call.id: verdict}))
+        after = self.state.active_batch.get(call.id)
         assert after is not None
         assert after.changing is None
         if verdict.kind in ("deny", "reject"):
             assert (after.status, after.revision, bool(after.problem)) == (call.status, call.revision, True)
-        elif call.changing.outcome is Outcome.PROCEED_ONCE and not wants_others(verdict):
+        elif call.changing.outcome is DecisionAction.PROCEED_ONCE and not wants_others(verdict):
             assert (after.status, after.decision) == ("scheduled", call.changing)
         elif verdict.kind == "ask":
             assert (after.status, after.revision) == ("awaiting_approval", call.revision + 1)
@@ -291,26 +291,26 @@ class TurnMachine(RuleBasedStateMachine):
     def reconsider(self, verdicts: list[Verdict], mode: Mode, stop: int) -> None:
         """S24, S27: what is judged again while the world goes on keeps what has moved on."""
         self.state.set_mode(mode, "ada")
-        before = self.state.work
-        asked = {call.id for call in self.state.unsettled()}
+        before = self.state.active_batch
+        asked = {call.id for call in self.state.list_unsettled_calls()}
         found = {call.id: verdict for call, verdict in zip(before.calls, verdicts, strict=False) if call.id in asked}
         moved = before.calls[stop % len(before.calls)]
         self.state.stop_call(moved.id, None)
-        now = self.state.work.get(moved.id)
-        self.state.reconsider(before, ValidateResult(verdicts=found))
-        assert self.state.work.get(moved.id) == now
+        now = self.state.active_batch.get(moved.id)
+        self.state.reapply_verdicts(before, ValidateResult(verdicts=found))
+        assert self.state.active_batch.get(moved.id) == now
         for old, new in zip(before.calls, self.calls(), strict=True):
             assert old.id in asked or old.id == moved.id or old == new
             if found.get(old.id) and found[old.id].kind == "deny":
-                assert new.terminal, "nothing that is denied goes on"
+                assert new.is_terminal, "nothing that is denied goes on"
 
-    @precondition(lambda self: self.state.grants.all)
+    @precondition(lambda self: self.state.grants.all_grants)
     @rule(place=PLACES)
     def revoke(self, place: int) -> None:
-        grant = self.state.grants.all[place % len(self.state.grants.all)]
-        self.state.revoke(grant.id, "ada")
-        assert self.state.stale
-        self.changes_nothing(lambda: self.state.revoke(grant.id, "ada"), RequestRefused, "no_grant")
+        grant = self.state.grants.all_grants[place % len(self.state.grants.all_grants)]
+        self.state.revoke_grant(grant.id, "ada")
+        assert self.state.is_stale
+        self.changes_nothing(lambda: self.state.revoke_grant(grant.id, "ada"), RequestRefused, "no_grant")
 
     @precondition(lambda self: self.undecided())
     @rule(place=PLACES, seconds=st.sampled_from([0, 30]))
@@ -319,7 +319,7 @@ class TurnMachine(RuleBasedStateMachine):
         call = waiting[place % len(waiting)]
         address = f"{TURN}/{call.id}/{call.revision}"
         self.state.note_editing(EditingNotice(approval_id=address, by="ada", seconds=seconds))
-        after = self.state.work.get(call.id)
+        after = self.state.active_batch.get(call.id)
         assert after is not None
         assert bool(after.editing) == bool(seconds)
 
@@ -329,7 +329,7 @@ class TurnMachine(RuleBasedStateMachine):
         """S28: what is due takes its default, by the runtime; nothing else changes."""
         before = self.calls()
         self.clock.now += timedelta(seconds=seconds)
-        self.state.expire()
+        self.state.apply_deadlines()
         for old, new in zip(before, self.calls(), strict=True):
             waits = old.status == "awaiting_approval" and not old.changing
             due = waits and old.deadline_at is not None and old.deadline_at <= self.clock.now
@@ -351,36 +351,36 @@ class TurnMachine(RuleBasedStateMachine):
         for changes, code in BAD:
             said = self.decision(call, **changes)
             self.changes_nothing(lambda said=said: self.state.check_decision(said), DecisionRefused, code)  # type: ignore[misc]
-            self.changes_nothing(lambda said=said: self.state.decide(said), DecisionRefused, code)  # type: ignore[misc]
+            self.changes_nothing(lambda said=said: self.state.apply_decision(said), DecisionRefused, code)  # type: ignore[misc]
 
     @precondition(lambda self: self.given)
     @rule(place=st.integers(0, 100))
     def decide_again(self, place: int) -> None:
         again = self.given[place % len(self.given)]
-        self.changes_nothing(lambda: self.state.decide(again), DecisionRefused, "already_counted")
+        self.changes_nothing(lambda: self.state.apply_decision(again), DecisionRefused, "already_counted")
 
     @precondition(lambda self: self.state.active and any(call.status != "awaiting_approval" for call in self.calls()))
     @rule(place=PLACES, outcome=st.sampled_from(["proceed_once", "respond", "cancel"]))
     def decide_what_does_not_wait(self, place: int, outcome: str) -> None:
         calls = [call for call in self.calls() if call.status != "awaiting_approval"]
         said = self.decision(calls[place % len(calls)], outcome=outcome)
-        self.changes_nothing(lambda: self.state.decide(said), DecisionRefused, "not_waiting")
+        self.changes_nothing(lambda: self.state.apply_decision(said), DecisionRefused, "not_waiting")
 
-    @precondition(lambda self: any(call.asking for call in self.calls()))
+    @precondition(lambda self: any(call.is_asking for call in self.calls()))
     @rule(place=PLACES, outcome=st.sampled_from(["respond", "cancel"]))
     def answer(self, place: int, outcome: str) -> None:
         """S2: a call that asked in the middle of its run goes on, whatever was said."""
-        asking = [call for call in self.calls() if call.asking]
+        asking = [call for call in self.calls() if call.is_asking]
         call = asking[place % len(asking)]
         if call.stopping:
             return
         self.decisions += 1
         said = self.decision(call, outcome=outcome, id=f"answer-{self.decisions}", content="this")
         wrong = self.decision(call, outcome="proceed_once", content=None)
-        self.changes_nothing(lambda: self.state.decide(wrong), DecisionRefused, "needs_answer")
-        assert self.state.decide(said).status == "scheduled"
+        self.changes_nothing(lambda: self.state.apply_decision(wrong), DecisionRefused, "needs_answer")
+        assert self.state.apply_decision(said).status == "scheduled"
         self.given.append(said)
-        after = self.state.work.get(call.id)
+        after = self.state.active_batch.get(call.id)
         assert after is not None
         assert after.pause is not None
         assert after.pause.answer is not None
@@ -389,33 +389,33 @@ class TurnMachine(RuleBasedStateMachine):
 
     # What the engine does
 
-    @precondition(lambda self: any(call.at_work and not call.stopping for call in self.calls()))
+    @precondition(lambda self: any(call.is_at_work and not call.stopping for call in self.calls()))
     @rule(place=PLACES)
     def hold(self, place: int) -> None:
         """A tool asks, and waits where it runs."""
-        running = [call for call in self.calls() if call.at_work and not call.stopping]
+        running = [call for call in self.calls() if call.is_at_work and not call.stopping]
         call = running[place % len(running)]
         if call.status == "scheduled":
             return
         question = Confirmation(kind="question", title="Which?", question="Which?")
-        revision = self.state.hold(Question(call=call.id, run=call.run, question=question))
-        assert self.state.answer(call.id, revision) is None
-        assert self.state.answer(call.id, revision - 1) == Answer(action="cancel")
+        revision = self.state.hold_call(Question(call=call.id, run=call.run, question=question))
+        assert self.state.find_answer(call.id, revision) is None
+        assert self.state.find_answer(call.id, revision - 1) == QuestionAnswer(action="cancel")
 
     @precondition(lambda self: self.state.active)
     @rule()
     def start(self) -> None:
-        chosen = startable(self.state.work)
-        self.state.change(begun(self.state.work, {call.id for call in chosen}, self.clock()))
+        chosen = list_startable(self.state.active_batch)
+        self.state.update_batch(start_calls(self.state.active_batch, {call.id for call in chosen}, self.clock()))
         self.executed |= {call.id for call in chosen}
 
-    @precondition(lambda self: self.state.active and any(call.at_work for call in self.calls()))
+    @precondition(lambda self: self.state.active and any(call.is_at_work for call in self.calls()))
     @rule(place=PLACES, outcome=OUTCOMES)
-    def finish(self, place: int, outcome: CallOutcome) -> None:
-        running = [call for call in self.calls() if call.at_work]
+    def finish(self, place: int, outcome: ExecutionOutcome) -> None:
+        running = [call for call in self.calls() if call.is_at_work]
         call = running[place % len(running)]
-        self.state.change(ended(self.state.work, call.id, outcome, self.clock()))
-        after = self.state.work.get(call.id)
+        self.state.update_batch(apply_outcome(self.state.active_batch, call.id, outcome, self.clock()))
+        after = self.state.active_batch.get(call.id)
         assert after is not None
         assert after.status != "executing"
         if call.stopping:
@@ -423,20 +423,22 @@ class TurnMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.state.active)
     @rule(place=PLACES, outcome=OUTCOMES)
-    def finish_what_does_not_execute(self, place: int, outcome: CallOutcome) -> None:
+    def finish_what_does_not_execute(self, place: int, outcome: ExecutionOutcome) -> None:
         call = self.calls()[place % len(self.calls())]
-        if not call.at_work:
-            self.changes_nothing(lambda: self.state.change(ended(self.state.work, call.id, outcome, self.clock())))
+        if not call.is_at_work:
+            self.changes_nothing(
+                lambda: self.state.update_batch(apply_outcome(self.state.active_batch, call.id, outcome, self.clock()))
+            )
 
-    @precondition(lambda self: self.state.active and any(call.terminal for call in self.calls()))
+    @precondition(lambda self: self.state.active and any(call.is_terminal for call in self.calls()))
     @rule(place=PLACES, outcome=OUTCOMES, verdict=VERDICTS)
-    def anything_for_what_has_ended(self, place: int, outcome: CallOutcome, verdict: Verdict) -> None:
-        over = [call for call in self.calls() if call.terminal]
+    def anything_for_what_has_ended(self, place: int, outcome: ExecutionOutcome, verdict: Verdict) -> None:
+        over = [call for call in self.calls() if call.is_terminal]
         call = over[place % len(over)]
 
         def arrive() -> None:
-            self.state.change(judged(self.state.work, {call.id: verdict}, self.clock()))
-            self.state.change(ended(self.state.work, call.id, outcome, self.clock()))
+            self.state.update_batch(apply_verdicts(self.state.active_batch, {call.id: verdict}, self.clock()))
+            self.state.update_batch(apply_outcome(self.state.active_batch, call.id, outcome, self.clock()))
             self.state.stop_call(call.id, "Too late")
 
         self.changes_nothing(arrive)
@@ -450,7 +452,7 @@ class TurnMachine(RuleBasedStateMachine):
         for old, new in zip(before, self.calls(), strict=True):
             assert old == new or old.id == chosen.id
             if old.id == chosen.id:
-                assert new.terminal or new.stopping == (old.stopping or "The call was cancelled")
+                assert new.is_terminal or new.stopping == (old.stopping or "The call was cancelled")
 
     @precondition(lambda self: self.state.active)
     @rule(luck=LUCK)
@@ -460,23 +462,23 @@ class TurnMachine(RuleBasedStateMachine):
         before = self.calls()
         self.state.stop_batch("Enough")
         for old, new in zip(before, self.calls(), strict=True):
-            assert new.terminal or new.stopping == (old.stopping or "Enough"), "the first reason stands"
+            assert new.is_terminal or new.stopping == (old.stopping or "Enough"), "the first reason stands"
         assert not self.state.stop or self.state.stop[1] != "Enough"
 
     @rule(luck=LUCK)
     def stop_turn(self, luck: bool) -> None:
         if luck:
             self.state.stop_turn("cancelled", "The turn was cancelled")
-            assert all(call.terminal or call.stopping for call in self.calls())
+            assert all(call.is_terminal or call.stopping for call in self.calls())
 
-    @precondition(lambda self: self.state.active and self.state.active.done)
+    @precondition(lambda self: self.state.active and self.state.active.is_done)
     @rule()
     def retire(self) -> None:
-        batch = self.state.work
-        self.state.retire()
-        assert self.state.done[-1] == batch
+        batch = self.state.active_batch
+        self.state.retire_batch()
+        assert self.state.done_batches[-1] == batch
         if self.state.queue and not self.state.stop:
-            self.state.activate()
+            self.state.activate_batch()
 
     # What always holds
 
@@ -484,7 +486,7 @@ class TurnMachine(RuleBasedStateMachine):
     def S1_what_has_ended_never_changes(self) -> None:
         for batch in self.batches():
             for call in batch.calls:
-                if call.terminal:
+                if call.is_terminal:
                     kept = self.ended.setdefault(call.id, call)
                     assert kept is call or kept == call
                     assert call.response is not None
@@ -498,7 +500,7 @@ class TurnMachine(RuleBasedStateMachine):
     def S9_what_may_start_is_what_the_gate_and_the_order_allow(self) -> None:
         if self.state.active:
             begun_before = any(call.id in self.executed for call in self.calls())
-            check_start(self.calls(), startable(self.state.work), open_already=begun_before)
+            check_start(self.calls(), list_startable(self.state.active_batch), open_already=begun_before)
 
     @invariant()
     def S10_unsafe_calls_execute_alone(self) -> None:
@@ -509,14 +511,14 @@ class TurnMachine(RuleBasedStateMachine):
     def S3_responses_are_in_request_order(self) -> None:
         for batch in self.batches():
             answered = [answer.call_id for answer in batch.responses]
-            assert answered == [call.id for call in batch.calls if call.terminal]
+            assert answered == [call.id for call in batch.calls if call.is_terminal]
 
     @invariant()
     def S14_one_batch_at_a_time_and_queued_ones_have_not_begun(self) -> None:
         for batch in self.state.queue:
             assert {call.status.value for call in batch.calls} == {"validating"}
-        for batch in self.state.done:
-            assert batch.done
+        for batch in self.state.done_batches:
+            assert batch.is_done
 
     @invariant()
     def S8_events_tell_every_move_once_in_order(self) -> None:
@@ -537,7 +539,7 @@ class TurnMachine(RuleBasedStateMachine):
         for batch in self.batches():
             for call in batch.calls:
                 assert self.status[call.id] == call.status, f"{call.id} moved without an event"
-        assert self.state.page(0).events == tuple(self.state.events[:500])
+        assert self.state.build_event_page(0).events == tuple(self.state.events[:500])
 
     def teardown(self) -> None:
         """S3: driven to its end, every call of every batch has exactly one response, in order."""
@@ -546,9 +548,9 @@ class TurnMachine(RuleBasedStateMachine):
                 break
             self.drive()
         assert self.state.active is None
-        self.state.conclude()
+        self.state.close_turn()
         self.check()
-        result = self.state.result()
+        result = self.state.build_result()
         assert result.status == (self.state.stop[0] if self.state.stop else "completed")
         assert {batch.id: len(batch.responses) for batch in result.batches} == self.sizes
         for batch in result.batches:
@@ -559,27 +561,33 @@ class TurnMachine(RuleBasedStateMachine):
 
     def drive(self) -> None:
         if self.state.active is None:
-            self.state.activate()
-        elif self.state.active.done:
-            self.state.retire()
+            self.state.activate_batch()
+        elif self.state.active.is_done:
+            self.state.retire_batch()
         else:
             allow = Allow(rule="allows", bound=bound(safe=True, digest="d1"))
-            self.state.change(judged(self.state.work, {call.id: allow for call in self.calls()}, self.clock()))
-            for call in self.state.work.waiting:
+            self.state.update_batch(
+                apply_verdicts(self.state.active_batch, {call.id: allow for call in self.calls()}, self.clock())
+            )
+            for call in self.state.active_batch.waiting_calls:
                 if call.changing:
-                    self.state.take_change(call.id, ValidateResult(verdicts={call.id: DENIED}))
-            for call in self.state.work.waiting:
-                if call.asking:
+                    self.state.apply_change(call.id, ValidateResult(verdicts={call.id: DENIED}))
+            for call in self.state.active_batch.waiting_calls:
+                if call.is_asking:
                     name = f"last-{call.id}-{call.revision}"
-                    self.state.decide(self.decision(call, id=name, by=name, outcome="cancel", content=None))
+                    self.state.apply_decision(self.decision(call, id=name, by=name, outcome="cancel", content=None))
                     continue
                 for number in range(2 - len(call.approvals)):
                     if number == 0 or (call.confirmation and call.confirmation.needs.approvals > 1):
                         name = f"last-{number}-{call.id}-{call.revision}"
-                        self.state.decide(self.decision(call, id=name, by=name))
+                        self.state.apply_decision(self.decision(call, id=name, by=name))
             self.start()
             for call in self.calls():
-                self.state.change(ended(self.state.work, call.id, Finished(result=Result.of("done")), self.clock()))
+                self.state.update_batch(
+                    apply_outcome(
+                        self.state.active_batch, call.id, Finished(result=Result.from_text("done")), self.clock()
+                    )
+                )
         self.check()
 
     def check(self) -> None:
@@ -595,13 +603,13 @@ class TurnMachine(RuleBasedStateMachine):
     def undecided(self) -> list[Call]:
         """What waits for a decision and is not being changed."""
         waiting = [call for call in self.calls() if call.status == "awaiting_approval" and not call.changing]
-        return [call for call in waiting if not call.asking]
+        return [call for call in waiting if not call.is_asking]
 
     def calls(self) -> tuple[Call, ...]:
         return self.state.active.calls if self.state.active else ()
 
     def batches(self) -> list[Batch]:
-        return [*self.state.done, *([self.state.active] if self.state.active else []), *self.state.queue]
+        return [*self.state.done_batches, *([self.state.active] if self.state.active else []), *self.state.queue]
 
     def decision(self, on: Call, **changes: Any) -> Decision:
         changes = dict(changes)
@@ -635,7 +643,14 @@ class TurnMachine(RuleBasedStateMachine):
 
     def snapshot(self) -> tuple[object, ...]:
         state = self.state
-        return (state.active, list(state.queue), list(state.done), list(state.events), state.stop, state.finishing)
+        return (
+            state.active,
+            list(state.queue),
+            list(state.done_batches),
+            list(state.events),
+            state.stop,
+            state.is_finishing,
+        )
 
 
 def requests(size: int) -> tuple[CallRequest, ...]:
@@ -678,27 +693,29 @@ def test_S3_every_walk_of_progress_ends_with_every_call_answered(size: int, move
     machine.begin([size])
     state, again = machine.state, 3
     for _ in range(6 * size + 8 * again):
-        if state.work.done:
+        if state.active_batch.is_done:
             break
         open_calls = [
-            call for call in state.work.calls if call.status in {"validating", "awaiting_approval", "executing"}
+            call for call in state.active_batch.calls if call.status in {"validating", "awaiting_approval", "executing"}
         ]
-        choices: list[Call | None] = [*open_calls, *([None] if startable(state.work) else [])]
+        choices: list[Call | None] = [*open_calls, *([None] if list_startable(state.active_batch) else [])]
         assert choices, "the batch is not done, and nothing could ever happen to it"
         call = moves.draw(st.sampled_from(choices))
         if call is None:
             machine.start()
         elif call.status == "validating":
             verdict = moves.draw(VERDICTS)
-            state.change(judged(state.work, {call.id: verdict}, machine.clock()))
-        elif call.asking:
-            machine.answer([one for one in state.work.calls if one.asking].index(call), "respond")
+            state.update_batch(apply_verdicts(state.active_batch, {call.id: verdict}, machine.clock()))
+        elif call.is_asking:
+            machine.answer([one for one in state.active_batch.calls if one.is_asking].index(call), "respond")
         elif call.status == "awaiting_approval":
             machine.decide(machine.undecided().index(call), "proceed_once", True, False)
         else:
             outcome = moves.draw(OUTCOMES if again else ENDINGS)
             again -= outcome.kind in ("reconsider", "asks")
-            state.change(ended(state.work, call.id, outcome, machine.clock()))
+            state.update_batch(apply_outcome(state.active_batch, call.id, outcome, machine.clock()))
         machine.check()
-    assert state.work.done
-    assert [answer.call_id for answer in state.work.responses] == [f"b1c{place}" for place in range(1, size + 1)]
+    assert state.active_batch.is_done
+    assert [answer.call_id for answer in state.active_batch.responses] == [
+        f"b1c{place}" for place in range(1, size + 1)
+    ]

@@ -13,25 +13,25 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.batches import Batch, judged
+from holdfast.batches import Batch, apply_verdicts
 from holdfast.calls import Call
 from holdfast.conversations import AssistantMessage, ModelReply, ToolMessage
 from holdfast.requests import Interruption
 from holdfast.schedules import Schedule
-from holdfast.verdicts import Asks, CallOutcome, Deny, Failed, Finished, Lost, Stopped
+from holdfast.verdicts import Deny, ExecutionOutcome, Failed, Finished, Lost, QuestionRaised, Stopped
 from tests.unit.test_batches import ask
 from tests.unit.test_streaming import BROKEN, DONE, NOW, Turn, request, talking, written
 
 ENDS = {"success", "error", "cancelled"}
 TOOLS = ("r", "r!", "r?", "i", "x", "x!", "x?", "x??")
 NAMES = st.lists(st.sampled_from(TOOLS), min_size=1, max_size=3)
-OUTCOMES: list[CallOutcome] = [
+OUTCOMES: list[ExecutionOutcome] = [
     DONE,
     DONE,
     BROKEN,
     Stopped(),
     Lost(message="Gone"),
-    Asks(question=ask().confirmation.model_copy(update={"kind": "question"})),
+    QuestionRaised(question=ask().confirmation.model_copy(update={"kind": "question"})),
 ]
 PLACES = st.integers(0, 7)
 SELDOM = st.integers(0, 5).map(lambda number: number == 3)
@@ -89,24 +89,24 @@ class StreamingMachine(RuleBasedStateMachine):
         if at_once and self.turn.active:
             self.start()
         if batch in self.halted:
-            assert all(call.terminal for call in self.batch(batch).calls if call.id not in self.began)
+            assert all(call.is_terminal for call in self.batch(batch).calls if call.id not in self.began)
 
     @precondition(lambda self: self.thinking())
     @rule(names=NAMES, at_once=st.booleans())
     def ask(self, names: list[str], at_once: bool = True) -> None:
         """Its reply is complete, with calls of which some came before."""
-        batch = self.turn.growing(self.turn.writing)
+        batch = self.turn.find_growing_batch(self.turn.writing)
         came = tuple(call.request for call in batch.calls) if batch else ()
-        self.turn.take_reply(ModelReply(text="So", calls=(*came, *map(request, names))))
+        self.turn.apply_reply(ModelReply(text="So", calls=(*came, *map(request, names))))
         self.go_on()
         if at_once and self.turn.active:
             self.start()
 
-    @precondition(lambda self: self.thinking() and not self.turn.growing(self.turn.writing))
+    @precondition(lambda self: self.thinking() and not self.turn.find_growing_batch(self.turn.writing))
     @rule(luck=RARELY)
     def answer(self, luck: bool) -> None:
         if luck:
-            self.turn.take_reply(ModelReply(text="Done"))
+            self.turn.apply_reply(ModelReply(text="Done"))
             self.go_on()
 
     @precondition(lambda self: self.turn.writing)
@@ -115,20 +115,20 @@ class StreamingMachine(RuleBasedStateMachine):
         """S12: the attempt fails, and another begins."""
         if not luck:
             return
-        if batch := self.turn.growing(self.turn.writing):
+        if batch := self.turn.find_growing_batch(self.turn.writing):
             self.gone.add(batch.id)
             self.halted.add(batch.id)
         before, messages = self.turn.attempt, list(self.turn.messages)
-        assert self.turn.think_again("the line broke") == before + 1
+        assert self.turn.retry_step("the line broke") == before + 1
         assert self.turn.messages == messages
 
     @precondition(lambda self: self.thinking())
     @rule(luck=RARELY)
     def give_up(self, luck: bool) -> None:
         if luck:
-            if batch := self.turn.growing(self.turn.writing):
+            if batch := self.turn.find_growing_batch(self.turn.writing):
                 self.gone.add(batch.id)
-            self.turn.give_up("no credit")
+            self.turn.fail_step("no credit")
             self.go_on()
 
     # The user
@@ -140,21 +140,21 @@ class StreamingMachine(RuleBasedStateMachine):
         if not luck:
             return
         before = {call.id: call for call in self.calls()}
-        self.turn.hear(Interruption(message="Wait"))
+        self.turn.apply_interruption(Interruption(message="Wait"))
         self.halted |= {batch.id for batch in self.open_batches()}
         for call in self.calls():
             old = before.get(call.id, call)
-            blocks = old.at_work and not old.asking and not call.tool.endswith("!")
-            assert call.terminal or call.stopping or blocks
+            blocks = old.is_at_work and not old.is_asking and not call.tool.endswith("!")
+            assert call.is_terminal or call.stopping or blocks
             assert not (blocks and call.stopping and not old.stopping), "it was to finish"
         self.go_on()
 
-    @precondition(lambda self: self.turn.active and self.turn.work.calls)
+    @precondition(lambda self: self.turn.active and self.turn.active_batch.calls)
     @rule(place=PLACES, luck=SELDOM)
     def stop_call(self, place: int, luck: bool) -> None:
         if not luck:
             return
-        call = self.turn.work.calls[place % len(self.turn.work.calls)]
+        call = self.turn.active_batch.calls[place % len(self.turn.active_batch.calls)]
         self.turn.stop_call(call.id, None)
 
     @precondition(lambda self: self.turn.active)
@@ -162,14 +162,14 @@ class StreamingMachine(RuleBasedStateMachine):
     def stop_batch(self, luck: bool) -> None:
         if luck:
             self.turn.stop_batch("Enough")
-            self.halted.add(self.turn.work.id)
+            self.halted.add(self.turn.active_batch.id)
 
     @rule(luck=RARELY)
     def stop_turn(self, luck: bool) -> None:
         """S16: everything is answered, and nothing new comes."""
         if luck:
             self.turn.stop_turn("cancelled", "Enough")
-            assert not self.turn.active or self.turn.work.complete
+            assert not self.turn.active or self.turn.active_batch.complete
             self.go_on()
 
     # The engine
@@ -179,42 +179,42 @@ class StreamingMachine(RuleBasedStateMachine):
     def judge(self, asked: bool, denied: bool) -> None:
         """Validation answers on what has come; sometimes somebody is to be asked."""
         if denied:
-            verdicts = {call.id: Deny(rule="no", message="No") for call in self.turn.work.unjudged[:1]}
-            self.turn.change(judged(self.turn.work, verdicts, NOW))
+            verdicts = {call.id: Deny(rule="no", message="No") for call in self.turn.active_batch.unvalidated_calls[:1]}
+            self.turn.update_batch(apply_verdicts(self.turn.active_batch, verdicts, NOW))
         if asked:
-            verdicts_ = {call.id: ask() for call in self.turn.work.unjudged[:1]}
-            self.turn.change(judged(self.turn.work, verdicts_, NOW))
+            verdicts_ = {call.id: ask() for call in self.turn.active_batch.unvalidated_calls[:1]}
+            self.turn.update_batch(apply_verdicts(self.turn.active_batch, verdicts_, NOW))
 
     @precondition(lambda self: self.turn.active)
     @rule()
     def start(self) -> None:
-        before = self.turn.work
+        before = self.turn.active_batch
         begun = self.turn.go()
         self.check_start(before, begun)
         self.began |= set(begun)
 
-    @precondition(lambda self: self.turn.active and any(call.at_work for call in self.turn.work.calls))
+    @precondition(lambda self: self.turn.active and any(call.is_at_work for call in self.turn.active_batch.calls))
     @rule(place=PLACES, outcome=st.sampled_from(OUTCOMES))
-    def finish(self, place: int, outcome: CallOutcome) -> None:
-        running = [call for call in self.turn.work.calls if call.at_work]
+    def finish(self, place: int, outcome: ExecutionOutcome) -> None:
+        running = [call for call in self.turn.active_batch.calls if call.is_at_work]
         call = running[place % len(running)]
-        self.turn.end_call(call.id, outcome)
+        self.turn.apply_outcome(call.id, outcome)
         after = self.turn.of(call.id)
-        if self.turn.work.discarded:
+        if self.turn.active_batch.discarded:
             assert after.status != "success", "S12"
         elif isinstance(outcome, Finished):
             assert after.status == "success", "S7: what finished keeps its result, whatever it was told"
         if call.stopping:
-            assert after.terminal
+            assert after.is_terminal
         if isinstance(outcome, Failed | Lost) and not call.stopping and brings_down(call, self.turn):
-            self.halted.add(self.turn.work.id)
-            beside = [other for other in self.turn.work.calls if other.id != call.id]
-            assert all(other.terminal or other.stopping for other in beside), "S15"
+            self.halted.add(self.turn.active_batch.id)
+            beside = [other for other in self.turn.active_batch.calls if other.id != call.id]
+            assert all(other.is_terminal or other.stopping for other in beside), "S15"
 
-    @precondition(lambda self: self.turn.active and self.turn.work.done)
+    @precondition(lambda self: self.turn.active and self.turn.active_batch.is_done)
     @rule()
     def retire(self) -> None:
-        self.turn.retire()
+        self.turn.retire_batch()
         self.go_on()
 
     # What always holds
@@ -222,7 +222,7 @@ class StreamingMachine(RuleBasedStateMachine):
     @invariant()
     def S1_what_has_ended_never_changes(self) -> None:
         for call in self.calls():
-            if call.terminal:
+            if call.is_terminal:
                 assert self.ended.setdefault(call.id, call) == call
             else:
                 assert call.id not in self.ended
@@ -248,7 +248,7 @@ class StreamingMachine(RuleBasedStateMachine):
     @invariant()
     def S10_unsafe_calls_execute_alone_and_no_more_than_may(self) -> None:
         if hasattr(self, "turn") and self.turn.active:
-            executing = [call for call in self.turn.work.calls if call.status == "executing"]
+            executing = [call for call in self.turn.active_batch.calls if call.status == "executing"]
             assert len(executing) <= self.turn.input.parallel
             assert len(executing) <= 1 or all(map(is_safe, executing))
 
@@ -260,24 +260,24 @@ class StreamingMachine(RuleBasedStateMachine):
         for batch in self.batches():
             places = [event.place for event in told if event.batch == batch.id]
             assert places == list(range(1, len(places) + 1))
-            assert not places or batch.id not in self.gone or self.turn.delivers_early
-            if batch.done and batch.id not in self.gone:
+            assert not places or batch.id not in self.gone or self.turn.may_deliver_early
+            if batch.is_done and batch.id not in self.gone:
                 assert len(places) == len(batch)
 
     def check_start(self, before: Batch, begun: list[str]) -> None:
         """S9, S10 and S11 on what has just begun, by their words."""
-        turn, calls = self.turn, self.turn.work.calls
-        assert not begun or turn.work.id not in self.halted
-        beside = [call for call in calls if call.status == "executing" or (call.pause and not call.terminal)]
+        turn, calls = self.turn, self.turn.active_batch.calls
+        assert not begun or turn.active_batch.id not in self.halted
+        beside = [call for call in calls if call.status == "executing" or (call.pause and not call.is_terminal)]
         assert len(beside) <= 1 or all(map(is_safe, beside))
         open_already = any(call.started_at for call in before.calls)
         if begun and turn.input.schedule is Schedule.ALL_READY and not open_already:
-            assert turn.work.complete
+            assert turn.active_batch.complete
             assert all(call.status in {"scheduled", "executing", *ENDS} for call in calls), "S9"
         for place, call in enumerate(calls):
             if call.id not in begun:
                 continue
-            assert turn.work.complete or turn.input.early or call.tool[0] == "r", "S11"
+            assert turn.active_batch.complete or turn.input.early or call.tool[0] == "r", "S11"
             held = [one for one in calls[:place] if one.status not in {*ENDS, "executing"} and not one.pause]
             assert all(map(is_safe, held)), "S10: an unsafe call was overtaken"
 
@@ -290,44 +290,46 @@ class StreamingMachine(RuleBasedStateMachine):
             if turn.active is None and (turn.stop or (not turn.queue and not self.thinking())):
                 break
             self.drive()
-        turn.conclude()
+        turn.close_turn()
         self.S1_what_has_ended_never_changes()
         self.S3_every_request_of_the_conversation_is_answered_once_and_in_order()
         self.S13_answers_are_delivered_in_order_each_once_and_nothing_that_was_discarded()
         for batch in self.batches():
-            assert batch.done
+            assert batch.is_done
             assert all(call.response for call in batch.calls)
         last = turn.messages[-1]
         assert not (isinstance(last, AssistantMessage) and last.calls), "a call is left without its response"
-        answered = {answer.call_id for answer in turn.result().responses}
+        answered = {answer.call_id for answer in turn.build_result().responses}
         assert answered == {call.id for batch in self.batches() if batch.id not in self.gone for call in batch.calls}
 
     def drive(self) -> None:
         turn = self.turn
         if turn.active is None and turn.queue:
-            turn.activate()
-        elif turn.active is None or (not turn.work.complete and all(call.terminal for call in turn.work.calls)):
+            turn.activate_batch()
+        elif turn.active is None or (
+            not turn.active_batch.complete and all(call.is_terminal for call in turn.active_batch.calls)
+        ):
             if self.thinking():
-                self.ask(["r"]) if turn.growing(turn.writing) else turn.take_reply(ModelReply(text="Done"))
-        elif turn.work.done:
-            turn.retire()
+                self.ask(["r"]) if turn.find_growing_batch(turn.writing) else turn.apply_reply(ModelReply(text="Done"))
+        elif turn.active_batch.is_done:
+            turn.retire_batch()
             self.go_on()
-        elif not turn.work.complete:
+        elif not turn.active_batch.complete:
             self.ask(["r"])
         else:
-            for call in turn.work.waiting:
+            for call in turn.active_batch.waiting_calls:
                 turn.stop_call(call.id, "Nobody answered")
             turn.go()
-            for call in turn.work.calls:
-                if call.at_work:
-                    turn.end_call(call.id, Stopped() if call.stopping else DONE)
+            for call in turn.active_batch.calls:
+                if call.is_at_work:
+                    turn.apply_outcome(call.id, Stopped() if call.stopping else DONE)
 
     # Help
 
     def thinking(self) -> bool:
         """Is a model step at work? As in the workflow: there is none while calls wait for one that is complete."""
         turn = self.turn
-        if turn.stop or turn.text is not None or turn.spoken_to:
+        if turn.stop or turn.text is not None or turn.has_new_message:
             return False
         if turn.writing:
             return True
@@ -337,9 +339,9 @@ class StreamingMachine(RuleBasedStateMachine):
         """As the workflow does: take the next batch, and ask the model again when nothing else is to be done."""
         turn = self.turn
         if turn.stop is None and turn.active is None and turn.queue:
-            turn.activate()
+            turn.activate_batch()
         if turn.stop is None and turn.active is None and not turn.queue and turn.text is None and not turn.writing:
-            turn.think()
+            turn.begin_step()
 
     def calls(self) -> list[Call]:
         return [call for batch in self.batches() for call in batch.calls]
@@ -348,7 +350,7 @@ class StreamingMachine(RuleBasedStateMachine):
         return next(batch for batch in self.batches() if batch.id == batch_id)
 
     def batches(self) -> list[Batch]:
-        return [*self.turn.done, *self.open_batches()] if hasattr(self, "turn") else []
+        return [*self.turn.done_batches, *self.open_batches()] if hasattr(self, "turn") else []
 
     def open_batches(self) -> list[Batch]:
         return [*([self.turn.active] if self.turn.active else []), *self.turn.queue]

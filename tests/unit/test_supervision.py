@@ -15,13 +15,13 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.activities.commands import Command, environment
+from holdfast.activities.commands import Command, build_environment
 from holdfast.activities.supervision import folder as files
 from holdfast.activities.supervision.calling import run_supervised
-from holdfast.activities.supervision.ended import Ended
+from holdfast.activities.supervision.ended import RunEnd
 from holdfast.activities.supervision.runs import Runs
-from holdfast.activities.supervision.supervised import Supervised
-from holdfast.activities.supervision.trees import born, descendants, supervises
+from holdfast.activities.supervision.supervised import SupervisedRun
+from holdfast.activities.supervision.trees import is_supervisor, list_descendants, read_start_time
 from holdfast.tools import ToolFailure
 from tests.support.marks import PATIENCE, alive, marked, until
 from tests.unit.test_shell import ESCAPES, STUBBORN
@@ -43,13 +43,13 @@ class Place:
         return Runs(self.folder, **{"grace_seconds": 0.5, **more})
 
     def command(self, text: str, **more: Any) -> Command:
-        given = {"seconds": 60.0, "environment": environment({}), **more}
+        given = {"seconds": 60.0, "environment": build_environment({}), **more}
         return Command(words=("bash", "-c", text), directory=self.workspace, **given)
 
     def key(self, name: str = "b1c1") -> str:
         return self.prefix + name
 
-    async def start(self, text: str, *, runs: Runs | None = None, name: str = "b1c1", **more: Any) -> Supervised:
+    async def start(self, text: str, *, runs: Runs | None = None, name: str = "b1c1", **more: Any) -> SupervisedRun:
         return await bounded((runs or self.runs).supervise(self.command(text, **more), self.key(name)))
 
     def left(self) -> list[int]:
@@ -62,7 +62,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     made = Place(tmp_path)
     yield made
     for folder in made.folder.iterdir() if made.folder.exists() else ():
-        await Supervised(folder, made.key()).stop()
+        await SupervisedRun(folder, made.key()).stop()
     assert made.left() == []
     await until(lambda: not _supervisors(made.folder))
 
@@ -81,16 +81,16 @@ async def bounded(work: Awaitable[T]) -> T:
         return await work
 
 
-async def said(run: Supervised, offset: int = 0) -> bytes:
+async def said(run: SupervisedRun, offset: int = 0) -> bytes:
     async with asyncio.timeout(PATIENCE):
-        return b"".join([data async for data in run.output(offset)])
+        return b"".join([data async for data in run.stream_output(offset)])
 
 
-async def until_said(run: Supervised, text: bytes) -> None:
+async def until_said(run: SupervisedRun, text: bytes) -> None:
     await until(lambda: text in _output(run))
 
 
-def _output(run: Supervised) -> bytes:
+def _output(run: SupervisedRun) -> bytes:
     return run.read(0)
 
 
@@ -101,7 +101,7 @@ def _output(run: Supervised) -> bytes:
     ("text", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", -9), ("kill -TERM $$", -15), ("exit 137", 137)]
 )
 async def test_end_of_a_command_is_the_real_one(place: Place, text: str, code: int) -> None:
-    ended = await bounded((await place.start(text)).wait())
+    ended = await bounded((await place.start(text)).wait_for_end())
     assert (ended.why, ended.code, ended.error) == ("exited", code, "")
     assert ended.started is not None
     assert ended.ended is not None
@@ -110,18 +110,18 @@ async def test_end_of_a_command_is_the_real_one(place: Place, text: str, code: i
 
 async def test_S32_output_of_both_streams_comes_as_it_is_said(place: Place) -> None:
     run = await place.start("echo out; echo err >&2; while [ ! -e go ]; do sleep 0.01; done; echo last")
-    reading = run.output()
+    reading = run.stream_output()
     async with asyncio.timeout(PATIENCE):
         first = b""
         while first.count(b"\n") < 2:
             first += await anext(reading)
     assert first == b"out\nerr\n"
-    assert run.living
+    assert run.is_alive
     (place.workspace / "go").touch()
     async with asyncio.timeout(PATIENCE):
         rest = [data async for data in reading]
     assert b"".join(rest) == b"last\n"
-    assert (await bounded(run.wait())).bytes == len("out\nerr\nlast\n")
+    assert (await bounded(run.wait_for_end())).bytes == len("out\nerr\nlast\n")
 
 
 async def test_output_can_be_read_from_any_place_and_again(place: Place) -> None:
@@ -140,7 +140,7 @@ async def test_bytes_are_kept_as_they_are(place: Place) -> None:
 
 async def test_S33_output_beyond_the_limit_is_counted_and_not_kept(place: Place) -> None:
     run = await place.start("seq 1 100000; exit 5", runs=place.runs_with(most_bytes=1_000))
-    ended = await bounded(run.wait())
+    ended = await bounded(run.wait_for_end())
     assert (ended.code, ended.bytes, ended.kept) == (5, 588_895, 1_000)
     assert (await said(run)).startswith(b"1\n2\n3\n")
     assert len(await said(run)) == 1_000
@@ -168,14 +168,14 @@ async def test_command_gets_its_input_its_folder_and_its_environment_and_nothing
 async def test_command_that_cannot_start_says_why_to_everybody_who_asks(place: Place, words: tuple[str, ...]) -> None:
     command = Command(words=words, directory=place.workspace, seconds=5, environment={"PATH": "/usr/bin:/bin"})
     for _ in range(2):
-        ended = await bounded((await place.runs.supervise(command, place.key())).wait())
+        ended = await bounded((await place.runs.supervise(command, place.key())).wait_for_end())
         assert (ended.why, ended.code) == ("not_started", None)
         assert ended.error
 
 
 async def test_folder_that_vanished_is_told(place: Place) -> None:
     command = Command(words=("true",), directory=place.workspace / "gone", seconds=5)
-    ended = await bounded((await place.runs.supervise(command, place.key())).wait())
+    ended = await bounded((await place.runs.supervise(command, place.key())).wait_for_end())
     assert ended.why == "not_started"
     assert "gone" in ended.error
 
@@ -185,9 +185,9 @@ async def test_folder_that_vanished_is_told(place: Place) -> None:
 
 async def test_S31_same_key_is_the_same_run(place: Place) -> None:
     first = await place.start("echo x >> count; echo said; exit 4")
-    ended = await bounded(first.wait())
+    ended = await bounded(first.wait_for_end())
     again = await place.start("echo x >> count; echo said; exit 4")
-    assert await bounded(again.wait()) == ended
+    assert await bounded(again.wait_for_end()) == ended
     assert await said(again) == b"said\n"
     assert (place.workspace / "count").read_text() == "x\n"
 
@@ -195,9 +195,9 @@ async def test_S31_same_key_is_the_same_run(place: Place) -> None:
 async def test_S31_workers_that_start_it_at_once_start_it_once(place: Place) -> None:
     workers = [place.runs_with() for _ in range(8)]
     started = await asyncio.gather(*(place.start("echo x >> count; echo said", runs=one) for one in workers))
-    ends = await asyncio.gather(*(bounded(run.wait()) for run in started))
+    ends = await asyncio.gather(*(bounded(run.wait_for_end()) for run in started))
     assert {end.code for end in ends} == {0}
-    assert {run.run.supervisor for run in started} == {started[0].run.supervisor}
+    assert {run.record.supervisor for run in started} == {started[0].record.supervisor}
     assert (place.workspace / "count").read_text() == "x\n"
 
 
@@ -209,9 +209,9 @@ async def test_S31_what_has_not_begun_has_no_trace(place: Place) -> None:
 
 async def test_S31_supervisor_that_died_before_the_command_began_leaves_nothing_begun(place: Place) -> None:
     run = await place.start("true")
-    await bounded(run.wait())
+    await bounded(run.wait_for_end())
     [folder] = place.folder.iterdir()
-    for name in (files.RUN, files.STATUS):
+    for name in (files.RUN_FILE, files.STATUS_FILE):
         (folder / name).unlink()
     assert await place.runs.attach(place.key()) is None
     again = await place.start("echo anew")
@@ -237,7 +237,7 @@ async def test_supervisor_is_detached_and_holds_no_secret(place: Place) -> None:
         os.close(reader)
         os.close(writer)
     await until_said(run, b"up")
-    supervisor = run.run.supervisor
+    supervisor = run.record.supervisor
     process = Path(f"/proc/{supervisor}")
     assert os.getsid(supervisor) != os.getsid(0)
     assert os.readlink(process / "cwd") == "/"
@@ -250,15 +250,15 @@ async def test_supervisor_is_detached_and_holds_no_secret(place: Place) -> None:
     assert not any(secret.encode() in file.read_bytes() for file in folder.iterdir())
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
-    assert supervises(supervisor)
-    assert not supervises(run.run.command)
-    assert not supervises(os.getpid())
+    assert is_supervisor(supervisor)
+    assert not is_supervisor(run.record.command)
+    assert not is_supervisor(os.getpid())
 
 
 async def test_fifty_at_once(place: Place) -> None:
-    async def one(number: int) -> tuple[bytes, Ended]:
+    async def one(number: int) -> tuple[bytes, RunEnd]:
         run = await place.runs.supervise(place.command(f"echo {number}; exit {number % 7}"), place.key(f"c{number}"))
-        return await said(run), await run.wait()
+        return await said(run), await run.wait_for_end()
 
     async with asyncio.timeout(60):
         ends = await asyncio.gather(*(one(number) for number in range(50)))
@@ -271,22 +271,22 @@ async def test_fifty_at_once(place: Place) -> None:
 
 async def test_S36_command_that_runs_too_long_is_ended(place: Place) -> None:
     run = await place.start("echo half; sleep 600", seconds=2)
-    ended = await bounded(run.wait())
+    ended = await bounded(run.wait_for_end())
     assert (ended.why, ended.code) == ("timed_out", -15)
     assert await said(run) == b"half\n"
 
 
 async def test_S17_command_nobody_attends_to_is_ended(place: Place) -> None:
     run = await place.start("echo up; sleep 600", runs=place.runs_with(lease_seconds=0.4))
-    await until(lambda: not run.living)
-    ended = await bounded(run.wait())
+    await until(lambda: not run.is_alive)
+    ended = await bounded(run.wait_for_end())
     assert (ended.why, ended.code) == ("abandoned", -15)
 
 
 async def test_command_somebody_attends_to_goes_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.activities.supervision.supervised.ATTEND_SECONDS", 0.05)
     run = await place.start("sleep 4; echo done", runs=place.runs_with(lease_seconds=2))
-    ended = await bounded(run.wait())
+    ended = await bounded(run.wait_for_end())
     assert (ended.why, ended.code) == ("exited", 0)
 
 
@@ -299,7 +299,7 @@ async def test_S17_stopped_command_is_ended_within_a_second_and_keeps_what_it_sa
     assert time.monotonic() - began < 1
     assert (ended.why, ended.code) == ("stopped", -15)
     assert await said(run) == b"up\n"
-    assert not alive(run.run.supervisor)
+    assert not alive(run.record.supervisor)
 
 
 HIDING = "env -i setsid bash -c 'echo up; trap \"\" TERM; while :; do sleep 0.05; done' & sleep 600"
@@ -314,8 +314,8 @@ for n in 1 2 3 4 5 6; do spawn & done; while :; do spawn; done"""
 async def test_S17_whole_process_tree_dies_however_it_hides(place: Place, text: str) -> None:
     run = await place.start(text)
     await until_said(run, b"up")
-    await until(lambda: len(descendants(run.run.supervisor)) >= 2)
-    below = list(descendants(run.run.supervisor))
+    await until(lambda: len(list_descendants(run.record.supervisor)) >= 2)
+    below = list(list_descendants(run.record.supervisor))
     ended = await bounded(run.stop())
     assert ended.why == "stopped"
     assert [pid for pid in below if alive(pid)] == []
@@ -323,7 +323,7 @@ async def test_S17_whole_process_tree_dies_however_it_hides(place: Place, text: 
 
 async def test_S17_what_a_command_left_in_the_background_does_not_outlive_it(place: Place) -> None:
     run = await place.start("setsid sleep 600 & env -i sleep 600 & echo done; exit 6")
-    ended = await bounded(run.wait())
+    ended = await bounded(run.wait_for_end())
     assert (ended.why, ended.code) == ("exited", 6)
     assert await said(run) == b"done\n"
 
@@ -339,7 +339,7 @@ async def test_S17_command_is_asked_before_it_is_killed(place: Place) -> None:
 
 async def test_command_that_ended_before_the_stop_keeps_its_end(place: Place) -> None:
     run = await place.start("exit 3")
-    await until(lambda: not run.living)
+    await until(lambda: not run.is_alive)
     assert ((await bounded(run.stop())).why, (await run.stop()).code) == ("exited", 3)
 
 
@@ -347,12 +347,12 @@ async def test_S17_killed_supervisor_takes_its_command_along_and_the_next_worker
     run = await place.start("(setsid sleep 600 &) ; echo up; sleep 600; :")
     await until_said(run, b"up")
     await until(lambda: len(place.left()) >= 3)
-    os.kill(run.run.supervisor, signal.SIGKILL)
-    await until(lambda: not alive(run.run.command))
+    os.kill(run.record.supervisor, signal.SIGKILL)
+    await until(lambda: not alive(run.record.command))
     found = await bounded(place.runs.attach(place.key()))
     assert found is not None
     assert place.left() == []
-    ended = await bounded(found.wait())
+    ended = await bounded(found.wait_for_end())
     assert (ended.why, ended.code) == ("lost", None)
     assert await said(found) == b"up\n"
 
@@ -360,10 +360,10 @@ async def test_S17_killed_supervisor_takes_its_command_along_and_the_next_worker
 async def test_S31_lost_run_is_not_begun_again(place: Place) -> None:
     run = await place.start("echo x >> count; echo up; sleep 600")
     await until_said(run, b"up")
-    os.kill(run.run.supervisor, signal.SIGKILL)
-    await until(lambda: not run.living)
+    os.kill(run.record.supervisor, signal.SIGKILL)
+    await until(lambda: not run.is_alive)
     again = await place.start("echo x >> count; echo up; sleep 600")
-    assert (await bounded(again.wait())).why == "lost"
+    assert (await bounded(again.wait_for_end())).why == "lost"
     assert (place.workspace / "count").read_text() == "x\n"
 
 
@@ -372,22 +372,22 @@ async def test_number_that_is_used_again_is_not_taken_for_the_supervisor(
 ) -> None:
     monkeypatch.setattr("holdfast.activities.supervision.supervised.STOP_SECONDS", 0.2)
     run = await place.start("true")
-    await bounded(run.wait())
+    await bounded(run.wait_for_end())
     [folder] = place.folder.iterdir()
-    (folder / files.STATUS).unlink()
+    (folder / files.STATUS_FILE).unlink()
     innocent = subprocess.Popen(["sleep", "600"])  # noqa: ASYNC220
     try:
-        known = born(innocent.pid)
+        known = read_start_time(innocent.pid)
         assert known
         files.prepare_run(str(folder), {"key": place.key(), "supervisor": innocent.pid, "born": known - 1})
         files.begin_run(str(folder))
         found = await place.runs.attach(place.key())
         assert found
         assert (await bounded(found.stop())).why == "lost"
-        lock = files.take(str(folder))  # even when somebody else's supervisor lives there
+        lock = files.take_lock(str(folder))  # even when somebody else's supervisor lives there
         assert lock is not None
         try:
-            assert "cannot be reached" in (await bounded(Supervised(folder, place.key()).stop())).error
+            assert "cannot be reached" in (await bounded(SupervisedRun(folder, place.key()).stop())).error
         finally:
             os.close(lock)
         assert innocent.poll() is None
@@ -404,7 +404,7 @@ async def test_S7_cancelled_call_stops_its_command_and_keeps_what_it_said(place:
     pids: list[int] = []
     task = asyncio.create_task(
         run_supervised(
-            place.runs, place.command("echo up; sleep 600"), place.key(), output=heard.append, started=pids.append
+            place.runs, place.command("echo up; sleep 600"), place.key(), output=heard.append, on_start=pids.append
         )
     )
     await until(lambda: heard)
@@ -417,7 +417,7 @@ async def test_S7_cancelled_call_stops_its_command_and_keeps_what_it_said(place:
 async def test_S7_cancelled_while_it_starts_it_is_stopped_as_well(place: Place) -> None:
     task = asyncio.create_task(
         run_supervised(
-            place.runs, place.command("sleep 600"), place.key(), output=lambda _: None, started=lambda _: None
+            place.runs, place.command("sleep 600"), place.key(), output=lambda _: None, on_start=lambda _: None
         )
     )
     await asyncio.sleep(0)
@@ -426,7 +426,7 @@ async def test_S7_cancelled_while_it_starts_it_is_stopped_as_well(place: Place) 
         await bounded(task)
     run = await place.runs.attach(place.key())
     assert run
-    assert (await run.wait()).why == "stopped"
+    assert (await run.wait_for_end()).why == "stopped"
 
 
 async def test_S36_command_that_is_handed_over_goes_on_for_the_next_worker(place: Place) -> None:
@@ -434,7 +434,7 @@ async def test_S36_command_that_is_handed_over_goes_on_for_the_next_worker(place
     command = place.command("echo up; while [ ! -e go ]; do sleep 0.01; done; echo more; exit 3")
     task = asyncio.create_task(
         run_supervised(
-            place.runs, command, place.key(), output=heard.append, started=lambda _: None, hand_over=lambda: True
+            place.runs, command, place.key(), output=heard.append, on_start=lambda _: None, hand_over=lambda: True
         )
     )
     await until(lambda: heard)
@@ -444,7 +444,7 @@ async def test_S36_command_that_is_handed_over_goes_on_for_the_next_worker(place
     (place.workspace / "go").touch()
     later: list[bytes] = []
     ended = await bounded(
-        run_supervised(place.runs_with(), command, place.key(), output=later.append, started=lambda _: None)
+        run_supervised(place.runs_with(), command, place.key(), output=later.append, on_start=lambda _: None)
     )
     assert (ended.why, ended.code, b"".join(later)) == ("exited", 3, b"up\nmore\n")
 
@@ -454,22 +454,22 @@ async def test_S36_command_that_is_handed_over_goes_on_for_the_next_worker(place
 
 async def test_run_that_is_over_is_forgotten_and_one_that_lives_is_not(place: Place) -> None:
     living, ended = await place.start("sleep 600", name="living"), await place.start("true", name="ended")
-    await bounded(ended.wait())
+    await bounded(ended.wait_for_end())
     assert await place.runs.forget(place.key("living")) is False
     assert await place.runs.forget(place.key("ended")) is True
     assert await place.runs.forget(place.key("never")) is True
     assert await place.runs.attach(place.key("ended")) is None
-    assert living.living
+    assert living.is_alive
 
 
 async def test_sweeping_removes_what_is_over_and_old_and_ends_what_was_left(place: Place) -> None:
     living = await place.start("sleep 600", name="living")
     ended = await place.start("true", name="ended")
     lost = await place.start("(setsid sleep 600 &) ; echo up; sleep 600; :", name="lost")
-    await bounded(ended.wait())
+    await bounded(ended.wait_for_end())
     await until_said(lost, b"up")
-    os.kill(lost.run.supervisor, signal.SIGKILL)
-    await until(lambda: not lost.living)
+    os.kill(lost.record.supervisor, signal.SIGKILL)
+    await until(lambda: not lost.is_alive)
     (place.folder / "stray").mkdir()
     (place.folder / "file").touch()
     assert await place.runs.sweep(older_than=3_600) == 0
@@ -483,13 +483,13 @@ async def test_sweeping_removes_what_is_over_and_old_and_ends_what_was_left(plac
 @pytest.mark.parametrize("garbage", [b"", b"{", b"[]", b'{"why": "nonsense"}', b"\xff" * 10_000, b"[" * 100_000])
 async def test_record_that_cannot_be_read_is_an_end_that_nobody_knows(place: Place, garbage: bytes) -> None:
     run = await place.start("true")
-    await bounded(run.wait())
+    await bounded(run.wait_for_end())
     [folder] = place.folder.iterdir()
-    (folder / files.STATUS).write_bytes(garbage)
-    (folder / files.RUN).write_bytes(garbage)
+    (folder / files.STATUS_FILE).write_bytes(garbage)
+    (folder / files.RUN_FILE).write_bytes(garbage)
     found = await place.runs.attach(place.key())
     assert found
-    ended = await bounded(found.wait())
+    ended = await bounded(found.wait_for_end())
     assert (ended.why, ended.error) == ("lost", "the record of how the command ended cannot be read")
 
 

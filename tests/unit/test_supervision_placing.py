@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.activities.supervision.placing import Placement, find_placement, in_container, manager_of, unit_of
+from holdfast.activities.supervision.placing import (
+    Placement,
+    find_placement,
+    is_in_container,
+    parse_manager,
+    parse_unit,
+)
 
 SERVICE = "0::/system.slice/holdfast.service\n"
 OF_A_USER = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/holdfast.service\n"
@@ -29,17 +35,17 @@ OF_A_USER = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/holdfast
     ],
 )
 def test_service_is_known_by_its_control_group(cgroups: str, unit: str | None) -> None:
-    assert unit_of(cgroups) == unit
+    assert parse_unit(cgroups) == unit
 
 
 def test_a_users_service_belongs_to_the_users_systemd() -> None:
-    assert manager_of(OF_A_USER) == "user"
-    assert manager_of(SERVICE) == "system"
+    assert parse_manager(OF_A_USER) == "user"
+    assert parse_manager(SERVICE) == "system"
 
 
 def test_supervisor_gets_a_scope_of_its_own() -> None:
-    assert Placement().prefix("abc") == ()
-    assert Placement("user").prefix("abc") == (
+    assert Placement().build_prefix("abc") == ()
+    assert Placement("user").build_prefix("abc") == (
         "systemd-run", "--user", "--scope", "--quiet", "--collect", "--description=Holdfast run abc", "--",
     )  # fmt: skip
 
@@ -82,6 +88,6 @@ async def test_scope_is_used_where_one_can_be_had(tmp_path: Path, monkeypatch: p
 
 async def test_container_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert in_container()
+    assert is_in_container()
     found = await find_placement("0::/\n")
     assert ("container" in found.note, found.worry) == (True, "")

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.activities.commands import Command, environment
-from holdfast.activities.supervision.ended import Ended
+from holdfast.activities.commands import Command, build_environment
+from holdfast.activities.supervision.ended import RunEnd
 from holdfast.activities.supervision.runs import Runs
-from holdfast.activities.supervision.sandbox import ALWAYS, Inside, Sandbox, bwrap_words
-from holdfast.activities.supervision.trees import descendants
+from holdfast.activities.supervision.sandbox import BASE_OPTIONS, Sandbox, SandboxLayout, build_bwrap_words
+from holdfast.activities.supervision.trees import list_descendants
 from holdfast.tools import ToolFailure
 from tests.support.marks import alive, marked, until
 from tests.support.programs import require_program
@@ -29,23 +29,23 @@ END = ("--json-status-fd", "3", "--")
 @pytest.mark.parametrize(
     ("inside", "expected"),
     [
-        (Inside("/space"), ("--unshare-net", "--bind", "/space", "/space")),
-        (Inside("/space", network=True), ("--bind", "/space", "/space")),
+        (SandboxLayout("/space"), ("--unshare-net", "--bind", "/space", "/space")),
+        (SandboxLayout("/space", network=True), ("--bind", "/space", "/space")),
         (
-            Inside("/tmp/work", private=("/tmp", "/run")),
+            SandboxLayout("/tmp/work", private=("/tmp", "/run")),
             ("--unshare-net", "--tmpfs", "/run", "--tmpfs", "/tmp", "--bind", "/tmp/work", "/tmp/work"),
         ),
         (
-            Inside("/home/me", private=("/home/me/data",)),
+            SandboxLayout("/home/me", private=("/home/me/data",)),
             ("--unshare-net", "--bind", "/home/me", "/home/me", "--tmpfs", "/home/me/data"),
         ),
         (
-            Inside("/data/demo/work", private=("/data",)),
+            SandboxLayout("/data/demo/work", private=("/data",)),
             ("--unshare-net", "--tmpfs", "/data", "--bind", "/data/demo/work", "/data/demo/work"),
         ),
-        (Inside("/tmp", private=("/tmp",)), ("--unshare-net", "--bind", "/tmp", "/tmp")),
+        (SandboxLayout("/tmp", private=("/tmp",)), ("--unshare-net", "--bind", "/tmp", "/tmp")),
         (
-            Inside("/space", private=("/run",), shown=("/run/dns/resolv.conf",), network=True),
+            SandboxLayout("/space", private=("/run",), shown=("/run/dns/resolv.conf",), network=True),
             (
                 *("--tmpfs", "/run", "--bind", "/space", "/space"),
                 *("--ro-bind", "/run/dns/resolv.conf", "/run/dns/resolv.conf"),
@@ -54,15 +54,15 @@ END = ("--json-status-fd", "3", "--")
     ],
     ids=["plain", "network", "workspace in /tmp", "data in it", "it in data", "workspace is /tmp", "resolver"],
 )
-def test_words_of_a_sandbox(inside: Inside, expected: tuple[str, ...]) -> None:
-    words = bwrap_words(inside, "/space/deep", program="/usr/bin/bwrap")
-    assert words == ("/usr/bin/bwrap", *ALWAYS, *expected, "--chdir", "/space/deep", *END)
+def test_words_of_a_sandbox(inside: SandboxLayout, expected: tuple[str, ...]) -> None:
+    words = build_bwrap_words(inside, "/space/deep", program="/usr/bin/bwrap")
+    assert words == ("/usr/bin/bwrap", *BASE_OPTIONS, *expected, "--chdir", "/space/deep", *END)
 
 
 def test_sandbox_is_read_only_and_separate_before_anything_else() -> None:
     for wanted in ("--unshare-user", "--unshare-pid", "--die-with-parent"):
-        assert wanted in ALWAYS
-    assert " ".join(ALWAYS).endswith("--cap-drop ALL --ro-bind / / --dev /dev --proc /proc --remount-ro /proc")
+        assert wanted in BASE_OPTIONS
+    assert " ".join(BASE_OPTIONS).endswith("--cap-drop ALL --ro-bind / / --dev /dev --proc /proc --remount-ro /proc")
 
 
 # Real ones
@@ -76,11 +76,11 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     await until(lambda: not made.left())
 
 
-async def run(place: Place, text: str, **more: Any) -> tuple[Ended, str]:
+async def run(place: Place, text: str, **more: Any) -> tuple[RunEnd, str]:
     started = await bounded(
         place.runs.supervise(place.command(text), place.key(text), sandbox=Sandbox(place.workspace, **more))
     )
-    return await bounded(started.wait()), (await said(started)).decode()
+    return await bounded(started.wait_for_end()), (await said(started)).decode()
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,11 @@ async def test_environment_is_the_given_one(place: Place) -> None:
 
 
 async def test_command_that_is_not_there_has_not_started(place: Place) -> None:
-    command = Command(words=("no-such-program",), directory=place.workspace, seconds=9, environment=environment({}))
+    command = Command(
+        words=("no-such-program",), directory=place.workspace, seconds=9, environment=build_environment({})
+    )
     started = await place.runs.supervise(command, place.key(), sandbox=Sandbox(place.workspace))
-    ended = await bounded(started.wait())
+    ended = await bounded(started.wait_for_end())
     assert (ended.why, ended.code) == ("not_started", None)
     assert "its output says why" in ended.error
     assert b"no-such-program" in await said(started)
@@ -194,7 +196,7 @@ async def test_S17_sandboxed_command_is_asked_and_all_of_it_ends(place: Place) -
     text = f"{HIDING} trap 'sleep 0.1; echo tidy > tidied; exit 9' TERM; echo up; sleep 600 & wait"
     started = await place.runs.supervise(place.command(text), place.key(), sandbox=Sandbox(place.workspace))
     await until_said(started, b"up")
-    below = list(descendants(started.run.supervisor))
+    below = list(list_descendants(started.record.supervisor))
     assert len(below) >= 4
     ended = await bounded(started.stop())
     assert (ended.why, ended.code) == ("stopped", 9)
@@ -214,11 +216,11 @@ async def test_S17_everything_in_a_sandbox_dies_with_its_supervisor(place: Place
     text = f"{HIDING} echo up; sleep 600; :"
     started = await place.runs.supervise(place.command(text), place.key(), sandbox=Sandbox(place.workspace))
     await until_said(started, b"up")
-    below = list(descendants(started.run.supervisor))
+    below = list(list_descendants(started.record.supervisor))
     assert len(below) >= 4
-    os.kill(started.run.supervisor, signal.SIGKILL)
+    os.kill(started.record.supervisor, signal.SIGKILL)
     await until(lambda: not [pid for pid in below if alive(pid)])
-    assert (await bounded(started.wait())).why == "lost"
+    assert (await bounded(started.wait_for_end())).why == "lost"
 
 
 # Never silently missing
@@ -270,16 +272,16 @@ async def test_sandbox_is_tried_out_once(place: Place, tmp_path: Path) -> None:
     counting.write_text(f'#!/bin/sh\necho x >> {tmp_path}/count\nexec bwrap "$@"\n')
     counting.chmod(0o755)
     sandbox = Sandbox(place.workspace, program=str(counting))
-    await sandbox.require()
-    await sandbox.require()
-    await Sandbox(place.workspace, program=str(counting)).require()
+    await sandbox.check_available()
+    await sandbox.check_available()
+    await Sandbox(place.workspace, program=str(counting)).check_available()
     assert (tmp_path / "count").read_text() == "x\n"
 
 
 async def test_run_that_has_begun_is_found_where_no_sandbox_can_be_had_any_more(place: Place) -> None:
     command = place.command("echo said")
     first = await place.runs.supervise(command, place.key(), sandbox=Sandbox(place.workspace))
-    await bounded(first.wait())
+    await bounded(first.wait_for_end())
     gone = Sandbox(place.workspace, program="no-bwrap-here")
     again = await bounded(Runs(place.folder).supervise(command, place.key(), sandbox=gone))
     assert await said(again) == b"said\n"

@@ -13,16 +13,23 @@ from pydantic import JsonValue
 
 from holdfast.actors import Actor
 from holdfast.approvals import Confirmation, Decision
-from holdfast.batches import Batch, judged, new_batch
+from holdfast.batches import Batch, apply_verdicts, build_batch
 from holdfast.calls import Call, CallRequest, Status
 from holdfast.content import CallError, Response, TextPart
 from holdfast.conversations import ModelChoice
-from holdfast.outcomes import Outcome
+from holdfast.outcomes import DecisionAction
 from holdfast.state import TurnState
 from holdfast.tools import Effect, ToolRef
 from holdfast.turns import TurnInput
-from holdfast.verdicts import Allow, Ask, Bound, Deny, Reject, Verdict
-from holdfast.views import INBOX_ITEMS, approval_view, batch_view, call_view, inbox_summary, view_of
+from holdfast.verdicts import Allow, Ask, BoundCall, Deny, Reject, Verdict
+from holdfast.views import (
+    INBOX_ITEMS,
+    build_approval_view,
+    build_batch_view,
+    build_call_view,
+    build_inbox_summary,
+    build_turn_view,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONG = "\x1b[31m" + "é" * 5_000_000
@@ -30,9 +37,11 @@ EVIL = "a\x1b]0;b\x07\x1b[2J\r\x00\u202ec\x9b1m"
 RAW = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
 
 
-def a_bound(text: str, arguments: dict[str, JsonValue]) -> Bound:
+def a_bound(text: str, arguments: dict[str, JsonValue]) -> BoundCall:
     tool = ToolRef(name="t", effect=Effect.READ, definition="d")
-    return Bound(tool=tool, title=text, arguments=arguments, digest="d" * 64, timeout_seconds=1, heartbeat_seconds=1)
+    return BoundCall(
+        tool=tool, title=text, arguments=arguments, digest="d" * 64, timeout_seconds=1, heartbeat_seconds=1
+    )
 
 
 def a_question(text: str) -> Confirmation:
@@ -79,12 +88,12 @@ def a_call(text: str, arguments: JsonValue = None, *, status: Status = Status.AW
 
 def test_S40_view_of_one_huge_call_is_small() -> None:
     for status in Status:
-        view = call_view(a_call(LONG, status=status), 1, 1)
+        view = build_call_view(a_call(LONG, status=status), 1, 1)
         assert len(view.model_dump_json()) < 12_000, status
 
 
 def test_S40_view_of_one_huge_approval_is_small() -> None:
-    view = approval_view("turn", a_call(LONG), since=NOW)
+    view = build_approval_view("turn", a_call(LONG), since=NOW)
     assert len(view.model_dump_json()) < 20_000
 
 
@@ -101,7 +110,7 @@ def test_S40_view_of_one_huge_approval_is_small() -> None:
     ids=["text", "list", "keys", "deep", "wide", "number"],
 )
 def test_S40_arguments_of_any_shape_are_cut(arguments: Any) -> None:
-    view = call_view(a_call("t", arguments, status=Status.VALIDATING), 1, 1)
+    view = build_call_view(a_call("t", arguments, status=Status.VALIDATING), 1, 1)
     assert len(view.arguments) <= 1_000
 
 
@@ -115,15 +124,15 @@ JSON = st.recursive(
 @given(text=st.text(), arguments=JSON, status=st.sampled_from(Status))
 def test_S40_any_call_can_be_viewed(text: str, arguments: Any, status: Status) -> None:
     call = a_call(text, arguments, status=status)
-    assert not RAW.search(call_view(call, 1, 1).arguments)
-    assert len(call_view(call, 1, 1).model_dump_json()) < 12_000
-    approval_view("turn", call)
+    assert not RAW.search(build_call_view(call, 1, 1).arguments)
+    assert len(build_call_view(call, 1, 1).model_dump_json()) < 12_000
+    build_approval_view("turn", call)
 
 
 @pytest.mark.parametrize("status", Status)
 def test_S32_escape_codes_never_reach_a_viewer(status: Status) -> None:
     call = a_call(EVIL, status=status)
-    for view in (call_view(call, 1, 1), approval_view("turn", call)):
+    for view in (build_call_view(call, 1, 1), build_approval_view("turn", call)):
         for name, value in view.model_dump().items():
             values = value if isinstance(value, tuple) else (value,)
             assert not any(isinstance(item, str) and RAW.search(item) for item in values), name
@@ -131,17 +140,17 @@ def test_S32_escape_codes_never_reach_a_viewer(status: Status) -> None:
 
 def a_turn(batch: Batch) -> TurnState:
     state = TurnState("turn", lambda: NOW)
-    state.begin(TurnInput(keep_open=True))
+    state.apply_input(TurnInput(keep_open=True))
     state.active = batch
     return state
 
 
 def test_S32_escape_codes_never_reach_a_viewer_of_events() -> None:
     state = TurnState("turn", lambda: NOW)
-    state.begin(TurnInput(batches=((CallRequest(tool=EVIL),),)))
-    batch = state.activate()
+    state.apply_input(TurnInput(batches=((CallRequest(tool=EVIL),),)))
+    batch = state.activate_batch()
     asked = Ask(rule="r", bound=a_bound(EVIL, {}), confirmation=a_question(EVIL))
-    state.change(judged(batch, {"b1c1": asked}, NOW))
+    state.update_batch(apply_verdicts(batch, {"b1c1": asked}, NOW))
     said = {
         "approval_id": "turn/b1c1/1",
         "digest": "d" * 64,
@@ -150,9 +159,9 @@ def test_S32_escape_codes_never_reach_a_viewer_of_events() -> None:
         "note": EVIL,
         "stop_turn": True,
     }
-    state.decide(Decision.model_validate(said))
-    state.retire()
-    state.conclude()
+    state.apply_decision(Decision.model_validate(said))
+    state.retire_batch()
+    state.close_turn()
     for event in state.events:
         for name, value in event.model_dump().items():
             assert not (isinstance(value, str) and RAW.search(value)), name
@@ -160,22 +169,22 @@ def test_S32_escape_codes_never_reach_a_viewer_of_events() -> None:
 
 def test_S8_events_are_small_whatever_they_tell() -> None:
     state = TurnState("turn", lambda: NOW)
-    state.begin(TurnInput(batches=((CallRequest(tool=LONG, arguments=LONG, id=LONG),),)))
-    batch = state.activate()
+    state.apply_input(TurnInput(batches=((CallRequest(tool=LONG, arguments=LONG, id=LONG),),)))
+    batch = state.activate_batch()
     asked = Ask(rule="r", bound=a_bound(LONG, {}), confirmation=a_question(LONG))
-    state.change(judged(batch, {"b1c1": asked}, NOW))
+    state.update_batch(apply_verdicts(batch, {"b1c1": asked}, NOW))
     state.stop_turn("cancelled", LONG)
-    state.retire()
-    state.conclude()
+    state.retire_batch()
+    state.close_turn()
     for event in state.events:
         assert len(event.model_dump_json()) < 3_000
 
 
 def test_S40_view_of_a_thousand_calls_grows_by_a_few_kilobytes_each() -> None:
     requests = [CallRequest(tool="t", arguments={"content": "x" * 90_000}, id=f"{number}") for number in range(1_000)]
-    batch = new_batch("b1", requests, NOW)
+    batch = build_batch("b1", requests, NOW)
     verdict = Ask(rule="r", bound=a_bound("t" * 400, {"content": "x" * 90_000}), confirmation=a_question("c" * 400))
-    view = view_of(a_turn(judged(batch, {call.id: verdict for call in batch.calls}, NOW)), {})
+    view = build_turn_view(a_turn(apply_verdicts(batch, {call.id: verdict for call in batch.calls}, NOW)), {})
     assert view.state == "awaiting_approval"
     assert view.counts == {"awaiting_approval": 1_000}
     assert view.batch is not None
@@ -186,7 +195,7 @@ def test_S40_view_of_a_thousand_calls_grows_by_a_few_kilobytes_each() -> None:
 
 def test_S40_inbox_summary_holds_the_first_few_and_says_how_many_there_are() -> None:
     waiting = tuple(a_call("c" * 5_000).model_copy(update={"id": f"b1c{place}"}) for place in range(1, 101))
-    summary = inbox_summary("turn", waiting, {"b1c1": NOW})
+    summary = build_inbox_summary("turn", waiting, {"b1c1": NOW})
     assert INBOX_ITEMS == 20
     assert [item.approval_id for item in summary.approvals] == [f"turn/b1c{place}/1" for place in range(1, 21)]
     assert summary.total == 100
@@ -195,7 +204,7 @@ def test_S40_inbox_summary_holds_the_first_few_and_says_how_many_there_are() -> 
 
 
 def test_place_and_number_of_calls_are_told() -> None:
-    view = batch_view(new_batch("b1", [CallRequest(tool="a"), CallRequest(tool="b")], NOW))
+    view = build_batch_view(build_batch("b1", [CallRequest(tool="a"), CallRequest(tool="b")], NOW))
     assert [(call.place, call.of, call.tool) for call in view.calls] == [(1, 2, "a"), (2, 2, "b")]
 
 
@@ -204,21 +213,21 @@ def test_state_of_a_turn_is_told() -> None:
         state = TurnState("turn", lambda: NOW)
         for name, value in changes.items():
             setattr(state, name, value)
-        return view_of(state, {}).state
+        return build_turn_view(state, {}).state
 
-    batch = new_batch("b1", [CallRequest(tool="a")], NOW)
+    batch = build_batch("b1", [CallRequest(tool="a")], NOW)
     assert told() == "idle"
     assert told(input=TurnInput(prompt="p", model=ModelChoice())) == "thinking"
     assert told(active=batch) == "running"
     assert told(queue=[batch]) == "running"
     assert told(active=batch, stop=("cancelled", "x")) == "stopping"
-    assert told(over=True, stop=("cancelled", "x")) == "ended"
+    assert told(is_over=True, stop=("cancelled", "x")) == "ended"
 
 
 @pytest.mark.parametrize("command", ["ls \x1b]0; ; rm -rf ~ \x07", "ls \x1bP ; rm -rf ~ \x1b\\", "ls \x1b] ; rm -rf ~"])
 def test_S20_nothing_that_would_run_is_hidden_from_the_person_who_approves(command: str) -> None:
     call = a_call("t").model_copy(update={"confirmation": Confirmation(kind="exec", title="t", command=command)})
-    view = approval_view("turn", call)
+    view = build_approval_view("turn", call)
     assert view.command is not None
     assert "rm -rf ~" in view.command
 
@@ -227,14 +236,14 @@ def test_S20_every_argument_that_the_command_does_not_tell_is_shown() -> None:
     arguments: dict[str, JsonValue] = {"command": "ls", "environment": {"BASH_ENV": "evil.sh"}, "directory": "sub"}
     shown = Confirmation(kind="exec", title="Run ls", command="ls", told=("command",))
     asked = Ask(rule="r", bound=a_bound("Run ls", arguments), confirmation=shown)
-    batch = judged(new_batch("b1", [CallRequest(tool="shell")], NOW), {"b1c1": asked}, NOW)
-    view = approval_view("turn", batch.calls[0])
+    batch = apply_verdicts(build_batch("b1", [CallRequest(tool="shell")], NOW), {"b1c1": asked}, NOW)
+    view = build_approval_view("turn", batch.calls[0])
     assert view.others == '{"environment": {"BASH_ENV": "evil.sh"}, "directory": "sub"}'
     assert "ls" not in view.others
 
 
 def test_S20_what_policy_let_through_carries_its_outcome_and_rule_as_what_people_decided() -> None:
-    asked = new_batch("b1", [CallRequest(tool="t")] * 5, NOW)
+    asked = build_batch("b1", [CallRequest(tool="t")] * 5, NOW)
     bound = a_bound("Look", {})
     verdicts: dict[str, Verdict] = {
         "b1c1": Allow(rule="default: reads-proceed", bound=bound),
@@ -243,7 +252,7 @@ def test_S20_what_policy_let_through_carries_its_outcome_and_rule_as_what_people
         "b1c4": Reject(error=CallError(type="invalid_tool_params", message="what?")),
         "b1c5": Ask(rule="default: changes-ask", bound=bound, confirmation=Confirmation(kind="info", title="Look")),
     }
-    view = batch_view(judged(asked, verdicts, NOW), {"g1": Outcome.PROCEED_ALWAYS_TOOL})
+    view = build_batch_view(apply_verdicts(asked, verdicts, NOW), {"g1": DecisionAction.PROCEED_ALWAYS_TOOL})
     assert [(call.outcome, call.actor, call.rule) for call in view.calls] == [
         ("proceed_once", "policy", "default: reads-proceed"),
         ("proceed_always_tool", "person", "grant g1: all of it"),
@@ -258,13 +267,13 @@ def test_a_tool_is_shown_by_what_its_author_calls_it_beside_its_name() -> None:
     assert call.bound
     ref = call.bound.tool.model_copy(update={"display_name": "Look around\x1b[2J"})
     shown = call.model_copy(update={"bound": call.bound.model_copy(update={"tool": ref})})
-    for view in (call_view(shown, 1, 1), approval_view("turn", shown)):
+    for view in (build_call_view(shown, 1, 1), build_approval_view("turn", shown)):
         assert (view.tool, view.display_name) == ("t", "Look around␛[2J")
-    assert call_view(call, 1, 1).display_name == "t"
-    assert call_view(a_call("t", [1]), 1, 1).display_name == "t"
+    assert build_call_view(call, 1, 1).display_name == "t"
+    assert build_call_view(a_call("t", [1]), 1, 1).display_name == "t"
 
 
 def test_S2_a_view_has_both_durations_of_a_call() -> None:
     times = {"created_at": NOW, "started_at": NOW + timedelta(seconds=60), "ended_at": NOW + timedelta(seconds=62)}
-    view = call_view(a_call("t", status=Status.SUCCESS).model_copy(update=times), 1, 1)
+    view = build_call_view(a_call("t", status=Status.SUCCESS).model_copy(update=times), 1, 1)
     assert (view.duration_seconds, view.execution_seconds) == (62, 2)

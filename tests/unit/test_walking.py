@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.activities.files import walking
-from holdfast.activities.files.walking import Walk, shown
+from holdfast.activities.files.walking import Walk, format_path
 from holdfast.activities.files.workspace import Workspace
 
 
@@ -31,7 +31,7 @@ def rules(root: Path, folder: str, *lines: str) -> None:
 
 
 def walked(root: Path, start: str = ".", **options: Any) -> list[str]:
-    with closing(Walk(Workspace(root), start, **options).entries()) as entries:
+    with closing(Walk(Workspace(root), start, **options).list_entries()) as entries:
         return [entry.path for entry in entries if entry.name != ".gitignore"]
 
 
@@ -50,7 +50,7 @@ def test_entry_says_what_it_is(workspace: Path) -> None:
     (workspace / "link").symlink_to("folder")
     (workspace / "missing").symlink_to("nowhere")
     os.mkfifo(workspace / "pipe")
-    kinds = {entry.path: entry.kind for entry in Walk(Workspace(workspace)).entries()}
+    kinds = {entry.path: entry.kind for entry in Walk(Workspace(workspace)).list_entries()}
     assert kinds == {"file": "file", "link": "link", "missing": "link", "pipe": "other"}
 
 
@@ -103,7 +103,7 @@ def test_ignored_start_holds_nothing_and_says_so(workspace: Path) -> None:
     make(workspace, "out/deep/x")
     rules(workspace, "", "out/")
     walk = Walk(Workspace(workspace), "out/deep")
-    assert list(walk.entries()) == []
+    assert list(walk.list_entries()) == []
     assert walk.start_ignored
     assert walked(workspace, "out/deep", include_ignored=True) == ["out/deep/x"]
     assert walked(workspace, "out/deep/x") == ["out/deep/x"], "a file that is named is wanted"
@@ -201,16 +201,16 @@ def test_deep_tree_is_walked_to_its_end(deep: Path) -> None:
 
 def test_walk_ends_early_after_many_entries_and_says_so(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(workspace, *(f"{folder}/{name}" for folder in "abc" for name in range(10)))
-    monkeypatch.setattr(walking, "MOST_ENTRIES", 18)
+    monkeypatch.setattr(walking, "MAX_ENTRIES", 18)
     walk = Walk(Workspace(workspace))
-    assert len(list(walk.entries())) == 15
+    assert len(list(walk.list_entries())) == 15
     assert (walk.ended_early, walk.visited) == (True, 18)
 
 
 def test_walk_ends_when_it_is_told_to(workspace: Path) -> None:
     make(workspace, "a/1", "a/2", "b/3")
     stop = threading.Event()
-    entries = Walk(Workspace(workspace), stop=stop).entries()
+    entries = Walk(Workspace(workspace), stop=stop).list_entries()
     assert next(entries).path == "a/1"
     stop.set()
     assert list(entries) == []
@@ -219,7 +219,7 @@ def test_walk_ends_when_it_is_told_to(workspace: Path) -> None:
 def test_walk_that_is_closed_lets_go_of_everything(workspace: Path) -> None:
     make(workspace, "a/b/c/1", "a/b/c/2")
     before = descriptors()
-    entries = Walk(Workspace(workspace)).entries()
+    entries = Walk(Workspace(workspace)).list_entries()
     next(entries)
     assert descriptors() > before
     entries.close()
@@ -238,7 +238,7 @@ def test_folder_that_cannot_be_read_is_skipped_and_counted(workspace: Path, monk
 
     monkeypatch.setattr(os, "open", refuse)
     walk = Walk(Workspace(workspace))
-    assert [entry.path for entry in walk.entries()] == ["a/1", "z/3"]
+    assert [entry.path for entry in walk.list_entries()] == ["a/1", "z/3"]
     assert walk.unreadable == 1
 
 
@@ -256,7 +256,7 @@ def test_folders_that_are_not_wanted_are_not_entered(workspace: Path) -> None:
 
 def test_name_that_is_no_utf8_is_found_and_can_be_shown(workspace: Path) -> None:
     make(workspace, os.fsdecode(b"caf\xe9"), "line\nbreak", "esc\x1b[31m")
-    assert [shown(path) for path in walked(workspace)] == ["caf\ufffd", "esc␛[31m", "line␊break"]
+    assert [format_path(path) for path in walked(workspace)] == ["caf\ufffd", "esc␛[31m", "line␊break"]
 
 
 # Confinement
@@ -280,7 +280,7 @@ def test_S37_folder_swapped_for_a_link_before_it_is_entered_leads_nowhere(worksp
     make(tmp_path, "outside/secret")
     make(workspace, "a/1", "b/2")
     walk = Walk(Workspace(workspace))
-    entries = walk.entries()
+    entries = walk.list_entries()
     assert next(entries).path == "a/1"
     swapped(workspace / "b", tmp_path / "outside")
     assert list(entries) == []
@@ -290,7 +290,7 @@ def test_S37_folder_swapped_for_a_link_before_it_is_entered_leads_nowhere(worksp
 def test_S37_folder_swapped_for_a_link_while_we_are_in_it_leads_nowhere(workspace: Path, tmp_path: Path) -> None:
     make(tmp_path, "outside/secret", "outside/b/secret")
     make(workspace, "a/1", "a/2", "a/b/3", "c")
-    entries = Walk(Workspace(workspace)).entries()
+    entries = Walk(Workspace(workspace)).list_entries()
     first = next(entries)
     assert first.path == "a/1"
     swapped(workspace / "a", tmp_path / "outside")
@@ -301,7 +301,7 @@ def test_S37_folder_moved_out_while_we_are_in_it_does_not_take_us_along(workspac
     make(tmp_path, "outside/secret")
     make(workspace, "a/b/1", "a/c/2", "z")
     walk = Walk(Workspace(workspace))
-    entries = walk.entries()
+    entries = walk.list_entries()
     assert next(entries).path == "a/b/1"
     (workspace / "a/b").rename(tmp_path / "outside/b")
     assert [entry.path for entry in entries] == ["a/c/2", "z"]
@@ -311,7 +311,7 @@ def test_S37_folder_moved_out_while_we_are_in_it_does_not_take_us_along(workspac
 def test_S37_folders_moved_away_altogether_are_counted(workspace: Path, tmp_path: Path) -> None:
     make(workspace, "a/b/1", "a/c/2", "z")
     walk = Walk(Workspace(workspace))
-    entries = walk.entries()
+    entries = walk.list_entries()
     assert next(entries).path == "a/b/1"
     (workspace / "a/b").rename(tmp_path / "b")
     (workspace / "a").rename(tmp_path / "a")
@@ -322,8 +322,8 @@ def test_S37_folders_moved_away_altogether_are_counted(workspace: Path, tmp_path
 def test_S37_file_swapped_for_a_link_is_not_opened(workspace: Path, tmp_path: Path) -> None:
     make(tmp_path, "secret")
     make(workspace, "a")
-    for entry in Walk(Workspace(workspace)).entries():
+    for entry in Walk(Workspace(workspace)).list_entries():
         (workspace / "a").unlink()
         (workspace / "a").symlink_to(tmp_path / "secret")
         with pytest.raises(OSError, match="symbolic links"):
-            entry.opened()
+            entry.open_file()

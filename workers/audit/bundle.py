@@ -26,15 +26,15 @@ from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.client import WorkflowHistory
 
-from holdfast.approvals import canonical_bytes
-from holdfast.content import shorten
+from holdfast.approvals import encode_canonical
+from holdfast.content import shorten_text
 from holdfast.errors import BadInput
-from holdfast.model import Data, problems
+from holdfast.model import Data, describe_problems
 from holdfast.payloads import TOO_LARGE as PAYLOAD_LIMIT
-from holdfast.workers.audit.chain import digest
-from holdfast.workers.audit.container import Container, look_through
-from holdfast.workers.audit.runs import Gathered, Run, run_of
-from holdfast.workers.audit.stored import Reference, nothing
+from holdfast.workers.audit.chain import digest_bytes
+from holdfast.workers.audit.container import Container, inspect_container
+from holdfast.workers.audit.runs import GatheredRuns, Run, build_run
+from holdfast.workers.audit.stored import Reference, build_missing_payload
 
 FORMAT = "holdfast-bundle"
 VERSION = 1
@@ -42,12 +42,12 @@ PREFIX = b"holdfast-bundle-v1\n"
 """Nothing else that a key signs begins like this."""
 MANIFEST, CHAIN, SIGNATURE = "manifest.json", "chain.jsonl", "signature.json"
 REFERENCES, DECISIONS, TIMELINE = "references.jsonl", "decisions.jsonl", "timeline.json"
-OUTSIDE_CHAIN = frozenset({MANIFEST, CHAIN, SIGNATURE})
-BY_LINE = ("histories/", REFERENCES, DECISIONS)
+UNCHAINED_MEMBERS = frozenset({MANIFEST, CHAIN, SIGNATURE})
+LINE_MEMBERS = ("histories/", REFERENCES, DECISIONS)
 """Members of which each line is a record of its own."""
 SIGNATURE_LIMIT = 64 * 1024
 _HASH = "[0-9a-f]{64}"
-_NAMES = re.compile(
+_MEMBER_NAMES = re.compile(
     rf"histories/[0-9]{{4,}}\.jsonl|payloads/({_HASH})|outputs/({_HASH})\.[a-z0-9]{{2,4}}"
     rf"|records/(?:catalogue|definition|hooks|policy)/({_HASH})\.json"
 )
@@ -82,9 +82,9 @@ class Manifest(Data):
     records: int = 0
     head: str = ""
 
-    def chained(self) -> bytes:
+    def chained_bytes(self) -> bytes:
         """What the chain's last record is over: all but what that record itself makes."""
-        return canonical_bytes(self.model_dump(mode="json", exclude={"records", "head"}))
+        return encode_canonical(self.model_dump(mode="json", exclude={"records", "head"}))
 
 
 class Signature(Data):
@@ -99,7 +99,7 @@ class Signature(Data):
 
 def signed_bytes(by: Signature, manifest: bytes) -> bytes:
     """What a signature is over: whose it is to be, and the manifest."""
-    return PREFIX + canonical_bytes({"key": by.key, "name": by.name}) + b"\n" + manifest
+    return PREFIX + encode_canonical({"key": by.key, "name": by.name}) + b"\n" + manifest
 
 
 @dataclass(frozen=True)
@@ -115,24 +115,24 @@ class Bundle:
         sha256 = self.references.get(reference)
         name = f"payloads/{sha256}"
         if name not in self.container.members:
-            return nothing(reference)
+            return build_missing_payload(reference)
         data = await asyncio.to_thread(self.container.read, name, PAYLOAD_LIMIT)
-        return Payload.FromString(data) if digest(data) == sha256 else nothing(reference)
+        return Payload.FromString(data) if digest_bytes(data) == sha256 else build_missing_payload(reference)
 
-    def gathered(self) -> Gathered:
+    def read_runs(self) -> GatheredRuns:
         """The runs of its histories. BadInput when one cannot be read."""
-        runs = tuple(self._run(one) for one in self.manifest.runs)
+        runs = tuple(self._read_run(one) for one in self.manifest.runs)
         if not runs:
             raise BadInput("the bundle holds no history")
-        return Gathered(self.manifest.subject, runs, self.manifest.absent)
+        return GatheredRuns(self.manifest.subject, runs, self.manifest.absent)
 
-    def _run(self, one: BundledRun) -> Run:
+    def _read_run(self, one: BundledRun) -> Run:
         if one.file not in self.container.members:
             raise BadInput(f"the bundle has no {one.file!r}: see `holdfast audit verify`")
         try:
-            _, *events = self.container.lines(one.file)
+            _, *events = self.container.read_lines(one.file)
             history = WorkflowHistory.from_json(one.workflow, {"events": [json.loads(event) for event in events]})
-            return run_of(history.events, one.workflow)
+            return build_run(history.events, one.workflow)
         except BadInput:
             raise
         except Exception as error:  # whatever is wrong with it, down to what protobuf raises
@@ -143,14 +143,14 @@ class Bundle:
 
 def open_bundle(file: Path) -> Bundle:
     """Open a bundle to read it; nothing is verified. BadInput when it is none."""
-    container = opened(file)
-    return Bundle(container, read_manifest(container), dict(_references(container)))
+    container = open_container(file)
+    return Bundle(container, read_manifest(container), dict(_read_references(container)))
 
 
-def opened(file: Path) -> Container:
+def open_container(file: Path) -> Container:
     """Look through a file. BadInput when it cannot be read, or has nothing of a bundle."""
     try:
-        container = look_through(file)
+        container = inspect_container(file)
     except OSError as error:
         raise BadInput(f"{str(file)!r} cannot be read: {error.strerror}") from None
     if not container.members:
@@ -165,21 +165,21 @@ def read_manifest(container: Container) -> Manifest:
     try:
         manifest = Manifest.model_validate_json(container.read(MANIFEST))
     except ValidationError as error:
-        raise BadInput(f"the manifest of the bundle cannot be read: {problems(error, 'manifest')}") from None
+        raise BadInput(f"the manifest of the bundle cannot be read: {describe_problems(error, 'manifest')}") from None
     if (manifest.format, manifest.version) != (FORMAT, VERSION):
-        made = f"{shorten(manifest.format, 50)!r} of version {manifest.version}"
-        raise OtherVersion(f"this is a {made}; this program reads {FORMAT} {VERSION}: a newer one made it")
+        made = f"{shorten_text(manifest.format, 50)!r} of version {manifest.version}"
+        raise UnknownBundleVersion(f"this is a {made}; this program reads {FORMAT} {VERSION}: a newer one made it")
     return manifest
 
 
-class OtherVersion(BadInput):
+class UnknownBundleVersion(BadInput):
     """A bundle that another version of this program made."""
 
 
-def _references(container: Container) -> Iterable[tuple[Reference, str]]:
+def _read_references(container: Container) -> Iterable[tuple[Reference, str]]:
     if REFERENCES not in container.members:
         return
-    for line in container.lines(REFERENCES):
+    for line in container.read_lines(REFERENCES):
         try:
             said: dict[str, Any] = json.loads(line)
             yield Reference(said["driver"], tuple(sorted(said["claim"].items()))), said["sha256"]
@@ -187,21 +187,23 @@ def _references(container: Container) -> Iterable[tuple[Reference, str]]:
             continue  # verifying says so
 
 
-def hash_in(member: str) -> str | None:
+def find_member_hash(member: str) -> str | None:
     """The hash of what it holds, where its name says so; BadInput for a name that nothing in a bundle has."""
-    if member in (REFERENCES, DECISIONS, TIMELINE, *OUTSIDE_CHAIN):
+    if member in (REFERENCES, DECISIONS, TIMELINE, *UNCHAINED_MEMBERS):
         return None
-    named = _NAMES.fullmatch(member)
+    named = _MEMBER_NAMES.fullmatch(member)
     if named is None:
         raise BadInput(f"nothing in a bundle is called {member!r}")
     return next(filter(None, named.groups()), None)
 
 
-def by_line(member: str) -> bool:
+def is_line_member(member: str) -> bool:
     """Is each of its lines a record?"""
-    return member.startswith(BY_LINE)
+    return member.startswith(LINE_MEMBERS)
 
 
-def reference_line(reference: Reference, payload: bytes) -> bytes:
+def encode_reference(reference: Reference, payload: bytes) -> bytes:
     """Where a payload of the bundle is."""
-    return canonical_bytes({"driver": reference.driver, "claim": dict(reference.claim), "sha256": digest(payload)})
+    return encode_canonical(
+        {"driver": reference.driver, "claim": dict(reference.claim), "sha256": digest_bytes(payload)}
+    )

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.approvals import canonical_bytes
+from holdfast.approvals import encode_canonical
 
-FIRST = "0" * 64
+FIRST_LINK = "0" * 64
 """The link before the first."""
 
 
@@ -31,7 +31,7 @@ class Record:
     line: int | None = None
     """Of the member, from 1; None for all of it."""
 
-    def body(self, number: int) -> dict[str, Any]:
+    def as_json(self, number: int) -> dict[str, Any]:
         """What its link is over, beside the link before."""
         said = {"n": number, "kind": self.kind, "file": self.file, "about": self.about, "sha256": self.sha256}
         return said if self.line is None else {**said, "line": self.line}
@@ -46,31 +46,31 @@ class Link:
     link: str
 
 
-def digest(data: bytes) -> str:
+def digest_bytes(data: bytes) -> str:
     """SHA-256."""
     return hashlib.sha256(data).hexdigest()
 
 
-def link_of(before: str, number: int, record: Record) -> str:
+def build_link(before: str, number: int, record: Record) -> str:
     """The link of a record that comes after another."""
-    return digest(before.encode() + b"\n" + canonical_bytes(record.body(number)))
+    return digest_bytes(before.encode() + b"\n" + encode_canonical(record.as_json(number)))
 
 
 class Chain:
     """A chain that grows."""
 
     def __init__(self) -> None:
-        self.head = FIRST
+        self.head = FIRST_LINK
         self.length = 0
         self._lines: list[bytes] = []
 
     def add(self, record: Record) -> None:
         """One record more."""
         self.length += 1
-        self.head = link_of(self.head, self.length, record)
-        self._lines.append(canonical_bytes({**record.body(self.length), "link": self.head}))
+        self.head = build_link(self.head, self.length, record)
+        self._lines.append(encode_canonical({**record.as_json(self.length), "link": self.head}))
 
-    def text(self) -> bytes:
+    def encode_lines(self) -> bytes:
         """As a member of the bundle."""
         return b"".join(line + b"\n" for line in self._lines)
 
@@ -79,17 +79,17 @@ def read_chain(lines: Iterable[bytes]) -> Iterator[Link | str]:
     """Every line as a link, or what is wrong with it."""
     for place, line in enumerate(lines, start=1):
         try:
-            link = _link(line)
+            link = _parse_link(line)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             yield f"changed: line {place} of the chain cannot be read"
             continue
-        exact = canonical_bytes({**link.record.body(link.number), "link": link.link}) == line
+        exact = encode_canonical({**link.record.as_json(link.number), "link": link.link}) == line
         yield link if exact else f"changed: line {place} of the chain is not written as it was"
 
 
-def _link(line: bytes) -> Link:
+def _parse_link(line: bytes) -> Link:
     said = json.loads(line)
-    number, place, texts = said.pop("n"), said.pop("line", None), [said.pop(name) for name in _TEXTS]
+    number, place, texts = said.pop("n"), said.pop("line", None), [said.pop(name) for name in _TEXT_FIELDS]
     if (
         said
         or type(number) is not int
@@ -101,22 +101,22 @@ def _link(line: bytes) -> Link:
     return Link(number, Record(kind, file, about, sha256, place), link)
 
 
-_TEXTS = ("kind", "file", "about", "sha256", "link")
+_TEXT_FIELDS = ("kind", "file", "about", "sha256", "link")
 
 
-def check_links(links: Iterable[Link]) -> Iterator[str]:
+def find_chain_problems(links: Iterable[Link]) -> Iterator[str]:
     """What was done to the chain itself, at the places where it was done."""
-    before, number = FIRST, 0
+    before, number = FIRST_LINK, 0
     for one in links:
-        what = _gap(number + 1, one.number)
+        what = _describe_gap(number + 1, one.number)
         if what:
             yield what
-        elif link_of(before, one.number, one.record) != one.link:
+        elif build_link(before, one.number, one.record) != one.link:
             yield f"changed: record {one.number} of the chain, {one.record.about}: its link does not hold"
         before, number = one.link, max(one.number, number)
 
 
-def _gap(expected: int, found: int) -> str | None:
+def _describe_gap(expected: int, found: int) -> str | None:
     if found == expected:
         return None
     if found < expected:

@@ -8,31 +8,31 @@ from difflib import SequenceMatcher
 
 from holdfast.workers.audit.chain import Record
 
-ALIGNED = 2_000
+ALIGN_LIMIT = 2_000
 """So many lines are put side by side; where more are not as they were, the rest is told by what there is of each."""
 
 
-def differences(expected: Sequence[Record], found: Sequence[str], file: str) -> Iterator[str]:
+def find_differences(expected: Sequence[Record], found: Sequence[str], file: str) -> Iterator[str]:
     """Each record that is not where the chain has it, and each line that no record is about."""
     wanted = [record.sha256 for record in expected]
-    first = _alike(wanted, found)
-    last = _alike(wanted[first:][::-1], found[first:][::-1])
+    first = _count_common(wanted, found)
+    last = _count_common(wanted[first:][::-1], found[first:][::-1])
     records = expected[first : len(expected) - last]
     rows = found[first : len(found) - last]
-    if len(records) > ALIGNED or len(rows) > ALIGNED:
-        yield from _unaligned(records, rows, file)
+    if len(records) > ALIGN_LIMIT or len(rows) > ALIGN_LIMIT:
+        yield from _compare_unaligned(records, rows, file)
     elif records or rows:
-        yield from _aligned(records, rows, file, first)
+        yield from _compare_aligned(records, rows, file, first)
 
 
-def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+def _count_common(one: Sequence[str], other: Sequence[str]) -> int:
     """How many are the same from the beginning."""
     return next(
         (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
     )
 
 
-def _aligned(records: Sequence[Record], rows: Sequence[str], file: str, before: int) -> Iterator[str]:
+def _compare_aligned(records: Sequence[Record], rows: Sequence[str], file: str, before: int) -> Iterator[str]:
     wanted = [record.sha256 for record in records]
     there, lacking = Counter(rows), Counter(wanted)
     for kind, first, last, start, end in SequenceMatcher(None, wanted, list(rows), autojunk=False).get_opcodes():
@@ -51,7 +51,7 @@ def _aligned(records: Sequence[Record], rows: Sequence[str], file: str, before: 
                 yield f"added: line {before + place + 1} of {file} is there twice"
 
 
-def _unaligned(records: Sequence[Record], rows: Sequence[str], file: str) -> Iterator[str]:
+def _compare_unaligned(records: Sequence[Record], rows: Sequence[str], file: str) -> Iterator[str]:
     there, wanted = Counter(rows), Counter(record.sha256 for record in records)
     moved = sum((there & wanted).values())
     yield from (f"changed or missing: {record.about}" for record in records if not there[record.sha256])

@@ -22,26 +22,26 @@ from typing import BinaryIO
 from holdfast.errors import BadInput
 
 BLOCK = 512
-PIECE = 1024 * 1024
+CHUNK_SIZE = 1024 * 1024
 LINE_LIMIT = 16 * 1024 * 1024
 """Bytes of one line that is read whole."""
-SEARCHED = 64 * 1024 * 1024
+SEARCH_LIMIT = 64 * 1024 * 1024
 """How far behind a damaged header the next one is looked for."""
 _END = bytes(2 * BLOCK)
 
 
-def header(name: str, size: int) -> bytes:
+def build_header(name: str, size: int) -> bytes:
     """The one header that a member of this name and size has."""
     info = tarfile.TarInfo(name)
     info.size, info.mode, info.mtime = size, 0o600, 0
     return info.tobuf(tarfile.USTAR_FORMAT, "ascii", "strict")
 
 
-def _filler(size: int) -> bytes:
+def _build_padding(size: int) -> bytes:
     return bytes(-size % BLOCK)
 
 
-class Writer:
+class ContainerWriter:
     """Writes members one after another."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -49,25 +49,25 @@ class Writer:
 
     def add(self, name: str, data: bytes) -> None:
         """One member."""
-        self._file.write(header(name, len(data)) + data + _filler(len(data)))
+        self._file.write(build_header(name, len(data)) + data + _build_padding(len(data)))
 
     def add_file(self, name: str, source: Path, sha256: str) -> bool:
         """One member from a file; False, and nothing is written, when that cannot be read or holds something else."""
         place = self._file.tell()
         with suppress(FileNotFoundError, PermissionError, IsADirectoryError), source.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size
-            self._file.write(header(name, size))
-            if self._copy(opened, size) == sha256:
-                self._file.write(_filler(size))
+            self._file.write(build_header(name, size))
+            if self._copy_chunks(opened, size) == sha256:
+                self._file.write(_build_padding(size))
                 return True
         self._file.seek(place)
         self._file.truncate()
         return False
 
-    def _copy(self, source: BinaryIO, size: int) -> str:
+    def _copy_chunks(self, source: BinaryIO, size: int) -> str:
         """SHA-256 of what was copied: another one when the file became shorter meanwhile."""
         copied, left = hashlib.sha256(), size
-        while left and (piece := source.read(min(PIECE, left))):
+        while left and (piece := source.read(min(CHUNK_SIZE, left))):
             self._file.write(piece)
             copied.update(piece)
             left -= len(piece)
@@ -99,19 +99,19 @@ class Container:
         """A member's whole content; BadInput when that is more than anybody would have written."""
         if self.members[name].size > limit:
             raise BadInput(f"{name!r} is larger than any that a bundle has")
-        return b"".join(self._pieces(name))
+        return b"".join(self._read_chunks(name))
 
-    def digest(self, name: str) -> str:
+    def digest_member(self, name: str) -> str:
         """SHA-256 of a member."""
         found = hashlib.sha256()
-        for piece in self._pieces(name):
+        for piece in self._read_chunks(name):
             found.update(piece)
         return found.hexdigest()
 
-    def lines(self, name: str) -> Iterator[bytes]:
+    def read_lines(self, name: str) -> Iterator[bytes]:
         """A member's lines; BadInput for one that is longer than any. The last one must end in a line break as well."""
         rest = b""
-        for piece in self._pieces(name):
+        for piece in self._read_chunks(name):
             *lines, rest = (rest + piece).split(b"\n")
             yield from lines
             if len(rest) > LINE_LIMIT:
@@ -119,10 +119,10 @@ class Container:
         if rest:
             yield rest + b"\0"
 
-    def line_digests(self, name: str) -> Iterator[str]:
+    def digest_lines(self, name: str) -> Iterator[str]:
         """SHA-256 of each line, however long."""
         found, open_line = hashlib.sha256(), False
-        for piece in self._pieces(name):
+        for piece in self._read_chunks(name):
             first, *others = piece.split(b"\n")
             found.update(first)
             open_line = open_line or bool(first)
@@ -132,68 +132,68 @@ class Container:
         if open_line:
             yield "without an end"
 
-    def _pieces(self, name: str) -> Iterator[bytes]:
+    def _read_chunks(self, name: str) -> Iterator[bytes]:
         member = self.members[name]
         with self.file.open("rb") as opened:
             opened.seek(member.start)
             left = member.size
-            while left and (piece := opened.read(min(PIECE, left))):
+            while left and (piece := opened.read(min(CHUNK_SIZE, left))):
                 left -= len(piece)
                 yield piece
 
 
-def look_through(file: Path) -> Container:
+def inspect_container(file: Path) -> Container:
     """Find the members of an archive, whatever was done to it. OSError when it cannot be read at all."""
-    found, length = Container(file), _length(file)
+    found, length = Container(file), _measure_file(file)
     with file.open("rb") as opened:
         place = 0
-        while (member := _next(opened, place, length, found)) is not None:
+        while (member := _find_next(opened, place, length, found)) is not None:
             if member.name in found.members:
                 found.problems.append(f"added: a second {member.name!r} at byte {member.start - BLOCK:,}")
             else:
                 found.members[member.name] = member
-            place = _end_of(opened, member, found)
+            place = _find_end(opened, member, found)
         _check_end(opened, min(place, length), length, found)
     return found
 
 
-def _length(file: Path) -> int:
+def _measure_file(file: Path) -> int:
     status = file.stat()
     if not stat.S_ISREG(status.st_mode):
         raise IsADirectoryError(0, "it is not a file")
     return status.st_size
 
 
-def _next(opened: BinaryIO, place: int, length: int, found: Container) -> Member | None:
+def _find_next(opened: BinaryIO, place: int, length: int, found: Container) -> Member | None:
     """The member at a place, or at the first after it that is one."""
-    start, limit = place, min(length, place + SEARCHED)
+    start, limit = place, min(length, place + SEARCH_LIMIT)
     opened.seek(place)
     while place + BLOCK <= limit:
-        blocks = opened.read(PIECE)
+        blocks = opened.read(CHUNK_SIZE)
         for offset in range(0, len(blocks) - BLOCK + 1, BLOCK):
             block = blocks[offset : offset + BLOCK]
             if start == place + offset and block == bytes(BLOCK):
                 return None
-            if block[257:262] == b"ustar" and (member := _member(block, place + offset)):
+            if block[257:262] == b"ustar" and (member := _parse_member(block, place + offset)):
                 if place + offset > start:
                     found.problems.append(f"changed: bytes {start:,} to {place + offset:,} are no member of a bundle")
                 return member
-        place += PIECE
+        place += CHUNK_SIZE
     if start < length:
         found.problems.append(f"changed: nothing after byte {start:,} is a member of a bundle")
     return None
 
 
-def _member(block: bytes, place: int) -> Member | None:
+def _parse_member(block: bytes, place: int) -> Member | None:
     try:
         info = tarfile.TarInfo.frombuf(block, "ascii", "strict")
-        exact = header(info.name, info.size) == block
+        exact = build_header(info.name, info.size) == block
     except (tarfile.HeaderError, ValueError):
         return None
     return Member(info.name, place + BLOCK, info.size) if exact else None
 
 
-def _end_of(opened: BinaryIO, member: Member, found: Container) -> int:
+def _find_end(opened: BinaryIO, member: Member, found: Container) -> int:
     """Where the next member begins. What fills up the last block is zero."""
     end = member.start + member.size
     opened.seek(end)

@@ -22,40 +22,40 @@ class Deliveries:
     signals: list[bool] = field(default_factory=list)
 
     @contextmanager
-    def signal(self, state: object, body: Any) -> Iterator[None]:
+    def watch_signal(self, state: object, body: Any) -> Iterator[None]:
         """A signal that is being delivered."""
         self.signals.append(False)
         place = len(self.signals) - 1
-        with self._watched(state, body) as counted:
+        with self._watch_delivery(state, body) as counted:
             yield
         self.signals[place] = counted()
 
     @contextmanager
-    def update(self, state: object, id: str, body: Any) -> Iterator[None]:
+    def watch_update(self, state: object, id: str, body: Any) -> Iterator[None]:
         """An update that is being handled; one that fails does not count."""
         self.updates[id] = False
-        with self._watched(state, body) as counted:
+        with self._watch_delivery(state, body) as counted:
             yield
         self.updates[id] = counted()
 
     @contextmanager
-    def _watched(self, state: object, body: Any) -> Iterator[Any]:
-        decision = _decision(body)
-        known = isinstance(state, TurnState) and decision is not None and state.has_counted(decision)
+    def _watch_delivery(self, state: object, body: Any) -> Iterator[Any]:
+        decision = _parse_decision(body)
+        known = isinstance(state, TurnState) and decision is not None and state.has_decision(decision)
 
-        def counted() -> bool:
-            return isinstance(state, TurnState) and decision is not None and not known and state.has_counted(decision)
+        def is_newly_counted() -> bool:
+            return isinstance(state, TurnState) and decision is not None and not known and state.has_decision(decision)
 
-        yield counted
+        yield is_newly_counted
 
-    def counted(self, message: Message, signals_before: int) -> bool:
+    def has_counted(self, message: Message, signals_before: int) -> bool:
         """Did this one count? `signals_before`: of its name, in the same run."""
         if message.how == "update":
             return self.updates.get(message.id, False)
         return signals_before < len(self.signals) and self.signals[signals_before]
 
 
-def _decision(body: Any) -> Decision | None:
+def _parse_decision(body: Any) -> Decision | None:
     try:
         return Decision.model_validate(body)
     except ValidationError:

@@ -11,13 +11,13 @@ from typing import Any, BinaryIO
 from temporalio.converter import DataConverter
 
 from holdfast import __version__
-from holdfast.activities.records import Kind, Records
-from holdfast.approvals import canonical_bytes
+from holdfast.activities.records import RecordFolder, RecordKind
+from holdfast.approvals import encode_canonical
 from holdfast.errors import BadInput
 from holdfast.keys import Signer
 from holdfast.settings import Settings
-from holdfast.signing import public_text
-from holdfast.whole_files import replacing
+from holdfast.signing import format_public_key
+from holdfast.whole_files import replace_file
 from holdfast.workers.audit.bundle import (
     CHAIN,
     DECISIONS,
@@ -30,22 +30,22 @@ from holdfast.workers.audit.bundle import (
     BundledRun,
     Manifest,
     Signature,
-    reference_line,
+    encode_reference,
     signed_bytes,
 )
-from holdfast.workers.audit.chain import Chain, Record, digest
-from holdfast.workers.audit.container import Writer
-from holdfast.workers.audit.facts import type_of
-from holdfast.workers.audit.judged import judged_by
-from holdfast.workers.audit.runs import Gathered, Run, Tell
-from holdfast.workers.audit.stored import Fetch, Reference, is_missing, reference_of
-from holdfast.workers.audit.telling import told
-from holdfast.workers.audit.timeline import Said, Timeline
-from holdfast.workers.reaching import payloads_in
+from holdfast.workers.audit.chain import Chain, Record, digest_bytes
+from holdfast.workers.audit.container import ContainerWriter
+from holdfast.workers.audit.facts import format_event_type
+from holdfast.workers.audit.judged import read_validation_facts
+from holdfast.workers.audit.runs import GatheredRuns, ReportProgress, Run
+from holdfast.workers.audit.stored import Fetch, Reference, find_reference, is_missing
+from holdfast.workers.audit.telling import build_timeline
+from holdfast.workers.audit.timeline import MessageStory, Timeline
+from holdfast.workers.reaching import list_payloads
 
 
-async def export(
-    gathered: Gathered,
+async def export_bundle(
+    gathered: GatheredRuns,
     converter: DataConverter,
     fetch: Fetch,
     settings: Settings,
@@ -53,42 +53,46 @@ async def export(
     *,
     namespace: str = "",
     signer: Signer | None = None,
-    tell: Tell = lambda words: None,
+    tell: ReportProgress = lambda words: None,
 ) -> Manifest:
     """Write a bundle, whole or not at all; what its manifest says. BadInput when it cannot be written."""
     try:
-        with replacing(file) as opened:
-            return await _Making(opened, settings, tell).fill(gathered, converter, fetch, namespace, signer)
+        with replace_file(file) as opened:
+            return await _BundleBuilder(opened, settings, tell).write_bundle(
+                gathered, converter, fetch, namespace, signer
+            )
     except OSError as error:
         raise BadInput(f"{str(file)!r} cannot be written: {error.strerror}") from None
 
 
-class _Making:
-    def __init__(self, file: BinaryIO, settings: Settings, tell: Tell) -> None:
-        self._writer = Writer(file)
+class _BundleBuilder:
+    def __init__(self, file: BinaryIO, settings: Settings, tell: ReportProgress) -> None:
+        self._writer = ContainerWriter(file)
         self._chain = Chain()
         self._settings = settings
-        self._records = Records(settings.records)
+        self._records = RecordFolder(settings.records_folder)
         self._tell = tell
         self._absent: list[str] = []
         self._runs: list[BundledRun] = []
         self._added: set[str] = set()
 
-    async def fill(
-        self, gathered: Gathered, converter: DataConverter, fetch: Fetch, namespace: str, signer: Signer | None
+    async def write_bundle(
+        self, gathered: GatheredRuns, converter: DataConverter, fetch: Fetch, namespace: str, signer: Signer | None
     ) -> Manifest:
         """Everything, in order."""
         self._absent += gathered.lacking
         for number, run in enumerate(gathered.runs, start=1):
-            self._history(number, run)
-        await self._payloads(gathered, fetch)
+            self._write_history(number, run)
+        await self._write_payloads(gathered, fetch)
         self._tell("telling what happened")
-        timeline = await told(gathered, converter)
-        self._outputs(timeline)
+        timeline = await build_timeline(gathered, converter)
+        self._write_outputs(timeline)
         for run in gathered.runs:
-            await self._texts(run, converter)
-        self._lines(DECISIONS, "decision", list(_decisions(timeline)))
-        self._whole(TIMELINE, "timeline", "the timeline", timeline.model_dump_json(exclude_defaults=True).encode())
+            await self._write_texts(run, converter)
+        self._write_lines(DECISIONS, "decision", list(_list_decisions(timeline)))
+        self._write_member(
+            TIMELINE, "timeline", "the timeline", timeline.model_dump_json(exclude_defaults=True).encode()
+        )
         manifest = Manifest(
             format=FORMAT,
             version=VERSION,
@@ -99,38 +103,38 @@ class _Making:
             namespace=namespace,
             runs=tuple(self._runs),
             absent=tuple(dict.fromkeys(self._absent)),
-            signer=public_text(signer.key.public_key()) if signer else None,
+            signer=format_public_key(signer.key.public_key()) if signer else None,
         )
-        return self._finish(manifest, signer)
+        return self._finish_bundle(manifest, signer)
 
-    def _finish(self, unchained: Manifest, signer: Signer | None) -> Manifest:
-        self._chain.add(Record("manifest", MANIFEST, "the manifest", digest(unchained.chained())))
+    def _finish_bundle(self, unchained: Manifest, signer: Signer | None) -> Manifest:
+        self._chain.add(Record("manifest", MANIFEST, "the manifest", digest_bytes(unchained.chained_bytes())))
         manifest = unchained.model_copy(update={"records": self._chain.length, "head": self._chain.head})
-        self._writer.add(CHAIN, self._chain.text())
-        text = canonical_bytes(manifest.model_dump(mode="json"))
+        self._writer.add(CHAIN, self._chain.encode_lines())
+        text = encode_canonical(manifest.model_dump(mode="json"))
         self._writer.add(MANIFEST, text)
         if signer:
-            self._writer.add(SIGNATURE, canonical_bytes(signed(text, signer).model_dump(mode="json")))
+            self._writer.add(SIGNATURE, encode_canonical(sign_manifest(text, signer).model_dump(mode="json")))
         self._writer.close()
         return manifest
 
-    def _history(self, number: int, run: Run) -> None:
+    def _write_history(self, number: int, run: Run) -> None:
         file = f"histories/{number:04}.jsonl"
         self._tell(f"history {number:,}, {run.workflow}")
         head = {"workflow": run.workflow, "run": run.run, "type": run.type, "parent": run.parent}
-        lines = [(f"which run {file} is of", canonical_bytes(head))]
+        lines = [(f"which run {file} is of", encode_canonical(head))]
         for event, said in zip(run.events, run.history.to_json_dict()["events"], strict=True):
-            about = f"event {event.event_id} ({type_of(event)}) of {run.name}, run {run.run}"
-            lines.append((about, canonical_bytes(said)))
-        self._lines(file, "event", lines)
+            about = f"event {event.event_id} ({format_event_type(event)}) of {run.title}, run {run.run}"
+            lines.append((about, encode_canonical(said)))
+        self._write_lines(file, "event", lines)
         self._runs.append(
             BundledRun(file=file, workflow=run.workflow, run=run.run, type=run.type, events=len(run.events))
         )
 
-    async def _payloads(self, gathered: Gathered, fetch: Fetch) -> None:
+    async def _write_payloads(self, gathered: GatheredRuns, fetch: Fetch) -> None:
         lines: dict[Reference, bytes] = {}
         kept: set[str] = set()
-        for reference, where in _referred(gathered):
+        for reference, where in _list_references(gathered):
             if reference in lines:
                 continue
             payload = await fetch(reference)
@@ -138,25 +142,27 @@ class _Making:
                 self._absent.append(f"payload {reference.name}, of {where}")
                 continue
             data = payload.SerializeToString(deterministic=True)
-            lines[reference] = reference_line(reference, data)
-            name = f"payloads/{digest(data)}"
+            lines[reference] = encode_reference(reference, data)
+            name = f"payloads/{digest_bytes(data)}"
             if name not in kept:
                 kept.add(name)
-                self._whole(name, "payload", f"payload {digest(data)}, of {where}", data)
+                self._write_member(name, "payload", f"payload {digest_bytes(data)}, of {where}", data)
             self._tell(f"{len(lines):,} payloads")
         about = [(f"where payload {reference.name} is", line) for reference, line in lines.items()]
-        self._lines(REFERENCES, "reference", about)
+        self._write_lines(REFERENCES, "reference", about)
 
-    def _outputs(self, timeline: Timeline) -> None:
-        for path, where in dict(_kept_outputs(timeline)).items():
+    def _write_outputs(self, timeline: Timeline) -> None:
+        for path, where in dict(_list_outputs(timeline)).items():
             name = Path(path).name
             self._tell(f"output {name}")
-            if not self._file(f"outputs/{name}", "output", self._settings.outputs / name, name.partition(".")[0]):
+            if not self._write_file(
+                f"outputs/{name}", "output", self._settings.outputs_folder / name, name.partition(".")[0]
+            ):
                 self._absent.append(f"output {name}, of {where}")
 
-    async def _texts(self, run: Run, converter: DataConverter) -> None:
-        judged = await judged_by(run, converter)
-        wanted: list[tuple[Kind, tuple[str, ...]]] = [
+    async def _write_texts(self, run: Run, converter: DataConverter) -> None:
+        judged = await read_validation_facts(run, converter)
+        wanted: list[tuple[RecordKind, tuple[str, ...]]] = [
             ("policy", judged.policy),
             ("hooks", judged.hooks),
             ("catalogue", judged.catalogue),
@@ -164,10 +170,10 @@ class _Making:
         ]
         for kind, digests in wanted:
             for one in digests:
-                if not self._file(f"records/{kind}/{one}.json", kind, self._records.file(kind, one), one):
-                    self._absent.append(f"{kind} {one}, of {run.name}")
+                if not self._write_file(f"records/{kind}/{one}.json", kind, self._records.locate_file(kind, one), one):
+                    self._absent.append(f"{kind} {one}, of {run.title}")
 
-    def _file(self, name: str, kind: str, source: Path, sha256: str) -> bool:
+    def _write_file(self, name: str, kind: str, source: Path, sha256: str) -> bool:
         """A file whose name says what it holds; False when it is not there, or holds something else."""
         if name in self._added:
             return True
@@ -177,51 +183,53 @@ class _Making:
         self._chain.add(Record(kind, name, f"{kind} {sha256}", sha256))
         return True
 
-    def _whole(self, name: str, kind: str, about: str, data: bytes) -> None:
+    def _write_member(self, name: str, kind: str, about: str, data: bytes) -> None:
         self._writer.add(name, data)
-        self._chain.add(Record(kind, name, about, digest(data)))
+        self._chain.add(Record(kind, name, about, digest_bytes(data)))
 
-    def _lines(self, name: str, kind: str, lines: list[tuple[str, bytes]]) -> None:
+    def _write_lines(self, name: str, kind: str, lines: list[tuple[str, bytes]]) -> None:
         if not lines:
             return
         self._writer.add(name, b"".join(line + b"\n" for _, line in lines))
         for place, (about, line) in enumerate(lines, start=1):
-            self._chain.add(Record(kind, name, about, digest(line), place))
+            self._chain.add(Record(kind, name, about, digest_bytes(line), place))
 
 
-def signed(manifest: bytes, signer: Signer) -> Signature:
+def sign_manifest(manifest: bytes, signer: Signer) -> Signature:
     """A signature over a manifest."""
-    unsigned = Signature(key=public_text(signer.key.public_key()), name=signer.name)
+    unsigned = Signature(key=format_public_key(signer.key.public_key()), name=signer.name)
     signature = base64.b64encode(signer.key.sign(signed_bytes(unsigned, manifest))).decode()
     return unsigned.model_copy(update={"signature": signature})
 
 
-def _referred(gathered: Gathered) -> Iterator[tuple[Reference, str]]:
+def _list_references(gathered: GatheredRuns) -> Iterator[tuple[Reference, str]]:
     for run in gathered.runs:
         for event in run.events:
-            for payload in payloads_in(event):
-                if reference := reference_of(payload):
-                    yield reference, f"event {event.event_id} of {run.name}, run {run.run}"
+            for payload in list_payloads(event):
+                if reference := find_reference(payload):
+                    yield reference, f"event {event.event_id} of {run.title}, run {run.run}"
 
 
-def _kept_outputs(timeline: Timeline) -> Iterator[tuple[str, str]]:
+def _list_outputs(timeline: Timeline) -> Iterator[tuple[str, str]]:
     for call in timeline.calls:
         yield from ((path, f"call {call.id} of {timeline.id}") for path in call.outputs)
     for turn in timeline.turns:
-        yield from _kept_outputs(turn)
+        yield from _list_outputs(turn)
 
 
-def _decisions(timeline: Timeline) -> Iterator[tuple[str, bytes]]:
+def _list_decisions(timeline: Timeline) -> Iterator[tuple[str, bytes]]:
     for call in timeline.calls:
         for said in call.decisions:
-            yield _decision(timeline.id, call.id, said)
+            yield _encode_decision(timeline.id, call.id, said)
     for said in timeline.messages:
         if said.approval:
-            yield _decision(timeline.id, "", said)
+            yield _encode_decision(timeline.id, "", said)
     for turn in timeline.turns:
-        yield from _decisions(turn)
+        yield from _list_decisions(turn)
 
 
-def _decision(turn: str, call: str, said: Said) -> tuple[str, bytes]:
-    body: dict[str, Any] = {"turn": turn, "call": call, **said.model_dump(mode="json")}
-    return f"decision {said.outcome!r} of {said.by or 'somebody'} on {said.approval}", canonical_bytes(body)
+def _encode_decision(turn: str, call: str, decision: MessageStory) -> tuple[str, bytes]:
+    body: dict[str, Any] = {"turn": turn, "call": call, **decision.model_dump(mode="json")}
+    return f"decision {decision.outcome!r} of {decision.by or 'somebody'} on {decision.approval}", encode_canonical(
+        body
+    )

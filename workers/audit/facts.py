@@ -18,19 +18,19 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 
 from holdfast.workers.audit.runs import Run
-from holdfast.workers.audit.stored import decoded
+from holdfast.workers.audit.stored import decode_payloads
 
-MODEL = "holdfast.model"
-_CALL = re.compile(r"(b\d+c\d+)(?:-\d+)?(?:-stop)?")
-_ORDINARY = (
+MODEL_ACTIVITY = "holdfast.model"
+_CALL_ACTIVITY = re.compile(r"(b\d+c\d+)(?:-\d+)?(?:-stop)?")
+_ORDINARY_CAUSES = (
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_UPDATE,
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_STICKY_TASK_QUEUE,
 )
 """Something came while the task was at work, and it is done again with that: nobody failed."""
 
-How = Literal["signal", "update"]
-Ending = Literal["completed", "failed", "timed out", "cancelled"]
+MessageKind = Literal["signal", "update"]
+AttemptEnding = Literal["completed", "failed", "timed out", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Message:
 
     event: int
     at: datetime
-    how: How
+    how: MessageKind
     name: str
     identity: str
     """What the sender's program says of itself."""
@@ -66,25 +66,25 @@ class Attempt:
     worker: str | None = None
     started: datetime | None = None
     ended: datetime | None = None
-    how: Ending | None = None
+    how: AttemptEnding | None = None
     why: str | None = None
     """How it ended, where that is not by itself."""
     before: str | None = None
     """How the attempt before ended."""
 
     @property
-    def call(self) -> str | None:
+    def call_id(self) -> str | None:
         """The call that it executes, if it does."""
-        named = _CALL.fullmatch(self.activity)
+        named = _CALL_ACTIVITY.fullmatch(self.activity)
         return named[1] if named else None
 
     @property
-    def stops(self) -> bool:
+    def is_stop(self) -> bool:
         """Does it only stop what an earlier one left at work?"""
         return self.activity.endswith("-stop")
 
     @property
-    def untaken(self) -> bool:
+    def is_untaken(self) -> bool:
         """Did nobody take it up?"""
         return self.how == "timed out" and self.started is None and "schedule to start" in (self.why or "")
 
@@ -99,7 +99,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Within:
+class ChildTurnEvent:
     """A turn that was started within, or its end."""
 
     event: int
@@ -111,7 +111,7 @@ class Within:
 
 
 @dataclass(frozen=True)
-class Loss:
+class WorkerLoss:
     """A worker that did not finish a task of the workflow."""
 
     event: int
@@ -121,15 +121,15 @@ class Loss:
 
 
 @dataclass
-class Facts:
+class HistoryFacts:
     """Of one run."""
 
     messages: list[Message] = field(default_factory=list)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     """By the events that scheduled them."""
-    losses: list[Loss] = field(default_factory=list)
+    losses: list[WorkerLoss] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
-    within: list[Within] = field(default_factory=list)
+    within: list[ChildTurnEvent] = field(default_factory=list)
     workers: list[str] = field(default_factory=list)
     """Everybody who took a task of the workflow, in the order in which they came."""
     began: datetime = datetime.min
@@ -143,16 +143,16 @@ class Facts:
     """Who started it: what a program says of itself, or the workflow that it runs in."""
     input: Any = None
 
-    def of_call(self, call: str) -> list[Attempt]:
+    def list_attempts(self, call: str) -> list[Attempt]:
         """The attempts at one call, those of its further runs too."""
-        return [one for one in self.attempts.values() if one.call == call and not one.stops]
+        return [one for one in self.attempts.values() if one.call_id == call and not one.is_stop]
 
 
-async def facts_of(run: Run, converter: DataConverter) -> Facts:
+async def read_facts(run: Run, converter: DataConverter) -> HistoryFacts:
     """Read a run's history."""
-    reading = _Reading(converter)
+    reading = _HistoryReader(converter)
     for event in run.events:
-        await reading.take(event)
+        await reading.take_event(event)
     return reading.facts
 
 
@@ -164,7 +164,7 @@ _ENDINGS = {
     "workflow_execution_canceled": "cancelled",
     "workflow_execution_continued_as_new": "continued",
 }
-_ACTIVITY_ENDINGS: Mapping[str, Ending] = {
+_ACTIVITY_ENDINGS: Mapping[str, AttemptEnding] = {
     "activity_task_completed": "completed",
     "activity_task_failed": "failed",
     "activity_task_timed_out": "timed out",
@@ -172,45 +172,50 @@ _ACTIVITY_ENDINGS: Mapping[str, Ending] = {
 }
 
 
-class _Reading:
+class _HistoryReader:
     def __init__(self, converter: DataConverter) -> None:
         self._converter = converter
-        self.facts = Facts()
+        self.facts = HistoryFacts()
         self._accepted: dict[int, int] = {}
         """Places of updates among the messages, by the events that accepted them."""
         self._started: dict[int, str] = {}
         self._taken = datetime.min
         """When the task began that is at work."""
 
-    async def take(self, event: HistoryEvent) -> None:
+    async def take_event(self, event: HistoryEvent) -> None:
         """One event further."""
         kind = (event.WhichOneof("attributes") or "").removesuffix("_event_attributes")
         about: Any = getattr(event, f"{kind}_event_attributes", None)
         if kind in _ENDINGS:
-            self.facts.ended, self.facts.how = time_of(event), _ENDINGS[kind]
-            self.facts.status, self.facts.why = await self._ending(about, self.facts.how)
+            self.facts.ended, self.facts.how = read_event_time(event), _ENDINGS[kind]
+            self.facts.status, self.facts.why = await self._read_ending(about, self.facts.how)
         elif kind.startswith("child_workflow_execution_"):
             how = kind.removeprefix("child_workflow_execution_").replace("_", " ").replace("canceled", "cancelled")
             turn = about.workflow_execution.workflow_id
-            self.facts.within.append(Within(event.event_id, time_of(event), turn, *await self._ending(about, how)))
+            self.facts.within.append(
+                ChildTurnEvent(event.event_id, read_event_time(event), turn, *await self._read_ending(about, how))
+            )
         elif kind in _ACTIVITY_ENDINGS:
-            await self._end(event, about, _ACTIVITY_ENDINGS[kind])
+            await self._end_attempt(event, about, _ACTIVITY_ENDINGS[kind])
         elif handler := getattr(self, f"_{kind}", None):
             await handler(event, about)
 
     async def _workflow_execution_started(self, event: HistoryEvent, about: Any) -> None:
         parent = about.parent_workflow_execution.workflow_id  # whoever is started within another names no program
-        self.facts.began, self.facts.identity = time_of(event), about.identity or (parent and f"workflow {parent}")
-        self.facts.input = await self._first(about.input.payloads)
+        self.facts.began, self.facts.identity = (
+            read_event_time(event),
+            about.identity or (parent and f"workflow {parent}"),
+        )
+        self.facts.input = await self._decode_first(about.input.payloads)
 
     async def _workflow_execution_signaled(self, event: HistoryEvent, about: Any) -> None:
-        body = await self._first(about.input.payloads)
-        said = Message(event.event_id, time_of(event), "signal", about.signal_name, about.identity, body)
+        body = await self._decode_first(about.input.payloads)
+        said = Message(event.event_id, read_event_time(event), "signal", about.signal_name, about.identity, body)
         self.facts.messages.append(said)
 
     async def _workflow_execution_update_accepted(self, event: HistoryEvent, about: Any) -> None:
         asked = about.accepted_request
-        body = await self._first(asked.input.args.payloads)
+        body = await self._decode_first(asked.input.args.payloads)
         self._accepted[event.event_id] = len(self.facts.messages)
         # The event is written when the task is done that took it; what it led to is told with the time of that task.
         said = Message(
@@ -228,33 +233,35 @@ class _Reading:
         place = self._accepted.get(about.accepted_event_id)
         if place is None:
             return
-        answer = await self._first(about.outcome.success.payloads)
-        refused = await self._why(about.outcome.failure) if about.outcome.HasField("failure") else None
+        answer = await self._decode_first(about.outcome.success.payloads)
+        refused = await self._describe_failure(about.outcome.failure) if about.outcome.HasField("failure") else None
         self.facts.messages[place] = replace(self.facts.messages[place], answer=answer, refused=refused)
 
     async def _activity_task_scheduled(self, event: HistoryEvent, about: Any) -> None:
         self.facts.attempts[event.event_id] = Attempt(
-            event.event_id, about.activity_id, about.activity_type.name, time_of(event), about.task_queue.name
+            event.event_id, about.activity_id, about.activity_type.name, read_event_time(event), about.task_queue.name
         )
 
     async def _activity_task_started(self, event: HistoryEvent, about: Any) -> None:
         if one := self.facts.attempts.get(about.scheduled_event_id):
-            before = await self._why(about.last_failure) if about.attempt > 1 else None
+            before = await self._describe_failure(about.last_failure) if about.attempt > 1 else None
             self.facts.attempts[one.event] = replace(
-                one, number=about.attempt, worker=about.identity, started=time_of(event), before=before
+                one, number=about.attempt, worker=about.identity, started=read_event_time(event), before=before
             )
 
-    async def _end(self, event: HistoryEvent, about: Any, how: Ending) -> None:
+    async def _end_attempt(self, event: HistoryEvent, about: Any, how: AttemptEnding) -> None:
         if one := self.facts.attempts.get(about.scheduled_event_id):
             failure = getattr(about, "failure", None)
-            why = await self._why(failure) if failure is not None and failure.ByteSize() else None
-            self.facts.attempts[one.event] = replace(one, ended=time_of(event), how=how, why=why)
-            if one.type == MODEL and how == "completed":
-                body = await self._first(about.result.payloads)
-                self.facts.replies.append(Reply(event.event_id, time_of(event), body if isinstance(body, dict) else {}))
+            why = await self._describe_failure(failure) if failure is not None and failure.ByteSize() else None
+            self.facts.attempts[one.event] = replace(one, ended=read_event_time(event), how=how, why=why)
+            if one.type == MODEL_ACTIVITY and how == "completed":
+                body = await self._decode_first(about.result.payloads)
+                self.facts.replies.append(
+                    Reply(event.event_id, read_event_time(event), body if isinstance(body, dict) else {})
+                )
 
     async def _workflow_task_started(self, event: HistoryEvent, about: Any) -> None:
-        self._started[event.event_id], self._taken = about.identity, time_of(event)
+        self._started[event.event_id], self._taken = about.identity, read_event_time(event)
         if about.identity and about.identity not in self.facts.workers:
             self.facts.workers.append(about.identity)
 
@@ -263,30 +270,34 @@ class _Reading:
             why = "the worker that had it in its memory did not take it up again; another one did"
         else:
             why = "its worker took a task and did not finish it in time"
-        self._lose(event, self._started.get(about.started_event_id), why)
+        self._record_loss(event, self._started.get(about.started_event_id), why)
 
     async def _workflow_task_failed(self, event: HistoryEvent, about: Any) -> None:
-        if about.cause in _ORDINARY:
+        if about.cause in _ORDINARY_CAUSES:
             return
-        why = await self._why(about.failure)
-        self._lose(event, about.identity, f"a task failed and was tried again{f': {why}' if why else ''}")
+        why = await self._describe_failure(about.failure)
+        self._record_loss(event, about.identity, f"a task failed and was tried again{f': {why}' if why else ''}")
 
-    def _lose(self, event: HistoryEvent, worker: str | None, why: str) -> None:
-        self.facts.losses.append(Loss(event.event_id, time_of(event), worker or None, why))
+    def _record_loss(self, event: HistoryEvent, worker: str | None, why: str) -> None:
+        self.facts.losses.append(WorkerLoss(event.event_id, read_event_time(event), worker or None, why))
 
-    async def _ending(self, about: Any, how: str) -> tuple[str, str | None]:
+    async def _read_ending(self, about: Any, how: str) -> tuple[str, str | None]:
         """How a workflow ended, and why: what its result says, where it has one that does."""
         result = getattr(about, "result", None)
-        body = await self._first(result.payloads) if result is not None else None
+        body = await self._decode_first(result.payloads) if result is not None else None
         said = body if isinstance(body, dict) else {}
-        why = await self._why(getattr(about, "failure", None)) or getattr(about, "reason", None) or said.get("reason")
+        why = (
+            await self._describe_failure(getattr(about, "failure", None))
+            or getattr(about, "reason", None)
+            or said.get("reason")
+        )
         return str(said.get("status") or how), str(why) if why else None
 
-    async def _first(self, payloads: Sequence[Payload]) -> Any:
-        found = await decoded(self._converter, list(payloads)[:1])
+    async def _decode_first(self, payloads: Sequence[Payload]) -> Any:
+        found = await decode_payloads(self._converter, list(payloads)[:1])
         return found[0] if found else None
 
-    async def _why(self, failure: Failure | None) -> str | None:
+    async def _describe_failure(self, failure: Failure | None) -> str | None:
         """A failure in words, to its cause."""
         if failure is None or not failure.ByteSize():
             return None
@@ -296,10 +307,10 @@ class _Reading:
             await self._converter.decode_failure(opened)
         except Exception:  # sealed, and no key here
             return "a failure that cannot be read here"
-        return ": ".join(dict.fromkeys(_words(opened)))
+        return ": ".join(dict.fromkeys(_list_causes(opened)))
 
 
-def _words(failure: Failure) -> Iterator[str]:
+def _list_causes(failure: Failure) -> Iterator[str]:
     while True:
         if failure.HasField("timeout_failure_info"):
             kind = TimeoutType.Name(failure.timeout_failure_info.timeout_type)
@@ -311,12 +322,12 @@ def _words(failure: Failure) -> Iterator[str]:
         failure = failure.cause
 
 
-def time_of(event: HistoryEvent) -> datetime:
+def read_event_time(event: HistoryEvent) -> datetime:
     """When the server wrote it."""
     return event.event_time.ToDatetime(tzinfo=UTC)
 
 
-def type_of(event: HistoryEvent) -> str:
+def format_event_type(event: HistoryEvent) -> str:
     """Its type as people know it: `ActivityTaskScheduled`."""
     name = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")
     return "".join(word.capitalize() for word in name.split("_"))

@@ -17,13 +17,13 @@ from holdfast.approvers import Approver
 from holdfast.verdicts import Allow, Ask
 from holdfast.work import ValidateResult
 from holdfast.workers.audit.runs import Run
-from holdfast.workers.audit.stored import decoded
+from holdfast.workers.audit.stored import decode_payloads
 
-VALIDATE = "holdfast.validate"
+VALIDATE_ACTIVITY = "holdfast.validate"
 
 
 @dataclass(frozen=True)
-class Judged:
+class ValidationFacts:
     """Digests, in the order in which they came."""
 
     policy: tuple[str, ...] = ()
@@ -39,9 +39,9 @@ class Judged:
         return before[-1] if before else self.approvers[0][1] if self.approvers else ()
 
 
-async def judged_by(run: Run, converter: DataConverter) -> Judged:
+async def read_validation_facts(run: Run, converter: DataConverter) -> ValidationFacts:
     """What the verdicts of a run were given by."""
-    found = [each async for each in _results(run, converter)]
+    found = [each async for each in _read_results(run, converter)]
     results = [result for _, result in found]
     bound = [
         verdict.bound.tool.definition
@@ -49,43 +49,43 @@ async def judged_by(run: Run, converter: DataConverter) -> Judged:
         for verdict in result.verdicts.values()
         if isinstance(verdict, Allow | Ask)
     ]
-    return Judged(
-        policy=_once(result.policy for result in results),
-        catalogue=_once(result.catalogue for result in results),
-        hooks=_once(result.hooks for result in results),
-        definitions=_once(bound),
+    return ValidationFacts(
+        policy=_drop_duplicates(result.policy for result in results),
+        catalogue=_drop_duplicates(result.catalogue for result in results),
+        hooks=_drop_duplicates(result.hooks for result in results),
+        definitions=_drop_duplicates(bound),
         approvers=tuple((event, result.approvers) for event, result in found if result.approvers is not None),
     )
 
 
-def _once(values: Iterable[str]) -> tuple[str, ...]:
+def _drop_duplicates(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, values)))
 
 
-async def _results(run: Run, converter: DataConverter) -> AsyncIterator[tuple[int, ValidateResult]]:
+async def _read_results(run: Run, converter: DataConverter) -> AsyncIterator[tuple[int, ValidateResult]]:
     scheduled: set[int] = set()
     for event in run.events:
-        if event.activity_task_scheduled_event_attributes.activity_type.name == VALIDATE:
+        if event.activity_task_scheduled_event_attributes.activity_type.name == VALIDATE_ACTIVITY:
             scheduled.add(event.event_id)
         details = event.marker_recorded_event_attributes.details
         done = event.activity_task_completed_event_attributes
-        if _local_validation(details):
+        if _is_local_validation(details):
             payloads = list(details["result"].payloads)
         elif event.HasField("activity_task_completed_event_attributes") and done.scheduled_event_id in scheduled:
             payloads = list(done.result.payloads)
         else:
             continue
-        for value in await decoded(converter, payloads):
+        for value in await decode_payloads(converter, payloads):
             try:
                 yield event.event_id, ValidateResult.model_validate(value)
             except ValidationError:
                 continue
 
 
-def _local_validation(details: Any) -> bool:
+def _is_local_validation(details: Any) -> bool:
     """A local activity is a marker, which holds its name beside its result."""
     try:
         said = json.loads(details["data"].payloads[0].data) if "data" in details else {}
     except (IndexError, ValueError):
         return False
-    return "result" in details and isinstance(said, dict) and said.get("activity_type") == VALIDATE
+    return "result" in details and isinstance(said, dict) and said.get("activity_type") == VALIDATE_ACTIVITY

@@ -15,12 +15,12 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import BadInput, ServerUnavailable, TurnNotFound
-from holdfast.sessions import SESSION
-from holdfast.turns import WORKFLOW
+from holdfast.sessions import SESSION_WORKFLOW
+from holdfast.turns import TURN_WORKFLOW
 
-_GONE = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
+_GONE_STATUSES = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 
-Tell = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Run:
     """The workflow that runs it."""
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
         """What it is, for people."""
-        return f"{'session' if self.type == SESSION else 'turn'} {self.workflow}"
+        return f"{'session' if self.type == SESSION_WORKFLOW else 'turn'} {self.workflow}"
 
     @property
     def history(self) -> WorkflowHistory:
@@ -45,14 +45,14 @@ class Run:
         return WorkflowHistory(self.workflow, list(self.events))
 
     @property
-    def next(self) -> str | None:
+    def next_run_id(self) -> str | None:
         """The run that it continued as."""
         last = self.events[-1]
         return last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
 
 
 @dataclass(frozen=True)
-class Gathered:
+class GatheredRuns:
     """All runs that belong to one turn or session, the oldest of each workflow first."""
 
     id: str
@@ -63,19 +63,19 @@ class Gathered:
     @property
     def kind(self) -> Literal["turn", "session"]:
         """A turn, or a session?"""
-        return "session" if self.runs[0].type == SESSION else "turn"
+        return "session" if self.runs[0].type == SESSION_WORKFLOW else "turn"
 
-    def of(self, workflow: str) -> tuple[Run, ...]:
+    def list_runs(self, workflow: str) -> tuple[Run, ...]:
         """The runs of one workflow."""
         return tuple(run for run in self.runs if run.workflow == workflow)
 
 
-def run_of(events: Sequence[HistoryEvent], workflow: str | None = None) -> Run:
+def build_run(events: Sequence[HistoryEvent], workflow: str | None = None) -> Run:
     """A run by its history; BadInput when it is none of ours."""
     started = events[0].workflow_execution_started_event_attributes if events else None
     if not started or not started.workflow_type.name:
         raise BadInput("this is not the history of a turn or a session: it does not begin with its start")
-    if started.workflow_type.name not in (WORKFLOW, SESSION):
+    if started.workflow_type.name not in (TURN_WORKFLOW, SESSION_WORKFLOW):
         raise BadInput(f"{started.workflow_id!r} is a workflow of another kind: {started.workflow_type.name!r}")
     return Run(
         workflow or started.workflow_id,
@@ -86,72 +86,72 @@ def run_of(events: Sequence[HistoryEvent], workflow: str | None = None) -> Run:
     )
 
 
-async def gather(client: Client, workflow: str, tell: Tell = lambda words: None) -> Gathered:
+async def gather_runs(client: Client, workflow: str, tell: ReportProgress = lambda words: None) -> GatheredRuns:
     """Every run of a turn or a session, and of the turns within it. TurnNotFound when there is none of that id."""
-    gathering = _Gathering(client, tell)
-    await gathering.take(workflow, await gathering.first_run(workflow))
-    return Gathered(workflow, tuple(gathering.runs), tuple(gathering.lacking))
+    gathering = _RunGatherer(client, tell)
+    await gathering.fetch_runs(workflow, await gathering.find_first_run(workflow))
+    return GatheredRuns(workflow, tuple(gathering.runs), tuple(gathering.lacking))
 
 
 @dataclass
-class _Gathering:
+class _RunGatherer:
     """What was fetched so far."""
 
     client: Client
-    tell: Tell
+    tell: ReportProgress
     runs: list[Run] = field(default_factory=list)
     lacking: list[str] = field(default_factory=list)
     seen: set[tuple[str, str]] = field(default_factory=set)
 
-    async def first_run(self, workflow: str) -> str:
+    async def find_first_run(self, workflow: str) -> str:
         """The first run of a workflow that may have continued as new."""
         try:
             described = await self.client.get_workflow_handle(workflow).describe()
         except RPCError as error:
-            raise _translated(error, workflow) from error
+            raise _translate_error(error, workflow) from error
         info = described.raw_description.workflow_execution_info
-        if info.type.name not in (WORKFLOW, SESSION):
+        if info.type.name not in (TURN_WORKFLOW, SESSION_WORKFLOW):
             raise BadInput(f"{workflow!r} is a workflow of another kind: {info.type.name!r}")
-        if not await self._there(workflow, info.first_run_id):
+        if not await self._run_exists(workflow, info.first_run_id):
             self.lacking.append(f"the first runs of {workflow}: the server does not have them any more")
             return described.run_id
         return info.first_run_id
 
-    async def _there(self, workflow: str, run: str) -> bool:
+    async def _run_exists(self, workflow: str, run: str) -> bool:
         try:
             await self.client.get_workflow_handle(workflow, run_id=run).describe()
         except RPCError as error:
-            if error.status in _GONE:
+            if error.status in _GONE_STATUSES:
                 return False
-            raise _translated(error, workflow) from error
+            raise _translate_error(error, workflow) from error
         return True
 
-    async def take(self, workflow: str, run: str) -> None:
+    async def fetch_runs(self, workflow: str, run: str) -> None:
         """One run, those it continued as, and the turns within them."""
         following: str | None = run
         while following and (workflow, following) not in self.seen:
             self.seen.add((workflow, following))
             self.tell(f"{len(self.runs) + 1:,} runs, reading {workflow}")
-            fetched = await self._fetch(workflow, following)
+            fetched = await self._fetch_run(workflow, following)
             if fetched is None:
                 return
             self.runs.append(fetched)
-            for child, child_run in _children(fetched.events):
-                await self.take(child, child_run)
-            following = fetched.next
+            for child, child_run in _list_children(fetched.events):
+                await self.fetch_runs(child, child_run)
+            following = fetched.next_run_id
 
-    async def _fetch(self, workflow: str, run: str) -> Run | None:
+    async def _fetch_run(self, workflow: str, run: str) -> Run | None:
         try:
             history = await self.client.get_workflow_handle(workflow, run_id=run).fetch_history()
         except RPCError as error:
-            if error.status not in _GONE:
-                raise _translated(error, workflow) from error
+            if error.status not in _GONE_STATUSES:
+                raise _translate_error(error, workflow) from error
             self.lacking.append(f"run {run} of {workflow}: the server does not have it any more")
             return None
-        return run_of(history.events, workflow)
+        return build_run(history.events, workflow)
 
 
-def _children(events: Sequence[HistoryEvent]) -> list[tuple[str, str]]:
+def _list_children(events: Sequence[HistoryEvent]) -> list[tuple[str, str]]:
     """The turns that a run started."""
     started = (
         event.child_workflow_execution_started_event_attributes
@@ -161,11 +161,11 @@ def _children(events: Sequence[HistoryEvent]) -> list[tuple[str, str]]:
     return [
         (one.workflow_execution.workflow_id, one.workflow_execution.run_id)
         for one in started
-        if one.workflow_type.name == WORKFLOW
+        if one.workflow_type.name == TURN_WORKFLOW
     ]
 
 
-def _translated(error: RPCError, workflow: str) -> Exception:
-    if error.status in _GONE:
+def _translate_error(error: RPCError, workflow: str) -> Exception:
+    if error.status in _GONE_STATUSES:
         return TurnNotFound(f"no turn or session is called {workflow!r}: see `holdfast turn list`, `holdfast sessions`")
     return ServerUnavailable(f"the history of {workflow!r} cannot be fetched: {error.message}")

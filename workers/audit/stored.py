@@ -43,24 +43,24 @@ class Reference:
 Fetch = Callable[[Reference], Awaitable[Payload]]
 
 
-class LookingStorage(TolerantStorage):
+class ReadOnlyStorage(TolerantStorage):
     """External storage to read from: references of every driver are followed by one function, nothing is stored."""
 
     fetch: Fetch
 
-    def reference(self, payload: Payload) -> Reference | None:
+    def find_reference(self, payload: Payload) -> Reference | None:
         """What a payload refers to, if it does."""
         found = self._decode_reference(payload)
         return Reference(found.driver_name, tuple(sorted(found.claim_data.items()))) if found else None
 
     def _get_driver_by_name(self, name: str) -> StorageDriver:
-        return _Looking(name, self.fetch)
+        return _ReadOnlyDriver(name, self.fetch)
 
     def _with_store_context(self, ctx: StorageDriverStoreContext) -> ExternalStorage:
         return self
 
 
-class _Looking(StorageDriver):
+class _ReadOnlyDriver(StorageDriver):
     def __init__(self, name: str, fetch: Fetch) -> None:
         self._name = name
         self._fetch = fetch
@@ -81,29 +81,29 @@ class _Looking(StorageDriver):
         return [await self._fetch(Reference(self._name, tuple(sorted(claim.claim_data.items())))) for claim in claims]
 
 
-def looking(converter: DataConverter, fetch: Fetch) -> DataConverter:
+def build_read_only_converter(converter: DataConverter, fetch: Fetch) -> DataConverter:
     """The same converter, that reads what lies outside by a function and stores nothing."""
-    storage = LookingStorage(drivers=[_Looking("audit", fetch)], payload_size_threshold=THRESHOLD)
+    storage = ReadOnlyStorage(drivers=[_ReadOnlyDriver("audit", fetch)], payload_size_threshold=THRESHOLD)
     object.__setattr__(storage, "fetch", fetch)
     return dataclasses.replace(converter, external_storage=storage)
 
 
-def from_storage(converter: DataConverter) -> Fetch:
+def build_storage_fetch(converter: DataConverter) -> Fetch:
     """Follows references by the drivers of a converter."""
     storage = converter.external_storage
 
-    async def fetch(reference: Reference) -> Payload:
+    async def fetch_by_driver(reference: Reference) -> Payload:
         driver = storage._get_driver_by_name(reference.driver) if storage else None
         if driver is None:
-            return nothing(reference)
+            return build_missing_payload(reference)
         claim = StorageDriverClaim(claim_data=dict(reference.claim))
         [payload] = await driver.retrieve(StorageDriverRetrieveContext(), [claim])
         return payload
 
-    return fetch
+    return fetch_by_driver
 
 
-def nothing(reference: Reference) -> Payload:
+def build_missing_payload(reference: Reference) -> Payload:
     """In the place of a payload that nobody has."""
     return Payload(metadata={"encoding": MISSING}, data=reference.name.encode())
 
@@ -113,12 +113,12 @@ def is_missing(payload: Payload) -> bool:
     return bool(payload.metadata.get("encoding") == MISSING)
 
 
-def reference_of(payload: Payload) -> Reference | None:
+def find_reference(payload: Payload) -> Reference | None:
     """What a payload refers to, if it does."""
-    return _PROBE.reference(payload)
+    return _PROBE.find_reference(payload)
 
 
-async def decoded(converter: DataConverter, payloads: Sequence[Payload]) -> list[Any]:
+async def decode_payloads(converter: DataConverter, payloads: Sequence[Payload]) -> list[Any]:
     """What payloads say, as plain data; None for one that cannot be read."""
     found: list[Any] = []
     for payload in payloads:
@@ -130,8 +130,8 @@ async def decoded(converter: DataConverter, payloads: Sequence[Payload]) -> list
     return found
 
 
-async def _never(reference: Reference) -> Payload:
-    return nothing(reference)
+async def _fetch_nothing(reference: Reference) -> Payload:
+    return build_missing_payload(reference)
 
 
-_PROBE = LookingStorage(drivers=[_Looking("probe", _never)])
+_PROBE = ReadOnlyStorage(drivers=[_ReadOnlyDriver("probe", _fetch_nothing)])

@@ -18,36 +18,40 @@ from holdfast.calls import Call, Status
 from holdfast.content import BlobPart, TextPart
 from holdfast.errors import BadInput, DecisionRefused
 from holdfast.events import Event
-from holdfast.signing import check_signed
+from holdfast.signing import check_signature
 from holdfast.state import TurnState
 from holdfast.workers.audit.counting import Deliveries
-from holdfast.workers.audit.facts import Attempt, Facts, Message
-from holdfast.workers.audit.judged import Judged
+from holdfast.workers.audit.facts import Attempt, HistoryFacts, Message
+from holdfast.workers.audit.judged import ValidationFacts
 from holdfast.workers.audit.replaying import DECIDE
-from holdfast.workers.audit.timeline import Attempted, CallStory, Question, Said
+from holdfast.workers.audit.timeline import AttemptStory, CallStory, MessageStory, QuestionStory
 
-_WAITING = Status.AWAITING_APPROVAL.value
+_AWAITING_APPROVAL = Status.AWAITING_APPROVAL.value
 
 
-def calls_of(state: TurnState, facts: Facts, decisions: Mapping[str, list[Said]]) -> list[CallStory]:
+def build_call_stories(
+    state: TurnState, facts: HistoryFacts, decisions: Mapping[str, list[MessageStory]]
+) -> list[CallStory]:
     """Every call of one run of a turn, with what was said of it."""
-    batches = [*state.done, *([state.active] if state.active else []), *state.queue]
+    batches = [*state.done_batches, *([state.active] if state.active else []), *state.queue]
     batches.sort(key=lambda batch: int(batch.id.removeprefix("b")))
     events: dict[str, list[Event]] = {}
     for event in state.events:
         if event.call and event.kind == "call":
             events.setdefault(event.call, []).append(event)
     return [
-        _story(call, batch, place, events.get(call.id, []), decisions.get(call.id, []), facts)
+        _build_story(call, batch, place, events.get(call.id, []), decisions.get(call.id, []), facts)
         for batch in batches
         for place, call in enumerate(batch.calls, start=1)
     ]
 
 
-def _story(call: Call, batch: Batch, place: int, events: list[Event], said: list[Said], facts: Facts) -> CallStory:
+def _build_story(
+    call: Call, batch: Batch, place: int, events: list[Event], decisions: list[MessageStory], facts: HistoryFacts
+) -> CallStory:
     bound, shown, response = call.bound, call.confirmation, call.response
-    questions = tuple(questions_of(events, facts.ended if facts.how != "continued" else None))
-    verdict, rule = _verdict(events)
+    questions = tuple(list_questions(events, facts.ended if facts.how != "continued" else None))
+    verdict, rule = _find_verdict(events)
     began = [event.at for event in events if event.after == Status.EXECUTING.value]
     return CallStory(
         id=call.id,
@@ -66,86 +70,94 @@ def _story(call: Call, batch: Batch, place: int, events: list[Event], said: list
         reason=shown.reason if shown else None,
         requested=call.request.arguments,
         arguments=bound.arguments if bound else None,
-        changes=changes_between(call.request.arguments, bound.arguments) if bound else None,
+        changes=diff_arguments(call.request.arguments, bound.arguments) if bound else None,
         changed_by=(*call.changed_by, *(f"hook {name}" for name in (bound.rewritten_by if bound else ()))),
         digest=bound.digest if bound else None,
         shown=shown.model_dump(mode="json", exclude_defaults=True) if shown else {},
         questions=questions,
-        decisions=tuple(said),
+        decisions=tuple(decisions),
         decided_by=str(call.actor) if call.actor else None,
         grant=call.grant,
         created=call.created_at,
         began=call.started_at or (began[0] if began else None),
         ended=call.ended_at,
         waited_seconds=sum(question.seconds or 0 for question in questions),
-        ran_seconds=call.execution.total_seconds() if call.execution is not None else None,
+        ran_seconds=call.execution_time.total_seconds() if call.execution_time is not None else None,
         duration_seconds=call.duration.total_seconds() if call.duration is not None else None,
-        attempts=tuple(map(attempted, facts.of_call(call.id))),
+        attempts=tuple(map(build_attempt, facts.list_attempts(call.id))),
         error=f"{call.error.type}: {call.error.message}" if call.error else None,
         result=response.text if response else "",
         display=response.display if response else None,
-        outputs=tuple(_outputs(call)),
+        outputs=tuple(_list_outputs(call)),
     )
 
 
-def _verdict(events: Sequence[Event]) -> tuple[str, str | None]:
+def _find_verdict(events: Sequence[Event]) -> tuple[str, str | None]:
     """What validation said first, and by which rule; nothing of a call that was never judged."""
     first = next((event for event in events if event.before == Status.VALIDATING.value), None)
     if first is None:
         return "", None
-    said = {_WAITING: "ask", Status.SCHEDULED.value: "allow", Status.ERROR.value: "deny" if first.rule else "reject"}
+    said = {
+        _AWAITING_APPROVAL: "ask",
+        Status.SCHEDULED.value: "allow",
+        Status.ERROR.value: "deny" if first.rule else "reject",
+    }
     return said.get(first.after, "deny" if first.rule else ""), first.rule
 
 
-def questions_of(events: Iterable[Event], ended: datetime | None = None) -> list[Question]:
+def list_questions(events: Iterable[Event], ended: datetime | None = None) -> list[QuestionStory]:
     """Each time a call waited for somebody, from the events of that call; at the latest until its turn ended."""
-    found: list[Question] = []
+    found: list[QuestionStory] = []
     for event in events:
-        if found and found[-1].until is None and (event.after != _WAITING or event.approval_id != found[-1].approval):
-            found[-1] = _ended(found[-1], event.at)
-        if event.after == _WAITING and event.approval_id and (not found or found[-1].until is not None):
-            asked = Question(approval=event.approval_id, at=event.at, asks=event.asks or "", digest=event.digest)
+        if (
+            found
+            and found[-1].until is None
+            and (event.after != _AWAITING_APPROVAL or event.approval_id != found[-1].approval)
+        ):
+            found[-1] = _end_question(found[-1], event.at)
+        if event.after == _AWAITING_APPROVAL and event.approval_id and (not found or found[-1].until is not None):
+            asked = QuestionStory(approval=event.approval_id, at=event.at, asks=event.asks or "", digest=event.digest)
             found.append(asked)
-    return [_ended(one, ended) if ended and one.until is None else one for one in found]
+    return [_end_question(one, ended) if ended and one.until is None else one for one in found]
 
 
-def _ended(question: Question, at: datetime) -> Question:
+def _end_question(question: QuestionStory, at: datetime) -> QuestionStory:
     return question.model_copy(update={"until": at, "seconds": (at - question.at).total_seconds()})
 
 
-def attempted(one: Attempt) -> Attempted:
+def build_attempt(attempt: Attempt) -> AttemptStory:
     """An attempt, as it is told."""
-    seconds = (one.ended - one.started).total_seconds() if one.ended and one.started else None
-    return Attempted(
-        worker=one.worker,
-        number=one.number or 1,
-        scheduled=one.scheduled,
-        began=one.started,
-        ended=one.ended,
+    seconds = (attempt.ended - attempt.started).total_seconds() if attempt.ended and attempt.started else None
+    return AttemptStory(
+        worker=attempt.worker,
+        number=attempt.number or 1,
+        scheduled=attempt.scheduled,
+        began=attempt.started,
+        ended=attempt.ended,
         seconds=seconds,
-        how="not taken up" if one.untaken else one.how or "not ended",
-        why=one.why,
-        before=one.before,
-        event=one.event,
+        how="not taken up" if attempt.is_untaken else attempt.how or "not ended",
+        why=attempt.why,
+        before=attempt.before,
+        event=attempt.event,
     )
 
 
-def decisions_of(facts: Facts, deliveries: Deliveries | None, judged: Judged) -> list[Said]:
+def list_decisions(facts: HistoryFacts, deliveries: Deliveries | None, judged: ValidationFacts) -> list[MessageStory]:
     """What was said of calls, with whether it counted and whose word it was. None: nobody knows what counted."""
-    found: list[Said] = []
+    found: list[MessageStory] = []
     signals = 0
     for message in facts.messages:
         if message.name == DECIDE:
-            counted = deliveries.counted(message, signals) if deliveries else message.refused is None
-            found.append(said_of(message, counted, judged.approvers_at(message.event)))
+            counted = deliveries.has_counted(message, signals) if deliveries else message.refused is None
+            found.append(build_decision(message, counted, judged.approvers_at(message.event)))
             signals += message.how == "signal"
     return found
 
 
-def call_of(said: Said) -> str | None:
+def find_call(decision: MessageStory) -> str | None:
     """The call that a decision is about, if it names one."""
     try:
-        call = ApprovalId.parse(said.approval).call
+        call = ApprovalId.parse(decision.approval).call
     except BadInput:
         return None
     return call if _CALL.fullmatch(call) else None
@@ -154,7 +166,7 @@ def call_of(said: Said) -> str | None:
 _CALL = re.compile(r"b\d{1,9}c\d{1,9}")
 
 
-def said_of(message: Message, counted: bool, approvers: Sequence[Approver]) -> Said:
+def build_decision(message: Message, is_counted: bool, approvers: Sequence[Approver]) -> MessageStory:
     """A decision as it was sent."""
     body: Mapping[str, Any] = message.body if isinstance(message.body, dict) else {}
     common: dict[str, Any] = {
@@ -162,51 +174,51 @@ def said_of(message: Message, counted: bool, approvers: Sequence[Approver]) -> S
         "how": message.how,
         "identity": message.identity,
         "event": message.event,
-        "details": _plain(body),
+        "details": _drop_empty(body),
     }
     try:
         decision = Decision.model_validate(body)
     except ValidationError:
-        return Said(outcome="not a decision", counted=False, **common)
-    return Said(
+        return MessageStory(outcome="not a decision", counted=False, **common)
+    return MessageStory(
         outcome=decision.outcome.value,
         by=decision.by,
-        signature=_signature(decision, approvers, message.at),
+        signature=_describe_signature(decision, approvers, message.at),
         key=decision.signer,
         approval=decision.approval_id,
         digest=decision.digest,
         note=decision.note,
-        counted=counted,
+        counted=is_counted,
         **common,
     )
 
 
-def _plain(body: Mapping[str, Any]) -> dict[str, JsonValue]:
+def _drop_empty(body: Mapping[str, Any]) -> dict[str, JsonValue]:
     return {str(name): value for name, value in body.items() if value not in (None, False, "")}
 
 
-def _signature(decision: Decision, approvers: Sequence[Approver], at: datetime) -> str:
+def _describe_signature(decision: Decision, approvers: Sequence[Approver], at: datetime) -> str:
     if decision.signature is None:
         return "none"
     if not any(approver.key for approver in approvers):
         return "not checked: the worker knew no keys"
     try:
-        check_signed(decision, approvers, at)
+        check_signature(decision, approvers, at)
     except DecisionRefused as refusal:
         return f"does not hold: {refusal}"
     return "valid"
 
 
-def changes_between(before: JsonValue, after: JsonValue) -> str | None:
+def diff_arguments(before: JsonValue, after: JsonValue) -> str | None:
     """A diff of arguments, value by value; None when they are the same."""
     if before == after:
         return None
-    old, new = _written(before), _written(after)
+    old, new = _format_lines(before), _format_lines(after)
     lines = difflib.unified_diff(old, new, "as asked for", "as it ran", lineterm="", n=2)
     return "\n".join(lines) or None
 
 
-def _written(value: JsonValue) -> list[str]:
+def _format_lines(value: JsonValue) -> list[str]:
     """Arguments as lines: texts of several lines line by line, so that a diff shows which."""
     if not isinstance(value, dict):
         return [json.dumps(value, ensure_ascii=False)]
@@ -219,6 +231,6 @@ def _written(value: JsonValue) -> list[str]:
     return lines
 
 
-def _outputs(call: Call) -> Iterable[str]:
+def _list_outputs(call: Call) -> Iterable[str]:
     parts = call.response.parts if call.response else ()
     return (part.whole for part in parts if isinstance(part, TextPart | BlobPart) and part.whole)

@@ -8,20 +8,20 @@ from pathlib import Path
 
 from temporalio.converter import DataConverter
 
-from holdfast.conversion import converter_of
+from holdfast.conversion import build_converter
 from holdfast.settings import Settings
 from holdfast.workers.audit.bundle import open_bundle
-from holdfast.workers.audit.runs import Gathered, Tell, gather
-from holdfast.workers.audit.stored import Fetch, from_storage, looking
-from holdfast.workers.audit.verifying import verify
+from holdfast.workers.audit.runs import GatheredRuns, ReportProgress, gather_runs
+from holdfast.workers.audit.stored import Fetch, build_read_only_converter, build_storage_fetch
+from holdfast.workers.audit.verifying import verify_bundle
 from holdfast.workers.connecting import connect
 
 
 @dataclass(frozen=True)
-class Subject:
+class AuditSubject:
     """Runs, and what reads their payloads."""
 
-    gathered: Gathered
+    gathered: GatheredRuns
     converter: DataConverter
     fetch: Fetch
     namespace: str = ""
@@ -34,20 +34,24 @@ def is_file(named: str) -> bool:
     return ("/" in named and os.path.lexists(named)) or named.endswith(".tar")
 
 
-async def subject_of(named: str, settings: Settings, *, address: str | None = None, tell: Tell) -> Subject:
+async def open_subject(
+    named: str, settings: Settings, *, address: str | None = None, tell: ReportProgress
+) -> AuditSubject:
     """A bundle by its path, or what a server has under an id. BadInput, TurnNotFound or ServerUnavailable."""
     if not is_file(named):
-        return await on_server(named, settings, address=address, tell=tell)
+        return await gather_from_server(named, settings, address=address, tell=tell)
     tell("verifying")
-    findings = verify(Path(named)).findings
+    findings = verify_bundle(Path(named)).findings
     bundle = open_bundle(Path(named))
-    converter = looking(converter_of(settings), bundle.fetch)
-    return Subject(bundle.gathered(), converter, bundle.fetch, bundle.manifest.namespace, findings)
+    converter = build_read_only_converter(build_converter(settings), bundle.fetch)
+    return AuditSubject(bundle.read_runs(), converter, bundle.fetch, bundle.manifest.namespace, findings)
 
 
-async def on_server(named: str, settings: Settings, *, address: str | None = None, tell: Tell) -> Subject:
+async def gather_from_server(
+    named: str, settings: Settings, *, address: str | None = None, tell: ReportProgress
+) -> AuditSubject:
     """What a server has under an id."""
     client = await connect(settings, address=address)
-    fetch = from_storage(client.data_converter)
-    gathered = await gather(client, named, tell)
-    return Subject(gathered, looking(client.data_converter, fetch), fetch, client.namespace)
+    fetch = build_storage_fetch(client.data_converter)
+    gathered = await gather_runs(client, named, tell)
+    return AuditSubject(gathered, build_read_only_converter(client.data_converter, fetch), fetch, client.namespace)

@@ -10,18 +10,18 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.content import named, plain, visible
+from holdfast.content import escape_controls, format_tool_name, strip_controls
 from holdfast.workers import render
 from holdfast.workers.audit import words
-from holdfast.workers.audit.timeline import CallStory, Entry, Timeline
-from holdfast.workers.audit.words import seconds
+from holdfast.workers.audit.timeline import CallStory, Timeline, TimelineEntry
+from holdfast.workers.audit.words import format_seconds
 from holdfast.workers.columns import Columns, Line
 
-LINES = 12
+MAX_LINES = 12
 """Of arguments and of a result, that are shown without --all."""
-SHORT, LONG = 1_000, 1_000_000
+SHORT_LIMIT, LONG_LIMIT = 1_000, 1_000_000
 """Characters of a line, without --all and with it."""
-STYLES = {
+KIND_STYLES = {
     "ask": "bold yellow",
     "begin": "bold blue",
     "change": "yellow",
@@ -41,85 +41,85 @@ STYLES = {
 }
 
 
-def timeline(told: Timeline, *, every: bool = False) -> RenderableType:
+def render_timeline(timeline: Timeline, *, uncut: bool = False) -> RenderableType:
     """A turn or a session, and the turns within it. `every`: results are not cut."""
-    return Group(*_parts(told, every))
+    return Group(*_render_parts(timeline, uncut))
 
 
-def _parts(told: Timeline, every: bool) -> Iterator[RenderableType]:
-    yield _head(told)
-    limit = LONG if every else SHORT
-    for name, value in words.facts(told, _moment, limit):
-        yield Text(f"  {name:10} {render.line(value, limit)}")
-    yield from (Text(f"  note       {render.line(note, SHORT)}", "bold yellow") for note in told.notes)
+def _render_parts(timeline: Timeline, uncut: bool) -> Iterator[RenderableType]:
+    yield _render_head(timeline)
+    limit = LONG_LIMIT if uncut else SHORT_LIMIT
+    for name, value in words.list_facts(timeline, _format_moment, limit):
+        yield Text(f"  {name:10} {render.format_line(value, limit)}")
+    yield from (Text(f"  note       {render.format_line(note, SHORT_LIMIT)}", "bold yellow") for note in timeline.notes)
     yield Text("")
-    yield Columns([_line(entry, told, limit) for entry in told.entries])
-    for call in told.calls:
+    yield Columns([_build_line(entry, timeline, limit) for entry in timeline.entries])
+    for call in timeline.calls:
         yield Text("")
-        yield from _call(call, every)
-    for turn in told.turns:
+        yield from _render_call(call, uncut)
+    for turn in timeline.turns:
         yield Text("")
-        yield from _parts(turn, every)
+        yield from _render_parts(turn, uncut)
 
 
-def _head(told: Timeline) -> Text:
-    head = Text(f"{told.kind} {render.line(told.id, SHORT)}", "bold")
+def _render_head(timeline: Timeline) -> Text:
+    head = Text(f"{timeline.kind} {render.format_line(timeline.id, SHORT_LIMIT)}", "bold")
     head.append(": ")
-    return head.append(render.line(told.status, 40), render.STYLES.get(told.status, "bold"))
+    return head.append(render.format_line(timeline.status, 40), render.STATUS_STYLES.get(timeline.status, "bold"))
 
 
-def _line(entry: Entry, told: Timeline, limit: int) -> Line:
-    offset = (entry.at - told.began).total_seconds()
+def _build_line(entry: TimelineEntry, timeline: Timeline, limit: int) -> Line:
+    offset = (entry.at - timeline.began).total_seconds()
     return Line(
         (
-            Text(f"{_clock(entry.at)}  +{seconds(offset)}", "dim"),
-            Text(render.line(entry.call, 40)),
-            Text(entry.kind, STYLES.get(entry.kind, "")),
-            Text(render.line(entry.words, limit)),
+            Text(f"{_format_clock(entry.at)}  +{format_seconds(offset)}", "dim"),
+            Text(render.format_line(entry.call, 40)),
+            Text(entry.kind, KIND_STYLES.get(entry.kind, "")),
+            Text(render.format_line(entry.words, limit)),
         )
     )
 
 
-def _call(call: CallStory, every: bool) -> Iterator[RenderableType]:
-    head = Text(f"call {render.line(call.id, 40)} ", "bold")
+def _render_call(call: CallStory, uncut: bool) -> Iterator[RenderableType]:
+    head = Text(f"call {render.format_line(call.id, 40)} ", "bold")
     head.append(f"{call.place}/{call.of} ")
-    head.append(named(call.tool))
+    head.append(format_tool_name(call.tool))
     head.append(" ")
-    yield head.append_text(render.state(render.line(call.status, 40)))
-    for name, value in words.call_facts(call, _clock):
-        yield Text(f"  {name:9} {render.line(value, LONG if every else 2_000)}")
+    yield head.append_text(render.render_state(render.format_line(call.status, 40)))
+    for name, value in words.list_call_facts(call, _format_clock):
+        yield Text(f"  {name:9} {render.format_line(value, LONG_LIMIT if uncut else 2_000)}")
     yield Text("  arguments", "dim")
-    yield _indented(_json(call.requested if call.arguments is None else call.arguments, every))
+    yield _indent_text(_format_json(call.requested if call.arguments is None else call.arguments, uncut))
     if call.changes:
-        yield Text(f"  changed by {render.line(', '.join(call.changed_by) or 'validation')}", "dim")
-        yield _indented(render.diff(call.changes, None if every else 40))
+        yield Text(f"  changed by {render.format_line(', '.join(call.changed_by) or 'validation')}", "dim")
+        yield _indent_text(render.render_diff(call.changes, None if uncut else 40))
     if isinstance(diff := call.shown.get("diff"), str):
         yield Text("  diff", "dim")
-        yield _indented(render.diff(diff, None if every else 40))
+        yield _indent_text(render.render_diff(diff, None if uncut else 40))
     if call.result:
         yield Text("  result", "dim")
-        yield _indented(Text(_cut(plain(call.result), every)))
+        yield _indent_text(Text(_cut_text(strip_controls(call.result), uncut)))
 
 
-def _cut(text: str, every: bool) -> str:
+def _cut_text(text: str, uncut: bool) -> str:
     lines = text.splitlines()
-    if every or len(lines) <= LINES:
+    if uncut or len(lines) <= MAX_LINES:
         return text
-    return "\n".join([*lines[:LINES], f"… {len(lines) - LINES:,} more lines (--all shows them)"])
+    return "\n".join([*lines[:MAX_LINES], f"… {len(lines) - MAX_LINES:,} more lines (--all shows them)"])
 
 
-def _indented(text: Text) -> Text:
+def _indent_text(text: Text) -> Text:
     return Text("\n").join(Text("    ").append_text(line) for line in text.split("\n", allow_blank=True))
 
 
-def _json(value: Any, every: bool) -> Text:
+def _format_json(value: Any, uncut: bool) -> Text:
     """What was run: nothing in it is hidden."""
-    return Text(_cut(visible(json.dumps(value, ensure_ascii=False, indent=2)), every))
+    return Text(_cut_text(escape_controls(json.dumps(value, ensure_ascii=False, indent=2)), uncut))
 
 
-def _clock(at: datetime | None) -> str:
+def _format_clock(at: datetime | None) -> str:
     return at.astimezone().strftime("%H:%M:%S.%f")[:12] if at else ""
 
 
-def _moment(at: datetime | None) -> str:
-    return render.local(at.isoformat(), zone=True) if at else ""
+def _format_moment(at: datetime | None) -> str:
+    return render.format_local_time(at.isoformat(), zone=True) if at else ""

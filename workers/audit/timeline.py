@@ -18,7 +18,7 @@ EntryKind = Literal[
 ]  # fmt: skip
 
 
-class Entry(Data):
+class TimelineEntry(Data):
     """One thing that happened."""
 
     at: datetime
@@ -33,7 +33,7 @@ class Entry(Data):
     """Of the turn, where it continued as new: from 1."""
 
 
-class Said(Data):
+class MessageStory(Data):
     """What somebody said about a call, or to a turn."""
 
     at: datetime
@@ -57,7 +57,7 @@ class Said(Data):
     """All of it, as it was sent."""
 
 
-class Question(Data):
+class QuestionStory(Data):
     """A time at which a person was asked."""
 
     approval: str
@@ -73,7 +73,7 @@ class Question(Data):
     """Of what was shown, which is what may run."""
 
 
-class Attempted(Data):
+class AttemptStory(Data):
     """An execution by a worker."""
 
     worker: str | None = None
@@ -123,8 +123,8 @@ class CallStory(Data):
     digest: str | None = None
     shown: dict[str, Any] = Field(default_factory=dict)
     """What a person was shown, the last time."""
-    questions: tuple[Question, ...] = ()
-    decisions: tuple[Said, ...] = ()
+    questions: tuple[QuestionStory, ...] = ()
+    decisions: tuple[MessageStory, ...] = ()
     decided_by: str | None = None
     """Whose word it went by: a person, a rule, a hook, the runtime."""
     grant: str | None = None
@@ -136,7 +136,7 @@ class CallStory(Data):
     ran_seconds: float | None = None
     duration_seconds: float | None = None
     """From its validation to its end, with all waiting."""
-    attempts: tuple[Attempted, ...] = ()
+    attempts: tuple[AttemptStory, ...] = ()
     error: str | None = None
     result: str = ""
     """What the model read."""
@@ -177,9 +177,9 @@ class Timeline(Data):
     began: datetime
     ended: datetime | None = None
     runs: tuple[RunStory, ...] = ()
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[TimelineEntry, ...] = ()
     calls: tuple[CallStory, ...] = ()
-    messages: tuple[Said, ...] = ()
+    messages: tuple[MessageStory, ...] = ()
     """What was said to it besides decisions that belong to a call: interrupts, modes, batches."""
     turns: tuple[Timeline, ...] = ()
     notes: tuple[str, ...] = ()

@@ -13,17 +13,17 @@ from holdfast.workers.commands.options import (
     Data,
     Expires,
     Json,
-    emit,
-    example,
-    note,
+    format_example,
     open_holdfast,
-    run,
+    print_json,
+    print_note,
+    run_async,
 )
-from holdfast.workers.commands.sending import send
+from holdfast.workers.commands.sending import send_decisions
 
 if TYPE_CHECKING:
-    from holdfast.outcomes import Outcome
-    from holdfast.workers.answers import Wish
+    from holdfast.outcomes import DecisionAction
+    from holdfast.workers.answers import GrantWish
 
 ID = "deploy-7/b1c2/1"
 ApprovalIds = Annotated[
@@ -34,7 +34,7 @@ AllOfTurn = Annotated[
     typer.Option("--turn", metavar="TURN", help="Instead of ids: everything that waits in this turn, as listed."),
 ]
 Note = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Kept with the decision.")]
-WhyNot = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Why; the model reads it.")]
+RefusalNote = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Why; the model reads it.")]
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides; else you at this host.")]
 Content = Annotated[
     str | None, typer.Option("--content", metavar="FILE|-", help="Run with this text instead of the one shown.")
@@ -58,7 +58,7 @@ Save = Annotated[
 ]
 
 
-class Several(TyperCommand):
+class ApprovalsCommand(TyperCommand):
     """A command that takes several approvals, and says so without Python's name for it."""
 
     def get_help(self, ctx: Any) -> str:
@@ -66,12 +66,12 @@ class Several(TyperCommand):
         return super().get_help(ctx).replace("APPROVAL <list[str]>", "APPROVAL...         ")
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog=example("holdfast inbox", "holdfast inbox --turn deploy-7 --json"))(inbox)
+    app.command(epilog=format_example("holdfast inbox", "holdfast inbox --turn deploy-7 --json"))(inbox)
     app.command(
-        cls=Several,
-        epilog=example(
+        cls=ApprovalsCommand,
+        epilog=format_example(
             f"holdfast approve {ID}",
             "holdfast approve --turn deploy-7",
             f"holdfast approve {ID} --always --expires 1h",
@@ -79,18 +79,20 @@ def register(app: typer.Typer) -> None:
         ),
     )(approve)
     app.command(
-        cls=Several,
-        epilog=example(f'holdfast deny {ID} --note "not on a Friday" --stop-turn', f"holdfast deny {ID} --remember"),
+        cls=ApprovalsCommand,
+        epilog=format_example(
+            f'holdfast deny {ID} --note "not on a Friday" --stop-turn', f"holdfast deny {ID} --remember"
+        ),
     )(deny)
     app.command(
-        epilog=example(
+        epilog=format_example(
             f"holdfast sign {ID} --outcome yes",
             f"holdfast sign {ID} --outcome proceed_always --scope 1 --uses 10",
             f'temporal workflow signal -w deploy-7 --name decide --input "$(holdfast sign {ID} --outcome yes)"',
         )
     )(sign)
     app.command(
-        epilog=example(
+        epilog=format_example(
             f'holdfast respond {ID} --content "It is 21 degrees."',
             f"""holdfast respond {ID} --content '{{"name": "Ana", "seats": 2}}'""",
         )
@@ -106,24 +108,24 @@ def inbox(
 ) -> None:
     """List everything that waits for a decision, in all turns: what has its deadline near, then the newest."""
 
-    async def work() -> None:
+    async def print_inbox() -> None:
         from holdfast.workers import questions, render
-        from holdfast.workers.waiting import turn_of
+        from holdfast.workers.waiting import parse_turn_id
 
-        found = await (await open_holdfast(data, address)).inbox_view()
-        approvals = [item for item in found.approvals if turn in (None, turn_of(item))]
+        found = await (await open_holdfast(data, address)).fetch_inbox()
+        approvals = [item for item in found.approvals if turn in (None, parse_turn_id(item))]
         unread = {name: why for name, why in found.unread.items() if turn in (None, name)}
-        turns = len({turn_of(item) for item in approvals})
+        turns = len({parse_turn_id(item) for item in approvals})
         if json:
             shown = [item.model_dump(mode="json") for item in approvals[:limit]]
-            emit({"approvals": shown, "total": len(approvals), "turns": turns, "unread": unread})
+            print_json({"approvals": shown, "total": len(approvals), "turns": turns, "unread": unread})
             return
         if approvals or not unread:
-            render.console().print(questions.inbox(approvals[:limit], total=len(approvals), turns=turns))
+            render.build_console().print(questions.render_inbox(approvals[:limit], total=len(approvals), turns=turns))
         for name, why in unread.items():
-            note(render.line(f"Something may wait in turn {name}: {why}", 1_000))
+            print_note(render.format_line(f"Something may wait in turn {name}: {why}", 1_000))
 
-    run(work())
+    run_async(print_inbox())
 
 
 def sign(
@@ -154,27 +156,27 @@ def sign(
     for one day unless --expires says otherwise. With --scope N it is a grant, or with `--outcome no` a lasting refusal.
     """
 
-    async def work() -> None:
+    async def print_signed() -> None:
         from holdfast.errors import BadInput
-        from holdfast.outcomes import ALIASES, Outcome
-        from holdfast.workers.deciding import Choice, Told, with_offer
+        from holdfast.outcomes import ACTION_ALIASES, DecisionAction
+        from holdfast.workers.deciding import DecisionChoice, DecisionReport, with_offer
 
-        refuses = ALIASES.get(outcome, outcome) == Outcome.CANCEL
-        wish = _wish([], scope, uses=uses, expires=expires, lasting=lasting, save=False, refuses=refuses)
-        details = {"note": note, "by": by, "content": content, "stop_turn": stop_turn, "expires": _moment(expires)}
-        choice = Choice(approval, outcome, digest=digest, details=details)
+        refuses = ACTION_ALIASES.get(outcome, outcome) == DecisionAction.CANCEL
+        wish = _build_wish([], scope, uses=uses, expires=expires, lasting=lasting, save=False, refuses=refuses)
+        details = {"note": note, "by": by, "content": content, "stop_turn": stop_turn, "expires": _to_expiry(expires)}
+        choice = DecisionChoice(approval, outcome, digest=digest, details=details)
         holdfast = await open_holdfast(data, address)
         chosen = await with_offer(holdfast, choice, wish) if wish else choice
-        if isinstance(chosen, Told):
+        if isinstance(chosen, DecisionReport):
             raise BadInput(chosen.sentence)
         decision = await holdfast.prepare_decision(
             chosen.approval, chosen.outcome, digest=chosen.digest, **chosen.details
         )
         if decision.signature is None:
             raise BadInput("there is no key to sign with: `holdfast up` makes one, or HOLDFAST_KEY names yours")
-        emit(decision.model_dump(mode="json", exclude_defaults=True))
+        print_json(decision.model_dump(mode="json", exclude_defaults=True))
 
-    run(work())
+    run_async(print_signed())
 
 
 def approve(
@@ -201,27 +203,27 @@ def approve(
     What an answer from now on covers is said before it is given. `holdfast grants` lists and revokes them.
     """
     from holdfast.errors import BadInput
-    from holdfast.outcomes import Outcome
+    from holdfast.outcomes import DecisionAction
     from holdfast.workers.changes import read_change
 
     kinds = {
-        Outcome.PROCEED_ALWAYS: always,
-        Outcome.PROCEED_ALWAYS_TOOL: always_tool,
-        Outcome.PROCEED_ALWAYS_SERVER: always_server,
+        DecisionAction.PROCEED_ALWAYS: always,
+        DecisionAction.PROCEED_ALWAYS_TOOL: always_tool,
+        DecisionAction.PROCEED_ALWAYS_SERVER: always_server,
     }
-    wanted: list[Outcome | None] = [kind for kind, said in kinds.items() if said]
-    wish = _wish(wanted, scope, uses=uses, expires=expires, lasting=lasting, save=save)
+    wanted: list[DecisionAction | None] = [kind for kind, said in kinds.items() if said]
+    wish = _build_wish(wanted, scope, uses=uses, expires=expires, lasting=lasting, save=save)
     change = read_change(content, arguments)
     if change and (wish or len(approvals or ()) != 1):
         raise BadInput("--content and --arguments change one call, for once: give one approval id, and no --always")
-    details = {"note": note, "by": by, "expires": wish.expires if wish else _moment(expires)}
-    send(approvals, turn, "proceed_once", json, address, data, details, wish=wish, change=change)
+    details = {"note": note, "by": by, "expires": wish.expires if wish else _to_expiry(expires)}
+    send_decisions(approvals, turn, "proceed_once", json, address, data, details, wish=wish, change=change)
 
 
 def deny(
     approvals: ApprovalIds = None,
     turn: AllOfTurn = None,
-    note: WhyNot = None,
+    note: RefusalNote = None,
     by: By = None,
     stop_turn: Annotated[bool, typer.Option("--stop-turn", help="End the whole turn as well.")] = False,
     remember: Annotated[bool, typer.Option("--remember", help="Refuse calls like this from now on.")] = False,
@@ -234,10 +236,10 @@ def deny(
     data: Data = None,
 ) -> None:
     """Refuse calls. The turn goes on and the model reads your note, unless you stop it."""
-    any_kind: list[Outcome | None] = [None] if remember else []
-    wish = _wish(any_kind, scope, expires=expires, lasting=lasting, save=save, refuses=True)
-    details = {"note": note, "by": by, "expires": wish.expires if wish else _moment(expires)}
-    send(approvals, turn, "cancel", json, address, data, details, wish=wish, stop_turn=stop_turn)
+    any_kind: list[DecisionAction | None] = [None] if remember else []
+    wish = _build_wish(any_kind, scope, expires=expires, lasting=lasting, save=save, refuses=True)
+    details = {"note": note, "by": by, "expires": wish.expires if wish else _to_expiry(expires)}
+    send_decisions(approvals, turn, "cancel", json, address, data, details, wish=wish, stop_turn=stop_turn)
 
 
 def respond(
@@ -262,11 +264,11 @@ def respond(
     answer = read_text(content)
     if not answer.strip():
         raise BadInput("--content is empty: what is the answer?")
-    send([approval], None, "respond", json, address, data, {"note": note, "by": by, "content": answer})
+    send_decisions([approval], None, "respond", json, address, data, {"note": note, "by": by, "content": answer})
 
 
-def _wish(
-    wanted: list[Outcome | None],
+def _build_wish(
+    wanted: list[DecisionAction | None],
     number: int | None,
     *,
     expires: int | None,
@@ -274,13 +276,13 @@ def _wish(
     save: bool,
     uses: int | None = None,
     refuses: bool = False,
-) -> Wish | None:
+) -> GrantWish | None:
     """The standing answer that the options ask for; None when they ask for none."""
     from holdfast.errors import BadInput
-    from holdfast.outcomes import Outcome
-    from holdfast.workers.answers import Wish
+    from holdfast.outcomes import DecisionAction
+    from holdfast.workers.answers import GrantWish
 
-    if len(wanted) > 1 or (number and wanted not in ([], [None], [Outcome.PROCEED_ALWAYS])):
+    if len(wanted) > 1 or (number and wanted not in ([], [None], [DecisionAction.PROCEED_ALWAYS])):
         raise BadInput("give one of --always, --always-tool, --always-server and --scope N: each is another answer")
     if not wanted and number is None:
         if uses or save or lasting == "turn" or (refuses and expires):
@@ -291,8 +293,8 @@ def _wish(
     if save and uses:
         raise BadInput("an answer for a number of calls cannot be kept for good: leave out --uses or --save")
     kind = wanted[0] if wanted and number is None else None
-    return Wish(refuses, kind, number, uses, lasting, _moment(expires), save)
+    return GrantWish(refuses, kind, number, uses, lasting, _to_expiry(expires), save)
 
 
-def _moment(seconds: int | None) -> datetime | None:
+def _to_expiry(seconds: int | None) -> datetime | None:
     return None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)

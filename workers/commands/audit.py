@@ -15,26 +15,26 @@ from holdfast.workers.commands.options import (
     Address,
     Data,
     Json,
-    answer,
-    client_settings,
-    emit,
-    example,
-    note,
-    run,
-    say,
+    format_example,
+    print_answer,
+    print_json,
+    print_note,
+    print_text,
+    resolve_client_settings,
+    run_async,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from holdfast.settings import Settings
-    from holdfast.workers.audit.replaying import Departure, Replayed
-    from holdfast.workers.audit.subjects import Subject
-    from holdfast.workers.audit.verifying import Verified
+    from holdfast.workers.audit.replaying import Departure, ReplayedRun
+    from holdfast.workers.audit.subjects import AuditSubject
+    from holdfast.workers.audit.verifying import VerifyResult
 
 audit = typer.Typer(
     help="What an agent did and who allowed it: show, export a bundle, verify and replay it without a server.",
-    epilog=example(
+    epilog=format_example(
         "holdfast audit show hello",
         "holdfast audit export hello -o hello.tar --sign auditor",
         "holdfast audit verify hello.tar",
@@ -44,28 +44,28 @@ audit = typer.Typer(
     rich_markup_mode=None,
 )
 
-LINE = 2_000
+LINE_LIMIT = 2_000
 """Characters of a line that comes from a bundle."""
 
-Named = Annotated[str, typer.Argument(metavar="TURN|SESSION|FILE", help="A turn's or session's id, or a bundle.")]
-Bundle = Annotated[str, typer.Argument(metavar="FILE", help="A bundle.")]
+SubjectName = Annotated[str, typer.Argument(metavar="TURN|SESSION|FILE", help="A turn's or session's id, or a bundle.")]
+BundleFile = Annotated[str, typer.Argument(metavar="FILE", help="A bundle.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if there is one.")]
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(audit, name="audit")
 
 
 @audit.command(
-    epilog=example(
+    epilog=format_example(
         "holdfast audit show hello",
         "holdfast audit show hello --html hello.html",
         "holdfast audit show hello.tar --json",
     )
 )
 def show(
-    named: Named,
+    named: SubjectName,
     html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write one self-contained page.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Results and diffs are not cut.")] = False,
     force: Force = False,
@@ -75,37 +75,37 @@ def show(
 ) -> None:
     """Tell what happened: prompts, calls, verdicts, who decided what and when, waits, runs, results, crashes."""
 
-    async def work() -> None:
-        from holdfast.workers.audit.subjects import subject_of
-        from holdfast.workers.audit.telling import told
+    async def print_timeline() -> None:
+        from holdfast.workers.audit.subjects import open_subject
+        from holdfast.workers.audit.telling import build_timeline
 
-        file = _fresh(html, force) if html is not None else None
-        with _progress() as tell:
-            subject = await subject_of(named, _settings(data), address=address, tell=tell)
+        file = _check_target(html, force) if html is not None else None
+        with _show_progress() as tell:
+            subject = await open_subject(named, _load_settings(data), address=address, tell=tell)
             tell("telling what happened")
-            timeline = await told(subject.gathered, subject.converter)
+            timeline = await build_timeline(subject.gathered, subject.converter)
         if subject.findings:
             forged = tuple(f"the bundle is not as it was made: {words}" for words in subject.findings)
             timeline = timeline.model_copy(update={"notes": (*forged, *timeline.notes)})
         if file:
-            from holdfast.workers.audit.page import page
+            from holdfast.workers.audit.page import render_page
 
-            _write(file, page(timeline))
+            _write_text(file, render_page(timeline))
         if json:
-            emit(timeline.model_dump(mode="json"))
+            print_json(timeline.model_dump(mode="json"))
         elif file:
-            answer(json, f"Written: {file}")
+            print_answer(json, f"Written: {file}")
         else:
             from holdfast.workers import render
             from holdfast.workers.audit import terminal
 
-            render.console().print(terminal.timeline(timeline, every=every))
+            render.build_console().print(terminal.render_timeline(timeline, uncut=every))
 
-    run(work())
+    run_async(print_timeline())
 
 
 @audit.command(
-    epilog=example(
+    epilog=format_example(
         "holdfast audit export hello -o hello.tar",
         "holdfast audit export my-session -o session.tar --sign auditor --json",
     )
@@ -126,17 +126,17 @@ def export(
     It holds in plain what the turn did. Keep it as you keep that.
     """
 
-    async def work() -> None:
-        from holdfast.keys import signer_of
-        from holdfast.workers.audit.exporting import export as make
-        from holdfast.workers.audit.subjects import on_server
-        from holdfast.workers.audit.words import counted
-        from holdfast.workers.render import line
+    async def write_bundle() -> None:
+        from holdfast.keys import load_signer
+        from holdfast.workers.audit.exporting import export_bundle as make
+        from holdfast.workers.audit.subjects import gather_from_server
+        from holdfast.workers.audit.words import format_count
+        from holdfast.workers.render import format_line
 
-        file, settings = _fresh(output, force), _settings(data)
-        signer = signer_of(sign, settings.approvers) if sign else None
-        with _progress() as tell:
-            subject = await on_server(named, settings, address=address, tell=tell)
+        file, settings = _check_target(output, force), _load_settings(data)
+        signer = load_signer(sign, settings.approvers) if sign else None
+        with _show_progress() as tell:
+            subject = await gather_from_server(named, settings, address=address, tell=tell)
             made = await make(
                 subject.gathered,
                 subject.converter,
@@ -148,25 +148,25 @@ def export(
                 tell=tell,
             )
         for absent in made.absent:
-            note(line(f"Could not be had: {absent}.", LINE))
+            print_note(format_line(f"Could not be had: {absent}.", LINE_LIMIT))
         signed = f", signed by {signer.name}" if signer else ""
-        held = f"{counted(len(made.runs), 'run')}, {counted(made.records, 'record')}{signed}"
+        held = f"{format_count(len(made.runs), 'run')}, {format_count(made.records, 'record')}{signed}"
         words = f"Written: {file}, {held}. Head {made.head}"
         body = {"file": str(file), "signed": bool(signer), **made.model_dump(mode="json")}
-        answer(json, words, **body)
+        print_answer(json, words, **body)
 
-    run(work())
+    run_async(write_bundle())
 
 
 @audit.command(
-    epilog=example(
+    epilog=format_example(
         "holdfast audit verify hello.tar",
         "holdfast audit verify hello.tar --key ed25519:cVoKYjnyHVQCYXFUkv5w6a0Jt1ZclnUI6bvaF9SAbwU=",
         "holdfast audit verify hello.tar --json",
     )
 )
 def verify(
-    file: Bundle,
+    file: BundleFile,
     key: Annotated[
         str | None,
         typer.Option("--key", metavar="KEY|NAME", help="Only this key may have signed: as text, or one of your own."),
@@ -180,59 +180,59 @@ def verify(
 
     The exit code is 0 when it is, 1 when something was changed, removed, added or moved, 2 when it is no bundle.
     """
-    from holdfast.workers.audit.verifying import verify as look
+    from holdfast.workers.audit.verifying import verify_bundle as look
 
-    found = look(Path(file), key=_public(key) if key else None, head=head)
+    found = look(Path(file), key=_find_public_key(key) if key else None, head=head)
     if json:
-        emit(_verified_json(found))
+        print_json(_verified_as_json(found))
     else:
-        _tell_verified(found, sure=key is not None)
-    raise typer.Exit(OK if found.intact else FAILED)
+        _print_verified(found, sure=key is not None)
+    raise typer.Exit(OK if found.is_intact else FAILED)
 
 
-@audit.command(epilog=example("holdfast audit replay hello.tar", "holdfast audit replay hello --json"))
-def replay(named: Named, json: Json = False, address: Address = None, data: Data = None) -> None:
+@audit.command(epilog=format_example("holdfast audit replay hello.tar", "holdfast audit replay hello --json"))
+def replay(named: SubjectName, json: Json = False, address: Address = None, data: Data = None) -> None:
     """Replay with today's code, and say where it would now take another path. A bundle needs no server.
 
     The exit code is 0 when it would not, and 1 when it would, or cannot be replayed.
     """
 
-    async def work() -> tuple[Subject, list[Replayed]]:
-        from holdfast.workers.audit.replaying import replay as again
-        from holdfast.workers.audit.subjects import subject_of
+    async def replay_subject() -> tuple[AuditSubject, list[ReplayedRun]]:
+        from holdfast.workers.audit.replaying import replay_runs as again
+        from holdfast.workers.audit.subjects import open_subject
 
-        with _progress() as tell:
-            subject = await subject_of(named, _settings(data), address=address, tell=tell)
+        with _show_progress() as tell:
+            subject = await open_subject(named, _load_settings(data), address=address, tell=tell)
             tell("replaying")
             return subject, await again(subject.gathered.runs, subject.converter)
 
-    subject, replayed = run(work())
+    subject, replayed = run_async(replay_subject())
     departures = [one for each in replayed for one in each.departures]
-    lacking = [f"{each.run.name}, run {each.run.run}: {words}" for each in replayed for words in each.lacking]
+    lacking = [f"{each.run.title}, run {each.run.run}: {words}" for each in replayed for words in each.lacking]
     broken = [one for one in departures if one.breaks]
     if json:
-        emit(
+        print_json(
             {
                 "same": not broken and not lacking,
                 "runs": len(replayed),
-                "departures": [_departure_json(one) for one in departures],
+                "departures": [_departure_as_json(one) for one in departures],
                 "lacking": lacking,
                 "findings": list(subject.findings),
             }
         )
     else:
-        _tell_replayed(subject, replayed, departures, lacking)
+        _print_replayed(subject, replayed, departures, lacking)
     raise typer.Exit(FAILED if broken or lacking else OK)
 
 
-def _settings(data: Path | None) -> Settings:
+def _load_settings(data: Path | None) -> Settings:
     from holdfast.workers import logs
 
-    logs.silence()
-    return client_settings(data)
+    logs.silence_logging()
+    return resolve_client_settings(data)
 
 
-def _fresh(name: str, force: bool) -> Path:
+def _check_target(name: str, force: bool) -> Path:
     """Where to write; BadInput when there is something already that nobody said to overwrite."""
     from holdfast.errors import BadInput
 
@@ -248,7 +248,7 @@ def _fresh(name: str, force: bool) -> Path:
     return file
 
 
-def _write(file: Path, text: str) -> None:
+def _write_text(file: Path, text: str) -> None:
     from holdfast.errors import BadInput
 
     try:
@@ -259,26 +259,26 @@ def _write(file: Path, text: str) -> None:
         raise BadInput(f"{str(file)!r} cannot be written: {error.strerror}") from None
 
 
-def _public(named: str) -> str:
+def _find_public_key(named: str) -> str:
     """A public key, or that of one of our own by its name."""
     from holdfast.errors import BadInput
-    from holdfast.keys import find
-    from holdfast.signing import KIND, key_id
+    from holdfast.keys import find_key
+    from holdfast.signing import KEY_PREFIX, derive_key_id
 
-    if not named.startswith(KIND):
-        found = find(named).public
+    if not named.startswith(KEY_PREFIX):
+        found = find_key(named).public
         assert found, "one that is found has a public half"
         return found
     try:
-        key_id(named)
+        derive_key_id(named)
     except ValueError:
         raise BadInput(f"{named[:80]!r} is not a public key, as `holdfast keys show` prints it") from None
     return named
 
 
-def _verified_json(found: Verified) -> dict[str, object]:
+def _verified_as_json(found: VerifyResult) -> dict[str, object]:
     return {
-        "intact": found.intact,
+        "intact": found.is_intact,
         "findings": list(found.findings),
         "signature": found.signature,
         "key": found.key,
@@ -289,72 +289,79 @@ def _verified_json(found: Verified) -> dict[str, object]:
     }
 
 
-def _tell_verified(found: Verified, *, sure: bool) -> None:
-    from holdfast.signing import key_id
-    from holdfast.workers.audit.words import counted
-    from holdfast.workers.render import line
+def _print_verified(found: VerifyResult, *, sure: bool) -> None:
+    from holdfast.signing import derive_key_id
+    from holdfast.workers.audit.words import format_count
+    from holdfast.workers.render import format_line
 
     for finding in found.findings:
-        say(line(finding, LINE))
-    if not found.intact:
-        say(f"NOT as it was made: {counted(len(found.findings), 'finding')}.")
+        print_text(format_line(finding, LINE_LIMIT))
+    if not found.is_intact:
+        print_text(f"NOT as it was made: {format_count(len(found.findings), 'finding')}.")
         return
-    held = f"{counted(len(found.manifest.runs), 'run')}, {counted(found.records, 'record')}"
-    say(line(f"As it was made: {found.manifest.kind} {found.manifest.subject}, {held}.", LINE))
-    say(line(f"Head {found.head}"))
+    held = f"{format_count(len(found.manifest.runs), 'run')}, {format_count(found.records, 'record')}"
+    print_text(format_line(f"As it was made: {found.manifest.kind} {found.manifest.subject}, {held}.", LINE_LIMIT))
+    print_text(format_line(f"Head {found.head}"))
     if found.signature == "valid" and found.key:
-        say(line(f"Signed by key {key_id(found.key)} ({found.key}), who calls themselves {found.name!r}.", LINE))
+        print_text(
+            format_line(
+                f"Signed by key {derive_key_id(found.key)} ({found.key}), who calls themselves {found.name!r}.",
+                LINE_LIMIT,
+            )
+        )
     for absent in found.manifest.absent:
-        note(line(f"Was lacking when it was made: {absent}.", LINE))
+        print_note(format_line(f"Was lacking when it was made: {absent}.", LINE_LIMIT))
     if found.signature == "none":
-        note("It is not signed: whoever could write the whole file anew could make another. Compare the head.")
+        print_note("It is not signed: whoever could write the whole file anew could make another. Compare the head.")
     elif not sure:
-        note("Give --key to be sure whose key that is.")
+        print_note("Give --key to be sure whose key that is.")
 
 
-def _tell_replayed(subject: Subject, replayed: list[Replayed], departures: list[Departure], lacking: list[str]) -> None:
-    from holdfast.workers.audit.words import counted
-    from holdfast.workers.render import line
+def _print_replayed(
+    subject: AuditSubject, replayed: list[ReplayedRun], departures: list[Departure], lacking: list[str]
+) -> None:
+    from holdfast.workers.audit.words import format_count
+    from holdfast.workers.render import format_line
 
     for finding in subject.findings:
-        note(line(f"The bundle is not as it was made: {finding}", LINE))
+        print_note(format_line(f"The bundle is not as it was made: {finding}", LINE_LIMIT))
     for one in departures:
         kind = "another path" if one.breaks else "the same path, and says otherwise"
-        say(line(f"{one.where}: {kind}: {one.what}", LINE))
+        print_text(format_line(f"{one.location}: {kind}: {one.what}", LINE_LIMIT))
     for words in lacking:
-        say(line(f"cannot be replayed: {words}", LINE))
+        print_text(format_line(f"cannot be replayed: {words}", LINE_LIMIT))
     events = sum(len(one.run.events) for one in replayed)
     broken = len({one.run.run for one in departures if one.breaks})
     verdict = f"{broken:,} would take another path" if broken else "today’s code takes the same path"
     if lacking and not broken:
         verdict = "what is missing keeps some of them from being replayed"
-    say(f"{counted(len(replayed), 'run')} of {counted(events, 'event')}: {verdict}.")
+    print_text(f"{format_count(len(replayed), 'run')} of {format_count(events, 'event')}: {verdict}.")
 
 
-def _departure_json(one: Departure) -> dict[str, object]:
+def _departure_as_json(one: Departure) -> dict[str, object]:
     return {
         "workflow": one.run.workflow,
         "run": one.run.run,
         "events": [one.first, one.last],
         "breaks": one.breaks,
-        "where": one.where,
+        "where": one.location,
         "what": one.what,
     }
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
+def _show_progress() -> Iterator[Callable[[str], None]]:
     """One line on a terminal's standard error, gone at the end."""
-    from holdfast.content import visible
+    from holdfast.content import escape_controls
 
     shown = sys.stderr.isatty()
 
-    def tell(text: str) -> None:
+    def write_progress(text: str) -> None:
         if shown:
-            sys.stderr.write(f"\r\x1b[2K{visible(text[:100])}")
+            sys.stderr.write(f"\r\x1b[2K{escape_controls(text[:100])}")
             sys.stderr.flush()
 
     try:
-        yield tell
+        yield write_progress
     finally:
-        tell("")
+        write_progress("")

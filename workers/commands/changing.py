@@ -10,28 +10,28 @@ from holdfast.workers.commands.options import (
     Address,
     Data,
     Json,
-    answer,
-    emit,
-    example,
-    interactive,
-    note,
+    format_example,
+    is_interactive,
     open_holdfast,
-    run,
-    say,
+    print_answer,
+    print_json,
+    print_note,
+    print_text,
+    run_async,
 )
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
-    from holdfast.workers.asked import Asked
-    from holdfast.workers.changes import Change
+    from holdfast.workers.asked import PendingApproval
+    from holdfast.workers.changes import SentChange
 
 ID = "deploy-7/b1c2/1"
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
-        epilog=example(
+        epilog=format_example(
             f"holdfast modify {ID}",
             f"holdfast modify {ID} --content better.py",
             f"""holdfast modify {ID} --arguments '{{"command": "make -n"}}' --approve""",
@@ -65,63 +65,68 @@ def modify(
 
     ApprovalId.parse(approval)
     change = read_change(content, arguments)
-    if change is None and not interactive():
+    if change is None and not is_interactive():
         raise BadInput("there is no terminal for an editor here: give the change with --content or --arguments")
     outcome = "proceed_once" if approve else "modify"
     details = {"note": remark, "by": by}
 
-    async def work() -> None:
+    async def change_call() -> None:
         holdfast = await open_holdfast(data, address)
-        found = await _asked(holdfast, approval)
-        sent = await _send(holdfast, found, outcome, change, details)
+        found = await _fetch_approval(holdfast, approval)
+        sent = await _send_change(holdfast, found, outcome, change, details)
         if sent is None:
             body = {"approval_id": approval, "counted": False, "changed": False}
-            answer(json, f"{approval}: nothing was changed, so nothing was sent.", **body)
+            print_answer(json, f"{approval}: nothing was changed, so nothing was sent.", **body)
         else:
-            await _tell(holdfast, found, sent, json)
+            await _print_result(holdfast, found, sent, json)
 
-    run(work())
+    run_async(change_call())
 
 
-async def _asked(holdfast: Holdfast, approval: str) -> Asked:
+async def _fetch_approval(holdfast: Holdfast, approval: str) -> PendingApproval:
     from holdfast.errors import DecisionRefused
-    from holdfast.workers.asked import asked
-    from holdfast.workers.questions import QUESTION, how_to_decide
+    from holdfast.workers.asked import fetch_pending_approval
+    from holdfast.workers.questions import QUESTION_KIND, format_decide_command
 
-    found = await asked(holdfast, approval)
-    if found.approval.kind == QUESTION:
-        raise DecisionRefused("needs_answer", f"this is a question: {how_to_decide(approval, QUESTION)}")
+    found = await fetch_pending_approval(holdfast, approval)
+    if found.approval.kind == QUESTION_KIND:
+        raise DecisionRefused("needs_answer", f"this is a question: {format_decide_command(approval, QUESTION_KIND)}")
     return found
 
 
-async def _send(
-    holdfast: Holdfast, found: Asked, outcome: str, change: dict[str, Any] | None, details: dict[str, Any]
-) -> Change | None:
+async def _send_change(
+    holdfast: Holdfast, pending: PendingApproval, outcome: str, change: dict[str, Any] | None, details: dict[str, Any]
+) -> SentChange | None:
     """Send the change, given or edited; None when it changes nothing."""
     from holdfast.workers.changes import change_in_editor, is_new, send_change
 
     if change is None:
-        return await change_in_editor(holdfast, found, outcome, note, **details)
-    return await send_change(holdfast, found.approval, outcome, change, **details) if is_new(change, found) else None
+        return await change_in_editor(holdfast, pending, outcome, print_note, **details)
+    return (
+        await send_change(holdfast, pending.approval, outcome, change, **details) if is_new(change, pending) else None
+    )
 
 
-async def _tell(holdfast: Holdfast, found: Asked, sent: Change, json: bool) -> None:
+async def _print_result(holdfast: Holdfast, pending: PendingApproval, sent: SentChange, json: bool) -> None:
     """What became of it; when it is asked about again, how it is now."""
     from holdfast.calls import Status
     from holdfast.workers import questions, render
-    from holdfast.workers.deciding import sentence
+    from holdfast.workers.deciding import describe_decision
 
-    approval, taken = found.approval.approval_id, sent.answer
-    turn = holdfast.turn(approval.rsplit("/", 2)[0])
-    call = await turn.call(found.call.id) if taken else None
-    again = call and call.status is Status.AWAITING_APPROVAL and call.revision > found.call.revision
-    shown = questions.whole_approval(turn.id, call) if call and again else None
+    approval, taken = pending.approval.approval_id, sent.answer
+    turn = holdfast.get_turn(approval.rsplit("/", 2)[0])
+    call = await turn.fetch_call(pending.call.id) if taken else None
+    again = call and call.status is Status.AWAITING_APPROVAL and call.revision > pending.call.revision
+    shown = questions.build_whole_approval(turn.id, call) if call and again else None
     if json:
         became = {"call": taken.call, "status": taken.status} if taken else {"call": None, "status": None}
         body = {"approval_id": approval, "counted": True if taken else None, "changed": True, **became}
-        emit({**body, "by_signal": taken is None, "asked": shown.model_dump(mode="json") if shown else None})
+        print_json({**body, "by_signal": taken is None, "asked": shown.model_dump(mode="json") if shown else None})
     elif shown:
-        render.console().print(questions.approvals([shown]))
-        say(f"Changed, and asked about again. To let it run: {questions.how_to_decide(shown.approval_id, shown.kind)}")
+        render.build_console().print(questions.render_approvals([shown]))
+        print_text(
+            "Changed, and asked about again. To let it run: "
+            f"{questions.format_decide_command(shown.approval_id, shown.kind)}"
+        )
     else:
-        say(sentence(approval, taken))
+        print_text(describe_decision(approval, taken))

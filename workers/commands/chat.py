@@ -20,28 +20,28 @@ from holdfast.workers.commands.choosing import (
     ScriptFile,
     Tools,
     When,
+    build_limits,
+    build_plan,
+    build_tool_options,
     check_new_session,
-    limits_of,
-    plan_of,
-    tools_of,
-    wanted,
+    read_model_options,
 )
-from holdfast.workers.commands.options import Address, Data, example, interactive, open_holdfast, run
+from holdfast.workers.commands.options import Address, Data, format_example, is_interactive, open_holdfast, run_async
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast, Session
     from holdfast.conversations import ModelChoice
 
-OfSession = Annotated[str | None, typer.Option("--session", metavar="ID", help="The session; else a new one is made.")]
+SessionId = Annotated[str | None, typer.Option("--session", metavar="ID", help="The session; else a new one is made.")]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Go on with the session given by --session, or with the newest that is open.")
 ]
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
-        epilog=example(
+        epilog=format_example(
             "holdfast chat --model anthropic:claude-sonnet-4-5",
             "holdfast chat --resume",
             "holdfast chat --session release --model openai:gpt-5 --fallback anthropic:claude-sonnet-4-5",
@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
 
 
 def chat(
-    session: OfSession = None,
+    session: SessionId = None,
     resume: Resume = False,
     model: ModelName = None,
     fallback: Fallbacks = None,
@@ -75,53 +75,53 @@ def chat(
     """
     from holdfast.errors import BadInput
 
-    if not interactive():
+    if not is_interactive():
         raise BadInput("a conversation needs a terminal: to ask one question, use `holdfast run`")
     if "-" in (script, instructions):
         raise BadInput("standard input is what you type: give a file")
-    chosen = wanted(model, fallback, script, instructions)
-    named = chosen.needed(data) if chosen.said or not (session or resume) else None
-    limits = limits_of(max_steps, max_calls, max_seconds, max_tokens)
-    turn = {"mode": mode or Mode.DEFAULT, "limits": limits, **plan_of(schedule, False, None, None)}
-    turn |= {"confirm": confirm, **tools_of(tool)}
+    chosen = read_model_options(model, fallback, script, instructions)
+    named = chosen.get_choice(data) if chosen.is_given or not (session or resume) else None
+    limits = build_limits(max_steps, max_calls, max_seconds, max_tokens)
+    turn = {"mode": mode or Mode.DEFAULT, "limits": limits, **build_plan(schedule, False, None, None)}
+    turn |= {"confirm": confirm, **build_tool_options(tool)}
 
-    async def work() -> int:
+    async def run_chat() -> int:
         from holdfast.sessions import SessionInput
         from holdfast.turns import TurnInput
         from holdfast.workers import render
         from holdfast.workers.chatting import Chat
 
         holdfast = await open_holdfast(data, address)
-        found, there = await _session(holdfast, session, resume)
+        found, there = await _open_session(holdfast, session, resume)
         start: SessionInput | None = None
         if there:
             chosen.check_whole()
             check_new_session(found.id, tool, confirm)
-            await _configure(found, named, mode)
+            await _configure_session(found, named, mode)
         else:
-            turn.update(model=named or chosen.needed(data), requester=holdfast.me)
+            turn.update(model=named or chosen.get_choice(data), requester=holdfast.actor_name)
             start = SessionInput(turn=TurnInput().model_copy(update=turn))
-        return await Chat(holdfast, found, render.console(), start).run()
+        return await Chat(holdfast, found, render.build_console(), start).run()
 
-    if code := run(work()):
+    if code := run_async(run_chat()):
         raise typer.Exit(code)
 
 
-async def _session(holdfast: Holdfast, session_id: str | None, resume: bool) -> tuple[Session, bool]:
+async def _open_session(holdfast: Holdfast, session_id: str | None, resume: bool) -> tuple[Session, bool]:
     """The session that is meant, and whether it is there."""
     from holdfast.errors import TurnNotFound
-    from holdfast.workers.sessions import exists, newest_open, session_of
+    from holdfast.workers.sessions import build_session, get_newest_open, session_exists
 
     if session_id is None:
-        return (await newest_open(holdfast), True) if resume else (session_of(holdfast, None), False)
-    found = session_of(holdfast, session_id)
-    there = await exists(holdfast, found)
+        return (await get_newest_open(holdfast), True) if resume else (build_session(holdfast, None), False)
+    found = build_session(holdfast, session_id)
+    there = await session_exists(holdfast, found)
     if resume and not there:
         raise TurnNotFound(f"no session is called {session_id!r}: see `holdfast sessions`, or leave out --resume")
     return found, there
 
 
-async def _configure(session: Session, model: ModelChoice | None, mode: Mode | None) -> None:
+async def _configure_session(session: Session, model: ModelChoice | None, mode: Mode | None) -> None:
     """What was said of a session that is there counts from its next turn on."""
     if model or mode:
         await session.configure(model=model, mode=mode)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from holdfast.modes import Confirming, Mode
-from holdfast.workers.commands.options import client_settings, seconds
+from holdfast.workers.commands.options import parse_seconds, resolve_client_settings
 
 if TYPE_CHECKING:
     from holdfast.conversations import ModelChoice
@@ -21,10 +21,10 @@ NO_MODEL = "no model is chosen: give --model PROVIDER:MODEL or --script FILE, or
 NO_MODEL += "settings file"
 
 
-def _time(value: str) -> int:
+def _parse_time(value: str) -> int:
     """So many seconds, or a time as people write it."""
     if not (value.isascii() and value.isdecimal()):
-        return seconds(value)
+        return parse_seconds(value)
     if not 1 <= len(value) <= 9 or not 1 <= int(value) <= LONGEST_SECONDS:
         raise typer.BadParameter(f"{value[:40]!r} is no time between a second and a year")
     return int(value)
@@ -92,19 +92,19 @@ MaxCalls = Annotated[
 ]
 MaxSeconds = Annotated[
     int | None,
-    typer.Option("--max-seconds", metavar="N|1h30m", help="From a turn's start, people included.", parser=_time),
+    typer.Option("--max-seconds", metavar="N|1h30m", help="From a turn's start, people included.", parser=_parse_time),
 ]
 MaxTokens = Annotated[
     int | None, typer.Option("--max-tokens", metavar="N", min=1, help="What the model reads and writes in one turn.")
 ]
 Timeout = Annotated[
     int | None,
-    typer.Option("--timeout", metavar="N|1h30m", help="Cancel the turn when it takes longer.", parser=_time),
+    typer.Option("--timeout", metavar="N|1h30m", help="Cancel the turn when it takes longer.", parser=_parse_time),
 ]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ModelWish:
     """What was said of the model."""
 
     model: str | None = None
@@ -113,11 +113,11 @@ class Wanted:
     instructions: str | None = None
 
     @property
-    def said(self) -> bool:
+    def is_given(self) -> bool:
         """Was any named?"""
         return bool(self.model or self.script)
 
-    def choice(self, data: Path | None = None) -> ModelChoice | None:
+    def load_choice(self, data: Path | None = None) -> ModelChoice | None:
         """The model that was named, else that of the settings file; None when neither names one.
 
         BadInput for what no model can be.
@@ -131,56 +131,56 @@ class Wanted:
             raise BadInput("--fallback goes with --model: a script has nobody to fall back on")
         if self.script:
             read = read_script(self.script)
-            return self._made(script=read.replies, delegated=read.delegated)
-        name = self.model or client_settings(data).models.default
+            return self._build_choice(script=read.replies, delegated=read.delegated)
+        name = self.model or resolve_client_settings(data).models.default
         if name is None:
             if self.fallbacks:
                 raise BadInput(NO_MODEL)
             return None
         for one in (name, *self.fallbacks):
             _check_name(one)
-        return self._made(name=name, fallbacks=self.fallbacks)
+        return self._build_choice(name=name, fallbacks=self.fallbacks)
 
     def check_whole(self) -> None:
         """BadInput for what changes part of the model of a session that is there."""
         from holdfast.errors import BadInput
 
-        if (self.fallbacks or self.instructions is not None) and not self.said:
+        if (self.fallbacks or self.instructions is not None) and not self.is_given:
             raise BadInput(
                 "--fallback and --instructions go with --model or --script: a session's model is changed whole"
             )
 
-    def needed(self, data: Path | None = None) -> ModelChoice:
+    def get_choice(self, data: Path | None = None) -> ModelChoice:
         """The same; BadInput when there is none."""
         from holdfast.errors import BadInput
 
-        choice = self.choice(data)
+        choice = self.load_choice(data)
         if choice is None:
             raise BadInput(NO_MODEL)
         return choice
 
-    def _made(self, **fields: Any) -> ModelChoice:
+    def _build_choice(self, **fields: Any) -> ModelChoice:
         from pydantic import ValidationError
 
         from holdfast.conversations import ModelChoice
         from holdfast.errors import BadInput
-        from holdfast.workers.reading import explain, read_words
+        from holdfast.workers.reading import explain_error, read_words
 
         words = read_words(self.instructions) if self.instructions is not None else None
         try:
             return ModelChoice(instructions=words, **fields)
         except ValidationError as error:
-            raise BadInput(f"this choice of a model {explain(error)}") from None
+            raise BadInput(f"this choice of a model {explain_error(error)}") from None
 
 
-def wanted(
+def read_model_options(
     model: str | None, fallbacks: list[str] | None, script: str | None, instructions: str | None = None
-) -> Wanted:
+) -> ModelWish:
     """What the options say of the model."""
-    return Wanted(model, tuple(fallbacks or ()), script, instructions)
+    return ModelWish(model, tuple(fallbacks or ()), script, instructions)
 
 
-def limits_of(steps: int | None, calls: int | None, seconds: int | None, tokens: int | None) -> TurnLimits:
+def build_limits(steps: int | None, calls: int | None, seconds: int | None, tokens: int | None) -> TurnLimits:
     """What a turn may use up."""
     from holdfast.limits import TurnLimits
 
@@ -188,7 +188,7 @@ def limits_of(steps: int | None, calls: int | None, seconds: int | None, tokens:
     return TurnLimits.model_validate({name: value for name, value in said.items() if value is not None})
 
 
-def plan_of(schedule: str, early: bool, parallel: int | None, on_error: str | None) -> dict[str, object]:
+def build_plan(schedule: str, early: bool, parallel: int | None, on_error: str | None) -> dict[str, object]:
     """How a turn starts its calls."""
     from holdfast.schedules import MAX_EXECUTING, Schedule
 
@@ -196,18 +196,20 @@ def plan_of(schedule: str, early: bool, parallel: int | None, on_error: str | No
     return {**said, "parallel": parallel or MAX_EXECUTING}
 
 
-def tools_of(tools: list[str] | None) -> dict[str, object]:
+def build_tool_options(tools: list[str] | None) -> dict[str, object]:
     """The tools that a turn is started with; BadInput for what cannot name one."""
     from pydantic import ValidationError
 
     from holdfast.errors import BadInput
-    from holdfast.model import problems
+    from holdfast.model import describe_problems
     from holdfast.turns import TurnInput
 
     try:
         return {"tools": TurnInput(tools=tuple(tools)).tools if tools else None}
     except ValidationError as error:
-        raise BadInput(f"--tool takes the name of a tool, or a pattern as github__*: {problems(error)}") from None
+        raise BadInput(
+            f"--tool takes the name of a tool, or a pattern as github__*: {describe_problems(error)}"
+        ) from None
 
 
 def check_new_session(session_id: str, tools: list[str] | None, confirm: Confirming = Confirming.POLICY) -> None:
@@ -230,7 +232,7 @@ def check_plan(schedule: str, early: bool, *, grows: bool) -> None:
 
 
 def _check_name(name: str) -> None:
-    from holdfast.content import plain, shorten
+    from holdfast.content import shorten_text, strip_controls
     from holdfast.errors import BadInput
 
     provider, _, model = name.partition(":")
@@ -239,5 +241,5 @@ def _check_name(name: str) -> None:
     if name == "scripted":
         raise BadInput("a scripted model needs its replies: give --script FILE")
     if not provider.strip() or not model.strip():
-        shown = shorten(plain(name), 100)
+        shown = shorten_text(strip_controls(name), 100)
         raise BadInput(f"{shown!r} is no model: say PROVIDER:MODEL, as in anthropic:claude-sonnet-4-5")

@@ -13,11 +13,11 @@ from holdfast.workers.commands.options import (
     Data,
     Json,
     Workspace,
-    emit,
-    example,
-    run,
-    settings_of,
-    with_options,
+    apply_options,
+    format_example,
+    print_json,
+    resolve_settings,
+    run_async,
 )
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 Offline = Annotated[bool, typer.Option("--offline", help="Look at this machine alone, and ask no server.")]
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
-        epilog=example("holdfast doctor", "holdfast doctor --json | jq '.checks[] | select(.level != \"ok\")'")
+        epilog=format_example("holdfast doctor", "holdfast doctor --json | jq '.checks[] | select(.level != \"ok\")'")
     )(doctor)
 
 
@@ -48,38 +48,38 @@ def doctor(
     The exit code is 0 without problems (there may be warnings), 1 with some, 3 when the server cannot be reached.
     """
     from holdfast.workers import logs
-    from holdfast.workers.doctor.findings import count, described, unreached
-    from holdfast.workers.doctor.telling import tell
+    from holdfast.workers.doctor.findings import count_findings, is_server_lost, reports_as_json
+    from holdfast.workers.doctor.telling import print_reports
 
-    logs.silence()
-    reports = run(_examined(*_settings(data, workspace), offline=offline, address=address))
+    logs.silence_logging()
+    reports = run_async(_run_checks(*_load_settings(data, workspace), offline=offline, address=address))
     if json:
-        emit(described(reports))
+        print_json(reports_as_json(reports))
     else:
-        tell(reports)
-    if count(reports, "problem"):
-        raise typer.Exit(UNREACHABLE if unreached(reports) else FAILED)
+        print_reports(reports)
+    if count_findings(reports, "problem"):
+        raise typer.Exit(UNREACHABLE if is_server_lost(reports) else FAILED)
     raise typer.Exit(OK)
 
 
-def _settings(data: Path | None, workspace: Path | None) -> tuple[Settings, Report]:
+def _load_settings(data: Path | None, workspace: Path | None) -> tuple[Settings, Report]:
     """The settings, or those without a file when that cannot be gone by; and what there is to say of it."""
     from holdfast.errors import BadInput
     from holdfast.settings import Settings
     from holdfast.workers.doctor.findings import Report, ok, problem
 
     try:
-        settings = settings_of(data, workspace)
+        settings = resolve_settings(data, workspace)
     except BadInput as error:
         found = problem(f"{error}; the rest is looked at without it", "correct it; `holdfast config check` tells more")
-        return with_options(Settings(), data, workspace), Report("settings", (found,))
+        return apply_options(Settings(), data, workspace), Report("settings", (found,))
     where = f"{settings.file} is read" if settings.file else "no settings file: the environment and the defaults count"
     return settings, Report("settings", (ok(where),))
 
 
-async def _examined(settings: Settings, about: Report, *, offline: bool, address: str | None) -> tuple[Report, ...]:
-    from holdfast.workers.doctor.checks import Surroundings
+async def _run_checks(settings: Settings, about: Report, *, offline: bool, address: str | None) -> tuple[Report, ...]:
+    from holdfast.workers.doctor.checks import CheckContext
     from holdfast.workers.doctor.everything import CHECKS
-    from holdfast.workers.doctor.examining import examine
+    from holdfast.workers.doctor.examining import run_checks
 
-    return (about, *await examine(Surroundings(settings), CHECKS, offline=offline, address=address))
+    return (about, *await run_checks(CheckContext(settings), CHECKS, offline=offline, address=address))

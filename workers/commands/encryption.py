@@ -7,28 +7,39 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from holdfast.workers.commands.codes import FAILED
-from holdfast.workers.commands.options import Address, Data, Json, emit, example, harmless, note, run, say, settings_of
+from holdfast.workers.commands.options import (
+    Address,
+    Data,
+    Json,
+    escape_line,
+    format_example,
+    print_json,
+    print_note,
+    print_text,
+    resolve_settings,
+    run_async,
+)
 
 if TYPE_CHECKING:
     from holdfast.keyring import KeyFound
-    from holdfast.workers.reaching import Reached
+    from holdfast.workers.reaching import NamespaceUsage
 
 encryption = typer.Typer(
     help="Keys that payloads are encrypted with: new-key, check, usage.",
-    epilog=example("holdfast encryption new-key", "holdfast encryption check"),
+    epilog=format_example("holdfast encryption new-key", "holdfast encryption check"),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(encryption, name="encryption")
 
 
 @encryption.command(
     "new-key",
-    epilog=example(
+    epilog=format_example(
         "holdfast encryption new-key",
         "(umask 077; holdfast encryption new-key > ~/.config/holdfast/encryption-2026-11)",
     ),
@@ -41,52 +52,52 @@ def new_key(json: Json = False) -> None:
     """
     from holdfast import keyring
 
-    made = keyring.new_key()
+    made = keyring.generate_key()
     if json:
-        emit({"key": made})
+        print_json({"key": made})
     else:
-        say(made)
+        print_text(made)
 
 
-@encryption.command(epilog=example("holdfast encryption check", "holdfast encryption check --json | jq .writes"))
+@encryption.command(epilog=format_example("holdfast encryption check", "holdfast encryption check --json | jq .writes"))
 def check(json: Json = False, data: Data = None) -> None:
     """Say which keys can be had here, and which one is written with. No key is shown.
 
     The exit code is 1 when one of them cannot be had: then no worker starts, and no client.
     """
-    from holdfast.keyring import look_at
+    from holdfast.keyring import check_keys
 
-    settings = settings_of(data)
-    found = look_at(settings)
+    settings = resolve_settings(data)
+    found = check_keys(settings)
     writes = found[0].id if found else None
     if json:
-        keys = [_described(one) for one in found]
-        emit({"encrypts": bool(found), "writes": writes, "plain": settings.encryption.plain, "keys": keys})
+        keys = [_key_as_json(one) for one in found]
+        print_json({"encrypts": bool(found), "writes": writes, "plain": settings.encryption.plain, "keys": keys})
     else:
-        _tell(found, settings.encryption.plain)
+        _print_keys(found, settings.encryption.plain)
     if any(one.problem for one in found):
         raise typer.Exit(FAILED)
 
 
-def _tell(found: list[KeyFound], plain: str) -> None:
+def _print_keys(found: list[KeyFound], plain: str) -> None:
     if not found:
-        say("Nothing is encrypted: the settings have no [[encryption.keys]].")
+        print_text("Nothing is encrypted: the settings have no [[encryption.keys]].")
         return
     for place, one in enumerate(found):
         use = "written and read with" if place == 0 else "read with"
-        say(f"{one.id:<24} {'cannot be had' if one.problem else use}, from {harmless(one.origin)}")
-    say(f"What is not encrypted is {'accepted' if plain == 'accept' else 'refused'}.")
+        print_text(f"{one.id:<24} {'cannot be had' if one.problem else use}, from {escape_line(one.origin)}")
+    print_text(f"What is not encrypted is {'accepted' if plain == 'accept' else 'refused'}.")
     for one in found:
         if one.problem:
-            note(f"holdfast: {harmless(one.problem)}")
+            print_note(f"holdfast: {escape_line(one.problem)}")
 
 
-def _described(one: KeyFound) -> dict[str, Any]:
+def _key_as_json(one: KeyFound) -> dict[str, Any]:
     told = {"id": one.id, "from": one.origin, "ok": one.problem is None}
     return {**told, "problem": one.problem} if one.problem else told
 
 
-@encryption.command(epilog=example("holdfast encryption usage", "holdfast encryption usage --json | jq .keys"))
+@encryption.command(epilog=format_example("holdfast encryption usage", "holdfast encryption usage --json | jq .keys"))
 def usage(address: Address = None, data: Data = None, json: Json = False) -> None:
     """Count what each key has encrypted in all that the server has, and what is not encrypted.
 
@@ -94,52 +105,52 @@ def usage(address: Address = None, data: Data = None, json: Json = False) -> Non
     clear can that be refused (`plain = "refuse"`). Reads every history: it may take a while. The exit code is 1 when
     something cannot be read, for then a key is missing already.
     """
-    reached = run(_read(address, data, quiet=json))
+    reached = run_async(_read_namespace(address, data, quiet=json))
     if json:
-        emit(
+        print_json(
             {
                 "runs": reached.runs,
-                "keys": _counts(reached.keys),
-                "open_keys": _counts(reached.open_keys),
+                "keys": _counts_as_json(reached.keys),
+                "open_keys": _counts_as_json(reached.open_keys),
                 "problems": reached.troubles,
             }
         )
     else:
-        _tell_usage(reached)
+        _print_usage(reached)
     if reached.troubles:
         raise typer.Exit(FAILED)
 
 
-async def _read(address: str | None, data: Any, *, quiet: bool) -> Reached:
+async def _read_namespace(address: str | None, data: Any, *, quiet: bool) -> NamespaceUsage:
     from dataclasses import replace
 
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
-    from holdfast.workers.reaching import read_all
+    from holdfast.workers.reaching import read_namespaces
 
-    logs.silence()
-    settings = settings_of(data)
+    logs.silence_logging()
+    settings = resolve_settings(data)
     lenient = settings.encryption.model_copy(update={"plain": "accept"})
     client = await connect(replace(settings, encryption=lenient), address=address)
-    return await read_all([client], progress=lambda runs: progress(runs, quiet=quiet))
+    return await read_namespaces([client], progress=lambda runs: print_progress(runs, quiet=quiet))
 
 
-def progress(runs: int, *, quiet: bool) -> None:
+def print_progress(runs: int, *, quiet: bool) -> None:
     """Now and then, that it goes on."""
     if runs % 200 == 0 and not quiet:
-        note(f"{runs:,} runs read …")
+        print_note(f"{runs:,} runs read …")
 
 
-def _tell_usage(reached: Reached) -> None:
-    say(f"{reached.runs:,} runs of workflows. Payloads by key, and of these in what still runs:")
+def _print_usage(reached: NamespaceUsage) -> None:
+    print_text(f"{reached.runs:,} runs of workflows. Payloads by key, and of these in what still runs:")
     for name in sorted(reached.keys, key=str):
-        shown = "(not encrypted)" if name is None else harmless(name)
-        say(f"{shown:<24} {reached.keys[name]:>12,} {reached.open_keys[name]:>12,}")
+        shown = "(not encrypted)" if name is None else escape_line(name)
+        print_text(f"{shown:<24} {reached.keys[name]:>12,} {reached.open_keys[name]:>12,}")
     for trouble in reached.troubles[:20]:
-        note(f"holdfast: {harmless(trouble)}")
+        print_note(f"holdfast: {escape_line(trouble)}")
     if len(reached.troubles) > 20:
-        note(f"holdfast: and {len(reached.troubles) - 20:,} more; --json tells all")
+        print_note(f"holdfast: and {len(reached.troubles) - 20:,} more; --json tells all")
 
 
-def _counts(counted: Any) -> dict[str, int]:
+def _counts_as_json(counted: Any) -> dict[str, int]:
     return {"" if name is None else name: count for name, count in sorted(counted.items(), key=str)}

@@ -12,13 +12,13 @@ from holdfast.workers.commands.options import (
     Address,
     Data,
     Json,
-    emit,
-    example,
     find_signer,
-    note,
-    run,
-    say,
-    settings_of,
+    format_example,
+    print_json,
+    print_note,
+    print_text,
+    resolve_settings,
+    run_async,
 )
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog=example("holdfast gateway", "holdfast gateway --port 9000"))(gateway)
+    app.command(epilog=format_example("holdfast gateway", "holdfast gateway --port 9000"))(gateway)
 
 
 def gateway(
@@ -53,36 +53,36 @@ def gateway(
     from holdfast.client import Holdfast
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
-    from holdfast.workers.gateway.serving import listen, run_gateway
-    from holdfast.workers.worker import leave_with
+    from holdfast.workers.gateway.serving import open_listener, run_gateway
+    from holdfast.workers.worker import leave_with_parent
 
-    settings = settings_of(data)
-    logs.configure(settings.telemetry, verbose=verbose)
+    settings = resolve_settings(data)
+    logs.configure_logging(settings.telemetry, verbose=verbose)
     parent = os.getppid() if embedded else None
     asked = settings.gateway
-    chosen_host = _checked(host) if host is not None else asked.host
+    chosen_host = _check_host(host) if host is not None else asked.host
     chosen_port = asked.port if port is None else port
-    signer = _signer(settings)
+    signer = _find_signer(settings)
 
-    async def work() -> None:
+    async def serve_http() -> None:
         client = await connect(settings, address=address, embedded=embedded)
         holdfast = Holdfast(client, task_queue=settings.task_queue, signer=signer)
         unasked = port is None and "port" not in asked.model_fields_set
-        listener = listen(chosen_host, chosen_port, or_any=unasked)
-        _mention(settings, chosen_host, signer, alone=not embedded)
+        listener = open_listener(chosen_host, chosen_port, or_any=unasked)
+        _print_notes(settings, chosen_host, signer, alone=not embedded)
 
-        def ready(_: str) -> None:
-            emit({"ready": True, "url": listener.url, "pid": os.getpid()})
+        def print_ready(_: str) -> None:
+            print_json({"ready": True, "url": listener.url, "pid": os.getpid()})
 
-        tied = asyncio.create_task(leave_with(parent)) if parent else None
-        await run_gateway(holdfast, settings, listener, host=chosen_host, say=ready if json else say)
+        tied = asyncio.create_task(leave_with_parent(parent)) if parent else None
+        await run_gateway(holdfast, settings, listener, host=chosen_host, say=print_ready if json else print_text)
         if tied:
             tied.cancel()
 
-    run(work())
+    run_async(serve_http())
 
 
-def _checked(host: str) -> str:
+def _check_host(host: str) -> str:
     """A host as the settings file may name it."""
     from pydantic import ValidationError
 
@@ -95,29 +95,33 @@ def _checked(host: str) -> str:
         raise BadInput(f"--host {host[:80]!r} must be the name or the address of a host, without a port") from None
 
 
-def _signer(settings: Settings) -> Signer | None:
+def _find_signer(settings: Settings) -> Signer | None:
     """Who signs in the name of the tokens: as for any command, if that key vouches for others."""
     signer = find_signer(settings)
     if signer is None or signer.vouches:
         return signer
-    note(
+    print_note(
         f"The gateway does not sign with the key of {signer.name!r}: it does not vouch for others (docs/approvers.md)."
     )
     return None
 
 
-def _mention(settings: Settings, host: str, signer: Signer | None, *, alone: bool) -> None:
+def _print_notes(settings: Settings, host: str, signer: Signer | None, *, alone: bool) -> None:
     """What whoever starts it should know; `holdfast up` tells of tokens itself."""
     from holdfast.errors import BadInput
     from holdfast.workers.gateway.hosts import is_loopback
     from holdfast.workers.tokens import TokenFile
 
     if not is_loopback(host):
-        note(f"It listens on {host}, in plain HTTP: tokens can be read on the way. Put something with TLS before it.")
+        print_note(
+            f"It listens on {host}, in plain HTTP: tokens can be read on the way. Put something with TLS before it."
+        )
     if signer is None and any(approver.key for approver in settings.approvers):
-        note("Only signed decisions count here, and the gateway has no key that vouches: what it sends is refused.")
+        print_note(
+            "Only signed decisions count here, and the gateway has no key that vouches: what it sends is refused."
+        )
     try:
-        if not TokenFile(settings.tokens_file).all() and alone:
-            note("Nobody has a token yet: make one with `holdfast tokens create NAME`.")
+        if not TokenFile(settings.tokens_file).read_all() and alone:
+            print_note("Nobody has a token yet: make one with `holdfast tokens create NAME`.")
     except BadInput as error:
-        note(f"It stays closed: {error}.")
+        print_note(f"It stays closed: {error}.")

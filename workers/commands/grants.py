@@ -11,36 +11,38 @@ from holdfast.workers.commands.options import (
     Address,
     Data,
     Json,
-    client_settings,
-    emit,
-    example,
-    note,
+    format_example,
     open_holdfast,
-    run,
-    say,
+    print_json,
+    print_note,
+    print_text,
+    resolve_client_settings,
+    run_async,
 )
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
     from holdfast.settings import Settings
-    from holdfast.workers.granted import Found
-    from holdfast.workers.keeping_grants import Listed
+    from holdfast.workers.granted import RunningGrants
+    from holdfast.workers.keeping_grants import SavedGrantList
 
 grants = typer.Typer(
     help="Answers that stand: `holdfast approve --always` leaves them, `deny --remember` too.",
-    epilog=example("holdfast grants", "holdfast grants --turn deploy-7 --json", "holdfast grants revoke deploy-7/g1"),
+    epilog=format_example(
+        "holdfast grants", "holdfast grants --turn deploy-7 --json", "holdfast grants revoke deploy-7/g1"
+    ),
     rich_markup_mode=None,
 )
 OfTurn = Annotated[str | None, typer.Option("--turn", metavar="TURN", help="Only those of this turn.")]
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(grants, name="grants")
 
 
 @grants.callback(invoke_without_command=True)
-def default(
+def list_by_default(
     context: typer.Context, turn: OfTurn = None, json: Json = False, address: Address = None, data: Data = None
 ) -> None:
     """Answers that stand: `holdfast approve --always` leaves them, `deny --remember` too."""
@@ -48,30 +50,30 @@ def default(
         list_grants(turn, json, address, data)
 
 
-@grants.command("list", epilog=example("holdfast grants list --json"))
+@grants.command("list", epilog=format_example("holdfast grants list --json"))
 def list_grants(turn: OfTurn = None, json: Json = False, address: Address = None, data: Data = None) -> None:
     """List them: those of running turns, then those that are kept for good."""
 
-    async def work() -> int:
+    async def print_grants() -> int:
         from holdfast.errors import ServerUnavailable
-        from holdfast.workers.keeping_grants import Listed
+        from holdfast.workers.keeping_grants import SavedGrantList
 
-        settings = client_settings(data)
-        saved = await _saved(settings) if turn is None else Listed()
+        settings = resolve_client_settings(data)
+        saved = await _load_saved(settings) if turn is None else SavedGrantList()
         try:
-            found = await _found(await open_holdfast(data, address), turn)
+            found = await _find_grants(await open_holdfast(data, address), turn)
         except ServerUnavailable as error:
-            if saved == Listed():
+            if saved == SavedGrantList():
                 raise
-            note(f"holdfast: {error}; what is kept for good needs none:")
+            print_note(f"holdfast: {error}; what is kept for good needs none:")
             found = None
-        _show(found, saved, settings, json)
+        _print_grants(found, saved, settings, json)
         return UNREACHABLE if found is None or found.unanswered else FAILED if saved.problems else 0
 
-    _leave(run(work()))
+    _exit_with(run_async(print_grants()))
 
 
-@grants.command(epilog=example("holdfast grants revoke deploy-7/g1", "holdfast grants revoke granted-1a2b3c4d"))
+@grants.command(epilog=format_example("holdfast grants revoke deploy-7/g1", "holdfast grants revoke granted-1a2b3c4d"))
 def revoke(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="As `holdfast grants` lists them.")],
     by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who revokes; else you at this host.")] = None,
@@ -81,109 +83,120 @@ def revoke(
 ) -> None:
     """Take answers back. What was let through by one and has not begun is judged again."""
 
-    async def work() -> int:
+    async def revoke_all() -> int:
         from holdfast.activities.ledger.protocol import LedgerUnavailable
-        from holdfast.content import plain
+        from holdfast.content import strip_controls
         from holdfast.errors import BadInput, NoWorker, Refused, TurnNotFound
-        from holdfast.workers.granted import address_of
+        from holdfast.workers.granted import parse_address
 
-        settings = client_settings(data)
-        holdfast = await open_holdfast(data, address) if any(map(address_of, ids)) else None
+        settings = resolve_client_settings(data)
+        holdfast = await open_holdfast(data, address) if any(map(parse_address, ids)) else None
         told: list[dict[str, Any]] = []
         code = 0
         for name in dict.fromkeys(ids):
             try:
-                covers = await _revoked(holdfast, name, by, settings)
+                covers = await _revoke_grant(holdfast, name, by, settings)
                 told.append({"id": name, "revoked": True, "covers": covers})
             except (Refused, TurnNotFound, BadInput, NoWorker, LedgerUnavailable) as error:
                 told.append({"id": name, "revoked": False, "error": str(error)})
-                note(f"holdfast: {plain(str(error))}")
+                print_note(f"holdfast: {strip_controls(str(error))}")
                 code = max(code, UNREACHABLE if isinstance(error, NoWorker | LedgerUnavailable) else FAILED)
         if json:
-            emit({"grants": told})
-        elif lines := [plain(f"{item['id']}: revoked ({item['covers']})") for item in told if item["revoked"]]:
-            say("\n".join(lines))
+            print_json({"grants": told})
+        elif lines := [strip_controls(f"{item['id']}: revoked ({item['covers']})") for item in told if item["revoked"]]:
+            print_text("\n".join(lines))
         return code
 
-    _leave(run(work()))
+    _exit_with(run_async(revoke_all()))
 
 
-@grants.command(epilog=example("holdfast grants share"))
+@grants.command(epilog=format_example("holdfast grants share"))
 def share(json: Json = False, data: Data = None) -> None:
     """Move the answers that this host's data folder keeps into the shared ledger, where they count on every host.
 
     Those that are there already are encrypted anew with the key that is written with, if there are keys.
     """
 
-    async def work() -> list[str]:
-        from holdfast.workers.keeping_grants import kept
+    async def share_all() -> list[str]:
+        from holdfast.workers.keeping_grants import open_grant_store
 
-        async with kept(client_settings(data)) as keeper:
-            return await keeper.share()
+        async with open_grant_store(resolve_client_settings(data)) as keeper:
+            return await keeper.share_grants()
 
-    moved = run(work())
+    moved = run_async(share_all())
     if json:
-        emit({"shared": moved})
+        print_json({"shared": moved})
     else:
-        say("\n".join(f"{name}: counts on every host that shares the ledger" for name in moved) or "Nothing to move.")
+        print_text(
+            "\n".join(f"{name}: counts on every host that shares the ledger" for name in moved) or "Nothing to move."
+        )
 
 
-async def _revoked(holdfast: Holdfast | None, name: str, by: str | None, settings: Settings) -> str:
+async def _revoke_grant(holdfast: Holdfast | None, name: str, by: str | None, settings: Settings) -> str:
     """Take one answer back; what it covered."""
     from holdfast.workers import granted
-    from holdfast.workers.keeping_grants import kept
+    from holdfast.workers.keeping_grants import open_grant_store
 
-    found = granted.address_of(name)
+    found = granted.parse_address(name)
     if found is None or holdfast is None:
-        async with kept(settings) as keeper:
+        async with open_grant_store(settings) as keeper:
             return await keeper.remove(name)
     turn, grant = found
-    return (await granted.revoke(holdfast, turn, grant, by or holdfast.me)).covers
+    return (await granted.revoke_grant(holdfast, turn, grant, by or holdfast.actor_name)).covers
 
 
-async def _found(holdfast: Holdfast, turn: str | None) -> Found:
-    from holdfast.workers.granted import Found, of_running_turns
+async def _find_grants(holdfast: Holdfast, turn: str | None) -> RunningGrants:
+    from holdfast.workers.granted import RunningGrants, fetch_running_grants
 
-    return Found({turn: await holdfast.turn(turn).grants()}) if turn else await of_running_turns(holdfast)
+    return (
+        RunningGrants({turn: await holdfast.get_turn(turn).fetch_grants()})
+        if turn
+        else await fetch_running_grants(holdfast)
+    )
 
 
-async def _saved(settings: Settings) -> Listed:
+async def _load_saved(settings: Settings) -> SavedGrantList:
     """The kept answers, and why not all of them count."""
     from holdfast.activities.policy.saved import SavedGrants
     from holdfast.errors import BadInput
-    from holdfast.workers.keeping_grants import Listed, kept
+    from holdfast.workers.keeping_grants import SavedGrantList, open_grant_store
 
     try:
-        async with kept(settings) as keeper:
-            return await keeper.listed()
+        async with open_grant_store(settings) as keeper:
+            return await keeper.list_grants()
     except BadInput as error:
-        own = SavedGrants(settings.granted)
-        return Listed(own.rules, problems=tuple(filter(None, (own.problem, str(error)))))
+        own = SavedGrants(settings.grants_file)
+        return SavedGrantList(own.rules, problems=tuple(filter(None, (own.problem, str(error)))))
 
 
-def _show(found: Found | None, saved: Listed, settings: Settings, json: bool) -> None:
+def _print_grants(found: RunningGrants | None, saved: SavedGrantList, settings: Settings, json: bool) -> None:
     from datetime import UTC, datetime
 
-    from holdfast.content import plain
+    from holdfast.content import strip_controls
     from holdfast.workers import answers, render
 
     now = datetime.now(UTC)
-    given = found.named if found else []
+    given = found.addressed_grants if found else []
     unanswered = found.unanswered if found else []
     problem = "\n".join(saved.problems) or None
     if json:
-        body = {"grants": [answers.grant_body(name, grant, now) for name, grant in given], "unanswered": unanswered}
+        body = {"grants": [answers.grant_as_json(name, grant, now) for name, grant in given], "unanswered": unanswered}
         of = [(rule, shared) for shared, rules in ((False, saved.own), (True, saved.shared)) for rule in rules]
-        kept = {"saved": [answers.saved_body(rule, now, shared=shared) for rule, shared in of], "problem": problem}
-        emit({**body, **kept, "file": str(settings.granted)})
+        kept = {
+            "saved": [answers.saved_grant_as_json(rule, now, shared=shared) for rule, shared in of],
+            "problem": problem,
+        }
+        print_json({**body, **kept, "file": str(settings.grants_file)})
     else:
-        render.console().print(answers.listed(given, saved.own, now, saved.shared))
+        render.build_console().print(answers.render_grants(given, saved.own, now, saved.shared))
     if problem:
-        note(f"holdfast: of the kept answers only refusals count, until this is mended: {plain(problem)}")
+        print_note(
+            f"holdfast: of the kept answers only refusals count, until this is mended: {strip_controls(problem)}"
+        )
     if unanswered:
-        note(f"holdfast: no worker answered for {plain(', '.join(unanswered[:10]))}")
+        print_note(f"holdfast: no worker answered for {strip_controls(', '.join(unanswered[:10]))}")
 
 
-def _leave(code: int) -> None:
+def _exit_with(code: int) -> None:
     if code:
         raise typer.Exit(code)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.workers.commands.codes import FAILED
-from holdfast.workers.commands.options import Json, emit, example, harmless, note, say
+from holdfast.workers.commands.options import Json, escape_line, format_example, print_json, print_note, print_text
 
 if TYPE_CHECKING:
     from holdfast.keys import StoredKey
 
 keys = typer.Typer(
     help="Keys that sign your decisions: create, list, show.",
-    epilog=example("holdfast keys create ada", "holdfast keys list"),
+    epilog=format_example("holdfast keys create ada", "holdfast keys list"),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -22,12 +22,12 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is, as d
 NameOrPath = Annotated[str, typer.Argument(metavar="NAME|PATH", help="The key's name, or a path with a slash in it.")]
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(keys, name="keys")
 
 
-@keys.command(epilog=example("holdfast keys create ada", "holdfast keys create ada@example.com --json"))
+@keys.command(epilog=format_example("holdfast keys create ada", "holdfast keys create ada@example.com --json"))
 def create(name: Name, json: Json = False) -> None:
     """Make a key of your own, and print the lines that let its decisions count.
 
@@ -36,63 +36,65 @@ def create(name: Name, json: Json = False) -> None:
     """
     from holdfast import keys as files
 
-    made = files.create(name)
+    made = files.create_key(name)
     if not json:
-        note(f"The key is in {harmless(made.file)}, for you alone. Sign with it: export HOLDFAST_KEY={_quoted(name)}")
-        note("These lines let it count; they are for the settings file of the workers:\n")
-    _answer(made, json)
+        print_note(
+            f"The key is in {escape_line(made.file)}, for you alone. Sign with it: export HOLDFAST_KEY={_quote(name)}"
+        )
+        print_note("These lines let it count; they are for the settings file of the workers:\n")
+    _print_key(made, json)
 
 
-@keys.command("list", epilog=example("holdfast keys list", "holdfast keys list --json | jq -r '.keys[].name'"))
-def tell_all(json: Json = False) -> None:
+@keys.command("list", epilog=format_example("holdfast keys list", "holdfast keys list --json | jq -r '.keys[].name'"))
+def list_keys(json: Json = False) -> None:
     """List the keys in your folder. The exit code is 1 when one of them cannot be used."""
     from holdfast import keys as files
     from holdfast.workers import render
 
-    found = files.stored()
+    found = files.list_keys()
     if json:
-        emit({"folder": str(files.folder()), "keys": [_described(key) for key in found]})
+        print_json({"folder": str(files.find_keys_folder()), "keys": [_key_as_json(key) for key in found]})
     elif found:
-        rows = [(harmless(key.name), key.id, key.public) for key in found if key.public]
+        rows = [(escape_line(key.name), key.id, key.public) for key in found if key.public]
         if rows:
-            render.console().print(render.table(("name", "id", "public key"), rows))
+            render.build_console().print(render.build_table(("name", "id", "public key"), rows))
     else:
-        say(f"No keys in {harmless(files.folder())}: make one with `holdfast keys create NAME`.")
+        print_text(f"No keys in {escape_line(files.find_keys_folder())}: make one with `holdfast keys create NAME`.")
     problems = [key.problem for key in found if key.problem]
     for problem in problems:
-        note(f"holdfast: {harmless(problem)}")
+        print_note(f"holdfast: {escape_line(problem)}")
     if problems:
         raise typer.Exit(FAILED)
 
 
-@keys.command(epilog=example("holdfast keys show ada", "holdfast keys show ./team/gateway.pem --json"))
+@keys.command(epilog=format_example("holdfast keys show ada", "holdfast keys show ./team/gateway.pem --json"))
 def show(name: NameOrPath, json: Json = False) -> None:
     """Show the public half of a key, as lines for the settings file."""
     from holdfast import keys as files
 
-    _answer(files.find(name), json)
+    _print_key(files.find_key(name), json)
 
 
-def _answer(key: StoredKey, json: bool) -> None:
+def _print_key(key: StoredKey, json: bool) -> None:
     if json:
-        emit(_described(key))
+        print_json(_key_as_json(key))
         return
-    say(f"[[approvers]]\nname = {_toml(key.name)}\nkey = {_toml(key.public or '')}  # {key.id}")
+    print_text(f"[[approvers]]\nname = {_format_toml(key.name)}\nkey = {_format_toml(key.public or '')}  # {key.id}")
 
 
-def _described(key: StoredKey) -> dict[str, Any]:
+def _key_as_json(key: StoredKey) -> dict[str, Any]:
     told = {"name": key.name, "id": key.id, "key": key.public, "file": str(key.file)}
     return {**told, "problem": key.problem} if key.problem else told
 
 
-def _toml(text: str) -> str:
+def _format_toml(text: str) -> str:
     """Text as TOML writes it, which is as JSON does."""
     import json
 
-    return harmless(json.dumps(text, ensure_ascii=False))
+    return escape_line(json.dumps(text, ensure_ascii=False))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     import shlex
 
     return shlex.quote(text)

@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.workers.commands.codes import FAILED, UNREACHABLE
-from holdfast.workers.commands.options import Data, Json, emit, example, interactive, note, run, say, settings_of
+from holdfast.workers.commands.options import (
+    Data,
+    Json,
+    format_example,
+    is_interactive,
+    print_json,
+    print_note,
+    print_text,
+    resolve_settings,
+    run_async,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.workers.mcp_changes import ChangedTool, Compared
+    from holdfast.workers.mcp_changes import ChangedTool, ComparedTools
 
 MaybeName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The server's name; else all of them.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The server's name in the settings.")]
@@ -21,12 +31,12 @@ Tools = Annotated[
 ]
 
 
-def register(mcp: typer.Typer) -> None:
+def register_commands(mcp: typer.Typer) -> None:
     """Add the commands."""
-    mcp.command(epilog=example("holdfast mcp changes", "holdfast mcp changes tracker --json"))(changes)
-    mcp.command(epilog=example("holdfast mcp accept tracker", "holdfast mcp accept tracker search_issues --yes"))(
-        accept
-    )
+    mcp.command(epilog=format_example("holdfast mcp changes", "holdfast mcp changes tracker --json"))(changes)
+    mcp.command(
+        epilog=format_example("holdfast mcp accept tracker", "holdfast mcp accept tracker search_issues --yes")
+    )(accept)
 
 
 def changes(name: MaybeName = None, json: Json = False, data: Data = None) -> None:
@@ -36,17 +46,17 @@ def changes(name: MaybeName = None, json: Json = False, data: Data = None) -> No
     when there is one, 3 when a server could not be looked at.
     """
     from holdfast.workers import logs
-    from holdfast.workers.mcp_changes import Comparison
+    from holdfast.workers.mcp_changes import ToolComparison
 
-    logs.silence()
-    found = run(Comparison(settings_of(data), name).look(quietly=json))
+    logs.silence_logging()
+    found = run_async(ToolComparison(resolve_settings(data), name).compare_tools(quietly=json))
     if json:
-        emit({"changed": [one.described() for one in found.tools], "unseen": found.unseen})
+        print_json({"changed": [one.as_json() for one in found.tools], "unseen": found.unseen})
     else:
-        _show(found.tools)
+        _print_changes(found.tools)
         if not found.tools:
-            say("No tool has changed.")
-        _unseen(found)
+            print_text("No tool has changed.")
+        _print_unseen(found)
     if found.unseen or found.tools:
         raise typer.Exit(UNREACHABLE if found.unseen else FAILED)
 
@@ -61,41 +71,41 @@ def accept(
     """Let changed tools of a server through as they are now: shows what changed, and asks."""
     from holdfast.errors import BadInput
     from holdfast.workers import logs
-    from holdfast.workers.mcp_changes import Comparison, chosen
+    from holdfast.workers.mcp_changes import ToolComparison, choose_tools
 
-    logs.silence()
-    comparison = Comparison(settings_of(data), name)
-    found = run(comparison.look(quietly=json))
+    logs.silence_logging()
+    comparison = ToolComparison(resolve_settings(data), name)
+    found = run_async(comparison.compare_tools(quietly=json))
     if found.unseen and not json:
-        _unseen(found)
+        _print_unseen(found)
     if found.unseen:
         raise typer.Exit(UNREACHABLE)
-    wanted = chosen(found, tools or ())
+    wanted = choose_tools(found, tools or ())
     if wanted and not json:
-        _show(wanted)
-    if wanted and not yes and (json or not interactive()):
+        _print_changes(wanted)
+    if wanted and not yes and (json or not is_interactive()):
         raise BadInput("nobody is there to ask: look at `holdfast mcp changes`, then say --yes")
     if wanted and not yes and not typer.confirm(f"Let {len(wanted)} through as they are now?"):
-        note("Nothing was accepted.")
+        print_note("Nothing was accepted.")
         raise typer.Exit(FAILED)
-    comparison.accept(wanted)
+    comparison.accept_tools(wanted)
     if json:
-        emit({"accepted": [one.name for one in wanted]})
+        print_json({"accepted": [one.name for one in wanted]})
     else:
-        say(f"Accepted: {', '.join(one.name for one in wanted)}." if wanted else "No tool has changed.")
+        print_text(f"Accepted: {', '.join(one.name for one in wanted)}." if wanted else "No tool has changed.")
 
 
-def _show(tools: Iterable[ChangedTool]) -> None:
-    from holdfast.content import plain
+def _print_changes(tools: Iterable[ChangedTool]) -> None:
+    from holdfast.content import strip_controls
 
     for one in tools:
-        say(f"{one.name}: {plain(one.change)}")
-        say(plain(one.diff.rstrip("\n")))
-        say("")
+        print_text(f"{one.name}: {strip_controls(one.change)}")
+        print_text(strip_controls(one.diff.rstrip("\n")))
+        print_text("")
 
 
-def _unseen(found: Compared) -> None:
+def _print_unseen(found: ComparedTools) -> None:
     from holdfast.workers import render
 
     for server, why in found.unseen.items():
-        note(f"{server} could not be looked at: {render.line(why, 1_000)}")
+        print_note(f"{server} could not be looked at: {render.format_line(why, 1_000)}")

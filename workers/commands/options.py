@@ -38,19 +38,19 @@ Address = Annotated[
 ]
 
 
-def _folder(value: str) -> Path:
+def _parse_folder(value: str) -> Path:
     """An empty path would be the current folder, which nobody means who gives an unset variable."""
     if not value.strip():
         raise typer.BadParameter("the folder's name is empty")
     return Path(value)
 
 
-def seconds(value: str) -> int:
+def parse_seconds(value: str) -> int:
     """A time as people write it: 90s, 15m, 1h30m."""
-    from holdfast.durations import seconds_of
+    from holdfast.durations import parse_duration
 
     try:
-        return seconds_of(value)
+        return parse_duration(value)
     except ValueError as error:
         raise typer.BadParameter(f"{value[:40]!r} {error}") from None
 
@@ -63,7 +63,7 @@ Data = Annotated[
         help="Data folder.",
         envvar="HOLDFAST_DATA",
         show_envvar=True,
-        parser=_folder,
+        parser=_parse_folder,
     ),
 ]
 Workspace = Annotated[
@@ -74,7 +74,7 @@ Workspace = Annotated[
         help="The folder the tools are confined to; else the current one.",
         envvar="HOLDFAST_WORKSPACE",
         show_envvar=True,
-        parser=_folder,
+        parser=_parse_folder,
     ),
 ]
 ApprovalDeadline = Annotated[
@@ -83,12 +83,12 @@ ApprovalDeadline = Annotated[
         "--approval-deadline",
         metavar="1h30m",
         help="How long an approval waits; what nobody answered by then is denied.",
-        parser=seconds,
+        parser=parse_seconds,
     ),
 ]
 Expires = Annotated[
     int | None,
-    typer.Option("--expires", metavar="1h30m", help="Counts so long: 90s, 15m, 1h30m, 7d.", parser=seconds),
+    typer.Option("--expires", metavar="1h30m", help="Counts so long: 90s, 15m, 1h30m, 7d.", parser=parse_seconds),
 ]
 Config = Annotated[
     str | None,
@@ -104,7 +104,7 @@ TurnId = Annotated[str, typer.Argument(metavar="TURN", help="The turn's id.")]
 
 
 @dataclass(frozen=True)
-class Choice:
+class ConfigChoice:
     """Which settings file the command line asks for. With a digest, only with exactly this content."""
 
     file: Path | None = None
@@ -112,7 +112,7 @@ class Choice:
     digest: str | None = None
 
 
-_CHOICE: ContextVar[Choice] = ContextVar("holdfast_config_choice")
+_CONFIG_CHOICE: ContextVar[ConfigChoice] = ContextVar("holdfast_config_choice")
 
 
 def choose_config(config: str | None, no_config: bool, digest: str | None) -> None:
@@ -121,29 +121,29 @@ def choose_config(config: str | None, no_config: bool, digest: str | None) -> No
         raise typer.BadParameter("give --config or --no-config, not both")
     if config is not None and not config.strip():
         raise typer.BadParameter("the settings file's name is empty")
-    _CHOICE.set(Choice(Path(config) if config else None, no_config, digest))
+    _CONFIG_CHOICE.set(ConfigChoice(Path(config) if config else None, no_config, digest))
 
 
-def chosen_config() -> Choice:
+def chosen_config() -> ConfigChoice:
     """What was said before the command's name."""
-    return _CHOICE.get(Choice())
+    return _CONFIG_CHOICE.get(ConfigChoice())
 
 
-def example(*lines: str) -> str:
+def format_example(*lines: str) -> str:
     """The end of a command's help."""
     return "Example:\n\n\b\n" + "\n".join(f"  {line}" for line in lines) + f"\n\n{EXIT_CODES}"
 
 
-def settings_of(data: Path | None = None, workspace: Path | None = None) -> Settings:
+def resolve_settings(data: Path | None = None, workspace: Path | None = None) -> Settings:
     """The settings of this process: options win over the environment, the environment over the file."""
     from holdfast.settings import Settings, load_settings
 
     choice = chosen_config()
     usual = Settings() if choice.none else load_settings(choice.file, digest=choice.digest)
-    return with_options(usual, data, workspace)
+    return apply_options(usual, data, workspace)
 
 
-def with_options(usual: Settings, data: Path | None, workspace: Path | None) -> Settings:
+def apply_options(usual: Settings, data: Path | None, workspace: Path | None) -> Settings:
     """Settings with the folders that a command's options name."""
     given = {
         name: folder.expanduser().absolute()
@@ -159,30 +159,30 @@ def with_options(usual: Settings, data: Path | None, workspace: Path | None) -> 
     )
 
 
-def client_settings(data: Path | None) -> Settings:
+def resolve_client_settings(data: Path | None) -> Settings:
     """Settings for a command that only talks to a server: it runs nothing that a file names, so it goes on without.
 
     Not without keys, if it has any: nothing could be read, and what is said here would be sent in the clear.
     """
     from holdfast.settings import Settings
-    from holdfast.trust import Untrusted
+    from holdfast.trust import UntrustedFile
 
     try:
-        return settings_of(data)
-    except Untrusted as error:
+        return resolve_settings(data)
+    except UntrustedFile as error:
         if error.encrypts:
             raise
-        note(f"Left out: {error}.")
-        return with_options(Settings(), data, None)
+        print_note(f"Left out: {error}.")
+        return apply_options(Settings(), data, None)
 
 
 def find_signer(settings: Settings) -> Signer | None:
     """Who signs what this command decides: the key that HOLDFAST_KEY names, else that of the data folder."""
-    from holdfast.keys import signer_of
+    from holdfast.keys import load_signer
     from holdfast.owner_key import find_owner_signer
 
     named = os.environ.get("HOLDFAST_KEY", "").strip()
-    return signer_of(named, settings.approvers) if named else find_owner_signer(settings)
+    return load_signer(named, settings.approvers) if named else find_owner_signer(settings)
 
 
 async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:
@@ -191,56 +191,56 @@ async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
 
-    logs.silence()
-    settings = client_settings(data)
+    logs.silence_logging()
+    settings = resolve_client_settings(data)
     signer = find_signer(settings)
     client = await connect(settings, address=address)
     return Holdfast(client, task_queue=settings.task_queue, signer=signer)
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run_async(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's work; nobody waits for what it leaves behind."""
     with asyncio.Runner() as runner:
         return runner.run(work)
 
 
-def emit(value: Any) -> None:
+def print_json(value: Any) -> None:
     """One JSON document, on one line when it is read line by line."""
     sys.stdout.write(json.dumps(value, ensure_ascii=True, indent=2 if sys.stdout.isatty() else None) + "\n")
     sys.stdout.flush()
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
     """One line for whoever waits for it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
-def answer(json: bool, text: str, **body: Any) -> None:
+def print_answer(json: bool, text: str, **body: Any) -> None:
     """What a command did: a sentence, or the same as JSON."""
-    from holdfast.content import plain
+    from holdfast.content import strip_controls
 
     if json:
-        emit(body)
+        print_json(body)
     else:
-        say(plain(text))
+        print_text(strip_controls(text))
 
 
-def harmless(value: object) -> str:
+def escape_line(value: object) -> str:
     """One line in which every character shows: names of others may hold anything."""
-    from holdfast.workers.outline import harmless
+    from holdfast.workers.outline import escape_line
 
-    return harmless(str(value))
+    return escape_line(str(value))
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """A remark beside the answer. Names in it may be anybody's."""
-    from holdfast.content import plain
+    from holdfast.content import strip_controls
 
-    sys.stderr.write(plain(text) + "\n")
+    sys.stderr.write(strip_controls(text) + "\n")
     sys.stderr.flush()
 
 
-def interactive() -> bool:
+def is_interactive() -> bool:
     """Is a person at both ends?"""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"

@@ -14,41 +14,41 @@ from holdfast.workers.commands.options import (
     Address,
     Data,
     Json,
-    emit,
-    example,
-    harmless,
-    note,
+    escape_line,
+    format_example,
     open_holdfast,
-    run,
-    say,
-    settings_of,
+    print_json,
+    print_note,
+    print_text,
+    resolve_settings,
+    run_async,
 )
-from holdfast.workers.commands.policy import Policies, TierName, one_of, path_of, source_of
+from holdfast.workers.commands.policy import Policies, TierName, parse_choice, parse_path, parse_source
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowHistory
     from temporalio.converter import DataConverter
 
-    from holdfast.activities.policy.comparing import Difference, Recorded
+    from holdfast.activities.policy.comparing import RecordedCall, RulingDifference
     from holdfast.activities.policy.deciding import Policy, Ruling
     from holdfast.client import Holdfast
     from holdfast.settings import Settings
     from holdfast.workers.recorded import RecordedTurn
 
-LATEST = 100
+DEFAULT_TURNS = 100
 """Turns that are looked at when nobody says which."""
-SHOWN = 200
+SHOWN_LIMIT = 200
 """Differences that are told in text; JSON has them all."""
 
 
-def register(group: typer.Typer) -> None:
+def register_commands(group: typer.Typer) -> None:
     """Add the command."""
     lines = (
         "holdfast policy diff --with stricter.toml",
         "holdfast policy diff --with team.toml --replace --limit 500 --json",
         "holdfast policy diff --with team.toml --history exported.json",
     )
-    group.command(epilog=example(*lines))(diff)
+    group.command(epilog=format_example(*lines))(diff)
 
 
 def diff(
@@ -59,7 +59,7 @@ def diff(
     ] = False,
     turns: Annotated[list[str] | None, typer.Option("--turn", metavar="TURN", help="A turn; may be repeated.")] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, max=10_000, help=f"The latest turns, {LATEST} when left out.")
+        int | None, typer.Option("--limit", min=1, max=10_000, help=f"The latest turns, {DEFAULT_TURNS} when left out.")
     ] = None,
     histories: Annotated[
         list[str] | None, typer.Option("--history", metavar="FILE", help="An exported history; may be repeated.")
@@ -75,17 +75,17 @@ def diff(
     """
     if sum(map(bool, (turns, limit, histories))) > 1:
         raise typer.BadParameter("give --turn, --limit or --history, not several of them")
-    settings = settings_of(data)
-    before, after = _policies(settings, file, tier, replace, policies)
-    found = run(_compared(_Sources(settings, turns, limit, histories, address, data), before, after))
+    settings = resolve_settings(data)
+    before, after = _load_policies(settings, file, tier, replace, policies)
+    found = run_async(_compare_turns(_HistorySources(settings, turns, limit, histories, address, data), before, after))
     if json:
-        emit(found.as_json())
+        print_json(found.as_json())
     else:
-        found.tell()
+        found.print_differences()
     raise typer.Exit(FAILED if found.differences else OK)
 
 
-class _Sources:
+class _HistorySources:
     """Where recorded turns come from."""
 
     def __init__(
@@ -99,42 +99,42 @@ class _Sources:
     ) -> None:
         self.settings = settings
         self._turns = turns
-        self._limit = limit or LATEST
-        self._files = [path_of(name) for name in histories or ()]
+        self._limit = limit or DEFAULT_TURNS
+        self._files = [parse_path(name) for name in histories or ()]
         self._address = address
         self._data = data
 
-    async def open(self) -> AsyncIterator[tuple[WorkflowHistory, DataConverter]]:
+    async def read_histories(self) -> AsyncIterator[tuple[WorkflowHistory, DataConverter]]:
         """Each history, with what reads its payloads."""
-        from holdfast.conversion import converter_of
+        from holdfast.conversion import build_converter
         from holdfast.workers import logs
         from holdfast.workers.recorded import read_history
 
-        logs.silence()
+        logs.silence_logging()
         if self._files:
-            converter = converter_of(self.settings)
+            converter = build_converter(self.settings)
             for file in self._files:
                 yield read_history(file), converter
             return
         holdfast = await open_holdfast(self._data, self._address)
-        for turn in self._turns or await _latest(holdfast, self._limit):
-            yield await _history(holdfast, turn), holdfast.client.data_converter
+        for turn in self._turns or await _list_latest(holdfast, self._limit):
+            yield await _fetch_history(holdfast, turn), holdfast.client.data_converter
 
 
-async def _latest(holdfast: Holdfast, limit: int) -> list[str]:
+async def _list_latest(holdfast: Holdfast, limit: int) -> list[str]:
     from temporalio.service import RPCError
 
     from holdfast.errors import ServerUnavailable
-    from holdfast.turns import WORKFLOW
+    from holdfast.turns import TURN_WORKFLOW
 
     try:
-        found = holdfast.client.list_workflows(f"WorkflowType = '{WORKFLOW}'", limit=limit)
+        found = holdfast.client.list_workflows(f"WorkflowType = '{TURN_WORKFLOW}'", limit=limit)
         return [item.id async for item in found]
     except RPCError as error:
         raise ServerUnavailable(f"the turns cannot be listed: {error.message}") from error
 
 
-async def _history(holdfast: Holdfast, turn: str) -> WorkflowHistory:
+async def _fetch_history(holdfast: Holdfast, turn: str) -> WorkflowHistory:
     from temporalio.service import RPCError, RPCStatusCode
 
     from holdfast.errors import ServerUnavailable, TurnNotFound
@@ -147,42 +147,42 @@ async def _history(holdfast: Holdfast, turn: str) -> WorkflowHistory:
         raise ServerUnavailable(f"the history of {turn!r} cannot be fetched: {error.message}") from error
 
 
-def _policies(
+def _load_policies(
     settings: Settings, file: str, tier: str, replace: bool, policies: list[str] | None
 ) -> tuple[Policy, Policy]:
-    from holdfast.activities.policy.loading import PolicySource, load_policy, sources_of
+    from holdfast.activities.policy.loading import PolicySource, list_sources, load_policy
     from holdfast.activities.policy.rules import Tier
 
-    other = PolicySource(path_of(file), Tier(one_of("tier", tier, ("workspace", "user", "admin"))))
-    present = [*sources_of(settings), *(source_of(text) for text in policies or ())]
+    other = PolicySource(parse_path(file), Tier(parse_choice("tier", tier, ("workspace", "user", "admin"))))
+    present = [*list_sources(settings), *(parse_source(text) for text in policies or ())]
     kept = [source for source in present if not (replace and source.tier is other.tier)]
     return load_policy(present), load_policy([*kept, other])
 
 
-async def _compared(sources: _Sources, before: Policy, after: Policy) -> _Found:
-    from holdfast.activities.policy.comparing import compare
-    from holdfast.workers.recorded import recorded_turn
+async def _compare_turns(sources: _HistorySources, before: Policy, after: Policy) -> _PolicyComparison:
+    from holdfast.activities.policy.comparing import compare_policies
+    from holdfast.workers.recorded import read_recorded_turn
 
-    found, settings = _Found(), sources.settings
-    with _Progress() as progress:
-        async for history, converter in sources.open():
-            turn = await recorded_turn(history, converter, settings.workspace, settings.permitted)
-            found.take(turn)
-            differences = (compare(recorded, before, after) for recorded in turn.calls)
+    found, settings = _PolicyComparison(), sources.settings
+    with _ProgressLine() as progress:
+        async for history, converter in sources.read_histories():
+            turn = await read_recorded_turn(history, converter, settings.workspace, settings.permitted_modes)
+            found.count_turn(turn)
+            differences = (compare_policies(recorded, before, after) for recorded in turn.calls)
             found.differences += [one for one in differences if one]
-            seen = f"{_counted(found.turns, 'turn')}, {_counted(found.calls, 'call')}"
-            progress.tell(f"{seen}, {len(found.differences):,} decided differently")
+            seen = f"{_format_count(found.turns, 'turn')}, {_format_count(found.calls, 'call')}"
+            progress.show_text(f"{seen}, {len(found.differences):,} decided differently")
     return found
 
 
-class _Found:
+class _PolicyComparison:
     """What came of it."""
 
     def __init__(self) -> None:
         self.turns = self.calls = self.unreadable = 0
-        self.differences: list[Difference] = []
+        self.differences: list[RulingDifference] = []
 
-    def take(self, turn: RecordedTurn) -> None:
+    def count_turn(self, turn: RecordedTurn) -> None:
         """Count a turn."""
         self.turns += 1
         self.calls += len(turn.calls)
@@ -196,34 +196,38 @@ class _Found:
             "calls": self.calls,
             "unreadable": self.unreadable,
             "differences": [
-                {**_called(one.recorded), "before": _ruled(one.before), "after": _ruled(one.after)}
+                {
+                    **_call_as_json(one.recorded),
+                    "before": _ruling_as_json(one.before),
+                    "after": _ruling_as_json(one.after),
+                }
                 for one in self.differences
             ],
         }
 
-    def tell(self) -> None:
+    def print_differences(self) -> None:
         """The first of them, and the numbers."""
-        from holdfast.activities.policy.comparing import in_words
+        from holdfast.activities.policy.comparing import describe_ruling
 
-        for one in self.differences[:SHOWN]:
+        for one in self.differences[:SHOWN_LIMIT]:
             recorded = one.recorded
-            say(harmless(f"{recorded.turn} {recorded.call}  {recorded.title}"))
-            say(harmless(f"  {in_words(one.before)} -> {in_words(one.after)}"))
-        if len(self.differences) > SHOWN:
-            say(f"… {len(self.differences) - SHOWN:,} more (--json shows them)")
-        of = f"{_counted(self.calls, 'call')} in {_counted(self.turns, 'turn')}"
-        say(f"{len(self.differences):,} of {of} would be decided differently.")
+            print_text(escape_line(f"{recorded.turn} {recorded.call}  {recorded.title}"))
+            print_text(escape_line(f"  {describe_ruling(one.before)} -> {describe_ruling(one.after)}"))
+        if len(self.differences) > SHOWN_LIMIT:
+            print_text(f"… {len(self.differences) - SHOWN_LIMIT:,} more (--json shows them)")
+        of = f"{_format_count(self.calls, 'call')} in {_format_count(self.turns, 'turn')}"
+        print_text(f"{len(self.differences):,} of {of} would be decided differently.")
         if self.unreadable:
-            note(
+            print_note(
                 f"{self.unreadable:,} parts of histories could not be read: their payloads are not in this data folder."
             )
 
 
-def _counted(number: int, what: str) -> str:
+def _format_count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _called(recorded: Recorded) -> dict[str, Any]:
+def _call_as_json(recorded: RecordedCall) -> dict[str, Any]:
     return {
         "turn": recorded.turn,
         "call": recorded.call,
@@ -233,23 +237,23 @@ def _called(recorded: Recorded) -> dict[str, Any]:
     }
 
 
-def _ruled(ruling: Ruling | None) -> dict[str, Any] | None:
+def _ruling_as_json(ruling: Ruling | None) -> dict[str, Any] | None:
     return ruling.model_dump(mode="json", exclude={"anything"}) if ruling else None
 
 
-class _Progress:
+class _ProgressLine:
     """One line on a terminal's standard error, gone at the end."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> _ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.tell("")
+        self.show_text("")
 
-    def tell(self, text: str) -> None:
+    def show_text(self, text: str) -> None:
         """Replace what is shown."""
         if self._shown:
             sys.stderr.write(f"\r\x1b[2K{text}")

@@ -16,25 +16,28 @@ from holdfast.workers.commands.options import (
     Data,
     Json,
     Workspace,
-    emit,
-    example,
-    note,
-    run,
-    say,
-    seconds,
-    settings_of,
+    format_example,
+    parse_seconds,
+    print_json,
+    print_note,
+    print_text,
+    resolve_settings,
+    run_async,
 )
 
 if TYPE_CHECKING:
     from holdfast.configuration import WorkerSettings
     from holdfast.settings import Settings
-    from holdfast.workers.up import Running
+    from holdfast.workers.up import RunningServices
 
 Verbose = Annotated[bool, typer.Option("--verbose", help="Log everything, with tracebacks.")]
 Grace = Annotated[
     int | None,
     typer.Option(
-        "--grace", metavar="10m", help="At its end, what running calls get to finish; else 5 seconds.", parser=seconds
+        "--grace",
+        metavar="10m",
+        help="At its end, what running calls get to finish; else 5 seconds.",
+        parser=parse_seconds,
     ),
 ]
 HealthAt = Annotated[
@@ -42,12 +45,12 @@ HealthAt = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog=example("holdfast up --workspace ~/project", "holdfast up --no-worker"))(up)
+    app.command(epilog=format_example("holdfast up --workspace ~/project", "holdfast up --no-worker"))(up)
     elsewhere = "TEMPORAL_ADDRESS=temporal.example:7233 holdfast worker"
-    app.command(epilog=example(elsewhere, "holdfast worker --grace 10m --health 127.0.0.1:8235"))(worker)
-    app.command(epilog=example("holdfast demo"))(demo)
+    app.command(epilog=format_example(elsewhere, "holdfast worker --grace 10m --health 127.0.0.1:8235"))(worker)
+    app.command(epilog=format_example("holdfast demo"))(demo)
 
 
 def up(
@@ -71,26 +74,26 @@ def up(
     """
     from holdfast.keyring import load_keyring
     from holdfast.workers import logs
-    from holdfast.workers.up import greeting, run_up
+    from holdfast.workers.up import format_greeting, run_up
 
-    settings = settings_of(data, workspace)
-    logs.configure(settings.telemetry, verbose=verbose)
+    settings = resolve_settings(data, workspace)
+    logs.configure_logging(settings.telemetry, verbose=verbose)
     _check_workspace(settings)
     load_keyring(settings)  # before anything starts
 
-    def welcome(settings: Settings, running: Running) -> None:
+    def print_welcome(settings: Settings, running: RunningServices) -> None:
         if json:
             file = str(settings.file) if settings.file else None
             http = {"url": running.url, "pid": running.gateway} if running.url else None
             places = {"data": str(settings.data), "workspace": str(settings.workspace), "config": file}
             children = {**asdict(running.server), "worker": running.worker, "gateway": http}
-            emit({**children, "task_queue": settings.task_queue, **places})
+            print_json({**children, "task_queue": settings.task_queue, **places})
         else:
-            say(greeting(settings, running))
+            print_text(format_greeting(settings, running))
 
     if gateway_port is not None and not gateway:
         raise typer.BadParameter("give --gateway-port or --no-gateway, not both")
-    run(
+    run_async(
         run_up(
             settings,
             port=port,
@@ -98,8 +101,8 @@ def up(
             with_gateway=gateway,
             gateway_port=gateway_port,
             verbose=verbose,
-            say=note if json else say,
-            welcome=welcome,
+            say=print_note if json else print_text,
+            welcome=print_welcome,
         )
     )
 
@@ -127,16 +130,16 @@ def worker(
     """
     from holdfast.deployments import DeploymentSettings
     from holdfast.errors import BadInput
-    from holdfast.owner_key import UNSIGNED, find_approvers
+    from holdfast.owner_key import UNSIGNED_WARNING, find_approvers
     from holdfast.plugin import HoldfastPlugin
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
-    from holdfast.workers.health import Health, serving
-    from holdfast.workers.versions.starting import settle
-    from holdfast.workers.worker import leave_with, run_worker
+    from holdfast.workers.health import Health, serve_health
+    from holdfast.workers.versions.starting import announce_version
+    from holdfast.workers.worker import leave_with_parent, run_worker
 
-    settings = settings_of(data, workspace)
-    logs.configure(settings.telemetry, verbose=verbose, serves=True)
+    settings = resolve_settings(data, workspace)
+    logs.configure_logging(settings.telemetry, verbose=verbose, serves=True)
     _check_workspace(settings)
     parent = os.getppid() if embedded else None
     named = settings.tools.model_copy(update={"modules": (*settings.tools.modules, *(tools or ()))})
@@ -149,37 +152,39 @@ def worker(
     _ = plugin.policy, plugin.keyring  # what is not right stops us before anything runs
     signed = any(approver.key for approver in find_approvers(settings))
 
-    def mention(text: str, known: str = "") -> None:
-        logs.mention(settings.telemetry, text, note, known)
+    def print_or_log_text(text: str, known: str = "") -> None:
+        logs.print_or_log(settings.telemetry, text, print_note, known)
 
     for problem in plugin.registry.problems:
         lacking = f"Not available, from {problem.source}"
-        mention(f"{lacking}: {problem.reason}", f"{lacking}: `holdfast tools` tells why")
+        print_or_log_text(f"{lacking}: {problem.reason}", f"{lacking}: `holdfast tools` tells why")
 
-    async def work() -> None:
+    async def run_until_stopped() -> None:
         async with AsyncExitStack() as probes:
             asked = Health()
             at = settings.worker.health
-            url = await probes.enter_async_context(serving(asked, at)) if at else None
+            url = await probes.enter_async_context(serve_health(asked, at)) if at else None
             client = await connect(settings, plugin, address=address, embedded=embedded)
-            beside = {asyncio.create_task(leave_with(parent))} if parent else set()
+            beside = {asyncio.create_task(leave_with_parent(parent))} if parent else set()
 
-            def ready(line: str) -> None:
+            def print_ready(line: str) -> None:
                 if not signed:
-                    mention(UNSIGNED)
+                    print_or_log_text(UNSIGNED_WARNING)
                 if json:
                     build = settings.deployment.build
                     told = {"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue, "build": build}
-                    emit({**told, "health": url} if url else told)
+                    print_json({**told, "health": url} if url else told)
                 else:
-                    say(f"{line}, health {url}" if url else line)
-                beside.add(asyncio.create_task(settle(client, settings, mention, claims=current_if_none)))
+                    print_text(f"{line}, health {url}" if url else line)
+                beside.add(
+                    asyncio.create_task(announce_version(client, settings, print_or_log_text, claims=current_if_none))
+                )
 
-            await run_worker(client, settings, say=ready, health=asked, drain=plugin.drain)
+            await run_worker(client, settings, say=print_ready, health=asked, drain=plugin.drain)
         for task in beside:
             task.cancel()
 
-    run(work())
+    run_async(run_until_stopped())
 
 
 def _worker_settings(settings: Settings, grace: int | None, health: str | None) -> WorkerSettings:
@@ -209,11 +214,11 @@ def demo(json: Json = False) -> None:
     from holdfast.workers import logs
     from holdfast.workers.demo import run_demo
 
-    logs.silence()
-    demo = run(run_demo(aside=json))
+    logs.silence_logging()
+    demo = run_async(run_demo(to_stderr=json))
     if json:
-        emit({"kept": demo.kept, "promises": [asdict(promise) for promise in demo.promises]})
-    raise typer.Exit(OK if demo.kept else FAILED)
+        print_json({"kept": demo.is_kept, "promises": [asdict(promise) for promise in demo.promises]})
+    raise typer.Exit(OK if demo.is_kept else FAILED)
 
 
 def _check_workspace(settings: Settings) -> None:

@@ -19,18 +19,26 @@ from holdfast.workers.commands.choosing import (
     MaxSteps,
     MaxTokens,
     ModelName,
+    ModelWish,
     ScriptFile,
     Timeout,
     Tools,
-    Wanted,
     When,
+    build_limits,
+    build_plan,
+    build_tool_options,
     check_new_session,
-    limits_of,
-    plan_of,
-    tools_of,
-    wanted,
+    read_model_options,
 )
-from holdfast.workers.commands.options import Address, Data, Json, example, interactive, open_holdfast, run
+from holdfast.workers.commands.options import (
+    Address,
+    Data,
+    Json,
+    format_example,
+    is_interactive,
+    open_holdfast,
+    run_async,
+)
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast, Session, Turn
@@ -48,11 +56,11 @@ Ask = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", help="Tell what happens on standard error, also to no terminal.")]
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "run",
-        epilog=example(
+        epilog=format_example(
             'holdfast run "What changed since yesterday?" --model anthropic:claude-sonnet-4-5',
             "git diff | holdfast run - --json --timeout 5m | jq -r .text",
             'holdfast run "Go on" --session nightly --mode auto_edit --max-steps 30',
@@ -88,66 +96,66 @@ def run_once(
     that is there, --model and --mode are for its next turns too, --confirm is for this one; its tools and its schedule
     stay as they are.
     """
-    said = _prompt(prompt, script, instructions)
-    chosen = wanted(model, fallback, script, instructions)
-    named = chosen.needed(data) if chosen.said or not session else chosen.choice(data)
-    limits = limits_of(max_steps, max_calls, max_seconds, max_tokens)
-    input = {"mode": mode or Mode.DEFAULT, "limits": limits, **plan_of(schedule, False, None, None)}
-    input |= {"confirm": confirm, **tools_of(tool)}
+    said = _read_prompt(prompt, script, instructions)
+    chosen = read_model_options(model, fallback, script, instructions)
+    named = chosen.get_choice(data) if chosen.is_given or not session else chosen.load_choice(data)
+    limits = build_limits(max_steps, max_calls, max_seconds, max_tokens)
+    input = {"mode": mode or Mode.DEFAULT, "limits": limits, **build_plan(schedule, False, None, None)}
+    input |= {"confirm": confirm, **build_tool_options(tool)}
 
-    async def work() -> int:
-        from holdfast.workers.once import Once
+    async def ask_once() -> int:
+        from holdfast.workers.once import SingleTurnRun
 
         holdfast = await open_holdfast(data, address)
         found: Session | None = None
         message: str | None = None
         if session is None:
-            turn = await _alone(holdfast, said, named, {**input, "interactive": ask})
+            turn = await _start_turn(holdfast, said, named, {**input, "interactive": ask})
         else:
             message = uuid4().hex
-            found, turn = await _part_of(holdfast, session, said, message, chosen, named, mode, input, ask=ask)
-        once = Once(
+            found, turn = await _start_in_session(holdfast, session, said, message, chosen, named, mode, input, ask=ask)
+        once = SingleTurnRun(
             holdfast,
             turn,
             found,
             message,
-            told=verbose or sys.stderr.isatty(),
-            live=ask and interactive(),
+            is_verbose=verbose or sys.stderr.isatty(),
+            is_live=ask and is_interactive(),
             seconds=timeout,
         )
         return await once.run(json)
 
-    if code := run(work()):
+    if code := run_async(ask_once()):
         raise typer.Exit(code)
 
 
-def _prompt(prompt: str, script: str | None, instructions: str | None) -> str:
-    from holdfast.content import encodable
+def _read_prompt(prompt: str, script: str | None, instructions: str | None) -> str:
+    from holdfast.content import drop_surrogates
     from holdfast.errors import BadInput
     from holdfast.workers.reading import read_text
 
     if [prompt, script, instructions].count("-") > 1:
         raise BadInput("standard input can be one of these: the prompt, the script or the instructions")
     said = read_text(prompt)
-    if said != encodable(said):
+    if said != drop_surrogates(said):
         raise BadInput("the prompt is not UTF-8")
     if not said.strip():
         raise BadInput("the prompt is empty: what does the user ask?")
     return said
 
 
-async def _alone(holdfast: Holdfast, prompt: str, model: ModelChoice | None, input: dict[str, Any]) -> Turn:
+async def _start_turn(holdfast: Holdfast, prompt: str, model: ModelChoice | None, input: dict[str, Any]) -> Turn:
     from holdfast.turns import TurnInput
 
     return await holdfast.start(TurnInput(prompt=prompt, model=model).model_copy(update=input))
 
 
-async def _part_of(
+async def _start_in_session(
     holdfast: Holdfast,
     session_id: str,
     prompt: str,
     message: str,
-    chosen: Wanted,
+    chosen: ModelWish,
     model: ModelChoice | None,
     mode: Mode | None,
     input: dict[str, Any],
@@ -160,19 +168,19 @@ async def _part_of(
     from holdfast.sessions import SessionInput
     from holdfast.turns import TurnInput
     from holdfast.workers.commands.choosing import NO_MODEL
-    from holdfast.workers.sessions import exists, session_of
+    from holdfast.workers.sessions import build_session, session_exists
 
-    session = session_of(holdfast, session_id)
-    if await exists(holdfast, session):
+    session = build_session(holdfast, session_id)
+    if await session_exists(holdfast, session):
         chosen.check_whole()
         check_new_session(session_id, input["tools"])
-        if chosen.said or mode:
-            await session.configure(model=model if chosen.said else None, mode=mode)
+        if chosen.is_given or mode:
+            await session.configure(model=model if chosen.is_given else None, mode=mode)
         limits = input["limits"] if input["limits"] != TurnLimits() else None
         sent = await session.send(prompt, message_id=message, interactive=ask, limits=limits, confirm=input["confirm"])
-        return session, session.turn(sent.turn)
+        return session, session.get_turn(sent.turn)
     if model is None:
         raise BadInput(NO_MODEL)
-    start = TurnInput(model=model, requester=holdfast.me).model_copy(update=input)
+    start = TurnInput(model=model, requester=holdfast.actor_name).model_copy(update=input)
     sent = await session.send(prompt, start=SessionInput(turn=start), message_id=message, interactive=ask)
-    return session, session.turn(sent.turn)
+    return session, session.get_turn(sent.turn)

@@ -8,17 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.workers.commands.options import client_settings, emit, note, open_holdfast, run, say
+from holdfast.workers.commands.options import (
+    open_holdfast,
+    print_json,
+    print_note,
+    print_text,
+    resolve_client_settings,
+    run_async,
+)
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
     from holdfast.views import ApprovalView
-    from holdfast.workers.answers import Wish
-    from holdfast.workers.deciding import Choice, Told
-    from holdfast.workers.keeping_grants import Keeper
+    from holdfast.workers.answers import GrantWish
+    from holdfast.workers.deciding import DecisionChoice, DecisionReport
+    from holdfast.workers.keeping_grants import GrantStore
 
 
-def send(
+def send_decisions(
     approvals: list[str] | None,
     turn: str | None,
     outcome: str,
@@ -27,15 +34,15 @@ def send(
     data: Path | None,
     details: dict[str, Any],
     *,
-    wish: Wish | None = None,
+    wish: GrantWish | None = None,
     stop_turn: bool = False,
     change: dict[str, Any] | None = None,
 ) -> None:
     """Say the same of several approvals, or of everything that waits in a turn; leaves with the exit code."""
     from holdfast.approvals import ApprovalId
     from holdfast.errors import BadInput
-    from holdfast.workers.deciding import Choice
-    from holdfast.workers.keeping_grants import kept
+    from holdfast.workers.deciding import DecisionChoice
+    from holdfast.workers.keeping_grants import open_grant_store
 
     if bool(approvals) == bool(turn):
         raise BadInput("say what is meant: approval ids, or --turn TURN for everything that waits in it, not both")
@@ -44,60 +51,63 @@ def send(
     for approval in approvals or ():
         ApprovalId.parse(approval)
 
-    async def work() -> int:
+    async def send_chosen() -> int:
         holdfast = await open_holdfast(data, address)
-        chosen = await _listed(holdfast, turn, outcome, json) if turn else dict.fromkeys(approvals or ())
+        chosen = await _list_approvals(holdfast, turn, outcome, json) if turn else dict.fromkeys(approvals or ())
         stops = set(list(chosen)[-1:] if turn else chosen) if stop_turn else set()  # the others wait until it stops
         said = [
-            Choice(item, outcome, digest, {**details, "stop_turn": item in stops}) for item, digest in chosen.items()
+            DecisionChoice(item, outcome, digest, {**details, "stop_turn": item in stops})
+            for item, digest in chosen.items()
         ]
-        meant = [await _meant(holdfast, choice, wish, change) for choice in said]
+        meant = [await _resolve_choice(holdfast, choice, wish, change) for choice in said]
         if wish and not json:
-            _foretell(meant, wish)
+            _print_coverage(meant, wish)
         if not (wish and wish.save):
             return await _send_all(holdfast, meant, json, None)
-        async with kept(client_settings(data)) as keeper:
+        async with open_grant_store(resolve_client_settings(data)) as keeper:
             return await _send_all(holdfast, meant, json, keeper)
 
-    code = run(work())
+    code = run_async(send_chosen())
     if code:
         raise typer.Exit(code)
 
 
-async def _listed(holdfast: Holdfast, turn: str, outcome: str, json: bool) -> dict[str, str | None]:
+async def _list_approvals(holdfast: Holdfast, turn: str, outcome: str, json: bool) -> dict[str, str | None]:
     """Show everything that waits in a turn; its ids, each with the digest of what was shown.
 
     Whoever approves it sees what is known of servers' tools too, of each once.
     """
     from holdfast.errors import DecisionRefused
     from holdfast.workers import questions, render
-    from holdfast.workers.waiting import waiting_in
+    from holdfast.workers.waiting import fetch_waiting
 
-    found = await waiting_in(holdfast, turn)
+    found = await fetch_waiting(holdfast, turn)
     if not found:
         raise DecisionRefused("not_waiting", f"nothing waits for a decision in turn {turn!r}")
     if not json:
-        render.console().print(questions.approvals(found))
+        render.build_console().print(questions.render_approvals(found))
         if outcome == "proceed_once":
-            render.console().print(questions.definitions(await _of_tools(holdfast, found)))
+            render.build_console().print(questions.render_definitions(await _find_tool_approvals(holdfast, found)))
     return {item.approval_id: item.digest for item in found}
 
 
-async def _of_tools(holdfast: Holdfast, found: Sequence[ApprovalView]) -> list[ApprovalView]:
+async def _find_tool_approvals(holdfast: Holdfast, found: Sequence[ApprovalView]) -> list[ApprovalView]:
     """One approval of each server's tool, whole as far as a worker answers."""
     from holdfast.errors import HoldfastError
-    from holdfast.workers.asked import asked
+    from holdfast.workers.asked import fetch_pending_approval
 
     whole = []
     for item in {item.tool: item for item in found if item.about}.values():
         try:
-            whole.append((await asked(holdfast, item.approval_id)).approval)
+            whole.append((await fetch_pending_approval(holdfast, item.approval_id)).approval)
         except HoldfastError:
             whole.append(item)
     return whole
 
 
-async def _meant(holdfast: Holdfast, choice: Choice, wish: Wish | None, change: dict[str, Any] | None) -> Choice | Told:
+async def _resolve_choice(
+    holdfast: Holdfast, choice: DecisionChoice, wish: GrantWish | None, change: dict[str, Any] | None
+) -> DecisionChoice | DecisionReport:
     """What is to be said, in full: which standing answer, which option of a question, which change."""
     from holdfast.workers.deciding import with_change, with_offer, with_option
 
@@ -108,31 +118,33 @@ async def _meant(holdfast: Holdfast, choice: Choice, wish: Wish | None, change: 
     return await with_option(holdfast, choice) if choice.outcome == "respond" else choice
 
 
-def _foretell(meant: list[Choice | Told], wish: Wish) -> None:
+def _print_coverage(meant: list[DecisionChoice | DecisionReport], wish: GrantWish) -> None:
     """Say what standing answers will cover, before any is given."""
-    from holdfast.workers.deciding import Choice, foretold
+    from holdfast.workers.deciding import DecisionChoice, describe_choice
 
-    lines = [foretold(item, wish) for item in meant if isinstance(item, Choice)]
+    lines = [describe_choice(item, wish) for item in meant if isinstance(item, DecisionChoice)]
     if lines:
-        say("\n".join(lines))
+        print_text("\n".join(lines))
 
 
-async def _send_all(holdfast: Holdfast, meant: list[Choice | Told], json: bool, keep_in: Keeper | None) -> int:
+async def _send_all(
+    holdfast: Holdfast, meant: list[DecisionChoice | DecisionReport], json: bool, keep_in: GrantStore | None
+) -> int:
     from holdfast.errors import HoldfastError
     from holdfast.workers.deciding import decide_all
 
-    told: list[Told] = []
+    told: list[DecisionReport] = []
     try:
         async for item in decide_all(holdfast, meant, keep_in):
             told.append(item)
             if not item.body["counted"] and item.code:
-                note(f"holdfast: {item.sentence}")
+                print_note(f"holdfast: {item.sentence}")
     except HoldfastError:
         if told and json:
-            emit({"decisions": [item.body for item in told]})
+            print_json({"decisions": [item.body for item in told]})
         raise
     if json:
-        emit({"decisions": [item.body for item in told]})
+        print_json({"decisions": [item.body for item in told]})
     elif said := [item.sentence for item in told if item.body["counted"] is not False or not item.code]:
-        say("\n".join(said))
+        print_text("\n".join(said))
     return max((item.code for item in told), default=0)

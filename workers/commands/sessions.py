@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from holdfast.workers.commands.options import Address, Data, Json, answer, emit, example, note, open_holdfast, run
+from holdfast.workers.commands.options import (
+    Address,
+    Data,
+    Json,
+    format_example,
+    open_holdfast,
+    print_answer,
+    print_json,
+    print_note,
+    run_async,
+)
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -15,7 +25,9 @@ if TYPE_CHECKING:
 
 sessions = typer.Typer(
     help="Sessions, which `holdfast chat` begins: list, show, send, interrupt, close; their standing answers.",
-    epilog=example("holdfast sessions", "holdfast sessions show release", "holdfast sessions close release --now"),
+    epilog=format_example(
+        "holdfast sessions", "holdfast sessions show release", "holdfast sessions close release --now"
+    ),
     rich_markup_mode=None,
 )
 
@@ -28,13 +40,13 @@ How = Annotated[
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who says so; else you at this host.")]
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(sessions, name="sessions")
 
 
 @sessions.callback(invoke_without_command=True)
-def default(
+def list_by_default(
     context: typer.Context, limit: Limit = 50, json: Json = False, address: Address = None, data: Data = None
 ) -> None:
     """Sessions, which `holdfast chat` begins: list, show, send, interrupt, close; their standing answers."""
@@ -42,29 +54,39 @@ def default(
         list_sessions(limit, json, address, data)
 
 
-@sessions.command("list", epilog=example("holdfast sessions list --limit 10", "holdfast sessions list --json"))
+@sessions.command("list", epilog=format_example("holdfast sessions list --limit 10", "holdfast sessions list --json"))
 def list_sessions(limit: Limit = 50, json: Json = False, address: Address = None, data: Data = None) -> None:
     """List sessions, newest first."""
 
-    async def work() -> None:
+    async def print_sessions() -> None:
         from holdfast.workers import render
-        from holdfast.workers.sessions import listed
+        from holdfast.workers.sessions import fetch_sessions
 
-        found = await listed(await open_holdfast(data, address), limit)
+        found = await fetch_sessions(await open_holdfast(data, address), limit)
         if json:
-            emit({"sessions": found})
+            print_json({"sessions": found})
             return
         names = ("session", "status", "turns", "started", "model")
         rows = [
-            (one["id"], one["status"], _blank(one["turns"]), render.local(one["started"]), _blank(one["model"]))
+            (
+                one["id"],
+                one["status"],
+                _format_optional(one["turns"]),
+                render.format_local_time(one["started"]),
+                _format_optional(one["model"]),
+            )
             for one in found
         ]
-        render.console().print(render.table(names, rows) if rows else "No sessions yet: begin one with holdfast chat.")
+        render.build_console().print(
+            render.build_table(names, rows) if rows else "No sessions yet: begin one with holdfast chat."
+        )
 
-    run(work())
+    run_async(print_sessions())
 
 
-@sessions.command(epilog=example("holdfast sessions show release", "holdfast sessions show release --all --json"))
+@sessions.command(
+    epilog=format_example("holdfast sessions show release", "holdfast sessions show release --all --json")
+)
 def show(
     session: SessionId,
     every: Annotated[bool, typer.Option("--all", help="All messages, whole; else the last few.")] = False,
@@ -74,27 +96,29 @@ def show(
 ) -> None:
     """Show how a session stands, what waits in it, and what was said."""
 
-    async def work() -> None:
+    async def print_session() -> None:
         from holdfast.workers import render, spoken
-        from holdfast.workers.sessions import TAIL, found, last_messages
+        from holdfast.workers.sessions import TAIL_MESSAGES, fetch_last_messages, get_session
 
         holdfast = await open_holdfast(data, address)
-        one = await found(holdfast, session)
-        view = await one.view()
-        said, total = await last_messages(one, None if every else TAIL)
-        approvals = await _approvals(holdfast, view)
+        one = await get_session(holdfast, session)
+        view = await one.fetch_view()
+        said, total = await fetch_last_messages(one, None if every else TAIL_MESSAGES)
+        approvals = await _fetch_approvals(holdfast, view)
         if json:
-            emit(_body(view, approvals, messages=[message.model_dump(mode="json") for message in said]))
+            print_json(_view_as_json(view, approvals, messages=[message.model_dump(mode="json") for message in said]))
         else:
-            console = render.console()
-            console.print(spoken.session(view, approvals))
-            console.print(spoken.messages(said, total, whole=every))
+            console = render.build_console()
+            console.print(spoken.render_session(view, approvals))
+            console.print(spoken.render_messages(said, total, whole=every))
 
-    run(work())
+    run_async(print_session())
 
 
 @sessions.command(
-    epilog=example('holdfast sessions send release "And the changelog?"', "holdfast sessions send release - < more.txt")
+    epilog=format_example(
+        'holdfast sessions send release "And the changelog?"', "holdfast sessions send release - < more.txt"
+    )
 )
 def send(
     session: SessionId,
@@ -113,33 +137,33 @@ def send(
     if not said.strip():
         raise BadInput("the message is empty: what does the user say?")
 
-    async def work() -> None:
-        from holdfast.workers.sessions import found
+    async def send_message() -> None:
+        from holdfast.workers.sessions import get_session
 
-        one = await found(await open_holdfast(data, address), session)
+        one = await get_session(await open_holdfast(data, address), session)
         sent = await one.send(said, how=how, by=by)
         behind = f", after {sent.ahead} before it" if sent.ahead else ""
-        answer(json, f"Turn {sent.turn} takes it up{behind}.", session=session, turn=sent.turn, ahead=sent.ahead)
+        print_answer(json, f"Turn {sent.turn} takes it up{behind}.", session=session, turn=sent.turn, ahead=sent.ahead)
 
-    run(work())
+    run_async(send_message())
 
 
-@sessions.command(epilog=example("holdfast sessions interrupt release"))
+@sessions.command(epilog=format_example("holdfast sessions interrupt release"))
 def interrupt(
     session: SessionId, by: By = None, json: Json = False, address: Address = None, data: Data = None
 ) -> None:
     """Stop the turn that runs. Everything in it is answered, and the session goes on."""
 
-    async def work() -> None:
-        from holdfast.workers.sessions import found
+    async def interrupt_turn() -> None:
+        from holdfast.workers.sessions import get_session
 
-        await (await found(await open_holdfast(data, address), session)).interrupt(by=by)
-        answer(json, f"Told the turn of session {session} to stop.", session=session, interrupted=True)
+        await (await get_session(await open_holdfast(data, address), session)).interrupt(by=by)
+        print_answer(json, f"Told the turn of session {session} to stop.", session=session, interrupted=True)
 
-    run(work())
+    run_async(interrupt_turn())
 
 
-@sessions.command(epilog=example("holdfast sessions close release", "holdfast sessions close release --now"))
+@sessions.command(epilog=format_example("holdfast sessions close release", "holdfast sessions close release --now"))
 def close(
     session: SessionId,
     now: Annotated[bool, typer.Option("--now", help="Stop the turn that runs, and drop what waits.")] = False,
@@ -150,37 +174,37 @@ def close(
 ) -> None:
     """End a session: it takes nothing more, and ends when what was said is done."""
 
-    async def work() -> None:
-        from holdfast.workers.sessions import found
+    async def close_session() -> None:
+        from holdfast.workers.sessions import get_session
 
-        await (await found(await open_holdfast(data, address), session)).close(now=now, by=by)
+        await (await get_session(await open_holdfast(data, address), session)).close(now=now, by=by)
         when = "now" if now else "when what was said is done"
-        answer(json, f"Session {session} ends {when}.", session=session, now=now)
+        print_answer(json, f"Session {session} ends {when}.", session=session, now=now)
 
-    run(work())
+    run_async(close_session())
 
 
-@sessions.command(epilog=example("holdfast sessions grants release"))
+@sessions.command(epilog=format_example("holdfast sessions grants release"))
 def grants(session: SessionId, json: Json = False, address: Address = None, data: Data = None) -> None:
     """List the answers that stand in a session."""
 
-    async def work() -> None:
+    async def print_grants() -> None:
         from datetime import UTC, datetime
 
         from holdfast.workers import answers, render
-        from holdfast.workers.sessions import found
+        from holdfast.workers.sessions import get_session
 
         now = datetime.now(UTC)
-        given = await (await found(await open_holdfast(data, address), session)).grants()
+        given = await (await get_session(await open_holdfast(data, address), session)).fetch_grants()
         if json:
-            emit({"session": session, "grants": [answers.grant_body(grant.id, grant, now) for grant in given]})
+            print_json({"session": session, "grants": [answers.grant_as_json(grant.id, grant, now) for grant in given]})
         else:
-            render.console().print(answers.listed([(grant.id, grant) for grant in given], (), now))
+            render.build_console().print(answers.render_grants([(grant.id, grant) for grant in given], (), now))
 
-    run(work())
+    run_async(print_grants())
 
 
-@sessions.command(epilog=example("holdfast sessions revoke release g1"))
+@sessions.command(epilog=format_example("holdfast sessions revoke release g1"))
 def revoke(
     session: SessionId,
     grant: Annotated[str, typer.Argument(metavar="GRANT", help="As `holdfast sessions grants` lists it.")],
@@ -191,33 +215,33 @@ def revoke(
 ) -> None:
     """Take an answer back that stands in a session."""
 
-    async def work() -> None:
-        from holdfast.workers.sessions import found
+    async def revoke_grant() -> None:
+        from holdfast.workers.sessions import get_session
 
-        one = await (await found(await open_holdfast(data, address), session)).revoke(grant, by)
+        one = await (await get_session(await open_holdfast(data, address), session)).revoke(grant, by)
         body = {"session": session, "grant": grant, "covers": one.covers}
-        answer(json, f"{grant} of session {session}: revoked ({one.covers})", **body)
+        print_answer(json, f"{grant} of session {session}: revoked ({one.covers})", **body)
 
-    run(work())
+    run_async(revoke_grant())
 
 
-async def _approvals(holdfast: Holdfast, view: SessionView) -> tuple[ApprovalView, ...]:
+async def _fetch_approvals(holdfast: Holdfast, view: SessionView) -> tuple[ApprovalView, ...]:
     """What waits for somebody in the turn that runs."""
     from holdfast.errors import HoldfastError
-    from holdfast.workers.waiting import waiting_in
+    from holdfast.workers.waiting import fetch_waiting
 
     if not view.turn or not view.pending:
         return ()
     try:
-        return tuple(await waiting_in(holdfast, view.turn))
+        return tuple(await fetch_waiting(holdfast, view.turn))
     except HoldfastError as error:
-        note(f"holdfast: {error}")
+        print_note(f"holdfast: {error}")
         return ()
 
 
-def _body(view: SessionView, approvals: tuple[ApprovalView, ...], **more: Any) -> dict[str, Any]:
+def _view_as_json(view: SessionView, approvals: tuple[ApprovalView, ...], **more: Any) -> dict[str, Any]:
     return {**view.model_dump(mode="json"), "approvals": [one.model_dump(mode="json") for one in approvals], **more}
 
 
-def _blank(value: Any) -> str:
+def _format_optional(value: Any) -> str:
     return "" if value is None else str(value)

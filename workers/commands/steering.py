@@ -7,24 +7,33 @@ from typing import Annotated
 import typer
 
 from holdfast.modes import Mode
-from holdfast.workers.commands.options import Address, Data, Json, TurnId, answer, example, open_holdfast, run
+from holdfast.workers.commands.options import (
+    Address,
+    Data,
+    Json,
+    TurnId,
+    format_example,
+    open_holdfast,
+    print_answer,
+    run_async,
+)
 
 REASON_LIMIT = 2_000
 
 
-def register(turns: typer.Typer) -> None:
+def register_commands(turns: typer.Typer) -> None:
     """Add the commands."""
     turns.command(
-        epilog=example(
+        epilog=format_example(
             "holdfast turn cancel hello",
             "holdfast turn cancel hello --batch b2",
             "holdfast turn cancel hello --call b1c1 --reason 'Takes too long'",
         )
     )(cancel)
-    turns.command(epilog=example("holdfast turn mode hello auto_edit"))(mode)
-    turns.command(epilog=example("holdfast turn submit hello --calls more.json"))(submit)
-    turns.command(epilog=example("holdfast turn withdraw hello b2"))(withdraw)
-    turns.command(epilog=example("holdfast turn finish hello"))(finish)
+    turns.command(epilog=format_example("holdfast turn mode hello auto_edit"))(mode)
+    turns.command(epilog=format_example("holdfast turn submit hello --calls more.json"))(submit)
+    turns.command(epilog=format_example("holdfast turn withdraw hello b2"))(withdraw)
+    turns.command(epilog=format_example("holdfast turn finish hello"))(finish)
 
 
 def cancel(
@@ -54,17 +63,17 @@ def cancel(
         raise BadInput("--reason is for calls: give --call or --batch with it; a turn says that it was cancelled")
     check_words(call=call, batch=batch, reason=reason)
 
-    async def work() -> None:
-        found = (await open_holdfast(data, address)).turn(turn)
+    async def cancel_part() -> None:
+        found = (await open_holdfast(data, address)).get_turn(turn)
         if call is not None:
             await found.cancel_call(call, reason)
         elif batch is not None:
             await found.cancel_batch(batch, reason)
         else:
             await found.cancel()
-        answer(json, f"Told {_what(turn, call, batch)} to stop.", turn=turn, call=call, batch=batch)
+        print_answer(json, f"Told {_describe_target(turn, call, batch)} to stop.", turn=turn, call=call, batch=batch)
 
-    run(work())
+    run_async(cancel_part())
 
 
 def mode(
@@ -79,17 +88,17 @@ def mode(
 ) -> None:
     """Change how much proceeds without asking, as far as the turn's worker permits. What waits is judged again."""
 
-    async def work() -> None:
+    async def change_mode() -> None:
         holdfast = await open_holdfast(data, address)
-        counts = await holdfast.turn(turn).set_mode(mode, by or holdfast.me)
+        counts = await holdfast.get_turn(turn).set_mode(mode, by or holdfast.actor_name)
         said = f"Turn {turn} goes on in mode {mode.value}; what waits is judged again."
         if counts is None:
             said = f"Turn {turn} wishes for mode {mode.value}; it counts if the worker permits it."
         elif counts is not mode:
             said = f"The worker does not permit mode {mode.value}: turn {turn} goes on in mode {counts.value}."
-        answer(json, said, turn=turn, mode=mode.value, counts=counts.value if counts else None)
+        print_answer(json, said, turn=turn, mode=mode.value, counts=counts.value if counts else None)
 
-    run(work())
+    run_async(change_mode())
 
 
 def submit(
@@ -104,11 +113,11 @@ def submit(
 
     requests = read_calls(calls)
 
-    async def work() -> None:
-        batch = await (await open_holdfast(data, address)).turn(turn).submit(requests)
-        answer(json, f"Queued batch {batch} in turn {turn}.", turn=turn, batch=batch)
+    async def submit_batch() -> None:
+        batch = await (await open_holdfast(data, address)).get_turn(turn).submit(requests)
+        print_answer(json, f"Queued batch {batch} in turn {turn}.", turn=turn, batch=batch)
 
-    run(work())
+    run_async(submit_batch())
 
 
 def withdraw(
@@ -120,21 +129,21 @@ def withdraw(
 ) -> None:
     """Take a queued batch back; it never starts."""
 
-    async def work() -> None:
-        result = await (await open_holdfast(data, address)).turn(turn).withdraw(batch)
-        answer(json, f"Withdrew batch {batch} of turn {turn}.", turn=turn, batch=result.model_dump(mode="json"))
+    async def withdraw_batch() -> None:
+        result = await (await open_holdfast(data, address)).get_turn(turn).withdraw(batch)
+        print_answer(json, f"Withdrew batch {batch} of turn {turn}.", turn=turn, batch=result.model_dump(mode="json"))
 
-    run(work())
+    run_async(withdraw_batch())
 
 
 def finish(turn: TurnId, json: Json = False, address: Address = None, data: Data = None) -> None:
     """End a turn that was kept open, once its queue is empty."""
 
-    async def work() -> None:
-        await (await open_holdfast(data, address)).turn(turn).finish()
-        answer(json, f"Turn {turn} ends when its queue is empty.", turn=turn)
+    async def finish_turn() -> None:
+        await (await open_holdfast(data, address)).get_turn(turn).finish()
+        print_answer(json, f"Turn {turn} ends when its queue is empty.", turn=turn)
 
-    run(work())
+    run_async(finish_turn())
 
 
 def check_words(**given: str | None) -> None:
@@ -148,6 +157,6 @@ def check_words(**given: str | None) -> None:
         raise BadInput(f"--reason has at most {REASON_LIMIT:,} characters")
 
 
-def _what(turn: str, call: str | None, batch: str | None) -> str:
+def _describe_target(turn: str, call: str | None, batch: str | None) -> str:
     part = f"call {call} of " if call else f"batch {batch} of " if batch else ""
     return f"{part}turn {turn}"

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.workers.commands.codes import FAILED
-from holdfast.workers.commands.encryption import progress
+from holdfast.workers.commands.encryption import print_progress
 from holdfast.workers.commands.options import (
     Address,
     Data,
     Json,
-    emit,
-    example,
-    harmless,
-    note,
-    run,
-    say,
-    seconds,
-    settings_of,
+    escape_line,
+    format_example,
+    parse_seconds,
+    print_json,
+    print_note,
+    print_text,
+    resolve_settings,
+    run_async,
 )
 
 if TYPE_CHECKING:
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from temporalio.converter import StorageDriver
 
     from holdfast.settings import Settings
-    from holdfast.workers.reaching import Reached
-    from holdfast.workers.sweeping import Plan, Swept
+    from holdfast.workers.reaching import NamespaceUsage
+    from holdfast.workers.sweeping import SweepPlan, SweepResult
 
 LEAST_GRACE = 3_600
 storage = typer.Typer(
     help="Payloads and outputs that are kept outside the histories: check, sweep.",
-    epilog=example("holdfast storage check", "holdfast storage sweep"),
+    epilog=format_example("holdfast storage check", "holdfast storage sweep"),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 DAY = 86_400
 Grace = Annotated[
     int | None,
-    typer.Option("--grace", metavar="1d", help="What is younger stays: 1h, 36h, 7d; else a day.", parser=seconds),
+    typer.Option("--grace", metavar="1d", help="What is younger stays: 1h, 36h, 7d; else a day.", parser=parse_seconds),
 ]
 Delete = Annotated[bool, typer.Option("--delete", help="Remove it; else only say what would be removed.")]
 Also = Annotated[
@@ -65,41 +65,41 @@ Forget = Annotated[
 All = Annotated[bool, typer.Option("--all", help="Even if nothing at all that is kept here is needed by anybody.")]
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(storage, name="storage")
 
 
-@storage.command(epilog=example("holdfast storage check", "holdfast storage check --json"))
+@storage.command(epilog=format_example("holdfast storage check", "holdfast storage check --json"))
 def check(data: Data = None, json: Json = False) -> None:
     """Try every store that the settings name: write a payload to the one that is written to, and read from all.
 
     The exit code is 1 when one of them does not work.
     """
-    settings = settings_of(data)
-    found = run(_try_all(settings))
+    settings = resolve_settings(data)
+    found = run_async(_test_stores(settings))
     if json:
-        emit({"kind": settings.storage.kind, "stores": found})
+        print_json({"kind": settings.storage.kind, "stores": found})
     else:
         for one in found:
             use = "written and read" if one["writes"] else "read only"
-            say(harmless(f"{one['store']:<16} {use:<18} {one['problem'] or 'works'}"))
+            print_text(escape_line(f"{one['store']:<16} {use:<18} {one['problem'] or 'works'}"))
     if any(one["problem"] for one in found):
         raise typer.Exit(FAILED)
 
 
-async def _try_all(settings: Settings) -> list[dict[str, Any]]:
-    from holdfast.stores import drivers_of
+async def _test_stores(settings: Settings) -> list[dict[str, Any]]:
+    from holdfast.stores import build_drivers
     from holdfast.workers import logs
 
-    logs.silence()
+    logs.silence_logging()
     return [
-        {"store": driver.name(), "writes": place == 0, "problem": await _try(driver, writes=place == 0)}
-        for place, driver in enumerate(drivers_of(settings))
+        {"store": driver.name(), "writes": place == 0, "problem": await _test_store(driver, writes=place == 0)}
+        for place, driver in enumerate(build_drivers(settings))
     ]
 
 
-async def _try(driver: StorageDriver, *, writes: bool) -> str | None:
+async def _test_store(driver: StorageDriver, *, writes: bool) -> str | None:
     from temporalio.api.common.v1 import Payload
     from temporalio.converter import StorageDriverRetrieveContext, StorageDriverStoreContext
 
@@ -109,7 +109,7 @@ async def _try(driver: StorageDriver, *, writes: bool) -> str | None:
     sample = Payload(metadata={"encoding": b"binary/plain"}, data=b"holdfast storage check")
     try:
         if isinstance(driver, BucketStorage):
-            await driver.reach()
+            await driver.check_reachable()
         if not writes:
             return None
         claims = await driver.store(StorageDriverStoreContext(), [sample])
@@ -120,7 +120,7 @@ async def _try(driver: StorageDriver, *, writes: bool) -> str | None:
 
 
 @storage.command(
-    epilog=example(
+    epilog=format_example(
         "holdfast storage sweep",
         "holdfast storage sweep --delete --grace 7d",
         "holdfast storage sweep --json | jq .places",
@@ -150,18 +150,20 @@ def sweep(
     grace = DAY if grace is None else grace
     if grace < LEAST_GRACE:
         raise BadInput("--grace is at least an hour: a payload is stored before the event is written that names it")
-    asked = _Asked(delete, float(grace), tuple(also or ()), ignore_unreadable, everything, json, tuple(forget or ()))
-    report = run(_sweep(settings_of(data), address, asked))
+    asked = _SweepOptions(
+        delete, float(grace), tuple(also or ()), ignore_unreadable, everything, json, tuple(forget or ())
+    )
+    report = run_async(_run_sweep(resolve_settings(data), address, asked))
     if json:
-        emit(asdict(report))
+        print_json(asdict(report))
     else:
-        _tell(report)
+        _print_report(report)
     if report.refused:
         raise typer.Exit(FAILED)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _SweepOptions:
     delete: bool
     grace: float
     also: tuple[str, ...]
@@ -172,52 +174,52 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class _Report:
+class _SweepReport:
     """What a sweep did, or would do; and why it did nothing, if it was to."""
 
     deleted: bool
     runs: int
     namespaces: list[str]
-    places: list[Swept]
+    places: list[SweepResult]
     refused: list[str]
 
 
-async def _sweep(settings: Settings, address: str | None, asked: _Asked) -> _Report:
+async def _run_sweep(settings: Settings, address: str | None, options: _SweepOptions) -> _SweepReport:
     from holdfast.payloads import forget_namespaces
     from holdfast.workers import logs
     from holdfast.workers.connecting import connect
-    from holdfast.workers.reaching import read_all
-    from holdfast.workers.sweeping import Plan, moment
+    from holdfast.workers.reaching import read_namespaces
+    from holdfast.workers.sweeping import SweepPlan, read_clock
 
-    logs.silence()
+    logs.silence_logging()
     lenient = settings.encryption.model_copy(update={"plain": "accept"})
     settings = replace(settings, encryption=lenient)
     client = await connect(settings, address=address)
-    clients = [client, *(_of(client, name) for name in asked.also if name != client.namespace)]
-    began = moment(settings.payloads)
-    reached = await read_all(clients, progress=lambda runs: progress(runs, quiet=asked.quiet))
+    clients = [client, *(_build_client(client, name) for name in options.also if name != client.namespace)]
+    began = read_clock(settings.payloads_folder)
+    reached = await read_namespaces(clients, progress=lambda runs: print_progress(runs, quiet=options.quiet))
     names = [one.namespace for one in clients]
-    plan = Plan.of(reached, settings, began=began, grace=asked.grace, delete=False)
+    plan = SweepPlan.from_usage(reached, settings, began=began, grace=options.grace, delete=False)
     places = await _sweep_places(settings, names, plan)
-    for folder in (settings.data, settings.payloads):
-        forget_namespaces(folder, asked.forget)
-    refused = [*_strangers(settings, names), *_doubts(reached, places, asked)]
-    if asked.delete and not refused:
+    for folder in (settings.data, settings.payloads_folder):
+        forget_namespaces(folder, options.forget)
+    refused = [*_find_unknown_namespaces(settings, names), *_list_objections(reached, places, options)]
+    if options.delete and not refused:
         places = await _sweep_places(settings, names, replace(plan, delete=True))
-    return _Report(asked.delete and not refused, reached.runs, names, places, refused)
+    return _SweepReport(options.delete and not refused, reached.runs, names, places, refused)
 
 
-async def _sweep_places(settings: Settings, names: list[str], plan: Plan) -> list[Swept]:
-    from holdfast.stores import buckets_of
+async def _sweep_places(settings: Settings, names: list[str], plan: SweepPlan) -> list[SweepResult]:
+    from holdfast.stores import build_buckets
     from holdfast.workers.sweeping import sweep_bucket, sweep_folders
 
     return [
         *await sweep_folders(settings, plan),
-        *[await sweep_bucket(buckets, names, plan) for buckets in buckets_of(settings)],
+        *[await sweep_bucket(buckets, names, plan) for buckets in build_buckets(settings)],
     ]
 
 
-def _of(client: Client, namespace: str) -> Client:
+def _build_client(client: Client, namespace: str) -> Client:
     from temporalio.client import Client
 
     config = client.config(active_config=True)
@@ -225,10 +227,10 @@ def _of(client: Client, namespace: str) -> Client:
     return Client(**config)
 
 
-def _strangers(settings: Settings, names: list[str]) -> list[str]:
-    from holdfast.payloads import namespaces_of
+def _find_unknown_namespaces(settings: Settings, names: list[str]) -> list[str]:
+    from holdfast.payloads import list_namespaces
 
-    known = {*namespaces_of(settings.data), *namespaces_of(settings.payloads)}
+    known = {*list_namespaces(settings.data), *list_namespaces(settings.payloads_folder)}
     if not (others := sorted(known.difference(names))):
         return []
     options = " ".join(f"--also {shlex.quote(name)}" for name in others)
@@ -238,16 +240,16 @@ def _strangers(settings: Settings, names: list[str]) -> list[str]:
     ]
 
 
-def _doubts(reached: Reached, places: list[Swept], asked: _Asked) -> list[str]:
+def _list_objections(reached: NamespaceUsage, places: list[SweepResult], options: _SweepOptions) -> list[str]:
     """Why nothing should be removed."""
-    found = [] if asked.ignore_unreadable else list(reached.troubles)
-    if not (asked.ignore_unreadable and asked.everything):
+    found = [] if options.ignore_unreadable else list(reached.troubles)
+    if not (options.ignore_unreadable and options.everything):
         found += reached.locked
-    if asked.everything:
+    if options.everything:
         return found
     needed = any(place.needed for place in places)
     for place in places:
-        if place.strange and not (needed and place.place.endswith("outputs")):
+        if place.is_strange and not (needed and place.place.endswith("outputs")):
             found.append(
                 f"nothing that is kept in {place.place} is needed by anything on this server: is it another server's? "
                 "If it is not, say --all"
@@ -255,29 +257,29 @@ def _doubts(reached: Reached, places: list[Swept], asked: _Asked) -> list[str]:
     return found
 
 
-def _tell(report: _Report) -> None:
-    say(harmless(f"{report.runs:,} runs of workflows read, in {', '.join(report.namespaces)}."))
+def _print_report(report: _SweepReport) -> None:
+    print_text(escape_line(f"{report.runs:,} runs of workflows read, in {', '.join(report.namespaces)}."))
     word = "removed" if report.deleted else "could be removed"
     for place in report.places:
-        say(
-            harmless(
+        print_text(
+            escape_line(
                 f"{place.place}: {place.needed:,} needed, {place.young:,} young, "
-                f"{place.removed:,} {word} ({_size(place.removed_bytes)})"
+                f"{place.removed:,} {word} ({_format_size(place.removed_bytes)})"
             )
         )
         for problem in place.problems[:20]:
-            note(harmless(f"holdfast: {problem}"))
+            print_note(escape_line(f"holdfast: {problem}"))
     for reason in report.refused[:20]:
-        note(harmless(f"holdfast: {reason}"))
+        print_note(escape_line(f"holdfast: {reason}"))
     if len(report.refused) > 20:
-        note(f"holdfast: and {len(report.refused) - 20:,} more; --json tells all")
+        print_note(f"holdfast: and {len(report.refused) - 20:,} more; --json tells all")
     if report.refused:
-        note("holdfast: nothing is removed as long as this is so")
+        print_note("holdfast: nothing is removed as long as this is so")
     elif not report.deleted and any(place.removed for place in report.places):
-        note("Nothing was removed: say --delete.")
+        print_note("Nothing was removed: say --delete.")
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     if count < 1_000_000:
         return f"{count:,} bytes"
     return f"{count / 1_000_000:,.1f} MB"

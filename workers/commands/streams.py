@@ -6,23 +6,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.workers.commands.options import Address, Data, Json, TurnId, answer, example, open_holdfast, run
+from holdfast.workers.commands.options import (
+    Address,
+    Data,
+    Json,
+    TurnId,
+    format_example,
+    open_holdfast,
+    print_answer,
+    run_async,
+)
 from holdfast.workers.commands.steering import check_words
 
 if TYPE_CHECKING:
     from holdfast.calls import CallRequest
     from holdfast.client import Turn
-    from holdfast.requests import Added
+    from holdfast.requests import AddCallsResult
 
 STREAM_LIMIT = 200
 MESSAGE_LIMIT = 1_000_000
 ATTEMPT_LIMIT = 1_000_000
 
 
-def register(turns: typer.Typer) -> None:
+def register_commands(turns: typer.Typer) -> None:
     """Add the commands."""
     turns.command(
-        epilog=example(
+        epilog=format_example(
             "holdfast turn start --keep-open --schedule streaming --id hello",
             """echo '{"tool": "list_directory"}' | holdfast turn add hello reply-1 --calls -""",
             """echo '{"tool": "shell", "arguments": {"command": "date"}}' | """
@@ -31,7 +40,7 @@ def register(turns: typer.Typer) -> None:
         )
     )(add)
     turns.command(
-        epilog=example(
+        epilog=format_example(
             """holdfast turn interrupt hello "Only the tests, please" """.rstrip(),
             "holdfast turn interrupt hello - < message.txt",
         )
@@ -82,17 +91,22 @@ def add(
     check_words(reason=reason)
     requests = read_calls(calls) if calls is not None else ()
 
-    async def work() -> None:
-        found = (await open_holdfast(data, address)).turn(turn)
-        added = await _add(found, stream, requests, at, attempt, complete, reason)
-        answer(
-            json, _told(turn, stream, added, complete), turn=turn, stream=stream, attempt=attempt, **added.model_dump()
+    async def add_calls() -> None:
+        found = (await open_holdfast(data, address)).get_turn(turn)
+        added = await _send_calls(found, stream, requests, at, attempt, complete, reason)
+        print_answer(
+            json,
+            _format_added(turn, stream, added, complete),
+            turn=turn,
+            stream=stream,
+            attempt=attempt,
+            **added.model_dump(),
         )
 
-    run(work())
+    run_async(add_calls())
 
 
-async def _add(
+async def _send_calls(
     turn: Turn,
     stream: str,
     requests: tuple[CallRequest, ...],
@@ -100,7 +114,7 @@ async def _add(
     attempt: int,
     complete: bool,
     reason: str | None,
-) -> Added:
+) -> AddCallsResult:
     """Add them. What is refused says which option would have said what was meant."""
     from holdfast.errors import RequestRefused
 
@@ -118,11 +132,11 @@ async def _add(
         raise
 
 
-def _told(turn: str, stream: str, added: Added, complete: bool) -> str:
-    from holdfast.workers.render import count
+def _format_added(turn: str, stream: str, added: AddCallsResult, complete: bool) -> str:
+    from holdfast.workers.render import format_call_count
 
     rest = "and is complete" if complete else f"so far; the next one comes with --at {added.calls}"
-    return f"Batch {added.batch} of turn {turn}, {stream}, has {count(added.calls)} {rest}."
+    return f"Batch {added.batch} of turn {turn}, {stream}, has {format_call_count(added.calls)} {rest}."
 
 
 def interrupt(
@@ -146,11 +160,11 @@ def interrupt(
     if len(said) > MESSAGE_LIMIT:
         raise BadInput(f"the message has {len(said):,} characters; a turn takes {MESSAGE_LIMIT:,}: name a file in it")
 
-    async def work() -> None:
+    async def send_interruption() -> None:
         holdfast = await open_holdfast(data, address)
-        who = by or holdfast.me
-        await holdfast.turn(turn).interrupt(said, by=who)
+        who = by or holdfast.actor_name
+        await holdfast.get_turn(turn).interrupt(said, by=who)
         text = f"Told turn {turn}: what may be interrupted stops, and the turn goes on."
-        answer(json, text, turn=turn, message=said, by=who)
+        print_answer(json, text, turn=turn, message=said, by=who)
 
-    run(work())
+    run_async(send_interruption())

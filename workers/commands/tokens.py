@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.workers.commands.options import Data, Json, emit, example, harmless, note, say, settings_of
+from holdfast.workers.commands.options import (
+    Data,
+    Json,
+    escape_line,
+    format_example,
+    print_json,
+    print_note,
+    print_text,
+    resolve_settings,
+)
 
 if TYPE_CHECKING:
     from holdfast.workers.tokens import Token, TokenFile
 
 tokens = typer.Typer(
     help="Tokens of the HTTP endpoint: create, list, revoke.",
-    epilog=example("holdfast tokens create ada --expires 30d", "holdfast tokens list"),
+    epilog=format_example("holdfast tokens create ada --expires 30d", "holdfast tokens list"),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -28,12 +37,12 @@ Expires = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(tokens, name="tokens")
 
 
-@tokens.command(epilog=example("holdfast tokens create ada --expires 30d", "TOKEN=$(holdfast tokens create ci)"))
+@tokens.command(epilog=format_example("holdfast tokens create ada --expires 30d", "TOKEN=$(holdfast tokens create ci)"))
 def create(name: Name, role: Role = "approver", expires: Expires = None, json: Json = False, data: Data = None) -> None:
     """Make a token and print it, this once: only its hash is kept.
 
@@ -42,7 +51,7 @@ def create(name: Name, role: Role = "approver", expires: Expires = None, json: J
     """
     from datetime import timedelta
 
-    from holdfast.durations import seconds_of
+    from holdfast.durations import parse_duration
     from holdfast.errors import BadInput
     from holdfast.workers import tokens as files
 
@@ -50,70 +59,72 @@ def create(name: Name, role: Role = "approver", expires: Expires = None, json: J
     if role not in known:
         raise BadInput(f"--role {role!r} is not a role: it is {' or '.join(known)}")
     try:
-        lasts = timedelta(seconds=seconds_of(expires)) if expires is not None else None
+        lasts = timedelta(seconds=parse_duration(expires)) if expires is not None else None
     except ValueError as error:
         raise BadInput(f"--expires {error}") from None
-    made, token = _file(data).create(name, files.Role(role), lasts)
+    made, token = _open_token_file(data).create(name, files.Role(role), lasts)
     if json:
-        emit({"token": made, **_described(token)})
+        print_json({"token": made, **_token_as_json(token)})
         return
-    say(made)
-    until = f"until {_moment(token.expires)}" if token.expires else "until it is revoked"
-    note(f"This is the only time it is shown. It counts {until}, as {harmless(token.name)}.")
+    print_text(made)
+    until = f"until {_format_moment(token.expires)}" if token.expires else "until it is revoked"
+    print_note(f"This is the only time it is shown. It counts {until}, as {escape_line(token.name)}.")
 
 
-@tokens.command("list", epilog=example("holdfast tokens list", "holdfast tokens list --json | jq -r '.tokens[].name'"))
-def tell_all(json: Json = False, data: Data = None) -> None:
+@tokens.command(
+    "list", epilog=format_example("holdfast tokens list", "holdfast tokens list --json | jq -r '.tokens[].name'")
+)
+def list_tokens(json: Json = False, data: Data = None) -> None:
     """List the tokens, without what is secret about them."""
     from holdfast.workers import render
 
-    file = _file(data)
-    found = file.all()
+    file = _open_token_file(data)
+    found = file.read_all()
     if json:
-        emit({"file": str(file.file), "tokens": [_described(token) for token in found]})
+        print_json({"file": str(file.file), "tokens": [_token_as_json(token) for token in found]})
     elif found:
-        rows = [(harmless(one.name), one.role, _moment(one.created), _until(one)) for one in found]
-        render.console().print(render.table(("name", "role", "created", "expires"), rows))
+        rows = [(escape_line(one.name), one.role, _format_moment(one.created), _format_expiry(one)) for one in found]
+        render.build_console().print(render.build_table(("name", "role", "created", "expires"), rows))
     else:
-        say("No tokens, so nobody can use the HTTP endpoint: make one with `holdfast tokens create NAME`.")
+        print_text("No tokens, so nobody can use the HTTP endpoint: make one with `holdfast tokens create NAME`.")
 
 
-@tokens.command(epilog=example("holdfast tokens revoke ada"))
+@tokens.command(epilog=format_example("holdfast tokens revoke ada"))
 def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")],
     json: Json = False,
     data: Data = None,
 ) -> None:
     """Take a token back. It stops at once, also at an endpoint that runs."""
-    token = _file(data).revoke(name)
+    token = _open_token_file(data).revoke(name)
     if json:
-        emit({"revoked": _described(token)})
+        print_json({"revoked": _token_as_json(token)})
     else:
-        say(f"The token of {harmless(token.name)} no longer counts.")
+        print_text(f"The token of {escape_line(token.name)} no longer counts.")
 
 
-def _file(data: Path | None) -> TokenFile:
+def _open_token_file(data: Path | None) -> TokenFile:
     from holdfast.workers.tokens import TokenFile
 
-    return TokenFile(settings_of(data).tokens_file)
+    return TokenFile(resolve_settings(data).tokens_file)
 
 
-def _described(token: Token) -> dict[str, Any]:
+def _token_as_json(token: Token) -> dict[str, Any]:
     from datetime import UTC, datetime
 
     told = token.model_dump(mode="json", exclude={"sha256"})
-    return {**told, "expired": token.expired(datetime.now(UTC))}
+    return {**told, "expired": token.is_expired(datetime.now(UTC))}
 
 
-def _until(token: Token) -> str:
+def _format_expiry(token: Token) -> str:
     from datetime import UTC, datetime
 
     if token.expires is None:
         return "never"
-    return f"{_moment(token.expires)}{' (expired)' if token.expired(datetime.now(UTC)) else ''}"
+    return f"{_format_moment(token.expires)}{' (expired)' if token.is_expired(datetime.now(UTC)) else ''}"
 
 
-def _moment(moment: Any) -> str:
+def _format_moment(moment: Any) -> str:
     from holdfast.workers import render
 
-    return render.local(moment.isoformat())
+    return render.format_local_time(moment.isoformat())

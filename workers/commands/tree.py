@@ -29,14 +29,14 @@ from holdfast.workers.commands import (
     versions,
 )
 from holdfast.workers.commands.codes import USAGE
-from holdfast.workers.commands.options import Config, ConfigDigest, NoConfig, choose_config, example, note
+from holdfast.workers.commands.options import Config, ConfigDigest, NoConfig, choose_config, format_example, print_note
 
 COMPLETION = ("--install-completion", "--show-completion")
 
 app = typer.Typer(
     name="holdfast",
     help="Durable tool calls for AI assistants: held for approval, run when all are ready, answered once.",
-    epilog=example("holdfast up", "holdfast --config ~/project/holdfast.toml up", "holdfast demo"),
+    epilog=format_example("holdfast up", "holdfast --config ~/project/holdfast.toml up", "holdfast demo"),
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -51,7 +51,7 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def apply_global_options(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and leave.", callback=_show_version, is_eager=True)
     ] = False,
@@ -63,31 +63,33 @@ def options(
     choose_config(config, no_config, config_digest)
 
 
-processes.register(app)
-chat.register(app)
-running.register(app)
-sessions.register(app)
-gateway.register(app)
-turns.register(app)
-approvals.register(app)
-changing.register(app)
-grants.register(app)
-catalogue.register(app)
-settings.register(app)
-policy.register(app)
-keys.register(app)
-tokens.register(app)
-mcp.register(app)
-audit.register(app)
-encryption.register(app)
-storage.register(app)
-versions.register(app)
-doctor.register(app)
+processes.register_commands(app)
+chat.register_commands(app)
+running.register_commands(app)
+sessions.register_commands(app)
+gateway.register_commands(app)
+turns.register_commands(app)
+approvals.register_commands(app)
+changing.register_commands(app)
+grants.register_commands(app)
+catalogue.register_commands(app)
+settings.register_commands(app)
+policy.register_commands(app)
+keys.register_commands(app)
+tokens.register_commands(app)
+mcp.register_commands(app)
+audit.register_commands(app)
+encryption.register_commands(app)
+storage.register_commands(app)
+versions.register_commands(app)
+doctor.register_commands(app)
 
 
 def run_command(arguments: list[str]) -> None:
     """Run one command; leaves with SystemExit."""
     if len(arguments) > 1 and arguments[0] in COMPLETION:  # typer would ignore the rest
-        note(f"holdfast: {arguments[0]} takes no argument: it is for the shell that runs it, so run it in that one")
+        print_note(
+            f"holdfast: {arguments[0]} takes no argument: it is for the shell that runs it, so run it in that one"
+        )
         raise SystemExit(USAGE)
     app(arguments, prog_name="holdfast")

@@ -20,17 +20,17 @@ from holdfast.workers.commands.choosing import (
     MaxSteps,
     MaxTokens,
     ModelName,
+    ModelWish,
     OnError,
     Parallel,
     ScriptFile,
     Tools,
-    Wanted,
     When,
+    build_limits,
+    build_plan,
+    build_tool_options,
     check_plan,
-    limits_of,
-    plan_of,
-    tools_of,
-    wanted,
+    read_model_options,
 )
 from holdfast.workers.commands.codes import FAILED, INTERRUPTED
 from holdfast.workers.commands.options import (
@@ -39,14 +39,14 @@ from holdfast.workers.commands.options import (
     Data,
     Json,
     TurnId,
-    answer,
-    emit,
-    example,
-    interactive,
-    note,
+    format_example,
+    is_interactive,
     open_holdfast,
-    run,
-    say,
+    print_answer,
+    print_json,
+    print_note,
+    print_text,
+    run_async,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 turns = typer.Typer(
     help="Turns: start, watch, show, output, cancel, interrupt; change the mode; submit batches, add calls.",
-    epilog=example(
+    epilog=format_example(
         """echo '[{"tool": "shell", "arguments": {"command": "date"}}]' | holdfast turn start --calls - --id hello""",
         "holdfast turn watch hello",
         "holdfast turn show hello b1c1",
@@ -71,15 +71,15 @@ CallsFile = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
-    steering.register(turns)
-    streams.register(turns)
+    steering.register_commands(turns)
+    streams.register_commands(turns)
     app.add_typer(turns, name="turn")
 
 
 @turns.command(
-    epilog=example(
+    epilog=format_example(
         """echo '[{"tool": "shell", "arguments": {"command": "date"}}]' | holdfast turn start --calls - --id hello""",
         'holdfast turn start --script replies.json --prompt "Tidy up" --wait',
         'holdfast turn start --script replies.json --prompt "Tidy up" --schedule streaming --early --wait',
@@ -125,26 +125,26 @@ def start(
     """
     if len(requester or "") > NAME_LIMIT:
         raise typer.BadParameter(f"--requester: a name has at most {NAME_LIMIT} characters")
-    chosen = wanted(model, fallback, script)
-    check_plan(schedule, early, grows=chosen.said or prompt is not None or keep_open)
+    chosen = read_model_options(model, fallback, script)
+    check_plan(schedule, early, grows=chosen.is_given or prompt is not None or keep_open)
     read = _read_input(calls, prompt, keep_open, chosen, data)
     wishes = {"mode": mode or Mode.DEFAULT, "interactive": not nobody, "approval_seconds": deadline}
-    wishes |= {"confirm": confirm, **tools_of(tool)}
-    limits = {"limits": limits_of(max_steps, max_calls, max_seconds, max_tokens), "requester": requester}
-    input = read.model_copy(update={**wishes, **limits, **plan_of(schedule, early, parallel, on_error)})
+    wishes |= {"confirm": confirm, **build_tool_options(tool)}
+    limits = {"limits": build_limits(max_steps, max_calls, max_seconds, max_tokens), "requester": requester}
+    input = read.model_copy(update={**wishes, **limits, **build_plan(schedule, early, parallel, on_error)})
 
-    async def work() -> int:
+    async def start_turn() -> int:
         holdfast = await open_holdfast(data, address)
         turn = await holdfast.start(input, turn_id=id)
         if not wait:
-            _started(turn.id, json)
+            _print_started(turn.id, json)
             return 0
         return await _follow_to_end(holdfast, turn, json)
 
-    _leave(run(work()))
+    _exit_with(run_async(start_turn()))
 
 
-@turns.command(epilog=example("holdfast turn show hello", "holdfast turn show hello b1c1"))
+@turns.command(epilog=format_example("holdfast turn show hello", "holdfast turn show hello b1c1"))
 def show(
     turn: TurnId,
     one: Annotated[str | None, typer.Argument(metavar="CALL", help="The whole of one call, as b1c2.")] = None,
@@ -158,47 +158,47 @@ def show(
         raise typer.BadParameter(f"one call is shown at a time: give {one} or --call {call}, not both")
     call = call if one is None else one
 
-    async def work() -> None:
+    async def show_turn() -> None:
         from holdfast.workers import render, standing
 
         holdfast = await open_holdfast(data, address)
-        found = holdfast.turn(turn)
+        found = holdfast.get_turn(turn)
         if call is None:
-            view = await _view(holdfast, turn, json)
-            shown, body = standing.turn(view), view.model_dump(mode="json")
+            view = await _fetch_view(holdfast, turn, json)
+            shown, body = standing.render_turn(view), view.model_dump(mode="json")
         else:
-            whole = await found.call(call)
-            shown, body = standing.call(turn, whole), whole.model_dump(mode="json")
+            whole = await found.fetch_call(call)
+            shown, body = standing.render_call(turn, whole), whole.model_dump(mode="json")
         if json:
-            emit(body)
+            print_json(body)
         else:
-            render.console().print(shown)
+            render.build_console().print(shown)
 
-    run(work())
+    run_async(show_turn())
 
 
-@turns.command(epilog=example("holdfast turn watch hello", "holdfast turn watch hello --json | jq .event"))
+@turns.command(epilog=format_example("holdfast turn watch hello", "holdfast turn watch hello --json | jq .event"))
 def watch(turn: TurnId, json: Json = False, address: Address = None, data: Data = None) -> None:
     """Follow a turn to its end; on a terminal, decide in place.
 
     Ctrl-C detaches and the turn goes on. With --json, one line per event and per piece of live output.
     """
 
-    async def work() -> int:
+    async def watch_turn() -> int:
         from holdfast.workers.following import follow_json
 
         holdfast = await open_holdfast(data, address)
-        found = holdfast.turn(turn)
+        found = holdfast.get_turn(turn)
         if json:
             await follow_json(found)
             return 0
         code = await _follow_to_end(holdfast, found, json)
         return 0 if code == FAILED else code
 
-    _leave(run(work()))
+    _exit_with(run_async(watch_turn()))
 
 
-@turns.command(epilog=example("holdfast turn output hello b1c1"))
+@turns.command(epilog=format_example("holdfast turn output hello b1c1"))
 def output(
     turn: TurnId,
     call: Annotated[str, typer.Argument(metavar="CALL", help="The call, as b1c2.")],
@@ -211,23 +211,23 @@ def output(
     A long output that was cut says in which file the whole is, on the worker's host.
     """
 
-    async def work() -> None:
-        from holdfast.workers.single import output_of
+    async def print_output() -> None:
+        from holdfast.workers.single import fetch_output
 
-        found = await output_of((await open_holdfast(data, address)).turn(turn), call)
+        found = await fetch_output((await open_holdfast(data, address)).get_turn(turn), call)
         if json:
-            emit({"turn": turn, "call": call, **found.model_dump(mode="json")})
+            print_json({"turn": turn, "call": call, **found.model_dump(mode="json")})
         elif found.styled and sys.stdout.isatty():
             from holdfast.workers import render
 
-            render.console().print(render.output(found), soft_wrap=True)
+            render.build_console().print(render.render_output(found), soft_wrap=True)
         else:
-            say(found.tail.removesuffix("\n"))
+            print_text(found.tail.removesuffix("\n"))
 
-    run(work())
+    run_async(print_output())
 
 
-@turns.command("list", epilog=example("holdfast turn list --limit 10"))
+@turns.command("list", epilog=format_example("holdfast turn list --limit 10"))
 def list_turns(
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 50,
     json: Json = False,
@@ -236,41 +236,45 @@ def list_turns(
 ) -> None:
     """List turns, newest first."""
 
-    async def work() -> None:
+    async def print_turns() -> None:
         from holdfast.workers import render
-        from holdfast.workers.following import listed
+        from holdfast.workers.following import fetch_turns
 
-        found = await listed(await open_holdfast(data, address), limit)
+        found = await fetch_turns(await open_holdfast(data, address), limit)
         if json:
-            emit({"turns": found})
+            print_json({"turns": found})
             return
         lines = [
             (
                 render.name(item["id"]),
-                render.state(item["state"]),
-                render.local(item["started"]),
-                render.local(item["ended"]),
+                render.render_state(item["state"]),
+                render.format_local_time(item["started"]),
+                render.format_local_time(item["ended"]),
             )
             for item in found
         ]
-        render.console().print(render.table(("turn", "state", "started", "ended"), lines) if lines else "No turns yet.")
+        render.build_console().print(
+            render.build_table(("turn", "state", "started", "ended"), lines) if lines else "No turns yet."
+        )
 
-    run(work())
+    run_async(print_turns())
 
 
-def _read_input(calls: str | None, prompt: str | None, keep_open: bool, chosen: Wanted, data: Path | None) -> TurnInput:
+def _read_input(
+    calls: str | None, prompt: str | None, keep_open: bool, chosen: ModelWish, data: Path | None
+) -> TurnInput:
     from holdfast.errors import BadInput
     from holdfast.turns import TurnInput
     from holdfast.workers.reading import read_calls
 
-    if calls and chosen.said:
+    if calls and chosen.is_given:
         raise BadInput("give --calls or a model, not both: a model decides itself which calls there are")
-    if chosen.said and prompt is None:
+    if chosen.is_given and prompt is None:
         raise BadInput(f"--{'script' if chosen.script else 'model'} needs --prompt: what does the user ask?")
     if prompt is not None:
         if keep_open:
             raise BadInput("--keep-open is for turns without a model")
-        model = None if calls else chosen.choice(data)
+        model = None if calls else chosen.load_choice(data)
         if model is None:
             raise BadInput("--prompt needs --script or --model: which model is to answer?")
         return TurnInput(prompt=prompt, model=model)
@@ -279,29 +283,29 @@ def _read_input(calls: str | None, prompt: str | None, keep_open: bool, chosen: 
     return TurnInput(batches=(read_calls(calls),) if calls else (), keep_open=keep_open)
 
 
-def _started(turn_id: str, json: bool) -> None:
+def _print_started(turn_id: str, json: bool) -> None:
     from holdfast.content import exact
     from holdfast.workers import render
 
-    follow = f"Follow it: holdfast turn watch {render.quoted(turn_id)}    Decide: holdfast inbox"
-    answer(json, f"Started turn {exact(turn_id)}.\n{follow}", turn=turn_id)
+    follow = f"Follow it: holdfast turn watch {render.quote_shell(turn_id)}    Decide: holdfast inbox"
+    print_answer(json, f"Started turn {exact(turn_id)}.\n{follow}", turn=turn_id)
 
 
-async def _view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
+async def _fetch_view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
     """How a turn stands. When no worker answers, what the server knows is shown before that is said."""
     from holdfast.errors import NoWorker
     from holdfast.workers import questions, render
-    from holdfast.workers.waiting import kept_by_server
+    from holdfast.workers.waiting import fetch_memo_summary
 
     try:
-        return await holdfast.turn(turn).view()
+        return await holdfast.get_turn(turn).fetch_view()
     except NoWorker:
-        kept = await kept_by_server(holdfast, turn)
+        kept = await fetch_memo_summary(holdfast, turn)
         if kept.approvals and not json:
-            note(f"No worker answers; the server knows that {kept.total} wait in turn {turn}:")
-            render.console().print(questions.approvals(kept.approvals))
+            print_note(f"No worker answers; the server knows that {kept.total} wait in turn {turn}:")
+            render.build_console().print(questions.render_approvals(kept.approvals))
         elif kept.total and not json:
-            note(f"No worker answers; something may wait in turn {turn}, and cannot be read here.")
+            print_note(f"No worker answers; something may wait in turn {turn}, and cannot be read here.")
         raise
 
 
@@ -313,17 +317,19 @@ async def _follow_to_end(holdfast: Holdfast, turn: Turn, json: bool) -> int:
 
     if json:
         result = await turn.result()
-        emit({"turn": turn.id, "result": result.model_dump(mode="json")})
+        print_json({"turn": turn.id, "result": result.model_dump(mode="json")})
         return 0 if result.status == "completed" else FAILED
-    stays = await (follow_live(holdfast, turn) if interactive() else follow_lines(turn))
+    stays = await (follow_live(holdfast, turn) if is_interactive() else follow_lines(turn))
     if not stays:
-        note(f"Detached; turn {turn.id} goes on. Come back with: holdfast turn watch {render.quoted(turn.id)}")
+        print_note(
+            f"Detached; turn {turn.id} goes on. Come back with: holdfast turn watch {render.quote_shell(turn.id)}"
+        )
         return INTERRUPTED
-    view = await turn.view()
-    render.console().print(standing.turn(view))
+    view = await turn.fetch_view()
+    render.build_console().print(standing.render_turn(view))
     return 0 if view.result and view.result.status == "completed" else FAILED
 
 
-def _leave(code: int) -> None:
+def _exit_with(code: int) -> None:
     if code:
         raise typer.Exit(code)

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from holdfast.workers.commands.options import Address, Data, Json, answer, emit, example, note, run, say, seconds
+from holdfast.workers.commands.options import (
+    Address,
+    Data,
+    Json,
+    format_example,
+    parse_seconds,
+    print_answer,
+    print_json,
+    print_note,
+    print_text,
+    run_async,
+)
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -22,7 +33,7 @@ T = TypeVar("T")
 
 versions = typer.Typer(
     help="Versions of the workers (docs/upgrading.md): list, set-current, drain, move.",
-    epilog=example("holdfast versions list", "holdfast versions set-current 2026-11-18.1 --wait 5m"),
+    epilog=format_example("holdfast versions list", "holdfast versions set-current 2026-11-18.1 --wait 5m"),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -33,16 +44,16 @@ Deployment = Annotated[
 ]
 Wait = Annotated[
     int | None,
-    typer.Option("--wait", metavar="5m", help="How long a worker of it may still take to come.", parser=seconds),
+    typer.Option("--wait", metavar="5m", help="How long a worker of it may still take to come.", parser=parse_seconds),
 ]
 
 
-def register(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(versions, name="versions")
 
 
-@versions.command("list", epilog=example("holdfast versions list", "holdfast versions list --json"))
+@versions.command("list", epilog=format_example("holdfast versions list", "holdfast versions list --json"))
 def list_versions(
     deployment: Deployment = None, json: Json = False, address: Address = None, data: Data = None
 ) -> None:
@@ -50,15 +61,19 @@ def list_versions(
 
     A version may be stopped for good when nothing is open on it, and it is not current.
     """
-    fleet = run(_with(data, address, deployment, lambda client, settings, name: _fleet(client, settings, name)))
+    fleet = run_async(
+        _run_with_client(data, address, deployment, lambda client, settings, name: _fetch_fleet(client, settings, name))
+    )
     if json:
-        emit(fleet.described())
+        print_json(fleet.as_json())
     else:
-        _tell(fleet)
+        _print_fleet(fleet)
 
 
 @versions.command(
-    epilog=example("holdfast versions set-current 2026-11-18.1", "holdfast versions set-current v2 --wait 5m --json")
+    epilog=format_example(
+        "holdfast versions set-current 2026-11-18.1", "holdfast versions set-current v2 --wait 5m --json"
+    )
 )
 def set_current(
     build: Build,
@@ -75,25 +90,25 @@ def set_current(
 
     The version before drains: keep its workers until `holdfast versions list` shows nothing open on it.
     """
-    _check(build)
+    _check_build(build)
 
-    async def work(client: Client, settings: Settings, name: str) -> tuple[str | None, Fleet]:
+    async def make_current(client: Client, settings: Settings, name: str) -> tuple[str | None, Fleet]:
         from holdfast.workers.versions import deployments
 
         deadline = time.monotonic() + (wait or 0)
-        if not await deployments.known(client, name, build, wait=wait or 0):
-            raise _unknown(build, name)
+        if not await deployments.is_known(client, name, build, wait=wait or 0):
+            raise _build_unknown_error(build, name)
         patience = 0 if force else deadline - time.monotonic()
-        fleet = await deployments.manned(client, name, settings.task_queue, build, wait=patience)
-        found = fleet.get(build)
+        fleet = await deployments.wait_for_worker(client, name, settings.task_queue, build, wait=patience)
+        found = fleet.find_version(build)
         if not force and not (found and found.workers):
-            raise _unmanned(build, fleet)
+            raise _build_unmanned_error(build, fleet)
         left = max(0.0, deadline - time.monotonic())
         return await deployments.set_current(client, name, build, force=force, wait=left), fleet
 
-    before, fleet = run(_with(data, address, deployment, work))
+    before, fleet = run_async(_run_with_client(data, address, deployment, make_current))
     after = f"; {before!r} did before" if before and before != build else ""
-    answer(
+    print_answer(
         json,
         f"Version {build!r} of {fleet.deployment!r} gets new turns{after}.",
         deployment=fleet.deployment,
@@ -102,7 +117,7 @@ def set_current(
     )
 
 
-@versions.command(epilog=example("holdfast versions drain 2026-11-01.2"))
+@versions.command(epilog=format_example("holdfast versions drain 2026-11-01.2"))
 def drain(
     build: Build, deployment: Deployment = None, json: Json = False, address: Address = None, data: Data = None
 ) -> None:
@@ -110,24 +125,24 @@ def drain(
 
     A session in which nothing is said would stay where it is. One worker of the version must be there for it.
     """
-    _check(build)
+    _check_build(build)
 
-    async def work(client: Client, settings: Settings, name: str) -> tuple[int, Version, str]:
+    async def wake_all(client: Client, settings: Settings, name: str) -> tuple[int, Version, str]:
         from holdfast.errors import HoldfastError
         from holdfast.workers.versions.moving import wake_sessions
 
-        fleet = await _fleet(client, settings, name)
-        found = fleet.get(build)
+        fleet = await _fetch_fleet(client, settings, name)
+        found = fleet.find_version(build)
         if found is None:
-            raise _unknown(build, name)
+            raise _build_unknown_error(build, name)
         if build == fleet.current:
             raise HoldfastError(f"version {build!r} of {name!r} is current: make another one current first")
         return await wake_sessions(client, name, build), found, name
 
-    woken, found, name = run(_with(data, address, deployment, work))
+    woken, found, name = run_async(_run_with_client(data, address, deployment, wake_all))
     if not found.workers:
-        note(f"no worker of version {build!r} polls: its sessions go over when one does")
-    answer(
+        print_note(f"no worker of version {build!r} polls: its sessions go over when one does")
+    print_answer(
         json,
         f"{woken:,} sessions of version {build!r} were told; {found.open.turns:,} turns end there.",
         deployment=name,
@@ -137,7 +152,7 @@ def drain(
     )
 
 
-@versions.command(epilog=example("holdfast versions move deploy-42 2026-11-18.1"))
+@versions.command(epilog=format_example("holdfast versions move deploy-42 2026-11-18.1"))
 def move(
     id: Id,
     build: Build,
@@ -151,18 +166,18 @@ def move(
     Its history is replayed on the other code. Where that takes other steps the turn does not go on, and nothing is
     lost: move it back, or to a version that fits.
     """
-    _check(build)
+    _check_build(build)
 
-    async def work(client: Client, settings: Settings, name: str) -> tuple[bool, str]:
+    async def move_one(client: Client, settings: Settings, name: str) -> tuple[bool, str]:
         from holdfast.workers.versions import deployments, moving
 
-        if not await deployments.known(client, name, build):
-            raise _unknown(build, name)
-        return await moving.move(client, id, name, build), name
+        if not await deployments.is_known(client, name, build):
+            raise _build_unknown_error(build, name)
+        return await moving.move_workflow(client, id, name, build), name
 
-    held, name = run(_with(data, address, deployment, work))
+    held, name = run_async(_run_with_client(data, address, deployment, move_one))
     more = ", and is held there (this server knows no other way)" if held else ""
-    answer(
+    print_answer(
         json,
         f"{id} goes on with version {build!r} of {name!r} from its next step{more}.",
         id=id,
@@ -172,44 +187,44 @@ def move(
     )
 
 
-async def _with(
+async def _run_with_client(
     data: Path | None,
     address: str | None,
     deployment: str | None,
     work: Callable[[Client, Settings, str], Awaitable[T]],
 ) -> T:
-    from holdfast.deployments import deployment_name
+    from holdfast.deployments import check_deployment_name
     from holdfast.errors import BadInput
     from holdfast.workers import logs
-    from holdfast.workers.commands.options import client_settings
+    from holdfast.workers.commands.options import resolve_client_settings
     from holdfast.workers.connecting import connect
 
-    logs.silence()
-    settings = client_settings(data)
+    logs.silence_logging()
+    settings = resolve_client_settings(data)
     try:
-        name = settings.deployment.name if deployment is None else deployment_name(deployment)
+        name = settings.deployment.name if deployment is None else check_deployment_name(deployment)
     except ValueError as error:
         raise BadInput(f"--deployment {deployment!r}: a deployment's name {error}") from None
     return await work(await connect(settings, address=address), settings, name)
 
 
-async def _fleet(client: Client, settings: Settings, name: str) -> Fleet:
-    from holdfast.workers.versions.deployments import fleet_of
+async def _fetch_fleet(client: Client, settings: Settings, name: str) -> Fleet:
+    from holdfast.workers.versions.deployments import fetch_fleet
 
-    return await fleet_of(client, name, settings.task_queue)
+    return await fetch_fleet(client, name, settings.task_queue)
 
 
-def _check(build: str) -> None:
-    from holdfast.deployments import build_name
+def _check_build(build: str) -> None:
+    from holdfast.deployments import check_build_name
     from holdfast.errors import BadInput
 
     try:
-        build_name(build)
+        check_build_name(build)
     except ValueError as error:
         raise BadInput(f"{build[:150]!r}: a build {error}") from None
 
 
-def _unknown(build: str, name: str) -> Exception:
+def _build_unknown_error(build: str, name: str) -> Exception:
     from holdfast.errors import HoldfastError
 
     return HoldfastError(
@@ -218,7 +233,7 @@ def _unknown(build: str, name: str) -> Exception:
     )
 
 
-def _unmanned(build: str, fleet: Fleet) -> Exception:
+def _build_unmanned_error(build: str, fleet: Fleet) -> Exception:
     from holdfast.errors import HoldfastError
 
     return HoldfastError(
@@ -227,27 +242,27 @@ def _unmanned(build: str, fleet: Fleet) -> Exception:
     )
 
 
-def _tell(fleet: Fleet) -> None:
+def _print_fleet(fleet: Fleet) -> None:
     from holdfast.workers import render
-    from holdfast.workers.versions.fleet import advice
+    from holdfast.workers.versions.fleet import list_advice
 
     if not fleet.versions:
-        say(
+        print_text(
             f"No worker has a version of {fleet.deployment!r}: every worker takes up whatever there is "
             "(docs/upgrading.md)."
         )
         return
     header = ("version", "status", "workers", "open turns", "open sessions", "other workflows")
-    rows = [(one.build, _status(fleet, one), one.workers, *astuple(one.open)) for one in fleet.versions]
+    rows = [(one.build, _format_status(fleet, one), one.workers, *astuple(one.open)) for one in fleet.versions]
     if fleet.unversioned or fleet.unversioned_workers:
         rows.append(("(none)", "", fleet.unversioned_workers, *astuple(fleet.unversioned)))
     columns = len(header) if any(row[-1] for row in rows) else len(header) - 1
-    render.console().print(render.table(header[:columns], [row[:columns] for row in rows]))
-    for sentence in advice(fleet):
-        note(sentence)
+    render.build_console().print(render.build_table(header[:columns], [row[:columns] for row in rows]))
+    for sentence in list_advice(fleet):
+        print_note(sentence)
 
 
-def _status(fleet: Fleet, version: Version) -> str:
+def _format_status(fleet: Fleet, version: Version) -> str:
     if version.build == fleet.ramping:
         return f"ramping, {fleet.percentage:g} %"
-    return f"{version.status}, may be stopped" if not version.needed and version.workers else version.status
+    return f"{version.status}, may be stopped" if not version.is_needed and version.workers else version.status

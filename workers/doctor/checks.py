@@ -22,22 +22,22 @@ from holdfast.workers.doctor.findings import Finding, problem, warning
 
 T = TypeVar("T")
 
-SECONDS = 10.0
+CHECK_SECONDS = 10.0
 _NOT_ALLOWED = {RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED}
 
 
-def _now() -> datetime:
+def _read_clock() -> datetime:
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class CheckContext:
     """What is looked at from here."""
 
     settings: Settings
     server: Client | None = None
     """None where it cannot be reached, or is not to be."""
-    now: Callable[[], datetime] = _now
+    now: Callable[[], datetime] = _read_clock
     """This machine's clock."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
@@ -53,17 +53,17 @@ class Check:
     """One thing to look at."""
 
     name: str
-    look: Callable[[Surroundings], Awaitable[list[Finding]]]
-    seconds: float = SECONDS
+    look: Callable[[CheckContext], Awaitable[list[Finding]]]
+    seconds: float = CHECK_SECONDS
     remote: bool = False
     """Does it need the server?"""
 
 
-async def aside(work: Callable[[], T]) -> T:
+async def run_in_thread(work: Callable[[], T]) -> T:
     """What a function gives that may block, in a thread nobody waits for: a disk of a server that is gone hangs."""
     loop, done = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
-    def settle(result: T | None, error: BaseException | None) -> None:
+    def settle_future(result: T | None, error: BaseException | None) -> None:
         if done.done():
             return
         if error is not None:
@@ -71,27 +71,29 @@ async def aside(work: Callable[[], T]) -> T:
         else:
             done.set_result(result)
 
-    def body() -> None:
+    def run_body() -> None:
         try:
             result, error = work(), None
         except BaseException as raised:
             result, error = None, raised
         if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, result, error)
+            loop.call_soon_threadsafe(settle_future, result, error)
 
-    threading.Thread(target=body, daemon=True, name="holdfast-doctor").start()
+    threading.Thread(target=run_body, daemon=True, name="holdfast-doctor").start()
     found: T = await done
     return found
 
 
-def unanswered(error: RPCError, what: str) -> Finding:
+def report_unanswered(error: RPCError, what: str) -> Finding:
     """The server did not say what was asked: who may not ask is no problem of the house."""
     if error.status in _NOT_ALLOWED:
         return warning(
             f"{what} cannot be looked at: {error.message}", "ask somebody who may, or give this user the right"
         )
-    return problem(f"{what} cannot be looked at: {error.message}", "look at the server and its log", lost=_away(error))
+    return problem(
+        f"{what} cannot be looked at: {error.message}", "look at the server and its log", lost=_is_unavailable(error)
+    )
 
 
-def _away(error: RPCError) -> bool:
+def _is_unavailable(error: RPCError) -> bool:
     return error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED)

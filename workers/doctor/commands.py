@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from holdfast.errors import BadInput
-from holdfast.workers.doctor.checks import Check, Surroundings, aside
+from holdfast.workers.doctor.checks import Check, CheckContext, run_in_thread
 from holdfast.workers.doctor.findings import Finding, ok, problem, warning
 
 
-async def _sandbox(around: Surroundings) -> list[Finding]:
+async def _examine_sandbox(around: CheckContext) -> list[Finding]:
     from holdfast.activities.supervision.opening import open_sandbox
 
     try:
@@ -16,18 +16,18 @@ async def _sandbox(around: Surroundings) -> list[Finding]:
         return [problem(str(error), 'run workers where it can be had, or set tools.shell.sandbox = "none"')]
     if sandbox is None:
         return [ok("commands run without one, as the settings have it")]
-    why = await sandbox.missing()
+    why = await sandbox.explain_missing()
     if why:
         do = 'make it available, or set tools.shell.sandbox = "none": workers do not start like this'
         return [problem(f"commands are to run in one, but {why}", do)]
     return [ok("commands run in one, and it can be made here")]
 
 
-async def _supervisors(around: Surroundings) -> list[Finding]:
-    from holdfast.activities.supervision.launching import unsupported
+async def _examine_supervisors(around: CheckContext) -> list[Finding]:
+    from holdfast.activities.supervision.launching import explain_unsupported
     from holdfast.activities.supervision.placing import find_placement
 
-    if why := unsupported():
+    if why := explain_unsupported():
         return [warning(f"commands end with their worker: {why}", "run workers on Linux")]
     placement = await find_placement()
     if placement.worry:
@@ -37,20 +37,20 @@ async def _supervisors(around: Surroundings) -> list[Finding]:
     return [ok(f"commands outlive their worker{', but ' + placement.note if placement.note else ''}")]
 
 
-async def _workspace(around: Surroundings) -> list[Finding]:
-    from holdfast.activities.files.beneath import supported
+async def _examine_workspace(around: CheckContext) -> list[Finding]:
+    from holdfast.activities.files.beneath import has_openat2
 
     folder = around.settings.workspace
-    if not await aside(folder.is_dir):
+    if not await run_in_thread(folder.is_dir):
         return [problem(f"the workspace {folder} is not a folder", "make it, or set HOLDFAST_WORKSPACE")]
-    if not supported():
+    if not has_openat2():
         do = "run workers on Linux 5.6 or newer, where nothing in a sandbox of the system forbids openat2"
         return [warning("files are kept beneath the workspace by looking, which a swapped link can fool", do)]
     return [ok(f"the kernel keeps files beneath {folder}")]
 
 
 CHECKS = (
-    Check("sandbox", _sandbox, seconds=15),
-    Check("supervisors", _supervisors),
-    Check("workspace", _workspace),
+    Check("sandbox", _examine_sandbox, seconds=15),
+    Check("supervisors", _examine_supervisors),
+    Check("workspace", _examine_workspace),
 )

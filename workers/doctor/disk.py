@@ -10,32 +10,36 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 from temporalio.client import WorkflowHandle
 
-from holdfast.turns import WORKFLOW
+from holdfast.turns import TURN_WORKFLOW
 from holdfast.unread import Unreadable
-from holdfast.workers.doctor.checks import Check, Surroundings, aside
+from holdfast.workers.doctor.checks import Check, CheckContext, run_in_thread
 from holdfast.workers.doctor.findings import Finding, ok, problem, warning
-from holdfast.workers.polling import on_queue
+from holdfast.workers.polling import build_queue_query
 
 FULL_BYTES, LOW_BYTES = 100_000_000, 1_000_000_000
 FULL_FILES, LOW_FILES = 1_000, 20_000
-RECENT = 20
+RECENT_TURNS = 20
 """Turns whose payloads are looked for, the newest."""
 
 
-async def _folders(around: Surroundings) -> list[Finding]:
+async def _examine_folders(around: CheckContext) -> list[Finding]:
     settings = around.settings
-    found = await aside(lambda: _data(settings.data))
+    found = await run_in_thread(lambda: _examine_data(settings.data))
     if any(one.level == "problem" for one in found):
         return found
     rooms: dict[int, Finding] = {}
-    for folder in (settings.data, settings.payloads, settings.outputs, settings.workspace):
-        room = await aside(lambda folder=folder: _room(folder))  # type: ignore[misc]
+    for folder in (settings.data, settings.payloads_folder, settings.outputs_folder, settings.workspace):
+        room = await run_in_thread(lambda folder=folder: _measure_room(folder))  # type: ignore[misc]
         rooms |= {room[0]: room[1]} if room and room[0] not in rooms else {}
-    parts = await aside(lambda: [one for folder in (settings.payloads, settings.outputs) for one in _writable(folder)])
+    parts = await run_in_thread(
+        lambda: [
+            one for folder in (settings.payloads_folder, settings.outputs_folder) for one in _examine_writable(folder)
+        ]
+    )
     return [*found, *parts, *rooms.values()]
 
 
-def _data(folder: Path) -> list[Finding]:
+def _examine_data(folder: Path) -> list[Finding]:
     """The data folder itself."""
     try:
         there = folder.stat()
@@ -50,10 +54,10 @@ def _data(folder: Path) -> list[Finding]:
         return [problem(f"{folder} cannot be looked at: {error.strerror}", "look at its disk, or set HOLDFAST_DATA")]
     if not stat.S_ISDIR(there.st_mode):
         return [problem(f"{folder} is not a folder", "move it away, or set HOLDFAST_DATA")]
-    if wrong := _writable(folder):
+    if wrong := _examine_writable(folder):
         return wrong
     if _is_group_volume(there):
-        return [_inside(folder, there.st_gid)]
+        return [_examine_content(folder, there.st_gid)]
     if stat.S_IMODE(there.st_mode) & 0o077:
         do = f"chmod 700 {folder}"
         if os.geteuid() not in (0, there.st_uid):
@@ -71,7 +75,7 @@ def _is_group_volume(there: os.stat_result) -> bool:
     return there.st_mode & shared == shared and there.st_gid in {os.getegid(), *os.getgroups()}
 
 
-def _inside(folder: Path, group: int) -> Finding:
+def _examine_content(folder: Path, group: int) -> Finding:
     """Of a volume, what stands between others and its content: the modes of what is directly in it."""
     with os.scandir(folder) as found:
         modes = {one.path: one.stat(follow_symlinks=False) for one in found if not one.is_symlink()}
@@ -81,7 +85,7 @@ def _inside(folder: Path, group: int) -> Finding:
     return ok(f"{folder} is a volume of group {group} (fsGroup), and what is in it is for its owner alone")
 
 
-def _writable(folder: Path) -> list[Finding]:
+def _examine_writable(folder: Path) -> list[Finding]:
     if not folder.exists() or os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         return []
     return [
@@ -89,14 +93,14 @@ def _writable(folder: Path) -> list[Finding]:
     ]
 
 
-def _room(folder: Path) -> tuple[int, Finding] | None:
+def _measure_room(folder: Path) -> tuple[int, Finding] | None:
     """What is free where a folder is, by the number of its disk."""
     there = next((one for one in (folder, *folder.parents) if one.exists()), None)
     if there is None:
         return None
     found, disk = os.statvfs(there), there.stat().st_dev
     free, files = found.f_bavail * found.f_frsize, found.f_favail if found.f_files else LOW_FILES
-    says = f"{_size(free)} free on the disk of {folder}"
+    says = f"{_format_size(free)} free on the disk of {folder}"
     if found.f_flag & os.ST_RDONLY:
         return disk, problem(f"the disk of {folder} may only be read", "mount it for writing, or set HOLDFAST_DATA")
     do = "free some space, or move the folder: nothing is recorded on a full disk, and calls are refused"
@@ -109,7 +113,7 @@ def _room(folder: Path) -> tuple[int, Finding] | None:
     return disk, ok(says)
 
 
-def _size(count: float) -> str:
+def _format_size(count: float) -> str:
     for unit in ("bytes", "KB", "MB", "GB"):
         if count < 1_000:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -117,13 +121,13 @@ def _size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-async def _payloads(around: Surroundings) -> list[Finding]:
+async def _examine_payloads(around: CheckContext) -> list[Finding]:
     """Payloads outside the history that others have stored: are they to be found from here?"""
     client, looked, lost = around.client, 0, []
-    query = f'{on_queue(around.settings.task_queue, running=False)} AND WorkflowType = "{WORKFLOW}"'
-    async for turn in client.list_workflows(query, limit=RECENT):
+    query = f'{build_queue_query(around.settings.task_queue, running=False)} AND WorkflowType = "{TURN_WORKFLOW}"'
+    async for turn in client.list_workflows(query, limit=RECENT_TURNS):
         handle = client.get_workflow_handle(turn.id, run_id=turn.run_id)
-        outside = [one for one in await _started_with(handle) if one.external_payloads]
+        outside = [one for one in await _fetch_start_payloads(handle) if one.external_payloads]
         looked += len(outside)
         for payload in outside:
             try:
@@ -137,13 +141,13 @@ async def _payloads(around: Surroundings) -> list[Finding]:
     return [ok(f"{looked} payloads of recent turns were looked for and found" if looked else "none to look for")]
 
 
-async def _started_with(handle: WorkflowHandle[Any, Any]) -> list[Payload]:
+async def _fetch_start_payloads(handle: WorkflowHandle[Any, Any]) -> list[Payload]:
     async for event in handle.fetch_history_events(page_size=1):
         return list(event.workflow_execution_started_event_attributes.input.payloads)
     return []
 
 
 CHECKS = (
-    Check("disk", _folders),
-    Check("payloads", _payloads, seconds=20, remote=True),
+    Check("disk", _examine_folders),
+    Check("payloads", _examine_payloads, seconds=20, remote=True),
 )

@@ -30,7 +30,7 @@ class Report:
     findings: tuple[Finding, ...]
 
     @property
-    def worst(self) -> Level:
+    def worst_level(self) -> Level:
         """How bad the worst of it is."""
         return max((finding.level for finding in self.findings), key=LEVELS.index, default="ok")
 
@@ -50,17 +50,17 @@ def problem(says: str, do: str, *, lost: bool = False) -> Finding:
     return Finding("problem", says, do, lost)
 
 
-def count(reports: Iterable[Report], level: Level) -> int:
+def count_findings(reports: Iterable[Report], level: Level) -> int:
     """How many findings are this bad."""
     return sum(finding.level == level for report in reports for finding in report.findings)
 
 
-def unreached(reports: Iterable[Report]) -> bool:
+def is_server_lost(reports: Iterable[Report]) -> bool:
     """Could the server not be asked?"""
     return any(finding.lost for report in reports for finding in report.findings)
 
 
-def described(reports: Iterable[Report]) -> dict[str, Any]:
+def reports_as_json(reports: Iterable[Report]) -> dict[str, Any]:
     """The same as JSON."""
     found = tuple(reports)
     checks = [
@@ -69,8 +69,8 @@ def described(reports: Iterable[Report]) -> dict[str, Any]:
         for finding in report.findings
     ]
     return {
-        "ok": not count(found, "problem"),
-        "problems": count(found, "problem"),
-        "warnings": count(found, "warning"),
+        "ok": not count_findings(found, "problem"),
+        "problems": count_findings(found, "problem"),
+        "warnings": count_findings(found, "warning"),
         "checks": checks,
     }

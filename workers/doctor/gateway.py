@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from holdfast.errors import HoldfastError
-from holdfast.workers.doctor.checks import Check, Surroundings, aside
+from holdfast.workers.doctor.checks import Check, CheckContext, run_in_thread
 from holdfast.workers.doctor.findings import Finding, ok, problem, warning
 
 
-async def _tokens(around: Surroundings) -> list[Finding]:
+async def _examine_tokens(around: CheckContext) -> list[Finding]:
     from holdfast.workers.tokens import TokenFile
 
     try:
-        tokens = await aside(TokenFile(around.settings.tokens_file).all)
+        tokens = await run_in_thread(TokenFile(around.settings.tokens_file).read_all)
     except HoldfastError as error:
         return [problem(f"nobody comes in by HTTP: {error}", f"correct {around.settings.tokens_file}, or move it away")]
-    over = [token.name for token in tokens if token.expired(around.now())]
+    over = [token.name for token in tokens if token.is_expired(around.now())]
     if over:
         do = f"holdfast tokens revoke {over[0]}, and create another if it is still needed"
         return [warning(f"the tokens of {', '.join(sorted(over))} are no longer good", do)]
@@ -23,4 +23,4 @@ async def _tokens(around: Surroundings) -> list[Finding]:
     ]
 
 
-CHECKS = (Check("gateway", _tokens),)
+CHECKS = (Check("gateway", _examine_tokens),)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from holdfast.errors import HoldfastError
-from holdfast.workers.connecting import environment_address
-from holdfast.workers.doctor.checks import Check, Surroundings, aside
+from holdfast.workers.connecting import find_environment_address
+from holdfast.workers.doctor.checks import Check, CheckContext, run_in_thread
 from holdfast.workers.doctor.findings import Finding, ok, problem
 
 
-async def _temporal(around: Surroundings) -> list[Finding]:
+async def _examine_temporal(around: CheckContext) -> list[Finding]:
     try:
-        address = environment_address()
+        address = find_environment_address()
     except HoldfastError as error:
         return [problem(str(error), "correct TEMPORAL_… variables, or the file that TEMPORAL_CONFIG_FILE names")]
     if address:
@@ -18,12 +18,12 @@ async def _temporal(around: Surroundings) -> list[Finding]:
     return [ok("Temporal's own configuration names no server: the data folder's embedded one is used")]
 
 
-async def _host(around: Surroundings) -> list[Finding]:
-    from holdfast.hosts import host_name_of
+async def _examine_host(around: CheckContext) -> list[Finding]:
+    from holdfast.hosts import read_host_name
 
     file = around.settings.host_file
     try:
-        name = await aside(lambda: host_name_of(file) if file.exists() else None)
+        name = await run_in_thread(lambda: read_host_name(file) if file.exists() else None)
     except HoldfastError as error:
         return [problem(str(error), f"remove {file}, once no command runs here")]
     except OSError as error:
@@ -31,4 +31,4 @@ async def _host(around: Surroundings) -> list[Finding]:
     return [ok(f"workers with this data folder are host {name}" if name else "no worker has run here yet")]
 
 
-CHECKS = (Check("temporal configuration", _temporal), Check("host", _host))
+CHECKS = (Check("temporal configuration", _examine_temporal), Check("host", _examine_host))

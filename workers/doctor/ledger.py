@@ -6,27 +6,27 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from holdfast.content import said
+from holdfast.content import exception_text
 from holdfast.errors import HoldfastError
-from holdfast.workers.doctor.checks import Check, Surroundings, aside
+from holdfast.workers.doctor.checks import Check, CheckContext, run_in_thread
 from holdfast.workers.doctor.findings import Finding, ok, problem
 
 CONNECT_SECONDS = 8.0
 
 
-async def _ledger(around: Surroundings) -> list[Finding]:
+async def _examine_ledger(around: CheckContext) -> list[Finding]:
     settings = around.settings
     if settings.ledger is None:
-        return [await aside(lambda: _file(settings.ledger_file))]
-    from holdfast.activities.ledger.addresses import resolved
+        return [await run_in_thread(lambda: _examine_file(settings.ledger_file))]
+    from holdfast.activities.ledger.addresses import resolve_address
 
     try:
-        return [await _shared(resolved(settings.ledger, around.environment))]
+        return [await _examine_shared(resolve_address(settings.ledger, around.environment))]
     except HoldfastError as error:
         return [problem(str(error), "correct it: workers do not start like this")]
 
 
-def _file(file: Path) -> Finding:
+def _examine_file(file: Path) -> Finding:
     if not file.exists():
         return ok("none yet: the first call that must run once makes it")
     try:
@@ -38,8 +38,8 @@ def _file(file: Path) -> Finding:
     return ok(f"{file} holds {count:,} calls")
 
 
-async def _shared(address: str) -> Finding:
-    from holdfast.activities.ledger.addresses import without_passwords
+async def _examine_shared(address: str) -> Finding:
+    from holdfast.activities.ledger.addresses import hide_passwords
 
     try:
         import asyncpg  # type: ignore[import-untyped]
@@ -53,8 +53,8 @@ async def _shared(address: str) -> Finding:
             await connection.close()
     except Exception as error:
         do = "look at the database and at the setting `ledger`: calls that must run once do not begin without it"
-        return problem(f"the shared ledger does not answer: {without_passwords(said(error), address)}", do)
+        return problem(f"the shared ledger does not answer: {hide_passwords(exception_text(error), address)}", do)
     return ok("the shared ledger answers")
 
 
-CHECKS = (Check("ledger", _ledger, seconds=15),)
+CHECKS = (Check("ledger", _examine_ledger, seconds=15),)

@@ -10,59 +10,64 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.durations import told
-from holdfast.turns import WORKFLOW
-from holdfast.workers.doctor.checks import Check, Surroundings
+from holdfast.durations import format_duration
+from holdfast.turns import TURN_WORKFLOW
+from holdfast.workers.doctor.checks import Check, CheckContext
 from holdfast.workers.doctor.findings import Finding, ok, problem, warning
-from holdfast.workers.polling import Queue, look_at, on_queue
+from holdfast.workers.polling import Queue, build_queue_query, fetch_queue
 
-OLD = timedelta(minutes=1)
+OLD_BACKLOG = timedelta(minutes=1)
 """That something waits for a worker, while there are some."""
-TURNS = 200
+TURNS_LIMIT = 200
 """Open turns that are looked into, the newest."""
-AT_ONCE = 10
+CONCURRENT_QUERIES = 10
 
 
-async def _shared(around: Surroundings) -> list[Finding]:
+async def _examine_shared(around: CheckContext) -> list[Finding]:
     """The queue that all workers share."""
     name = around.settings.task_queue
-    steps, calls = await asyncio.gather(look_at(around.client, name), look_at(around.client, name, "activity"))
-    alive = {poller.identity for poller in steps.alive(around.now())}
+    steps, calls = await asyncio.gather(fetch_queue(around.client, name), fetch_queue(around.client, name, "activity"))
+    alive = {poller.identity for poller in steps.list_alive(around.now())}
     if not alive:
-        gone = _last(steps)
+        gone = _describe_last_poller(steps)
         do = "start one: holdfast worker (or is HOLDFAST_TASK_QUEUE another here than where workers run?)"
         return [problem(f"no worker polls {name!r}{gone}: turns wait", do)]
     found = [ok(f"{len(alive)} worker{'' if len(alive) == 1 else 's'} on {name!r}")]
-    return found + [_late(queue, kind) for queue, kind in ((steps, "steps"), (calls, "calls")) if queue.oldest >= OLD]
+    return found + [
+        _report_backlog(queue, kind)
+        for queue, kind in ((steps, "steps"), (calls, "calls"))
+        if queue.oldest >= OLD_BACKLOG
+    ]
 
 
-def _last(queue: Queue) -> str:
+def _describe_last_poller(queue: Queue) -> str:
     newest = max((poller.seen for poller in queue.pollers), default=None)
     return f" (the last was seen at {newest:%Y-%m-%d %H:%M:%S} UTC)" if newest else ""
 
 
-def _late(queue: Queue, kind: str) -> Finding:
+def _report_backlog(queue: Queue, kind: str) -> Finding:
     return warning(
-        f"about {queue.backlog:,} {kind} wait on {queue.name!r}, the oldest for {told(queue.oldest.total_seconds())}",
+        f"about {queue.backlog:,} {kind} wait on {queue.name!r}, the oldest for "
+        f"{format_duration(queue.oldest.total_seconds())}",
         "start more workers, or raise limits.concurrent_calls; with versions, see `holdfast versions list`",
     )
 
 
-async def _hosts(around: Surroundings) -> list[Finding]:
+async def _examine_hosts(around: CheckContext) -> list[Finding]:
     """The queues that calls of open turns wait in and nobody shares: of hosts, and of tools that name one."""
     client, mine = around.client, around.settings.task_queue
-    waiting = await _waiting_queues(client, mine)
+    waiting = await _count_waiting(client, mine)
     if not waiting:
         return [ok("no call waits for a host of its own")]
     found = []
     for name, count in waiting.items():
-        queue = await look_at(client, name, "activity")
-        if not queue.alive(around.now()):
-            found.append(_deserted(name, count, mine))
+        queue = await fetch_queue(client, name, "activity")
+        if not queue.list_alive(around.now()):
+            found.append(_report_deserted(name, count, mine))
     return found or [ok(f"calls wait on {len(waiting)} other task queues, and each is polled")]
 
 
-def _deserted(name: str, count: int, shared: str) -> Finding:
+def _report_deserted(name: str, count: int, shared: str) -> Finding:
     calls = f"{count:,} call{'s wait' if count > 1 else ' waits'}"
     if name.startswith(f"{shared}-host-"):
         do = "start a worker with that host's data folder; after six minutes they are asked about, or go elsewhere"
@@ -71,13 +76,13 @@ def _deserted(name: str, count: int, shared: str) -> Finding:
     return problem(f"{calls} on the task queue {name!r}, which no worker polls", do)
 
 
-async def _waiting_queues(client: Client, shared: str) -> Counter[str]:
+async def _count_waiting(client: Client, shared: str) -> Counter[str]:
     """How many calls of open turns are offered on which queue, and not taken up."""
-    query = f'{on_queue(shared)} AND WorkflowType = "{WORKFLOW}"'
-    ids = [turn.id async for turn in client.list_workflows(query, limit=TURNS)]
-    room = asyncio.Semaphore(AT_ONCE)
+    query = f'{build_queue_query(shared)} AND WorkflowType = "{TURN_WORKFLOW}"'
+    ids = [turn.id async for turn in client.list_workflows(query, limit=TURNS_LIMIT)]
+    room = asyncio.Semaphore(CONCURRENT_QUERIES)
 
-    async def queues_of(id: str) -> list[str]:
+    async def list_queues(id: str) -> list[str]:
         async with room:
             try:
                 described = await client.get_workflow_handle(id).describe(rpc_timeout=timedelta(seconds=5))
@@ -89,11 +94,11 @@ async def _waiting_queues(client: Client, shared: str) -> Counter[str]:
         offered = [one for one in pending if one.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED]
         return [one.activity_options.task_queue.name for one in offered]
 
-    found = Counter(name for names in await asyncio.gather(*map(queues_of, ids)) for name in names)
+    found = Counter(name for names in await asyncio.gather(*map(list_queues, ids)) for name in names)
     return Counter({name: count for name, count in found.items() if name and name != shared})
 
 
 CHECKS = (
-    Check("workers", _shared, remote=True),
-    Check("hosts", _hosts, seconds=20, remote=True),
+    Check("workers", _examine_shared, remote=True),
+    Check("hosts", _examine_hosts, seconds=20, remote=True),
 )

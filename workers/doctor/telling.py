@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from holdfast.content import visible
+from holdfast.content import escape_controls
 from holdfast.workers import render
 from holdfast.workers.columns import Columns, Line
-from holdfast.workers.doctor.findings import Finding, Level, Report, count
+from holdfast.workers.doctor.findings import Finding, Level, Report, count_findings
 
 MARKS: dict[Level, tuple[str, str, str]] = {
     "ok": ("✓", "ok", "green"),
@@ -20,43 +20,43 @@ MARKS: dict[Level, tuple[str, str, str]] = {
 """The mark, the same where it cannot be written, and its colour."""
 
 
-def tell(reports: Sequence[Report]) -> None:
+def print_reports(reports: Sequence[Report]) -> None:
     """All of it."""
-    target = render.console()
-    target.print(Columns([line for report in reports for line in _lines(report)]))
-    render.console().print(summary(reports))
+    target = render.build_console()
+    target.print(Columns([line for report in reports for line in _build_lines(report)]))
+    render.build_console().print(format_summary(reports))
 
 
-def summary(reports: Sequence[Report]) -> str:
+def format_summary(reports: Sequence[Report]) -> str:
     """In one line."""
-    problems, warnings = count(reports, "problem"), count(reports, "warning")
+    problems, warnings = count_findings(reports, "problem"), count_findings(reports, "warning")
     if not problems and not warnings:
         return "Everything is well."
-    return f"{_counted(problems, 'problem')}, {_counted(warnings, 'warning')}."
+    return f"{_format_count(problems, 'problem')}, {_format_count(warnings, 'warning')}."
 
 
-def _lines(report: Report) -> Iterator[Line]:
+def _build_lines(report: Report) -> Iterator[Line]:
     for place, finding in enumerate(report.findings):
         name = report.check if place == 0 else ""
-        yield Line((Text(name), _mark(finding), Text(_shown(finding.says))))
+        yield Line((Text(name), _render_mark(finding), Text(_escape_text(finding.says))))
         if finding.do:
-            yield Line((Text(""), Text(""), Text(f"{_arrow()} {_shown(finding.do)}", "dim")))
+            yield Line((Text(""), Text(""), Text(f"{_choose_arrow()} {_escape_text(finding.do)}", "dim")))
 
 
-def _shown(text: str) -> str:
-    return " ".join(visible(text).split())
+def _escape_text(text: str) -> str:
+    return " ".join(escape_controls(text).split())
 
 
-def _mark(finding: Finding) -> Text:
+def _render_mark(finding: Finding) -> Text:
     mark, plain, style = MARKS[finding.level]
-    return Text(mark if _can_say(mark) else plain, style)
+    return Text(mark if _can_encode(mark) else plain, style)
 
 
-def _arrow() -> str:
-    return "→" if _can_say("→") else "->"
+def _choose_arrow() -> str:
+    return "→" if _can_encode("→") else "->"
 
 
-def _can_say(text: str) -> bool:
+def _can_encode(text: str) -> bool:
     try:
         text.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
@@ -64,5 +64,5 @@ def _can_say(text: str) -> bool:
     return True
 
 
-def _counted(number: int, what: str) -> str:
+def _format_count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"

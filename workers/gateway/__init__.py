@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-READY = "gateway ready"
+READY_LINE = "gateway ready"
 """How the line begins that says where it listens."""
 STOP_SECONDS = 10.0
 """After the signal, its process ends whatever hangs."""

@@ -8,8 +8,8 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.content import shorten, visible
-from holdfast.workers.gateway.guard import TOKEN
+from holdfast.content import escape_controls, shorten_text
+from holdfast.workers.gateway.guard import TOKEN_KEY
 from holdfast.workers.tokens import PREFIX, Token
 
 PATH_LIMIT = 300
@@ -28,23 +28,28 @@ class AccessLog:
         began = time.monotonic()
         status = 0
 
-        async def noted(message: Message) -> None:
+        async def note_status(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
             await send(message)
 
         try:
-            await self._app(scope, receive, noted)
+            await self._app(scope, receive, note_status)
         finally:
             if scope["type"] == "http":
-                token: Token | None = scope.get(TOKEN)
+                token: Token | None = scope.get(TOKEN_KEY)
                 seconds = time.monotonic() - began
                 who = token.name if token else "nobody known"
                 _log.info(
-                    "%s %s %d by %s in %.3f s", scope["method"], _shown(scope["path"]), status or 500, who, seconds
+                    "%s %s %d by %s in %.3f s",
+                    scope["method"],
+                    _format_path(scope["path"]),
+                    status or 500,
+                    who,
+                    seconds,
                 )
 
 
-def _shown(path: str) -> str:
+def _format_path(path: str) -> str:
     """A path on one line, without a token that somebody may have put there."""
-    return shorten(visible(_TOKEN.sub(f"{PREFIX}…", path)).replace("\n", "␊"), PATH_LIMIT)
+    return shorten_text(escape_controls(_TOKEN.sub(f"{PREFIX}…", path)).replace("\n", "␊"), PATH_LIMIT)

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.content import plain, shorten
+from holdfast.content import shorten_text, strip_controls
 from holdfast.errors import (
     BadInput,
     HoldfastError,
@@ -26,9 +26,9 @@ from holdfast.errors import (
 )
 
 MESSAGE_LIMIT = 2_000
-_COMMON = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-_HTTP = {404: "not_found", 405: "method_not_allowed"}
-_SENTENCES = {
+_COMMON_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+_CODES = {404: "not_found", 405: "method_not_allowed"}
+_MESSAGES = {
     404: "there is nothing here: see docs/http.md for what there is",
     405: "this is not done with that method: see the header Allow",
 }
@@ -51,22 +51,22 @@ class Json(Response):
 
     def __init__(self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         text = json.dumps(value, ensure_ascii=True, allow_nan=False)
-        super().__init__(text + "\n", status, {**_COMMON, **(headers or {})})
+        super().__init__(text + "\n", status, {**_COMMON_HEADERS, **(headers or {})})
 
 
-def problem_of(error: Exception) -> Problem:
+def build_problem(error: Exception) -> Problem:
     """What is said of an error."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, HTTPException):
         status = error.status_code
-        return Problem(status, _HTTP.get(status, "http"), _SENTENCES.get(status, error.detail), error.headers)
+        return Problem(status, _CODES.get(status, "http"), _MESSAGES.get(status, error.detail), error.headers)
     if not isinstance(error, HoldfastError):
         return Problem(500, "internal", "something went wrong inside: the log of the gateway says what")
-    return Problem(*_kind_of(error), str(error))
+    return Problem(*_classify_error(error), str(error))
 
 
-def _kind_of(error: HoldfastError) -> tuple[int, str]:
+def _classify_error(error: HoldfastError) -> tuple[int, str]:
     if isinstance(error, Refused):
         return 409, error.code
     if isinstance(error, TurnNotFound):
@@ -84,13 +84,13 @@ def _kind_of(error: HoldfastError) -> tuple[int, str]:
     return 502, "server_refused"
 
 
-def told(error: Exception) -> Json:
+def build_answer(error: Exception) -> Json:
     """The answer to a request that is not served."""
-    found = problem_of(error)
-    message = shorten(plain(str(found)), MESSAGE_LIMIT)
+    found = build_problem(error)
+    message = shorten_text(strip_controls(str(found)), MESSAGE_LIMIT)
     return Json({"error": {"code": found.code, "message": message}}, found.status, found.headers)
 
 
-async def tell(request: Request, error: Exception) -> Response:
+async def answer_error(request: Request, error: Exception) -> Response:
     """As `told`, for Starlette."""
-    return told(error)
+    return build_answer(error)

@@ -15,32 +15,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from holdfast.approvals import ApprovalId, canonical_digest
+from holdfast.approvals import ApprovalId, digest_canonical
 from holdfast.calls import Call, Status
 from holdfast.client import Holdfast
-from holdfast.content import visible
+from holdfast.content import escape_controls
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.views import approval_view
+from holdfast.views import build_approval_view
 from holdfast.workers.gateway.access import AccessLog
-from holdfast.workers.gateway.answers import Json, Problem, tell
-from holdfast.workers.gateway.bodies import Bodies
-from holdfast.workers.gateway.guard import HEALTH, READY, TOKEN, Guard
-from holdfast.workers.gateway.hosts import Names
-from holdfast.workers.gateway.said import read_said
+from holdfast.workers.gateway.answers import Json, Problem, answer_error
+from holdfast.workers.gateway.bodies import BodyLimit
+from holdfast.workers.gateway.guard import HEALTH_PATH, READY_PATH, TOKEN_KEY, Guard
+from holdfast.workers.gateway.hosts import HostNames
+from holdfast.workers.gateway.said import read_decision
 from holdfast.workers.health import NO_ANSWER, ServerProbe
-from holdfast.workers.questions import whole_approval
+from holdfast.workers.questions import build_whole_approval
 from holdfast.workers.tokens import Token, TokenFile
-from holdfast.workers.waiting import turn_of
+from holdfast.workers.waiting import parse_turn_id
 
-MOST = 1_000
+MAX_ITEMS = 1_000
 """Items of one answer."""
 ID_LIMIT = 1_000
 """Characters of an id: no turn has a longer one."""
 UNCUT = 2**31
-LEFT = "no worker answered, so the decision was left as a signal; it counts when a worker is back"
+LEFT_AS_SIGNAL = "no worker answered, so the decision was left as a signal; it counts when a worker is back"
 
 
-class _Anything(Convertor[str]):
+class _AnyPath(Convertor[str]):
     """Ids hold slashes, and whatever else their makers liked."""
 
     regex = "(?s:.+)"
@@ -52,28 +52,28 @@ class _Anything(Convertor[str]):
         return value
 
 
-register_url_convertor("anything", _Anything())
+register_url_convertor("anything", _AnyPath())
 
 
-def application(holdfast: Holdfast, tokens: TokenFile, names: Names) -> Starlette:
+def build_application(holdfast: Holdfast, tokens: TokenFile, names: HostNames) -> Starlette:
     """The endpoint over a connected client."""
     endpoint = _Endpoint(holdfast)
     app = Starlette(
         routes=[
-            Route(HEALTH, _health),
-            Route(READY, endpoint.ready),
-            Route("/v1/inbox", endpoint.inbox),
-            Route("/v1/approvals/{id:anything}", endpoint.approval, methods=["GET", "POST"]),
-            Route("/v1/turns/{id:anything}", endpoint.turn),
+            Route(HEALTH_PATH, _answer_health),
+            Route(READY_PATH, endpoint.answer_readiness),
+            Route("/v1/inbox", endpoint.list_inbox),
+            Route("/v1/approvals/{id:anything}", endpoint.handle_approval, methods=["GET", "POST"]),
+            Route("/v1/turns/{id:anything}", endpoint.show_turn),
         ],
-        middleware=[Middleware(AccessLog), Middleware(Bodies), Middleware(Guard, tokens, names)],
-        exception_handlers=dict.fromkeys((HTTPException, Problem, HoldfastError, Exception), tell),
+        middleware=[Middleware(AccessLog), Middleware(BodyLimit), Middleware(Guard, tokens, names)],
+        exception_handlers=dict.fromkeys((HTTPException, Problem, HoldfastError, Exception), answer_error),
     )
     app.router.redirect_slashes = False
     return app
 
 
-async def _health(request: Request) -> Response:
+async def _answer_health(request: Request) -> Response:
     return Json({"status": "ok"})
 
 
@@ -82,71 +82,73 @@ class _Endpoint:
         self._holdfast = holdfast
         self._server = ServerProbe(holdfast.client)
 
-    async def ready(self, request: Request) -> Response:
+    async def answer_readiness(self, request: Request) -> Response:
         """Can anything be served? Not without the Temporal server."""
-        there = await self._server.answers()
+        there = await self._server.is_answering()
         return Json({"status": "ok" if there else NO_ANSWER}, 200 if there else 503)
 
-    async def inbox(self, request: Request) -> Response:
+    async def list_inbox(self, request: Request) -> Response:
         """What waits, in all turns or in one."""
-        asked = _parameters(request, "turn", "limit")
-        limit = _limit(asked.get("limit"))
+        asked = _read_parameters(request, "turn", "limit")
+        limit = _parse_limit(asked.get("limit"))
         turn = asked.get("turn") or None
-        inbox = await self._holdfast.inbox_view()
-        found = [item for item in inbox.approvals if turn in (None, turn_of(item))]
+        inbox = await self._holdfast.fetch_inbox()
+        found = [item for item in inbox.approvals if turn in (None, parse_turn_id(item))]
         unread = {name: why for name, why in inbox.unread.items() if turn in (None, name)}
         shown = [item.model_dump(mode="json") for item in found[:limit]]
         return Json({"approvals": shown, "total": len(found), "unread": unread})
 
-    async def approval(self, request: Request) -> Response:
+    async def handle_approval(self, request: Request) -> Response:
         """One approval: shown, or decided on."""
-        _parameters(request)
-        address = ApprovalId.parse(_id(request))
-        return await (self._decide(request, address) if request.method == "POST" else self._show(address))
+        _read_parameters(request)
+        address = ApprovalId.parse(_read_turn_id(request))
+        return await (
+            self._decide_approval(request, address) if request.method == "POST" else self._show_approval(address)
+        )
 
-    async def _show(self, address: ApprovalId) -> Response:
+    async def _show_approval(self, address: ApprovalId) -> Response:
         """All of what it is about."""
-        turn = self._holdfast.turn(address.turn)
+        turn = self._holdfast.get_turn(address.turn)
         try:
-            call = await turn.call(address.call)
+            call = await turn.fetch_call(address.call)
         except BadInput as error:
             raise Problem(404, "unknown_approval", str(error)) from None
         _check_waits(call, address)
-        return Json(_whole(address.turn, call))
+        return Json(_approval_as_json(address.turn, call))
 
-    async def _decide(self, request: Request, address: ApprovalId) -> Response:
+    async def _decide_approval(self, request: Request, address: ApprovalId) -> Response:
         """In the name of the token."""
-        said = await read_said(request)
-        token: Token = request.scope[TOKEN]
+        said = await read_decision(request)
+        token: Token = request.scope[TOKEN_KEY]
         taken = await self._holdfast.decide(
             str(address),
             said.outcome,
             digest=said.digest,
             by=token.name,
             # Of this token: nobody else's decision is taken for its repetition.
-            decision_id=canonical_digest([token.name, said.decision_id]) if said.decision_id else None,
-            **said.further,
+            decision_id=digest_canonical([token.name, said.decision_id]) if said.decision_id else None,
+            **said.details,
         )
         if taken is None:
             left = {"approval_id": str(address), "call": address.call, "status": None, "counted": None}
-            return Json({**left, "message": LEFT}, 202)
+            return Json({**left, "message": LEFT_AS_SIGNAL}, 202)
         return Json({"approval_id": str(address), **taken.model_dump(mode="json"), "counted": True})
 
-    async def turn(self, request: Request) -> Response:
+    async def show_turn(self, request: Request) -> Response:
         """How a turn stands."""
-        _parameters(request)
-        view = await self._holdfast.turn(_id(request)).view()
+        _read_parameters(request)
+        view = await self._holdfast.get_turn(_read_turn_id(request)).fetch_view()
         return Json(view.model_dump(mode="json"))
 
 
-def _id(request: Request) -> str:
+def _read_turn_id(request: Request) -> str:
     found: str = request.path_params["id"]
     if len(found) > ID_LIMIT:
         raise Problem(404, "turn_not_found", f"no id has over {ID_LIMIT:,} characters")
     return found
 
 
-def _parameters(request: Request, *known: str) -> dict[str, str]:
+def _read_parameters(request: Request, *known: str) -> dict[str, str]:
     """The query, each name once. Values are not repeated in what is said of them: somebody may put a token there."""
     given = request.query_params.multi_items()
     names = [name for name, _ in given]
@@ -158,12 +160,12 @@ def _parameters(request: Request, *known: str) -> dict[str, str]:
     return dict(given)
 
 
-def _limit(text: str | None) -> int:
+def _parse_limit(text: str | None) -> int:
     if text is None:
-        return MOST
+        return MAX_ITEMS
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
-    if not 1 <= number <= MOST:
-        raise BadInput(f"limit must be a whole number from 1 to {MOST:,}")
+    if not 1 <= number <= MAX_ITEMS:
+        raise BadInput(f"limit must be a whole number from 1 to {MAX_ITEMS:,}")
     return number
 
 
@@ -178,19 +180,19 @@ def _check_waits(call: Call, address: ApprovalId) -> None:
         raise Problem(404, "unknown_approval", f"nothing waits under {str(address)!r} yet: {now!r} does")
 
 
-def _whole(turn_id: str, call: Call) -> dict[str, Any]:
+def _approval_as_json(turn_id: str, call: Call) -> dict[str, Any]:
     """An item as the inbox has it, but whole; beside it the arguments as they are, where texts show every character."""
-    whole = whole_approval(turn_id, call)
-    uncut = {name: _shown(getattr(whole, name)) for name in whole.model_fields_set}
-    item = approval_view(turn_id, call, detail=UNCUT).model_copy(update={**uncut, "cut": False})
+    whole = build_whole_approval(turn_id, call)
+    uncut = {name: _escape_value(getattr(whole, name)) for name in whole.model_fields_set}
+    item = build_approval_view(turn_id, call, detail=UNCUT).model_copy(update={**uncut, "cut": False})
     return {
         **item.model_dump(mode="json", exclude={"since"}),
         "exact_arguments": call.bound.arguments if call.bound else {},
     }
 
 
-def _shown(value: Any) -> Any:
+def _escape_value(value: Any) -> Any:
     """As `visible`, also in each of several texts."""
     if isinstance(value, tuple):
-        return tuple(_shown(one) for one in value)
-    return visible(value) if isinstance(value, str) else value
+        return tuple(_escape_value(one) for one in value)
+    return escape_controls(value) if isinstance(value, str) else value

@@ -16,16 +16,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.workers.gateway.answers import Problem
 
-LIMIT = 2_000_000
+BODY_LIMIT = 2_000_000
 """Bytes of a body."""
-UNWANTED = 10_000_000
+DISCARD_LIMIT = 10_000_000
 """Bytes that are read in vain."""
 SECONDS = 3.0
 
 Message = MutableMapping[str, Any]
 
 
-class Bodies:
+class BodyLimit:
     """Middleware: bounds what is read of a body, and leaves nothing of it behind an answer."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -49,35 +49,35 @@ class _Body:
     async def receive(self) -> Message:
         """The next part; Problem when that makes it too much."""
         declared = self._headers.get("content-length", "0")
-        if len(declared) > 12 or int(declared) > LIMIT:
-            raise _too_large()
-        message = await self._next()
-        if self._size > LIMIT:
-            raise _too_large()
+        if len(declared) > 12 or int(declared) > BODY_LIMIT:
+            raise _build_too_large()
+        message = await self._receive_next()
+        if self._size > BODY_LIMIT:
+            raise _build_too_large()
         return message
 
     async def send(self, message: Message) -> None:
         """Before an answer begins, what is left of the body is done with."""
         if message["type"] == "http.response.start" and not self._over:
-            await self._discard()
+            await self._discard_rest()
             message.setdefault("headers", [])
             MutableHeaders(scope=message)["connection"] = "close"
         await self._send(message)
 
-    async def _next(self) -> Message:
+    async def _receive_next(self) -> Message:
         message = await self._receive()
         self._size += len(message.get("body", b""))
         self._over = message["type"] == "http.disconnect" or not message.get("more_body", False)
         return message
 
-    async def _discard(self) -> None:
+    async def _discard_rest(self) -> None:
         if self._size == 0 and self._headers.get("expect", "").lower() == "100-continue":
             return  # it is not sent unless we ask for it
         with suppress(TimeoutError):
             async with asyncio.timeout(SECONDS):
-                while not self._over and self._size < UNWANTED:
-                    await self._next()
+                while not self._over and self._size < DISCARD_LIMIT:
+                    await self._receive_next()
 
 
-def _too_large() -> Problem:
-    return Problem(413, "too_large", f"a body has at most {LIMIT // 1_000_000} MB")
+def _build_too_large() -> Problem:
+    return Problem(413, "too_large", f"a body has at most {BODY_LIMIT // 1_000_000} MB")

@@ -22,12 +22,12 @@ class Connection(H11Protocol):
         """Wait for a request."""
         super().connection_made(transport)
         self.access_log = False  # uvicorn's own has queries in it, and is on where anybody listens to its logger
-        self._wait()
+        self._start_waiting()
 
     def data_received(self, data: bytes) -> None:
         """Wait for the rest, unless it is all there."""
         super().data_received(data)
-        self._wait()
+        self._start_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
@@ -46,7 +46,7 @@ class Connection(H11Protocol):
         self._stop_taking()
         super().resume_writing()
 
-    def _wait(self) -> None:
+    def _start_waiting(self) -> None:
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._stop_waiting()
         elif self._patience is None:

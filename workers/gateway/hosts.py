@@ -16,22 +16,22 @@ from collections.abc import Iterable
 
 from holdfast.workers.gateway.answers import Problem
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/@\s]+))(?::[0-9]{1,5})?")
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_HOST_HEADER = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/@\s]+))(?::[0-9]{1,5})?")
 
 
-class Names:
+class HostNames:
     """The names of one endpoint: loopback's, that of the host it listens on, and further ones."""
 
-    def __init__(self, host: str, further: Iterable[str] = ()) -> None:
-        self._known = LOOPBACK | {_plain(name) for name in (host, *further)}
-        self._any_address = _is_any(host)
+    def __init__(self, host: str, extra: Iterable[str] = ()) -> None:
+        self._known = LOOPBACK_NAMES | {_normalize_name(name) for name in (host, *extra)}
+        self._any_address = _is_any_address(host)
 
-    def check(self, hosts: list[str]) -> None:
+    def check_host(self, hosts: list[str]) -> None:
         """Problem unless the one Host header names us."""
-        found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
-        name = _plain(found[1] or found[2]) if found else ""
-        if name in self._known or (self._any_address and _address(name)):
+        found = _HOST_HEADER.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        name = _normalize_name(found[1] or found[2]) if found else ""
+        if name in self._known or (self._any_address and _parse_address(name)):
             return
         hint = "names of a proxy are set as `names` of [gateway] in the settings file"
         raise Problem(421, "wrong_host", f"the Host header names a host that this endpoint is not: {hint}")
@@ -44,21 +44,21 @@ class Names:
 
 def is_loopback(host: str) -> bool:
     """Is it reached from this machine only?"""
-    address = _address(host)
+    address = _parse_address(host)
     return address.is_loopback if address else host.lower() == "localhost"
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name.lower().removesuffix(".")
 
 
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(name)
     except ValueError:
         return None
 
 
-def _is_any(host: str) -> bool:
-    address = _address(host)
+def _is_any_address(host: str) -> bool:
+    address = _parse_address(host)
     return address is not None and address.is_unspecified

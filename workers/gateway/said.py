@@ -12,15 +12,15 @@ from typing import Any, NoReturn
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError, field_validator
 from starlette.requests import ClientDisconnect, Request
 
-from holdfast.content import plain, shorten
-from holdfast.model import Message, problems
+from holdfast.content import shorten_text, strip_controls
+from holdfast.model import Message, describe_problems
 from holdfast.outcomes import Lasting, Scope
 from holdfast.workers.gateway.answers import Problem
 
-_NOT_THEIRS = ("by", "at", "signer", "signature")
+_FORBIDDEN_FIELDS = ("by", "at", "signer", "signature")
 
 
-class Said(Message):
+class DecisionBody(Message):
     """The body: what a `Decision` says, without its address and its sender."""
 
     outcome: str = Field(max_length=100)
@@ -43,56 +43,65 @@ class Said(Message):
         return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
 
     @property
-    def further(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """What was said beside the outcome, the digest and the id; what was left out is left to its default."""
         return {name: getattr(self, name) for name in self.model_fields_set - {"outcome", "digest", "decision_id"}}
 
 
-async def read_said(request: Request) -> Said:
+async def read_decision(request: Request) -> DecisionBody:
     """The body of a request. Problem when it is no JSON, or not such a decision."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" or request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem(415, "not_json", "send JSON as it is, with the header `Content-Type: application/json`")
     try:
-        return said_of(await request.body())
+        return parse_decision(await request.body())
     except ClientDisconnect:
         raise Problem(400, "incomplete", "the body ended too early") from None
 
 
-def said_of(data: bytes) -> Said:
+def parse_decision(data: bytes) -> DecisionBody:
     """As `read_said`, of the bytes."""
-    value = _checked(data)
-    theirs = [name for name in _NOT_THEIRS if name in value]
+    value = _parse_object(data)
+    theirs = [name for name in _FORBIDDEN_FIELDS if name in value]
     if theirs:
-        raise _bad(f"`{theirs[0]}` is not yours to say: a decision is in the name of your token, and of this moment")
+        raise _build_bad_input(
+            f"`{theirs[0]}` is not yours to say: a decision is in the name of your token, and of this moment"
+        )
     try:
-        return Said.model_validate_json(data, strict=True)
+        return DecisionBody.model_validate_json(data, strict=True)
     except ValidationError as error:
-        raise _bad(f"this is not a decision: {problems(error, 'decision')}") from None
+        raise _build_bad_input(f"this is not a decision: {describe_problems(error, 'decision')}") from None
 
 
-def _checked(data: bytes) -> dict[str, Any]:
+def _parse_object(data: bytes) -> dict[str, Any]:
     """One JSON object that means the same to every reader."""
     try:
-        value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_each_once)
+        value = json.loads(
+            data.decode(),
+            parse_constant=_refuse_number,
+            parse_float=_parse_finite,
+            object_pairs_hook=_reject_duplicates,
+        )
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
-        raise _bad(f"the body is not UTF-8 text: byte {error.start} cannot be read", "not_json") from None
+        raise _build_bad_input(f"the body is not UTF-8 text: byte {error.start} cannot be read", "not_json") from None
     except UnicodeEncodeError:
-        raise _bad("the body holds half a character: a \\ud800–\\udfff escape without its partner") from None
+        raise _build_bad_input(
+            "the body holds half a character: a \\ud800–\\udfff escape without its partner"
+        ) from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise _bad(f"the body is not JSON: {error.msg} at {where}", "not_json") from None
+        raise _build_bad_input(f"the body is not JSON: {error.msg} at {where}", "not_json") from None
     except RecursionError:
-        raise _bad("the body is nested too deeply") from None
+        raise _build_bad_input("the body is nested too deeply") from None
     except ValueError as error:
-        raise _bad(f"the body cannot be read: {shorten(plain(str(error)), 200)}") from None
+        raise _build_bad_input(f"the body cannot be read: {shorten_text(strip_controls(str(error)), 200)}") from None
     if not isinstance(value, dict):
-        raise _bad("the body must be an object, with `outcome` and `digest`")
+        raise _build_bad_input("the body must be an object, with `outcome` and `digest`")
     return value
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Of two, one reader takes the first and another the last."""
     made = dict(pairs)
     if len(made) < len(pairs):
@@ -100,14 +109,14 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _no_number(text)
+    return number if math.isfinite(number) else _refuse_number(text)
 
 
-def _no_number(text: str) -> NoReturn:
+def _refuse_number(text: str) -> NoReturn:
     raise ValueError(f"{text[:40]} is not a number that JSON has")
 
 
-def _bad(message: str, code: str = "bad_input") -> Problem:
+def _build_bad_input(message: str, code: str = "bad_input") -> Problem:
     return Problem(400, code, message)

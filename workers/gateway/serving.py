@@ -16,16 +16,16 @@ import uvicorn
 from holdfast.client import Holdfast
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.settings import Settings
-from holdfast.workers.gateway import READY, STOP_SECONDS
-from holdfast.workers.gateway.app import application
+from holdfast.workers.gateway import READY_LINE, STOP_SECONDS
+from holdfast.workers.gateway.app import build_application
 from holdfast.workers.gateway.connections import Connection
-from holdfast.workers.gateway.hosts import Names
+from holdfast.workers.gateway.hosts import HostNames
 from holdfast.workers.tokens import TokenFile
 from holdfast.workers.worker import stop_on_signals
 
 GRACE_SECONDS = 6
 """What a request that is being served gets to finish when the gateway ends."""
-CONNECTIONS = 500
+MAX_CONNECTIONS = 500
 HEAD_LIMIT = 32_768
 """Bytes of a request's line and headers."""
 
@@ -38,7 +38,7 @@ class Listener:
     url: str
 
 
-def listen(host: str, port: int, *, or_any: bool = False) -> Listener:
+def open_listener(host: str, port: int, *, or_any: bool = False) -> Listener:
     """Listen there; on any free port when that one is taken and `or_any` allows it."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -53,7 +53,7 @@ def listen(host: str, port: int, *, or_any: bool = False) -> Listener:
     except OSError as error:
         made.close()
         if error.errno == errno.EADDRINUSE and or_any:
-            return listen(host, 0)
+            return open_listener(host, 0)
         if error.errno == errno.EADDRINUSE:
             raise HoldfastError(f"port {port} of {host} is in use: choose another") from None
         raise HoldfastError(f"cannot listen on port {port} of {host!r}: {error.strerror}") from None
@@ -72,7 +72,7 @@ async def run_gateway(
 ) -> None:
     """Serve until a signal (or `stop`) comes."""
     stopping = stop or stop_on_signals(STOP_SECONDS)
-    app = application(holdfast, TokenFile(settings.tokens_file), Names(host, settings.gateway.names))
+    app = build_application(holdfast, TokenFile(settings.tokens_file), HostNames(host, settings.gateway.names))
     if not logging.getLogger().isEnabledFor(logging.INFO):
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else whoever sends garbage fills our log
     server = _Server(
@@ -85,7 +85,7 @@ async def run_gateway(
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=CONNECTIONS,
+            limit_concurrency=MAX_CONNECTIONS,
             h11_max_incomplete_event_size=HEAD_LIMIT,
             timeout_keep_alive=5,
             timeout_graceful_shutdown=GRACE_SECONDS,
@@ -93,7 +93,7 @@ async def run_gateway(
     )
     serving = asyncio.create_task(server.serve(sockets=[listener.socket]))
     waiting = asyncio.create_task(stopping.wait())
-    say(f"{READY}: {listener.url}, process {os.getpid()}")
+    say(f"{READY_LINE}: {listener.url}, process {os.getpid()}")
     await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     server.should_exit = True

@@ -10,7 +10,7 @@ Status = Literal["current", "ramping", "draining", "drained", "inactive"]
 
 
 @dataclass(frozen=True)
-class Open:
+class OpenCounts:
     """What is not done yet on a version."""
 
     turns: int = 0
@@ -24,9 +24,9 @@ class Open:
 
     def __str__(self) -> str:
         """In words."""
-        turns, sessions = _counted(self.turns, "turn"), _counted(self.sessions, "session")
+        turns, sessions = _format_count(self.turns, "turn"), _format_count(self.sessions, "session")
         if self.others:
-            return f"{turns}, {sessions} and {_counted(self.others, 'other workflow')}"
+            return f"{turns}, {sessions} and {_format_count(self.others, 'other workflow')}"
         return f"{turns} and {sessions}"
 
 
@@ -36,17 +36,17 @@ class Version:
 
     build: str
     status: Status
-    open: Open = Open()
+    open: OpenCounts = OpenCounts()
     workers: int = 0
     """That poll now."""
 
     @property
-    def stuck(self) -> bool:
+    def is_stuck(self) -> bool:
         """Does something wait for a worker of this version, and there is none?"""
         return bool(self.open) and not self.workers
 
     @property
-    def needed(self) -> bool:
+    def is_needed(self) -> bool:
         """May none of its workers be stopped for good? One that has never been current is about to be."""
         coming = self.status == "inactive" and self.workers > 0
         return bool(self.open) or coming or self.status in ("current", "ramping")
@@ -63,56 +63,56 @@ class Fleet:
     ramping: str | None = None
     percentage: float = 0
     """Of what begins, that begins on the ramping version."""
-    unversioned: Open = Open()
+    unversioned: OpenCounts = OpenCounts()
     """Has no version: turns of workers without one, and those that no worker has taken up."""
     unversioned_workers: int = 0
 
-    def get(self, build: str) -> Version | None:
+    def find_version(self, build: str) -> Version | None:
         """A version by its build."""
         return next((version for version in self.versions if version.build == build), None)
 
-    def described(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """The same as JSON."""
-        more = [{"stuck": one.stuck, "needed": one.needed} for one in self.versions]
+        more = [{"stuck": one.is_stuck, "needed": one.is_needed} for one in self.versions]
         told = asdict(self)
         return {**told, "versions": [{**one, **two} for one, two in zip(told["versions"], more, strict=True)]}
 
 
-def advice(fleet: Fleet, this: str | None = None) -> list[str]:
+def list_advice(fleet: Fleet, own_build: str | None = None) -> list[str]:
     """What there is to do, in sentences; of a worker of version `this` first what concerns it."""
     return [
-        *_about(fleet, this),
-        *_none(fleet, this),
-        *(_stuck(version) for version in fleet.versions if version.stuck),
+        *_advise_version(fleet, own_build),
+        *_advise_routing(fleet, own_build),
+        *(_describe_stuck(version) for version in fleet.versions if version.is_stuck),
     ]
 
 
-def _about(fleet: Fleet, this: str | None) -> Iterable[str]:
-    if this and fleet.current and this not in (fleet.current, fleet.ramping):
+def _advise_version(fleet: Fleet, own_build: str | None) -> Iterable[str]:
+    if own_build and fleet.current and own_build not in (fleet.current, fleet.ramping):
         yield (
-            f"version {this!r} of {fleet.deployment!r} gets no new turns, {fleet.current!r} does, "
-            f"until: holdfast versions set-current {this}"
+            f"version {own_build!r} of {fleet.deployment!r} gets no new turns, {fleet.current!r} does, "
+            f"until: holdfast versions set-current {own_build}"
         )
 
 
-def _none(fleet: Fleet, this: str | None) -> Iterable[str]:
+def _advise_routing(fleet: Fleet, own_build: str | None) -> Iterable[str]:
     if fleet.current is None and fleet.versions:
         who = "workers without a version get new turns" if fleet.unversioned_workers else "new turns wait"
-        build = this or fleet.versions[0].build
+        build = own_build or fleet.versions[0].build
         yield f"no version of {fleet.deployment!r} is current: {who}, until: holdfast versions set-current {build}"
     elif fleet.current and fleet.unversioned_workers:
         yield (
-            f"{_counted(fleet.unversioned_workers, 'worker')} without a version on {fleet.task_queue!r} get no turns, "
-            f"since {fleet.current!r} is current: stop them, or give them a build (HOLDFAST_BUILD)"
+            f"{_format_count(fleet.unversioned_workers, 'worker')} without a version on {fleet.task_queue!r} "
+            f"get no turns, since {fleet.current!r} is current: stop them, or give them a build (HOLDFAST_BUILD)"
         )
 
 
-def _stuck(version: Version) -> str:
+def _describe_stuck(version: Version) -> str:
     return (
         f"{version.open} wait for a worker of version {version.build!r}, and none polls: start one, or move them to "
         "another version (docs/upgrading.md tells when that works): holdfast versions move ID BUILD"
     )
 
 
-def _counted(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"

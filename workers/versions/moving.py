@@ -13,8 +13,8 @@ from temporalio.common import OneTimeVersioningOverride, PinnedVersioningOverrid
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import HoldfastError, RequestRefused, ServerUnavailable, TurnNotFound
-from holdfast.sessions import MOVE, SESSION
-from holdfast.workers.versions.deployments import failed, on_version
+from holdfast.sessions import MOVE_SIGNAL, SESSION_WORKFLOW
+from holdfast.workers.versions.deployments import build_version_query, translate_error
 
 RPC_LIMIT = timedelta(seconds=5)
 
@@ -25,22 +25,22 @@ async def wake_sessions(client: Client, deployment: str, build: str) -> int:
     Each needs a worker of its version once more, for the step itself.
     """
     woken = 0
-    query = f'{on_version(deployment, build)} AND WorkflowType = "{SESSION}"'
+    query = f'{build_version_query(deployment, build)} AND WorkflowType = "{SESSION_WORKFLOW}"'
     try:
         async for session in client.list_workflows(query):
             try:
-                await client.get_workflow_handle(session.id).signal(MOVE)
+                await client.get_workflow_handle(session.id).signal(MOVE_SIGNAL)
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:  # it has ended meanwhile
                     raise
             else:
                 woken += 1
     except RPCError as error:
-        raise failed(error) from error
+        raise translate_error(error) from error
     return woken
 
 
-async def move(client: Client, id: str, deployment: str, build: str) -> bool:
+async def move_workflow(client: Client, id: str, deployment: str, build: str) -> bool:
     """Have a turn or a session taken up by another version from its next task on; True when it is also held there.
 
     Its history is then replayed on other code than made it: where that takes other steps, its tasks fail until it is
@@ -48,20 +48,20 @@ async def move(client: Client, id: str, deployment: str, build: str) -> bool:
     """
     version = WorkerDeploymentVersion(deployment, build)
     try:
-        await _update(client, id, OneTimeVersioningOverride(version)._to_proto())
+        await _update_options(client, id, OneTimeVersioningOverride(version)._to_proto())
     except RPCError as error:
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:
-            raise _failed(id, error) from error
+            raise _translate_error(id, error) from error
     else:
         return False
     try:
-        await _update(client, id, PinnedVersioningOverride(version)._to_proto())
+        await _update_options(client, id, PinnedVersioningOverride(version)._to_proto())
     except RPCError as error:
-        raise _failed(id, error) from error
+        raise _translate_error(id, error) from error
     return True
 
 
-async def _update(client: Client, id: str, override: VersioningOverride) -> None:
+async def _update_options(client: Client, id: str, override: VersioningOverride) -> None:
     await client.workflow_service.update_workflow_execution_options(
         UpdateWorkflowExecutionOptionsRequest(
             namespace=client.namespace,
@@ -74,7 +74,7 @@ async def _update(client: Client, id: str, override: VersioningOverride) -> None
     )
 
 
-def _failed(id: str, error: RPCError) -> HoldfastError:
+def _translate_error(id: str, error: RPCError) -> HoldfastError:
     if error.status is RPCStatusCode.NOT_FOUND:
         if "already completed" in error.message:
             return RequestRefused("ended", f"{id!r} has ended: nothing in it waits for a worker")

@@ -30,7 +30,7 @@ INTERRUPTED = 130
 def main() -> int:
     """Run it once."""
     options, as_json = _options()
-    logs.silence()
+    logs.silence_logging()
     print(f"Seed {options.seed}", file=sys.stderr)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-chaos-"))
     kept = True

@@ -104,7 +104,7 @@ class Drive:
             try:
                 return await self._holdfast.start(input_of(planned, self._act), turn_id=planned.id)
             except RequestRefused:
-                return self._holdfast.turn(planned.id)
+                return self._holdfast.get_turn(planned.id)
             except HoldfastError:
                 await asyncio.sleep(RETRY_SECONDS)
 
@@ -113,7 +113,7 @@ class Drive:
         began = time.monotonic()
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(10):
-                view = await self._holdfast.turn(planned.id).view(live=False)
+                view = await self._holdfast.get_turn(planned.id).fetch_view(live=False)
             calls = view.batch.calls if view.batch else ()
             return f"no end after {seconds:g} quiet seconds: " + ", ".join(f"{call.id} {call.status}" for call in calls)
         return f"no end after {seconds:g} quiet seconds, and no answer in {time.monotonic() - began:.0f} more"

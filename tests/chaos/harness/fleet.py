@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.workers import tether
-from holdfast.workers.children import stop
+from holdfast.workers.children import stop_child
 from tests.chaos.harness.attempts import Attempts
 from tests.chaos.harness.worker import Orders
 
@@ -95,7 +95,7 @@ class Fleet:
         if self._nursery:
             with suppress(ProcessLookupError):
                 self._nursery.kill()
-            await stop(self._nursery, 5)
+            await stop_child(self._nursery, 5)
 
     def slot_of(self, pid: int) -> int:
         """Its slot."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from holdfast.content import Response, shorten
+from holdfast.content import Response, shorten_text
 from holdfast.model import Data
 from holdfast.turns import TurnResult
 from tests.chaos.harness.effects import Truth
@@ -82,7 +82,7 @@ def _turn(ended: EndedTurn, truths: Mapping[str, Truth], said: Mapping[str, Sequ
     answered = [f"{turn.id}-{response.call_id}" for response in result.responses]
     if answered != expected:
         words = f"answered {' '.join(answered)} for {' '.join(expected)}"
-        yield Finding(wrong=Wrong.ANSWERS, where=turn.id, words=shorten(words, 500))
+        yield Finding(wrong=Wrong.ANSWERS, where=turn.id, words=shorten_text(words, 500))
     responses = dict(zip(answered, result.responses, strict=True))
     for call in turn.calls:
         truth = truths[call.label]
@@ -110,14 +110,14 @@ def _call(call: PlannedCall, response: Response, truth: Truth, questions: Sequen
     error = response.error.type if response.error else None
     if response.status == "success":
         if call.kind is not Kind.LOOK and truth.count == 0:
-            yield found(Wrong.LOST, f"answered {shorten(response.text, 200)!r}, and there is no effect")
+            yield found(Wrong.LOST, f"answered {shorten_text(response.text, 200)!r}, and there is no effect")
         if call.kind not in FILES and call.label not in response.text:
-            yield found(Wrong.UNTRUE, f"answered {shorten(response.text, 200)!r}, which is not about this call")
+            yield found(Wrong.UNTRUE, f"answered {shorten_text(response.text, 200)!r}, which is not about this call")
     elif error in NOT_RUN:
         if truth.count + truth.shares:
-            yield found(Wrong.UNTRUE, f"{shorten(response.text, 300)!r}, and it had run")
+            yield found(Wrong.UNTRUE, f"{shorten_text(response.text, 300)!r}, and it had run")
     elif error == UNKNOWN:
         if not questions or questions[-1].answer != FAIL:
-            yield found(Wrong.UNASKED, shorten(response.text, 300))
+            yield found(Wrong.UNASKED, shorten_text(response.text, 300))
     else:
-        yield found(Wrong.FAILED, f"{response.status} {error}: {shorten(response.text, 300)}")
+        yield found(Wrong.FAILED, f"{response.status} {error}: {shorten_text(response.text, 300)}")

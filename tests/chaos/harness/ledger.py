@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from holdfast.activities.ledger.entries import EffectKey, Entry, Spending
+from holdfast.activities.ledger.entries import EffectKey, LedgerEntry, Spending
 from holdfast.activities.ledger.protocol import LedgerUnavailable
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from tests.chaos.harness.deaths import Deaths
@@ -30,45 +30,45 @@ class DeadlyLedger:
         self._deaths = deaths
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """As the file is."""
-        return self._inner.shared
+        return self._inner.is_shared
 
     async def check(self) -> None:
         """Open the file."""
         await self._inner.check()
 
-    async def find(self, key: EffectKey) -> Entry | None:
+    async def find(self, key: EffectKey) -> LedgerEntry | None:
         """What is known of an effect."""
         return await self._inner.find(key)
 
-    async def intend(self, key: EffectKey, *, host: str, tool: str) -> Entry | None:
+    async def record_intent(self, key: EffectKey, *, host: str, tool: str) -> LedgerEntry | None:
         """Record an intent; a worker may die before, and after when it is its own."""
         self._deaths.come_to(_label(key), Point.BEFORE_INTENT)
         self._check_room()
-        entry = await self._inner.intend(key, host=host, tool=tool)
+        entry = await self._inner.record_intent(key, host=host, tool=tool)
         if entry is None:
             self._deaths.come_to(_label(key), Point.AFTER_INTENT)
         return entry
 
-    async def finish(self, key: EffectKey, result: str) -> None:
+    async def record_result(self, key: EffectKey, result: str) -> None:
         """Record a result; a worker may die before."""
         self._deaths.come_to(_label(key), Point.AFTER_EFFECT)
         self._check_room()
-        await self._inner.finish(key, result)
+        await self._inner.record_result(key, result)
 
-    async def spend(self, spendings: Sequence[Spending]) -> Spending | None:
+    async def record_spendings(self, spendings: Sequence[Spending]) -> Spending | None:
         """Record which execution decisions let run."""
         self._check_room()
-        return await self._inner.spend(spendings)
+        return await self._inner.record_spendings(spendings)
 
     async def sweep(self, older_than: timedelta) -> int:
         """Forget what is old."""
         return await self._inner.sweep(older_than)
 
-    async def rest(self) -> None:
+    async def disconnect(self) -> None:
         """As the other one."""
-        await self._inner.rest()
+        await self._inner.disconnect()
 
     async def close(self) -> None:
         """Close the file."""

@@ -60,7 +60,7 @@ class Person:
         """Look at the inbox again and again."""
         while True:
             with suppress(HoldfastError):  # the server is away
-                for item in await self._holdfast.inbox():
+                for item in await self._holdfast.list_approvals():
                     self._take_up(item)
             await asyncio.sleep(LOOK_SECONDS)
 

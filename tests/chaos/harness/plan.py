@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from holdfast import CallRequest, TurnInput
 from holdfast.model import Data
 from holdfast.modes import Mode
-from holdfast.testing import request, scripted
+from holdfast.testing import build_request, script_model
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ def input_of(turn: PlannedTurn, act: str) -> TurnInput:
     """What starts it; `act` is the command that has an effect, without its label and seconds."""
     batches = [[_request(call, act) for call in batch] for batch in turn.batches]
     if turn.modelled:
-        return TurnInput(prompt="go", model=scripted(*batches, "Answered."), mode=turn.mode)
+        return TurnInput(prompt="go", model=script_model(*batches, "Answered."), mode=turn.mode)
     return TurnInput(batches=tuple(map(tuple, batches)), mode=turn.mode)
 
 
@@ -183,11 +183,11 @@ class _Dealer:
 def _request(call: PlannedCall, act: str) -> CallRequest:
     match call.kind:
         case Kind.SHELL:
-            return request("shell", command=f"{act} {call.label} {call.seconds}")
+            return build_request("shell", command=f"{act} {call.label} {call.seconds}")
         case Kind.WRITE:
-            return request("write_file", path=call.path, content=call.label)
+            return build_request("write_file", path=call.path, content=call.label)
         case Kind.EDIT:
-            return request("edit", path=call.path, old_text=MARK, new_text=f"{MARK}+")
+            return build_request("edit", path=call.path, old_text=MARK, new_text=f"{MARK}+")
     if call.kind in OF_SERVERS:
-        return request(call.kind.value, label=call.label, seconds=call.seconds)
-    return request(call.kind.value, label=call.label, seconds=call.seconds, asks=call.asks)
+        return build_request(call.kind.value, label=call.label, seconds=call.seconds)
+    return build_request(call.kind.value, label=call.label, seconds=call.seconds, asks=call.asks)

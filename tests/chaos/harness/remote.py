@@ -10,7 +10,7 @@ import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
-from holdfast.workers.children import spawn, stop
+from holdfast.workers.children import start_child, stop_child
 from tests.chaos.harness.fleet import READY_SECONDS, HarnessBroken, import_path
 
 LOOK_SECONDS = 0.05
@@ -41,7 +41,7 @@ class Remote:
         words = [sys.executable, "-m", "tests.chaos.harness.mcp_remote", str(self._outside), str(self._port)]
         with self._log.open("ab") as log:
             env = {**os.environ, "PYTHONPATH": import_path()}
-            self._process = await spawn(words, death=signal.SIGKILL, env=env, stdout=log, stderr=log)
+            self._process = await start_child(words, death=signal.SIGKILL, env=env, stdout=log, stderr=log)
         async with asyncio.timeout(READY_SECONDS):
             while not await self._listens():
                 if self._process.returncode is not None:
@@ -59,7 +59,7 @@ class Remote:
     async def stop(self) -> None:
         """End it."""
         if self._process:
-            await stop(self._process, 5)
+            await stop_child(self._process, 5)
 
     async def _listens(self) -> bool:
         try:

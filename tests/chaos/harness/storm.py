@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from enum import StrEnum
 
-from holdfast.activities.supervision.trees import supervises
+from holdfast.activities.supervision.trees import is_supervisor
 from holdfast.workers.server import EmbeddedServer
 from tests.chaos.harness.attempts import Attempts
 from tests.chaos.harness.cleaning import descendants, is_local, kill_if
@@ -137,10 +137,10 @@ class Storm:
     async def _kill_supervisor(self) -> None:
         """Nobody knows then what became of its command, which ends with it."""
         deadline = time.monotonic() + LOOK_SECONDS
-        while not (found := [*filter(supervises, descendants())]) and time.monotonic() < deadline:  # noqa: ASYNC110
+        while not (found := [*filter(is_supervisor, descendants())]) and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         await asyncio.sleep(self._chance.uniform(0, 0.5))
-        self.counts[Blow.SUPERVISOR] += bool(found) and kill_if(found[0], supervises)
+        self.counts[Blow.SUPERVISOR] += bool(found) and kill_if(found[0], is_supervisor)
 
     async def _kill_mcp(self) -> None:
         """The one that all reach, or one that a worker started; rather one that is at work."""

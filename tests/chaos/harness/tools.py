@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from holdfast import Confirmation, Effect, Invocation, Result, Run, Tool
-from holdfast.tools import Strict
+from holdfast.tools import StrictParameters
 from tests.chaos.harness.attempts import Attempts
 from tests.chaos.harness.deaths import Deaths
 from tests.chaos.harness.effects import Effects, post
@@ -20,7 +20,7 @@ HEARTBEAT_SECONDS = 1.0
 """How long a worker is silent before its calls count as lost."""
 
 
-class Arguments(Strict):
+class Arguments(StrictParameters):
     """Of every tool here."""
 
     label: str = Field(description="What it is counted by")
@@ -61,7 +61,7 @@ class _Acting(Invocation):
     def describe(self) -> str:
         return f"{self._tool.name} {self._arguments.label}"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return self._tool.effect is Effect.READ
 
     async def should_confirm(self) -> Confirmation | None:
@@ -70,12 +70,16 @@ class _Acting(Invocation):
     async def verify(self, run: Run) -> Result | bool | None:
         if self._tool.verify is None:
             return None
-        return Result.of(f"done {self._arguments.label}") if await self._tool.verify(self._arguments, run) else False
+        return (
+            Result.from_text(f"done {self._arguments.label}")
+            if await self._tool.verify(self._arguments, run)
+            else False
+        )
 
     async def execute(self, run: Run) -> Result:
         with self._tool.attempts.here(self._arguments.label, "tool"):
             await self._tool.body(self._arguments, run)
-        return Result.of(f"done {self._arguments.label}")
+        return Result.from_text(f"done {self._arguments.label}")
 
 
 class Acts:

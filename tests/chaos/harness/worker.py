@@ -140,7 +140,7 @@ def _servers(orders: Orders) -> McpSettings:
 
 async def serve(orders: Orders) -> None:
     """Work until a signal comes."""
-    logs.configure()
+    logs.configure_logging()
     for tool in (Shell, WriteFile, Edit, McpTool):
         tool.heartbeat_seconds = HEARTBEAT_SECONDS
     settings = Settings(
