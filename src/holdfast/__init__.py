@@ -11,34 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.activities.hooks import AfterAnswer, AfterTool, BeforeAnswer, BeforeTool, after_tool, before_tool
-    from holdfast.approvals import ApprovalId, Confirmation, Decision
-    from holdfast.calls import Call, CallRequest, Status
-    from holdfast.client import Holdfast, Turn
-    from holdfast.content import BlobPart, CallError, DataPart, Response, Result, TextPart
-    from holdfast.contexts import Context, ContextChange
-    from holdfast.conversations import ModelChoice, ModelReply, ModelSettings, ScriptedReply
-    from holdfast.errors import (
-        BadInput,
-        DecisionRefused,
-        HoldfastError,
-        NoWorker,
-        Refused,
-        RequestRefused,
-        ServerUnavailable,
-        TurnNotFound,
-    )
-    from holdfast.events import Event
-    from holdfast.functions import FunctionTool, tool
-    from holdfast.limits import TurnLimits
-    from holdfast.modes import Confirming, Mode
-    from holdfast.outcomes import DecisionAction, Offer, Scope
-    from holdfast.plugin import HoldfastPlugin
-    from holdfast.responses import FunctionResponse, build_function_response
-    from holdfast.schedules import Schedule
-    from holdfast.session import Session
-    from holdfast.sessions import SessionInput, SessionView
-    from holdfast.settings import Settings
-    from holdfast.tools import (
+    from holdfast.client.client import Holdfast
+    from holdfast.client.session import Session
+    from holdfast.client.turn import Turn
+    from holdfast.config.settings import Settings
+    from holdfast.domain.approvals.approval import ApprovalId, Confirmation, Decision, DecisionAction, Offer, Scope
+    from holdfast.domain.calls.call import Call, CallRequest, Status
+    from holdfast.domain.calls.events import Event
+    from holdfast.domain.calls.scheduling import Schedule
+    from holdfast.domain.calls.tool import (
         DecisionNotice,
         Declaration,
         Effect,
@@ -50,39 +31,68 @@ if TYPE_CHECKING:
         Tool,
         ToolFailure,
     )
-    from holdfast.turns import TurnInput, TurnResult
-    from holdfast.views import ApprovalView, TurnView
-    from holdfast.work import LiveOutput
+    from holdfast.domain.content import (
+        BlobPart,
+        CallError,
+        DataPart,
+        FunctionResponse,
+        Response,
+        Result,
+        TextPart,
+        build_function_response,
+    )
+    from holdfast.domain.context import Context, ContextChange
+    from holdfast.domain.conversation.messages import ModelChoice, ModelReply, ModelSettings, ScriptedReply
+    from holdfast.domain.modes import Confirming, Mode
+    from holdfast.domain.session.session_io import SessionInput, SessionView
+    from holdfast.domain.turn.activity_io import LiveOutput
+    from holdfast.domain.turn.limits import TurnLimits
+    from holdfast.domain.turn.turn_io import TurnInput, TurnResult
+    from holdfast.domain.turn.views import ApprovalView, TurnView
+    from holdfast.errors import (
+        BadInput,
+        DecisionRefused,
+        HoldfastError,
+        NoWorker,
+        Refused,
+        RequestRefused,
+        ServerUnavailable,
+        TurnNotFound,
+    )
+    from holdfast.function_tools.decorator import FunctionTool, tool
+    from holdfast.plugin.plugin import HoldfastPlugin
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "activities.hooks": ("AfterAnswer", "AfterTool", "BeforeAnswer", "BeforeTool", "after_tool", "before_tool"),
-    "approvals": ("ApprovalId", "Confirmation", "Decision"),
-    "calls": ("Call", "CallRequest", "Status"),
-    "client": ("Holdfast", "Turn"),
-    "content": ("BlobPart", "CallError", "DataPart", "Response", "Result", "TextPart"),
-    "contexts": ("Context", "ContextChange"),
-    "conversations": ("ModelChoice", "ModelReply", "ModelSettings", "ScriptedReply"),
-    "errors": (
-        "BadInput",
-        "DecisionRefused",
-        "HoldfastError",
-        "NoWorker",
-        "Refused",
-        "RequestRefused",
-        "ServerUnavailable",
-        "TurnNotFound",
+    "activities.hooks": (
+        "AfterAnswer",
+        "AfterTool",
+        "BeforeAnswer",
+        "BeforeTool",
+        "after_tool",
+        "before_tool",
     ),
-    "events": ("Event",),
-    "functions": ("FunctionTool", "tool"),
-    "modes": ("Confirming", "Mode"),
-    "outcomes": ("Offer", "DecisionAction", "Scope"),
-    "plugin": ("HoldfastPlugin",),
-    "responses": ("FunctionResponse", "build_function_response"),
-    "schedules": ("Schedule",),
-    "settings": ("Settings",),
-    "tools": (
+    "client.client": ("Holdfast",),
+    "client.session": ("Session",),
+    "client.turn": ("Turn",),
+    "config.settings": ("Settings",),
+    "domain.approvals.approval": (
+        "ApprovalId",
+        "Confirmation",
+        "Decision",
+        "DecisionAction",
+        "Offer",
+        "Scope",
+    ),
+    "domain.calls.call": (
+        "Call",
+        "CallRequest",
+        "Status",
+    ),
+    "domain.calls.events": ("Event",),
+    "domain.calls.scheduling": ("Schedule",),
+    "domain.calls.tool": (
         "DecisionNotice",
         "Declaration",
         "Effect",
@@ -94,12 +104,59 @@ _HOMES = {
         "Tool",
         "ToolFailure",
     ),
-    "limits": ("TurnLimits",),
-    "session": ("Session",),
-    "sessions": ("SessionInput", "SessionView"),
-    "turns": ("TurnInput", "TurnResult"),
-    "views": ("ApprovalView", "TurnView"),
-    "work": ("LiveOutput",),
+    "domain.content": (
+        "BlobPart",
+        "CallError",
+        "DataPart",
+        "FunctionResponse",
+        "Response",
+        "Result",
+        "TextPart",
+        "build_function_response",
+    ),
+    "domain.context": (
+        "Context",
+        "ContextChange",
+    ),
+    "domain.conversation.messages": (
+        "ModelChoice",
+        "ModelReply",
+        "ModelSettings",
+        "ScriptedReply",
+    ),
+    "domain.modes": (
+        "Confirming",
+        "Mode",
+    ),
+    "domain.session.session_io": (
+        "SessionInput",
+        "SessionView",
+    ),
+    "domain.turn.activity_io": ("LiveOutput",),
+    "domain.turn.limits": ("TurnLimits",),
+    "domain.turn.turn_io": (
+        "TurnInput",
+        "TurnResult",
+    ),
+    "domain.turn.views": (
+        "ApprovalView",
+        "TurnView",
+    ),
+    "errors": (
+        "BadInput",
+        "DecisionRefused",
+        "HoldfastError",
+        "NoWorker",
+        "Refused",
+        "RequestRefused",
+        "ServerUnavailable",
+        "TurnNotFound",
+    ),
+    "function_tools.decorator": (
+        "FunctionTool",
+        "tool",
+    ),
+    "plugin.plugin": ("HoldfastPlugin",),
 }
 
 __all__ = [

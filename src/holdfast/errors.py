@@ -12,7 +12,7 @@
     ├── PayloadUnreadable      what a turn or somebody else wrote cannot be read here; the message says why
     │   └── KeyMissing         … since it is encrypted with a key that this process lacks
     ├── StoreUnavailable       the store of payloads does not answer, or not as it should
-    ├── LedgerUnavailable      the ledger cannot be used (activities/ledger/protocol.py)
+    ├── LedgerUnavailable      the ledger cannot be used (activities/ledger/ledger.py)
     └── LedgerRefused          … works, and does not take this
 
 A message says what happened, to which thing (`!r`), and what to do next.

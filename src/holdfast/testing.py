@@ -16,16 +16,16 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, JsonValue
 from temporalio.testing import WorkflowEnvironment
 
-from holdfast.approvals import Confirmation, QuestionAnswer
-from holdfast.calls import CallRequest
-from holdfast.client import Holdfast, Turn
-from holdfast.content import Result
-from holdfast.conversations import ModelChoice, ScriptedReply
+from holdfast.client.client import Holdfast
+from holdfast.client.turn import Turn
+from holdfast.domain.approvals.approval import Confirmation, DecisionAction, QuestionAnswer
+from holdfast.domain.calls.call import CallRequest
+from holdfast.domain.calls.events import Event
+from holdfast.domain.calls.tool import Effect, Invocation, Run, Tool
+from holdfast.domain.content import Result
+from holdfast.domain.conversation.messages import ModelChoice, ScriptedReply
+from holdfast.domain.turn.views import ApprovalView
 from holdfast.errors import BadInput
-from holdfast.events import Event
-from holdfast.outcomes import DecisionAction
-from holdfast.tools import Effect, Invocation, Run, Tool
-from holdfast.views import ApprovalView
 
 ToolBody = Callable[[dict[str, Any], Run], Awaitable[str | Result]]
 

@@ -1,0 +1,253 @@
+"""One session, from outside: what is said to it, how it stands, what was said in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, ClassVar
+from uuid import uuid4
+
+from pydantic import ValidationError
+from temporalio.client import (
+    WithStartWorkflowOperation,
+    WorkflowExecutionStatus,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.client.error_mapping import build_no_worker, translate_error, translate_refusal
+from holdfast.client.handle import WorkflowConnection, whoami
+from holdfast.client.queries import QUERY_SECONDS
+from holdfast.domain.approvals.grants import Grant
+from holdfast.domain.base import describe_problems
+from holdfast.domain.conversation.messages import ConversationMessage, ConversationPage, ModelChoice
+from holdfast.domain.modes import Confirming, Mode
+from holdfast.domain.session.session_io import (
+    SESSION_WORKFLOW,
+    CloseSession,
+    InterruptTurn,
+    SendMessage,
+    SendResult,
+    SessionChange,
+    SessionInput,
+    SessionResult,
+    SessionView,
+    Steering,
+    WithdrawMessage,
+    check_session,
+)
+from holdfast.domain.turn.ids import parse_session_number
+from holdfast.domain.turn.limits import TurnLimits
+from holdfast.domain.turn.update_bodies import GrantAddress
+from holdfast.domain.turn.views import TurnView
+from holdfast.errors import BadInput, HoldfastError, NoWorker, RequestRefused
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+
+    from holdfast.client.turn import Turn
+    from holdfast.client.watch import TurnFeeds
+
+
+RETRY_SECONDS = 0.05
+POLL_SECONDS = 0.2
+
+
+class Session(WorkflowConnection):
+    """One session, from outside."""
+
+    kind: ClassVar[str] = "session"
+    _result_type: ClassVar[type] = SessionResult
+
+    def __init__(self, client: Client, session_id: str, feeds: TurnFeeds, task_queue: str, actor_name: str) -> None:
+        super().__init__(client, session_id, feeds)
+        self._task_queue = task_queue
+        self._me = actor_name
+
+    async def send(
+        self,
+        message: str,
+        *,
+        start: SessionInput | None = None,
+        how: Steering = "queue",
+        by: str | None = None,
+        message_id: str | None = None,
+        interactive: bool | None = None,
+        limits: TurnLimits | None = None,
+        confirm: Confirming = Confirming.POLICY,
+    ) -> SendResult:
+        """Say something; which turn takes it up. With `start` the first message creates the session.
+
+        `how`: while a turn runs, a message waits for a turn of its own, or interrupts it, or is read after the batch
+        at work. With a `message_id` of yours, repeating it says nothing more. `interactive` and `limits` are for the
+        turn that it begins, where they are to be others than the session's, and so is `confirm`, which only tightens.
+        """
+        said = {"message": message, "how": how, "by": by or self._me, "id": message_id or uuid4().hex}
+        try:
+            body = SendMessage.model_validate(
+                {**said, "interactive": interactive, "limits": limits, "confirm": confirm}
+            )
+        except ValidationError as error:
+            raise BadInput(f"this cannot be said: {describe_problems(error, 'message')}") from error
+        if start is None:
+            return await self._send_update("send", body, SendResult, f"say-{body.id}")
+        return await self._send_or_start(body, start)
+
+    async def _send_or_start(self, body: SendMessage, start: SessionInput) -> SendResult:
+        """One request that does both, so that no message is lost between them.
+
+        A session that continues as new at that moment aborts it, and each takes ten at a time: then it is sent again,
+        and counts once.
+        """
+        check_session(start)
+        try:
+            async with asyncio.timeout(QUERY_SECONDS):
+                while (sent := await self._send_and_start(body, start)) is None:  # noqa: ASYNC110 - it gives no notice
+                    await asyncio.sleep(RETRY_SECONDS)
+                return sent
+        except WorkflowUpdateFailedError as error:
+            raise translate_refusal(error, RequestRefused) from None
+        except WorkflowAlreadyStartedError as error:
+            raise RequestRefused("closed", f"session {self.id!r} was closed: start another") from error
+        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            raise build_no_worker(self.id, self.kind) from error
+        except Exception as error:
+            raise translate_error(error, self.id, self.kind) from error
+
+    async def _send_and_start(self, body: SendMessage, start: SessionInput) -> SendResult | None:
+        """None when it is to be tried again."""
+        operation: WithStartWorkflowOperation[object, SessionResult] = WithStartWorkflowOperation(
+            SESSION_WORKFLOW,
+            start,
+            id=self.id,
+            task_queue=self._task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+        )
+        try:
+            sent: SendResult = await self._client.execute_update_with_start_workflow(
+                "send", body, start_workflow_operation=operation, id=f"say-{body.id}", result_type=SendResult
+            )
+        except RPCError as error:
+            aborted = error.status is RPCStatusCode.UNAVAILABLE and "aborted" in error.message
+            if not aborted and error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
+                raise
+            with suppress(RPCError):  # it keeps the error for whoever asks for the workflow
+                await operation.workflow_handle()
+            return None
+        return sent
+
+    async def withdraw(self, message_id: str, *, by: str | None = None) -> None:
+        """Take back a message that has not had its turn; RequestRefused when it has."""
+        await self._send_update("withdraw", WithdrawMessage(id=message_id, by=by or self._me), None)
+
+    async def interrupt(self, *, by: str | None = None) -> None:
+        """Stop the turn that runs. Everything in it is answered, and the session goes on."""
+        await self._send_update("interrupt", InterruptTurn(by=by or self._me), None)
+
+    async def close(self, *, now: bool = False, by: str | None = None) -> None:
+        """Take nothing more, and end when what was said is done; `now`: stop the turn that runs."""
+        await self._send_update("close", CloseSession(by=by or self._me, now=now), None)
+
+    async def configure(
+        self, *, model: ModelChoice | None = None, mode: Mode | None = None, by: str | None = None
+    ) -> None:
+        """Change how the next turns go. The mode is changed in the turn that runs, which hands it on when it ends."""
+        wish = SessionChange(model=model, mode=mode, by=by or self._me)
+        if mode and (turn := await self.find_running_turn()):
+            with suppress(RequestRefused):  # it has just ended
+                await turn.set_mode(mode, wish.by)
+                wish = wish.model_copy(update={"mode": None})
+        if wish.model or wish.mode:
+            await self._send_update("configure", wish, None)
+
+    async def result(self) -> SessionResult:
+        """Wait for the end."""
+        found: SessionResult = await self._translate_errors(self._handle.result())
+        return found
+
+    async def find_running_turn(self) -> Turn | None:
+        """The turn that runs."""
+        turn_id = (await self._send_query("view", SessionView)).turn
+        return self.get_turn(turn_id) if turn_id else None
+
+    async def wait_for_turn(self, turn_id: str) -> Turn:
+        """A turn of this session, once it is there: others may have theirs before.
+
+        HoldfastError when it will not come, since the session was closed, or the message withdrawn.
+        """
+        turn = self.get_turn(turn_id)
+        while not await turn.exists():
+            view = await self.fetch_view()
+            passed = view.turns >= parse_session_number(turn_id) and view.turn != turn_id
+            if view.status == "closed" or (passed and not await turn.exists()):
+                raise HoldfastError(f"turn {turn_id!r} does not begin any more: see `holdfast sessions show`")
+            await asyncio.sleep(POLL_SECONDS)
+        return turn
+
+    def get_turn(self, turn_id: str) -> Turn:
+        """A turn of this session."""
+        from holdfast.client.turn import Turn
+
+        return Turn(self._client, turn_id, self._feeds)
+
+    async def fetch_view(self) -> SessionView:
+        """How it stands, and what its turn does."""
+        description = await self._translate_errors(self._handle.describe())
+        view = await self._send_query("view", SessionView)
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            return view.model_copy(update={"status": "closed", "doing": "closed", "turn": None})
+        if view.turn is None:
+            return view.model_copy(update={"doing": view.status})
+        try:
+            return add_turn_view(view, await self.get_turn(view.turn).fetch_view(live=False))
+        except HoldfastError:  # it has just begun, or just ended
+            return view.model_copy(update={"status": "thinking", "doing": "thinking"})
+
+    async def fetch_messages(self) -> AsyncIterator[ConversationMessage]:
+        """What was said in it, as far as a model would still be told; without what the turn that runs has added."""
+        after, epoch = 0, None
+        while True:
+            page = await self._send_query("messages", ConversationPage, after, epoch)
+            for message in page.messages[max(0, after - page.start) :]:
+                yield message
+            after, epoch = page.start + len(page.messages), page.epoch
+            if not page.more:
+                return
+
+    async def fetch_grants(self) -> tuple[Grant, ...]:
+        """The standing answers: those of the turn that runs, if one does."""
+        if turn := await self.find_running_turn():
+            try:
+                return await turn.fetch_grants()
+            except (NoWorker, HoldfastError):
+                pass
+        return await self._send_query("grants", tuple[Grant, ...])
+
+    async def revoke(self, grant_id: str, by: str | None = None) -> Grant:
+        """Take a standing answer back, wherever it is now."""
+        if turn := await self.find_running_turn():
+            return await turn.revoke(grant_id, by)
+        return await self._send_update("revoke", GrantAddress(grant=grant_id, by=by or whoami()), Grant)
+
+
+def add_turn_view(view: SessionView, turn: TurnView) -> SessionView:
+    """A session's view with what its turn does."""
+    pending = tuple(item.approval_id for item in turn.approvals)
+    if turn.state == "ended":
+        return view.model_copy(update={"doing": "idle"})
+    if turn.state == "awaiting_approval":
+        more = {"status": "awaiting_approval", "doing": f"waiting for confirmation of {len(pending)}"}
+    elif turn.state == "running" and turn.batch:
+        ended = sum(call.status in ("success", "error", "cancelled") for call in turn.batch.calls)
+        more = {"status": "running", "doing": f"running tools {ended} of {len(turn.batch.calls)}"}
+    elif turn.state == "stopping":
+        more = {"status": "stopping", "doing": "stopping"}
+    else:
+        more = {"status": "thinking", "doing": "thinking"}
+    shown = {"grants": turn.grants, "mode": turn.mode, "usage": view.usage + turn.usage, "pending": pending}
+    return view.model_copy(update={**more, **shown})

@@ -1,0 +1,216 @@
+"""Private keys on disk, and the signer that is made of one.
+
+A key is a file that only its owner may read, in the format that every tool for keys knows (PKCS#8 in PEM, no
+passphrase), under the name of whose key it is:
+
+    $XDG_CONFIG_HOME/holdfast/keys/NAME      (~/.config)
+
+HOLDFAST_KEY says which one signs: such a name, or a path. What a signature is over is in `signing`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.approval import Decision, DecisionAction
+from holdfast.domain.approvals.signing import derive_key_id, format_public_key, sign_decision
+from holdfast.errors import BadInput
+from holdfast.util.text import shorten_text
+
+SIGNATURE_LIFETIME = timedelta(days=1)
+"""How long a signed answer to one call counts: what is kept back or played again later is worth nothing."""
+_LIMIT = 10_000
+"""Bytes of a file; a key has 119."""
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Signs decisions in somebody's name; one that vouches, in the name of whom the decision says it is from."""
+
+    name: str
+    key: Ed25519PrivateKey = field(repr=False)
+    vouches: bool = False
+
+    def sign(self, decision: Decision) -> Decision:
+        """The decision as it is sent. BadInput when it holds what nobody can sign."""
+        said: dict[str, object] = {"by": (self.vouches and decision.by) or self.name}
+        if decision.outcome is DecisionAction.PROCEED_ONCE and decision.expires is None:
+            said["expires"] = datetime.now(UTC) + SIGNATURE_LIFETIME
+        try:
+            return sign_decision(decision.model_copy(update=said), self.key)
+        except (ValueError, OverflowError, RecursionError) as error:
+            raise BadInput(f"this decision cannot be signed: {shorten_text(str(error), 200)}") from error
+
+
+@dataclass(frozen=True)
+class StoredKey:
+    """A key in the folder: its public half, or why it is of no use."""
+
+    name: str
+    file: Path
+    public: str | None = None
+    problem: str | None = None
+
+    @property
+    def id(self) -> str | None:
+        """What decisions call it."""
+        return derive_key_id(self.public) if self.public else None
+
+
+def find_keys_folder() -> Path:
+    """Where keys are kept. A relative path in the variable does not count, as the standard has it."""
+    given = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
+    try:
+        return (given if given.is_absolute() else Path("~/.config").expanduser()) / "holdfast" / "keys"
+    except RuntimeError:
+        raise BadInput("you have no home folder to keep keys in: set XDG_CONFIG_HOME") from None
+
+
+def create_key(name: str) -> StoredKey:
+    """Make a key and keep it for its owner alone. BadInput when there is one by that name."""
+    file = find_keys_folder() / _check_name(name)
+    try:
+        key = make_key(file)
+    except FileExistsError:
+        raise BadInput(f"there is a key called {name!r} already, and it is not overwritten: {str(file)!r}") from None
+    return StoredKey(name, file, format_public_key(key.public_key()))
+
+
+def make_key(file: Path) -> Ed25519PrivateKey:
+    """Make a key in this file, for its owner alone. FileExistsError when there is one; BadInput when it cannot be."""
+    key = Ed25519PrivateKey.generate()
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    if os.path.lexists(file):
+        raise FileExistsError(str(file))
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write_new(file, text)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise BadInput(f"the key cannot be written to {str(file)!r}: {error.strerror}") from error
+    return key
+
+
+def list_keys() -> list[StoredKey]:
+    """Every key in the folder, by name."""
+    try:
+        files = sorted(file for file in find_keys_folder().iterdir() if not file.name.startswith("."))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise BadInput(f"the folder of keys cannot be read, {str(find_keys_folder())!r}: {error.strerror}") from error
+    return [_check_key(file) for file in files]
+
+
+def find_key(key_name: str) -> StoredKey:
+    """The key that is meant by a name, or by a path, which holds a slash. BadInput when it is of no use."""
+    file = _locate_key(key_name)
+    return StoredKey(_read_owner(file), file, format_public_key(read_key(file).public_key()))
+
+
+def load_signer(named: str, approvers: Iterable[Approver] = ()) -> Signer:
+    """The signer that a name or a path means: called as the approvers call its key, else as the file is."""
+    file = _locate_key(named)
+    key = read_key(file)
+    public = format_public_key(key.public_key())
+    ours = next((approver for approver in approvers if approver.key == public), None)
+    return Signer(ours.name, key, ours.vouches) if ours else Signer(_read_owner(file), key)
+
+
+def read_key(file: Path) -> Ed25519PrivateKey:
+    """Read a private key. Never waits; BadInput when it is none, or when others may read or write it."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if problem := _explain_unfit(os.fstat(descriptor)):
+                raise BadInput(f"the key {str(file)!r} {problem}")
+            text = os.read(descriptor, _LIMIT)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise BadInput(
+            f"there is no key {str(file)!r}: `holdfast keys list` tells those there are, "
+            "`holdfast keys create NAME` makes one, and a path to one holds a slash"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"the key {str(file)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        key = load_pem_private_key(text, password=None)
+    except TypeError:
+        raise BadInput(f"the key {str(file)!r} has a passphrase, and nobody is there to give it") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise BadInput(f"{str(file)!r} is not a private key in PEM: make one with `holdfast keys create`") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise BadInput(f"the key {str(file)!r} is not for Ed25519: make one with `holdfast keys create`")
+    return key
+
+
+def _explain_unfit(status: os.stat_result) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a regular file"
+    if status.st_mode & 0o077:
+        return "may be read or written by others, so it may be theirs by now: make a new one, or chmod 600"
+    return None
+
+
+def _write_new(file: Path, text: bytes) -> None:
+    """All of it or nothing: half a key would stand in the way of a whole one."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+    except BaseException:
+        with suppress(OSError):
+            file.unlink()
+        raise
+
+
+def _check_key(file: Path) -> StoredKey:
+    try:
+        return StoredKey(file.name, file, format_public_key(read_key(file).public_key()))
+    except BadInput as error:
+        return StoredKey(file.name, file, problem=str(error))
+
+
+def _read_owner(file: Path) -> str:
+    """Whose key it is, as far as its file says."""
+    return file.name.removesuffix(".pem")
+
+
+def _locate_key(named: str) -> Path:
+    if "/" not in named:
+        return find_keys_folder() / _check_name(named)
+    try:
+        return Path(named).expanduser().absolute()
+    except RuntimeError:
+        raise BadInput(f"{named!r} names a home folder that nobody has") from None
+
+
+def _check_name(name: str) -> str:
+    """A name that can be a file's and a person's."""
+    plain = name.isprintable() and name == name.strip() and "/" not in name and not name.startswith((".", "-", "~"))
+    if not name or not plain or len(name.encode()) > 200:
+        raise BadInput(
+            f"{shorten_text(name, 80)!r} cannot be a key's name: up to 200 bytes of what shows, no slash, and no `.`, "
+            "`-` or `~` first"
+        )
+    return name

@@ -1,0 +1,285 @@
+"""Looking at one turn from outside: how it stands, what happens, what was answered. Nothing here changes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import TypeVar, cast
+
+from temporalio.client import (
+    WorkflowExecution,
+    WorkflowExecutionStatus,
+)
+
+from holdfast.client.error_mapping import translate_error
+from holdfast.client.handle import WorkflowConnection
+from holdfast.client.queries import fetch_output, still_running
+from holdfast.client.watch import WatchItem, read_live_outputs
+from holdfast.domain.approvals.approval import ApprovalId, DecisionAction, Scope, digest_call
+from holdfast.domain.approvals.grants import Grant
+from holdfast.domain.calls.call import Call, Status
+from holdfast.domain.calls.events import Event, EventPage
+from holdfast.domain.content import Response
+from holdfast.domain.conversation.messages import Conversation
+from holdfast.domain.turn.activity_io import LiveOutput, RunningCall
+from holdfast.domain.turn.carryover import EarlierRun
+from holdfast.domain.turn.turn_io import BatchResult, TurnResult
+from holdfast.domain.turn.views import ApprovalView, InboxSummary, TurnView, drop_stale_editors, shorten_result
+from holdfast.errors import BadInput, DecisionRefused, HoldfastError, NoWorker, TurnNotFound
+from holdfast.names import MEMO_KEY, STATE_ATTRIBUTE
+
+T = TypeVar("T")
+
+RETRY_SECONDS = 0.2
+MAX_TRIES = 20
+
+
+class TurnReader(WorkflowConnection):
+    """One turn, looked at."""
+
+    async def result(self) -> TurnResult:
+        """Wait for the end.
+
+        The earlier runs of a turn that has continued as new are asked for their batches. When no worker answers, all
+        of them are named in `base`, and the batches are those of the last run.
+        """
+        last = await self._fetch_last_result()
+        try:
+            pages = [await self._send_query("batches", tuple[BatchResult, ...], run_id=run.run_id) for run in last.runs]
+        except HoldfastError:
+            return last.model_copy(update={"unread": last.runs})
+        return last.model_copy(update={"batches": (*(batch for page in pages for batch in page), *last.batches)})
+
+    async def _fetch_last_result(self) -> TurnResult:
+        """What its last run ended with."""
+        try:
+            return cast(TurnResult, await self._handle.result())
+        except Exception as error:
+            raise translate_error(error, self.id) from error
+
+    async def exists(self) -> bool:
+        """Has it begun?"""
+        try:
+            await self._translate_errors(self._handle.describe())
+        except TurnNotFound:
+            return False
+        return True
+
+    async def fetch_view(self, *, live: bool = True) -> TurnView:
+        """How it stands: bounded, with live output while something runs, with the result once it has ended."""
+        description = await self._translate_errors(self._handle.describe())
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            ended = await self._build_ended_view(description.status)
+            return await self._with_commands(ended) if live else ended
+        view = await self._send_query("view", TurnView)
+        own = own_of(self.id, view.approvals)
+        view = view.model_copy(update={"approvals": drop_stale_editors(datetime.now(UTC), own)})
+        if live:
+            view = await self._with_commands(view)
+        if not live or view.batch is None:
+            return view
+        outputs = {item.call_id: item for item in await read_live_outputs(self._client, description)}
+        calls = tuple(
+            call.model_copy(
+                update={
+                    "live_output": found.tail,
+                    "live_styled": found.styled,
+                    "pid": found.pid,
+                    "attempts": found.attempt,
+                    "last_failure": found.failure,
+                }
+            )
+            if (found := outputs.get(call.id)) and call.status == "executing"
+            else call
+            for call in view.batch.calls
+        )
+        return view.model_copy(update={"batch": view.batch.model_copy(update={"calls": calls})})
+
+    async def _with_commands(self, view: TurnView) -> TurnView:
+        """With the background commands that still run, as their hosts say."""
+        if not view.commands:
+            return view
+        return view.model_copy(update={"commands": await still_running(self._client, self.id, view.commands)})
+
+    async def _build_ended_view(self, status: WorkflowExecutionStatus | None) -> TurnView:
+        """An ended turn's result needs no worker; its last view does, and is left out when none answers."""
+        result = await self._fetch_last_result() if status is WorkflowExecutionStatus.COMPLETED else None
+        try:
+            view = await self._send_query("view", TurnView)
+        except (NoWorker, HoldfastError):
+            view = TurnView(id=self.id, state="ended")
+        if result is None:
+            result = TurnResult(status="failed", reason=await self._describe_failure(status))
+        return view.model_copy(update={"state": "ended", "result": shorten_result(result)})
+
+    async def _describe_failure(self, status: WorkflowExecutionStatus | None) -> str:
+        try:
+            await self._fetch_last_result()
+        except HoldfastError as error:
+            return str(error)
+        return f"the workflow is {status.name if status else 'gone'}"
+
+    async def fetch_events(self, after: int = 0) -> EventPage:
+        """The events after a sequence number."""
+        page = await self._send_query("events", EventPage, after)
+        if page.earlier is None:
+            return page
+        earlier = await self._send_query("events", EventPage, after, run_id=page.earlier)
+        return earlier.model_copy(update={"more": True, "finished": False})
+
+    async def fetch_call(self, call_id: str) -> Call:
+        """The whole record of one call."""
+        kind = cast("type[Call | None]", Call | None)
+        call = await self._query_runs("call", kind, call_id)
+        if call is None:
+            raise BadInput(f"turn {self.id!r} has no call {call_id!r}")
+        check_digest(call)
+        return call
+
+    async def fetch_output(self, call_id: str) -> LiveOutput | None:
+        """The last 100,000 characters a running call has put out; None when it does not run."""
+        description = await self._translate_errors(self._handle.describe())
+        running = {item.call_id: item for item in await read_live_outputs(self._client, description)}
+        shown = running.get(call_id)
+        if shown is None or shown.host is None or shown.total <= len(shown.tail):
+            return shown
+        return await fetch_output(self._client, shown.host, RunningCall(turn=self.id, call=call_id)) or shown
+
+    async def fetch_batch(self, batch_id: str) -> BatchResult:
+        """One batch and the responses it has."""
+        kind = cast("type[BatchResult | None]", BatchResult | None)
+        batch = await self._query_runs("batch", kind, batch_id)
+        if batch is None:
+            raise BadInput(f"turn {self.id!r} has no batch {batch_id!r}")
+        return batch
+
+    async def _query_runs(self, query: str, kind: type[T], name: str) -> T:
+        """What the run of the turn says that has this call or batch; what its last one says when none has.
+
+        One that continues as new while it is asked is asked again.
+        """
+        while True:
+            answer = None
+            for run_id in await self._list_runs(name.partition("c")[0]):
+                answer = await self._send_query(query, kind, name, run_id=run_id)
+                if answer:
+                    return answer
+            asked, self._runs = self._runs, await self._send_query("runs", tuple[EarlierRun, ...])
+            if asked == self._runs:
+                return cast(T, answer)
+
+    async def _list_runs(self, batch_id: str) -> list[str | None]:
+        """The runs of a turn that continued as new, the likeliest to have this batch first; None is its last one."""
+        number = batch_id.removeprefix("b")
+        if not (number.isascii() and number.isdigit() and len(number) < 12):
+            return [None]
+        if not self._runs or int(number) > self._runs[-1].batches:  # one that continued meanwhile has another
+            self._runs = await self._send_query("runs", tuple[EarlierRun, ...])
+        first = next((place for place, run in enumerate(self._runs) if int(number) <= run.batches), None)
+        ids = [run.run_id for run in self._runs]
+        if first is None:
+            return [None, *reversed(ids)]
+        return [ids[first], *reversed(ids[:first]), *ids[first + 1 :], None]
+
+    async def fetch_conversation(self) -> Conversation | None:
+        """What its model was told and said, as far as it is still told; None without a model."""
+        return await self._send_query("conversation", cast("type[Conversation | None]", Conversation | None))
+
+    def watch(self, after: int = 0) -> AsyncIterator[WatchItem]:
+        """Events and live output as they happen, until the turn ends."""
+        return self._feeds.watch(self.id, after)
+
+    async def watch_responses(self) -> AsyncIterator[Response]:
+        """The answers to its calls, in order and each once, as they become final; until the turn ends (S13).
+
+        Of a turn with a model, also those of a reply that is still being written: `watch` tells if it is discarded.
+        """
+        known: dict[str, Response] = {}
+        async with aclosing(self._feeds.watch(self.id)) as items:  # type: ignore[type-var]
+            async for item in items:
+                if isinstance(item, Event) and item.kind == "result" and item.call:
+                    if item.call not in known:
+                        known = {answer.call_id: answer for answer in await self._fetch_answers(item.call)}
+                    yield known.pop(item.call)
+
+    async def _fetch_answers(self, call_id: str) -> tuple[Response, ...]:
+        """A page of answers, that of this call first. Two runs may change places while they are asked."""
+        for _ in range(MAX_TRIES):
+            if found := await self._query_runs("answers", tuple[Response, ...], call_id):
+                return found
+            await asyncio.sleep(RETRY_SECONDS)
+        raise HoldfastError(f"no run of turn {self.id!r} has the answer to {call_id!r}")
+
+    async def fetch_grants(self) -> tuple[Grant, ...]:
+        """The standing answers of this turn."""
+        return await self._send_query("grants", tuple[Grant, ...])
+
+    async def fetch_digest(self, address: ApprovalId) -> str:
+        """The digest of what an approval shows: from the memo, or from the turn itself."""
+        description = await self._translate_errors(self._handle.describe())
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            raise DecisionRefused("not_waiting", f"turn {self.id!r} has ended: nothing in it waits for a decision")
+        memo = await read_memo(description)
+        known = [item.digest for item in memo.approvals if item.approval_id == str(address)]
+        if known:
+            return known[0]
+        call = await self._send_query("call", cast("type[Call | None]", Call | None), address.call)
+        if call is None or call.approval_digest is None:
+            raise DecisionRefused("unknown_approval", f"nothing waits under {str(address)!r}: see `holdfast inbox`")
+        return call.approval_digest
+
+    async def fetch_scope(self, address: ApprovalId, outcome: DecisionAction) -> Scope | None:
+        """The first scope that an approval offers for an outcome, the narrowest of all for a refusal."""
+        shown = (await self.fetch_call(address.call)).confirmation
+        offers = shown.offers if shown else ()
+        fitting = (offer.scope for offer in offers if outcome in (offer.outcome, DecisionAction.CANCEL))
+        return next(fitting, None)
+
+
+async def read_memo(found: WorkflowExecution) -> InboxSummary:
+    """What a turn's memo says waits. Of one that cannot be read: that something may, which the turn itself knows."""
+    if (
+        found.typed_search_attributes.get(STATE_ATTRIBUTE) != "awaiting_approval"
+    ):  # the memo stays as it was when it last waited
+        return InboxSummary()
+    try:
+        kept = InboxSummary.model_validate(await found.memo_value(MEMO_KEY, {}))
+    except Exception:
+        return InboxSummary(total=1)
+    own = own_of(found.id, kept.approvals)
+    return kept.model_copy(update={"approvals": own, "total": kept.total - len(kept.approvals) + len(own)})
+
+
+def check_digest(call: Call) -> None:
+    """HoldfastError where what is shown of a waiting call is not what would be approved by its digest.
+
+    Whoever can write to the namespace can answer in a turn's place.
+    """
+    bound = call.bound
+    if call.status is not Status.AWAITING_APPROVAL or bound is None:
+        return
+    tool = bound.tool
+    digest = digest_call(
+        tool=tool.name,
+        server=tool.server,
+        definition=tool.definition,
+        arguments=bound.arguments,
+        context=bound.context,
+    )
+    if digest != bound.digest:
+        raise HoldfastError(
+            f"the arguments that are told of call {call.id!r} are not those that an approval would be for: "
+            "something else than a worker of yours answers for this turn"
+        )
+
+
+def own_of(turn_id: str, approvals: Iterable[ApprovalView]) -> tuple[ApprovalView, ...]:
+    """Of what a workflow says waits: its own. Nobody speaks for another turn, whose approval would look like this."""
+    start = f"{turn_id}/"
+    return tuple(
+        item
+        for item in approvals
+        if item.approval_id.startswith(start) and item.approval_id[len(start) :].count("/") == 1
+    )

@@ -1,0 +1,1 @@
+"""`holdfast.toml` and the environment: reading, checking and trusting them. Nothing that acts on a setting."""

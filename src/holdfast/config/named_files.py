@@ -1,0 +1,138 @@
+"""Files that settings name and that decide what runs: rules, lists of servers, scripts, modules.
+
+Who may change one of these decides what is allowed, or what runs at the next start. So their digests belong to the
+trust in the settings (`trust`), and no tool changes them unasked (`policy.protection.protected_files`).
+
+A script is a word of a command that is a file; a program that is found on the search path is not, and neither is what
+the system brings along: it changes with every upgrade.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.config.schema import Configuration
+    from holdfast.config.settings import Settings
+
+_SYSTEM = ("/bin", "/lib", "/lib64", "/nix", "/sbin", "/usr/bin", "/usr/lib", "/usr/libexec", "/usr/sbin")
+_INSTALLED = frozenset(["site-packages", "dist-packages"])
+_CHUNK = 1_000_000
+
+
+@dataclass(frozen=True)
+class NamedFiles:
+    """Files by what is done with them. One that is read need not exist."""
+
+    read: tuple[Path, ...] = ()
+    """Policy files and lists of servers."""
+    run: tuple[Path, ...] = ()
+    """Scripts of commands, and modules."""
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 by path; empty for a file that cannot be read."""
+        return {str(file): _digest_file(file) for file in sorted({*self.read, *self.run})}
+
+
+def find_named_files(settings: Configuration | Settings, folder: Path) -> NamedFiles:
+    """What the settings name. `folder` is that of the settings file, where modules are looked for."""
+    commands = [
+        *((hook.command, hook.folder) for hook in settings.hooks),
+        *((command, one.folder) for one in settings.discovery for command in (one.discovery_command, one.call_command)),
+        *((key.command, key.folder) for key in settings.encryption.keys),
+        *_list_servers(settings),
+    ]
+    modules = [*settings.tools.modules, *(hook.python for hook in settings.hooks)]
+    scripts = (file for words, place in commands for file in _find_scripts(words or (), place or folder))
+    sources = (file for reference in modules if reference for file in _find_module(reference.partition(":")[0], folder))
+    return NamedFiles(
+        tuple(dict.fromkeys((*settings.policy, *settings.mcp.files))),
+        tuple(dict.fromkeys(file for file in (*scripts, *sources) if not _is_system_file(file))),
+    )
+
+
+def combine_digests(content: str, named: NamedFiles) -> str:
+    """One digest of a settings file, by that of its content, and of what it names."""
+    digests = named.digests
+    return hashlib.sha256(json.dumps([content, digests]).encode()).hexdigest() if digests else content
+
+
+def _list_servers(settings: Configuration | Settings) -> Iterator[tuple[Sequence[str], Path]]:
+    mcp = settings.mcp
+    if not mcp.files and not mcp.servers:
+        return
+    from holdfast.config.mcp_servers_file import load_configured  # few settings have servers
+
+    for server in load_configured(mcp)[0].values():
+        if server.command is not None:
+            yield (server.command, *server.args), server.cwd or server.folder
+
+
+def _find_scripts(words: Sequence[str], folder: Path) -> Iterator[Path]:
+    """The words that are files, as seen from where the command runs, also behind `--option=`; and `-m module`."""
+    for word, before in zip(words, ("", *words), strict=False):
+        for text in (word, word.partition("=")[2]):
+            if text and (file := _find_file(folder, text)):
+                yield file
+        if before == "-m" and os.path.basename(words[0]).startswith("python"):
+            yield from _find_module(word, folder)
+
+
+def _find_module(name: str, folder: Path) -> Iterator[Path]:
+    """The source of a module and of the packages that it is in: in the folder, or where Python finds it.
+
+    Nothing is imported.
+    """
+    places = [folder]
+    first, *rest = name.split(".")
+    try:
+        spec = find_spec(first)
+    except (ImportError, ValueError, AttributeError):
+        spec = None
+    if spec and spec.origin:
+        origin = Path(spec.origin)
+        places.append(origin.parent.parent if origin.name == "__init__.py" else origin.parent)
+    path = "/".join((first, *rest))
+    sources = [f"{path}.py", f"{path}/__main__.py"]
+    sources += [f"{'/'.join((first, *rest[:depth]))}/__init__.py" for depth in range(len(rest) + 1)]
+    yield from (file for place in places for source in sources if (file := _find_file(place, source)))
+
+
+def _find_file(folder: Path, text: str) -> Path | None:
+    try:
+        file = Path(os.path.abspath(folder / Path(text).expanduser()))
+        return file if file.is_file() else None
+    except (OSError, RuntimeError, ValueError):
+        return None
+
+
+def _is_system_file(file: Path) -> bool:
+    return any(file.is_relative_to(place) for place in _SYSTEM) or not _INSTALLED.isdisjoint(file.parts)
+
+
+def _digest_file(file: Path) -> str:
+    """Never waits: what is not a regular file has none."""
+    digest = hashlib.sha256()
+    try:
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                return ""
+            while data := opened.read(_CHUNK):
+                digest.update(data)
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+def list_changed_files(before: dict[str, str], after: dict[str, str]) -> Iterable[str]:
+    """The files that are not as they were."""
+    return (file for file in sorted(before.keys() | after.keys()) if before.get(file) != after.get(file))

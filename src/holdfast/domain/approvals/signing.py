@@ -1,0 +1,178 @@
+"""Signed decisions: the bytes that a signature is over, and whether one counts (S22).
+
+Ed25519 over a decision as JSON, whole: whoever changes a field breaks the signature. docs/approvers.md gives the format
+for others to follow. Pure: where keys are kept is in `signing_keys`, and when a decision is checked is for its takers
+to say.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.approval import Decision
+from holdfast.errors import DecisionRefused
+from holdfast.util.digests import encode_canonical
+from holdfast.util.text import shorten_text
+
+SIGNED_PREFIX = b"holdfast-decision-v1\n"
+"""Nothing else that a key signs begins like this."""
+KEY_PREFIX = "ed25519:"
+_FIELD = 2**255 - 19
+_ORDER_EIGHT = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_WEAK = frozenset({0, 1, _FIELD - 1, _ORDER_EIGHT, _FIELD - _ORDER_EIGHT})
+"""Heights of the curve's points of small order. As a key, anybody can sign for one, and zeros make one."""
+
+
+with suppress(InvalidSignature):
+    # The library imports its exception when it first raises it. In a workflow, whose sandbox imports everything anew,
+    # that would abort the process: whoever sends a bad signature could end workers. So it is raised here, once.
+    Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key().verify(bytes(64), b"")
+
+
+class _PublicKey(NamedTuple):
+    id: str
+    public: Ed25519PublicKey
+
+
+def encode_signed_text(decision: Decision) -> bytes:
+    """What a signature is over: every field but the signature itself, save those that have their default.
+
+    So a field that decisions learn later leaves old signatures as they are. ValueError for what JSON cannot say.
+    """
+    said = decision.model_dump(exclude={"signature"}, exclude_defaults=True)
+    text = json.dumps(
+        said, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_format_moment
+    )
+    return SIGNED_PREFIX + text.encode()
+
+
+def digest_decision(decision: Decision) -> str:
+    """What makes a decision itself: the same for every way to write what one signature is over."""
+    try:
+        said = encode_signed_text(decision)
+    except (ValueError, OverflowError, RecursionError):  # nobody can have signed it
+        said = encode_canonical(decision.model_dump(mode="json", exclude={"signature"}))
+    return hashlib.sha256(said).hexdigest()
+
+
+def sign_decision(decision: Decision, private_key: Ed25519PrivateKey) -> Decision:
+    """The decision with this key's signature. ValueError for what JSON cannot say."""
+    signer = derive_key_id(format_public_key(private_key.public_key()))
+    named = decision.model_copy(update={"signer": signer, "signature": None})
+    signature = base64.b64encode(private_key.sign(encode_signed_text(named))).decode()
+    return named.model_copy(update={"signature": signature})
+
+
+def format_public_key(key: Ed25519PublicKey) -> str:
+    """A public key as settings hold it."""
+    return KEY_PREFIX + base64.b64encode(key.public_bytes_raw()).decode()
+
+
+def derive_key_id(public: str) -> str:
+    """What a decision calls the key that signed it. ValueError when it is no key."""
+    return hashlib.sha256(_decode_public_key(public)).hexdigest()[:16]
+
+
+def check_signature(decision: Decision, approvers: Iterable[Approver], now: datetime) -> None:
+    """DecisionRefused, unless it is in time and, where anybody has a key, signed by whom it says it is from."""
+    known = tuple(approvers)
+    if any(approver.key is not None for approver in known):
+        _check_signer(decision, _find_signer(decision, known), known)
+    if decision.expires is not None and now >= decision.expires:
+        raise DecisionRefused("expired_decision", f"this decision counted until {decision.expires}: decide again")
+
+
+def find_roles(by: str | None, approvers: Iterable[Approver]) -> frozenset[str]:
+    """The roles of whom a decision is from."""
+    return frozenset(role for approver in approvers if approver.name == by for role in approver.roles)
+
+
+def _find_signer(decision: Decision, approvers: tuple[Approver, ...]) -> Approver:
+    """Whose key made the signature, which is checked. What is cheap to see is looked at first."""
+    if decision.signature is None:
+        raise DecisionRefused(
+            "unsigned", "only signed decisions count here: `holdfast sign` makes one, HOLDFAST_KEY names the key"
+        )
+    signature = _decode_exactly(decision.signature, 64)
+    if signature is None:
+        raise _build_refusal("a signature is 64 bytes in base64")
+    for approver in approvers:
+        key = _load_public_key(approver.key) if approver.key else None
+        if key and key.id == decision.signer:
+            _verify_signature(decision, signature, key)
+            return approver
+    named = shorten_text(repr(decision.signer), 80)
+    raise DecisionRefused("unknown_key", f"no approver has the key {named}: see [[approvers]] in the settings file")
+
+
+def _verify_signature(decision: Decision, signature: bytes, key: _PublicKey) -> None:
+    try:
+        key.public.verify(signature, encode_signed_text(decision))
+    except InvalidSignature:
+        raise _build_refusal("it is not this decision that was signed") from None
+    except (ValueError, OverflowError, RecursionError):
+        raise _build_refusal("the decision holds what JSON cannot say, so nobody can have signed it") from None
+
+
+def _check_signer(decision: Decision, signer: Approver, approvers: tuple[Approver, ...]) -> None:
+    by = shorten_text(repr(decision.by), 80)
+    if signer.is_for_anyone and not decision.by:
+        raise DecisionRefused("other_name", "the decision does not say whom it is `by`")
+    listed = signer.is_for_anyone or any(approver.name == decision.by for approver in approvers)
+    if signer.vouches and not listed:
+        raise DecisionRefused("other_name", f"{signer.name!r} vouches for approvers only, and {by} is none")
+    if not signer.vouches and decision.by != signer.name:
+        raise DecisionRefused("other_name", f"the key is that of {signer.name!r} and the decision says `by` {by}")
+    if decision.is_grant and decision.scope is None:
+        raise DecisionRefused("scope_not_signed", "a signed standing answer names its `scope`: one that was offered")
+
+
+def _build_refusal(why: str) -> DecisionRefused:
+    return DecisionRefused("bad_signature", f"the signature does not hold: {why}")
+
+
+@lru_cache(maxsize=1_000)
+def _load_public_key(public: str) -> _PublicKey | None:
+    """None for what is no key: nobody can sign for that one."""
+    try:
+        return _PublicKey(derive_key_id(public), Ed25519PublicKey.from_public_bytes(_decode_public_key(public)))
+    except ValueError:
+        return None
+
+
+def _decode_public_key(public: str) -> bytes:
+    found = _decode_exactly(public.removeprefix(KEY_PREFIX), 32) if public.startswith(KEY_PREFIX) else None
+    if found is None:
+        raise ValueError(f"must be `{KEY_PREFIX}` and 32 bytes in base64, as `holdfast keys show` prints it")
+    if int.from_bytes(found, "little") % 2**255 % _FIELD in _WEAK:
+        raise ValueError("is a key for which anybody can sign: make one with `holdfast keys create`")
+    return found
+
+
+def _decode_exactly(text: str, size: int) -> bytes | None:
+    """Bytes in base64 that can be written in no other way, so that one key or signature is one text."""
+    try:
+        found = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    return found if len(found) == size and base64.b64encode(found).decode() == text else None
+
+
+def _format_moment(value: object) -> str:
+    """A time: in UTC when its zone is known, always to the microsecond."""
+    if not isinstance(value, datetime):
+        raise ValueError(f"JSON cannot say {type(value).__name__}")
+    if value.tzinfo is None:
+        return value.isoformat(timespec="microseconds")
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -1,0 +1,106 @@
+"""Fields of a form in words: what they are called, what may stand there, and what does if nobody says otherwise.
+
+The words of whoever made the form are repeated as they are: making them harmless is for whoever shows them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from pydantic import JsonValue
+
+from holdfast.domain.forms.fields import (
+    Choice,
+    Field,
+    find_default,
+    find_format,
+    find_kind,
+    format_number,
+    list_choices,
+    read_limits,
+)
+from holdfast.domain.forms.validation import Form, list_fields, list_required
+
+_KINDS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+
+
+def describe_fields(form: Form) -> Iterator[str]:
+    """A line for each field, for whoever writes the answer as JSON."""
+    needed = list_required(form)
+    for name, field in list_fields(form).items():
+        title = f" ({called})" if (called := find_title(name, field)) else ""
+        about = f". {told}" if (told := find_description(field)) else ""
+        yield f"{name}{title}: {describe_wanted(field)}; {_describe_default(field, name in needed)}{about}"
+
+
+def find_title(name: str, field: Field) -> str:
+    """What a field is called, where that is not its name."""
+    title = field.get("title")
+    return title if isinstance(title, str) and title != name else ""
+
+
+def find_description(field: Field) -> str:
+    """What a field is about."""
+    words = field.get("description")
+    return words if isinstance(words, str) else ""
+
+
+def describe_wanted(field: Field, *, asked: bool = False) -> str:
+    """What may stand there. `asked`: it is typed at a prompt, which lists the choices."""
+    kind, choices, span = find_kind(field), list_choices(field), _describe_limits(field)
+    if kind == "array":
+        some = "these" if asked else ", ".join(map(format_choice_title, choices))
+        return f"{span or 'any'} of {some}" if choices else f"{span or 'any'} texts"
+    if choices:
+        return "one of these" if asked else f"one of {', '.join(map(format_choice_title, choices))}"
+    if found := find_format(field):
+        return found.words
+    if kind == "string":
+        return f"text of {span} characters" if span else "text"
+    if kind == "boolean" and asked:
+        return "yes or no"
+    return _KINDS.get(kind or "", "anything") + _append_limits(span)
+
+
+def format_value(field: Field, value: JsonValue, *, asked: bool = False) -> str:
+    """A value as a person reads it, its choices by their titles."""
+    titles = {one.value: format_choice_title(one) for one in list_choices(field)}
+    if isinstance(value, list):
+        return ", ".join(titles.get(str(one), str(one)) for one in value) or "none"
+    if isinstance(value, bool) and asked:
+        return "yes" if value else "no"
+    if isinstance(value, str) and (asked or value in titles):
+        return titles.get(value, value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def format_choice_title(choice: Choice) -> str:
+    """A choice with its title."""
+    return f"{choice.value} ({choice.title})" if choice.title else choice.value
+
+
+def _describe_default(field: Field, needed: bool) -> str:
+    """What becomes of a field that an answer does not name."""
+    if (default := find_default(field)) is not None:
+        return f"default {format_value(field, default)}"
+    return "required" if needed else "may be left out"
+
+
+def _describe_limits(field: Field) -> str:
+    """From where to where, in words; empty when both are open."""
+    least, most = read_limits(field)
+    if find_kind(field) in ("string", "array") and least is not None and least <= 0:
+        least = None
+    if least is not None and most is not None:
+        return format_number(least) if least == most else f"{format_number(least)} to {format_number(most)}"
+    if least is not None:
+        return f"at least {format_number(least)}"
+    return f"at most {format_number(most)}" if most is not None else ""
+
+
+def _append_limits(span: str) -> str:
+    """A span behind what it is a span of."""
+    if not span:
+        return ""
+    return f" from {span}" if " to " in span else f", {span}"

@@ -1,0 +1,1 @@
+"""The state of one session and its input and result. No workflow code."""

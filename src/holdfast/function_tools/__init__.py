@@ -1,0 +1,1 @@
+"""`@tool`: Python functions as tools. No registry and no gate."""

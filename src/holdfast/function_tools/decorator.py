@@ -1,0 +1,231 @@
+"""Tools from functions: `@tool` makes one from a typed function, its schema from the signature and the docstring.
+
+    @tool(effect=Effect.READ)
+    def count_words(text: str, least: int = 1) -> int:
+        \"\"\"Count the words of a text.
+
+        Args:
+            text: The text.
+            least: How long a word must be to count.
+        \"\"\"
+        return sum(len(word) >= least for word in text.split())
+
+An `async` function runs on the worker's event loop, any other in a thread of its own, which cannot be stopped: a stop
+waits for it. A parameter annotated `Run` or `Run | None` is not the model's: it is given the run. A call asks for
+approval unless the function merely reads; `confirm` says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast, overload
+
+from pydantic import BaseModel, TypeAdapter
+
+from holdfast.domain.approvals.approval import Confirmation
+from holdfast.domain.calls.tool import AbortsSiblings, DecisionNotice, Effect, Interrupt, Invocation, Retries, Run, Tool
+from holdfast.domain.content import BlobPart, DataPart, Part, Result, TextPart
+from holdfast.errors import BadInput
+from holdfast.function_tools.signature import Function, read_signature
+from holdfast.util.suggestions import did_you_mean
+from holdfast.util.text import shorten_text
+
+_PARTS = (TextPart, DataPart, BlobPart)
+_TRAITS = {
+    "display_name",
+    "interrupt",
+    "aborts_siblings",
+    "live_output",
+    "markdown",
+    "task_queue",
+    "on_host",
+    "asks",
+    "open_world",
+    "destructive",
+    "edits",
+    "retries",
+    "timeout_seconds",
+    "heartbeat_seconds",
+}
+ConfirmAnswer = bool | str | Confirmation | None
+Confirm = bool | str | Callable[..., ConfirmAnswer | Awaitable[ConfirmAnswer]]
+ConcurrencySafe = bool | Callable[..., bool]
+OnDecision = Callable[[DecisionNotice], Awaitable[None] | None]
+
+
+@overload
+def tool(function: Function, /) -> FunctionTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    display_name: str | None = None,
+    description: str | None = None,
+    effect: Effect = Effect.ONCE,
+    confirm: Confirm | None = None,
+    concurrency_safe: ConcurrencySafe | None = None,
+    interrupt: Interrupt = Interrupt.BLOCK,
+    aborts_siblings: AbortsSiblings = False,
+    live_output: bool = False,
+    markdown: bool = False,
+    task_queue: str | None = None,
+    on_host: bool = False,
+    asks: bool = False,
+    open_world: bool = False,
+    destructive: bool = False,
+    edits: str | None = None,
+    retries: Retries | None = None,
+    on_decision: OnDecision | None = None,
+    timeout_seconds: float = 600,
+    heartbeat_seconds: float = 10,
+) -> Callable[[Function], FunctionTool]: ...
+
+
+def tool(function: Function | None = None, /, **options: Any) -> Any:
+    """Make a tool from a function: `@tool`, or `@tool(effect=Effect.READ, …)`. BadInput when its types do not do."""
+    return FunctionTool(function) if function else lambda found: FunctionTool(found, **options)
+
+
+class FunctionTool(Tool):
+    """A tool made from a function. Calling it calls the function."""
+
+    checks_quickly = True
+
+    def __init__(
+        self,
+        function: Function,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        effect: Effect = Effect.ONCE,
+        confirm: Confirm | None = None,
+        concurrency_safe: ConcurrencySafe | None = None,
+        on_decision: OnDecision | None = None,
+        **traits: Any,
+    ) -> None:
+        _check_function(function, concurrency_safe)
+        said = read_signature(function)
+        self.function = function
+        self.name = name or function.__name__
+        self.description = description or said.description or self.name
+        self.effect = effect
+        self.confirm: Confirm = effect is not Effect.READ if confirm is None else confirm
+        self.safe: ConcurrencySafe = effect is Effect.READ if concurrency_safe is None else concurrency_safe
+        self.on_decision = on_decision
+        self.Parameters = said.parameters
+        self.runs = said.runs
+        for trait, value in traits.items():
+            if trait not in _TRAITS:
+                raise BadInput(f"{trait!r} is not an option of a tool. {did_you_mean(trait, _TRAITS)}".rstrip())
+            setattr(self, trait, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself."""
+        return self.function(*args, **kwargs)
+
+    def build(self, arguments: BaseModel, workspace: Path) -> Invocation:
+        """Bind the arguments."""
+        fields = type(arguments).model_fields
+        return _FunctionInvocation(self, {str(field.alias): getattr(arguments, name) for name, field in fields.items()})
+
+
+class _FunctionInvocation(Invocation):
+    def __init__(self, tool: FunctionTool, arguments: Mapping[str, Any]) -> None:
+        self._tool = tool
+        self._arguments = arguments
+
+    def describe(self) -> str:
+        shown = ", ".join(f"{name}={shorten_text(repr(value), 80)}" for name, value in self._arguments.items())
+        return f"{self._tool.display_name or self._tool.name}({shown})"
+
+    def is_concurrency_safe(self) -> bool:
+        safe = self._tool.safe
+        return (safe(**self._arguments) if callable(safe) else safe) is True
+
+    async def should_confirm(self) -> Confirmation | None:
+        wanted = self._tool.confirm
+        asked = wanted(**self._arguments) if callable(wanted) else wanted
+        if inspect.isawaitable(asked):
+            asked = await asked
+        if not asked or isinstance(asked, Confirmation):
+            return asked or None
+        return Confirmation(kind="info", title=asked if isinstance(asked, str) else self.describe())
+
+    async def on_decision(self, decision: DecisionNotice) -> None:
+        heard = self._tool.on_decision(decision) if self._tool.on_decision else None
+        if inspect.isawaitable(heard):
+            await heard
+
+    async def execute(self, run: Run) -> Result:
+        given = {**self._arguments, **dict.fromkeys(self._tool.runs, run)}
+        function = self._tool.function
+        made = function(**given) if inspect.iscoroutinefunction(function) else await run_in_thread(function, given)
+        return build_result(await made if inspect.isawaitable(made) else made)
+
+
+def build_result(made: object) -> Result:
+    """What a function gave back, as a result: text as text, bytes and parts as parts, what JSON can say as data.
+
+    The call has run by now: whatever it gave back, it is a result.
+    """
+    if isinstance(made, Result):
+        return made
+    if isinstance(made, _PARTS):
+        return Result(parts=(made,))
+    if isinstance(made, tuple | list) and made and all(isinstance(item, _PARTS) for item in made):
+        return Result(parts=tuple(cast("list[Part]", made)))
+    if made is None:
+        return Result.from_text("(done)")
+    if isinstance(made, str):
+        return Result.from_text(made)
+    if isinstance(made, bytes | bytearray):
+        return Result(parts=(BlobPart.from_bytes(bytes(made), "application/octet-stream"),))
+    with suppress(Exception):
+        value = TypeAdapter(type(made)).dump_python(made, mode="json", warnings=False)
+        return Result(parts=(DataPart(value=value),))
+    with suppress(Exception):
+        return Result.from_text(str(made))
+    return Result.from_text(f"(a {type(made).__name__} that cannot be shown)")
+
+
+async def run_in_thread(function: Function, arguments: Mapping[str, Any]) -> Any:
+    """Call a function in a thread of its own, and wait for its end even when stopped: nobody can stop a thread."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def report(set_outcome: Callable[[Any], None], value: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the process ends
+            loop.call_soon_threadsafe(set_outcome, value)
+
+    def work() -> None:
+        try:
+            made = context.run(function, **arguments)
+        except BaseException as error:
+            wrapped = RuntimeError(f"{type(error).__name__}: {error}") if isinstance(error, StopIteration) else error
+            report(done.set_exception, wrapped)
+        else:
+            report(done.set_result, made)
+
+    threading.Thread(target=work, name=f"tool {function.__name__}", daemon=True).start()
+    while not done.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(done)
+    return done.result()
+
+
+def _check_function(function: Function, concurrency_safe: object) -> None:
+    if not inspect.isroutine(function):
+        raise BadInput(f"{function!r} cannot be a tool: it is not a function")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadInput(f"{function.__name__!r} cannot be a tool: it yields; return a list, or write to the run")
+    if inspect.iscoroutinefunction(concurrency_safe):
+        raise BadInput(f"{function.__name__!r} cannot be a tool: its concurrency_safe is async, and nobody awaits it")

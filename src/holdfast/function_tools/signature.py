@@ -1,0 +1,112 @@
+"""The parameters of a function as a model: from its signature, its types and its docstring."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace, UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import docstring_parser
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.fields import FieldInfo
+
+from holdfast.domain.calls.tool import Run
+from holdfast.errors import BadInput
+
+Function = Callable[..., Any]
+
+
+class Signature(NamedTuple):
+    """What a function says of itself."""
+
+    description: str
+    parameters: type[BaseModel]
+    """What a model gives. Each field has the parameter's name as its alias."""
+    runs: tuple[str, ...]
+    """Parameters that are given the run."""
+
+
+def read_signature(function: Function) -> Signature:
+    """Read a function; BadInput when its parameters cannot be a model's."""
+    documented = _parse_docstring(inspect.getdoc(function) or "")
+    parameters, runs = _build_parameters(function, documented)
+    return Signature(_join_description(documented), parameters, runs)
+
+
+def _parse_docstring(text: str) -> docstring_parser.Docstring:
+    """What a docstring says. One that the parser stumbles over is a description, and no more."""
+    try:
+        return docstring_parser.parse(text)
+    except Exception:
+        found = docstring_parser.Docstring()
+        found.short_description = text
+        return found
+
+
+def _join_description(documented: docstring_parser.Docstring) -> str:
+    return "\n\n".join(filter(None, (documented.short_description, documented.long_description)))
+
+
+def _build_parameters(
+    function: Function, documented: docstring_parser.Docstring
+) -> tuple[type[BaseModel], tuple[str, ...]]:
+    """The model of a function's parameters, and the names of those that are given the run."""
+    told = {item.arg_name: item.description or "" for item in documented.params}
+    hints = _resolve_hints(function)
+    fields: dict[str, Any] = {}
+    runs: list[str] = []
+    for name, parameter in _inspect_function(function).parameters.items():
+        _check_parameter(function, parameter, hints)
+        if _is_run(hints[name]):
+            runs.append(name)
+            continue
+        default = ... if parameter.default is parameter.empty else parameter.default
+        words: dict[str, Any] = (
+            {"description": told[name]} if told.get(name) and not _has_description(hints[name]) else {}
+        )
+        # By alias, since a parameter may be called as a model's own attribute is (`copy`, `schema`); and by a name that
+        # no parameter has, since fields may be given by name as well.
+        fields[f"given {name}"] = (hints[name], Field(default, alias=name, **words))
+    try:
+        model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+        model.model_json_schema()
+    except Exception as error:
+        raise BadInput(f"no schema can be made for {function.__name__!r}: {error}") from error
+    return model, tuple(runs)
+
+
+def _inspect_function(function: Function) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except ValueError as error:
+        raise BadInput(f"{function.__name__!r} cannot be a tool: {error}") from error
+
+
+def _resolve_hints(function: Function) -> dict[str, Any]:
+    """The types of the parameters. What it returns may be a type that only a type checker knows."""
+    written = {name: hint for name, hint in inspect.get_annotations(function).items() if name != "return"}
+    known = getattr(inspect.unwrap(function), "__globals__", {})
+    try:
+        return get_type_hints(SimpleNamespace(__annotations__=written), known, include_extras=True)
+    except Exception as error:
+        raise BadInput(f"the types of {function.__name__!r} cannot be read: {error}") from error
+
+
+def _is_run(hint: object) -> bool:
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    return hint is Run or (get_origin(hint) in (Union, UnionType) and Run in get_args(hint))
+
+
+def _has_description(hint: object) -> bool:
+    return get_origin(hint) is Annotated and any(
+        isinstance(extra, FieldInfo) and extra.description for extra in get_args(hint)[1:]
+    )
+
+
+def _check_parameter(function: Function, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
+    if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        raise BadInput(f"{function.__name__!r} cannot be a tool: parameter {parameter.name!r} is not given by name")
+    if parameter.name not in hints:
+        raise BadInput(f"{function.__name__!r} cannot be a tool: parameter {parameter.name!r} has no type")

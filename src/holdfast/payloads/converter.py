@@ -1,0 +1,192 @@
+"""How our data becomes payloads: pydantic, encryption where there are keys, and external storage for what is large.
+
+What arrives where anything may arrive (the input of a turn, the body of a signal) is read by the turn itself. So JSON
+that cannot even be parsed becomes a value that says so, instead of a decoding error that Temporal retries for ever.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.sdk.v1 import ExternalStorageReference
+from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter, pydantic_data_converter
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    DefaultPayloadConverter,
+    ExternalStorage,
+    StorageDriver,
+)
+
+from holdfast.domain.base import Unreadable
+from holdfast.errors import BadInput, KeyMissing, PayloadUnreadable
+from holdfast.payloads.bucket_store import build_drivers
+from holdfast.payloads.encryption import LOCKED, EncryptingCodec
+from holdfast.payloads.file_store import MISSING, THRESHOLD, TOO_LARGE, FileStorage, MissingDriver, build_too_large
+from holdfast.payloads.keyring import Keyring, load_keyring
+from holdfast.util.text import exception_text
+
+if TYPE_CHECKING:
+    from holdfast.config.settings import Settings
+
+_LOGGER = logging.getLogger(__name__)
+_MARKER = "__temporal_external_storage_reference"
+"""What Temporal marks references with that a codec has encoded."""
+_REASONS = {
+    MISSING: "a payload that is kept outside the history is not there ({})",
+    LOCKED: "a payload cannot be read: {}",
+}
+
+
+class HoldfastPayloadConverter(CompositePayloadConverter):
+    """The default converters with pydantic's JSON; an untyped value that none of them can read is `Unreadable`.
+
+    So is one whose file or key is missing: whoever reads it says whether that is waited for (a turn's own input), or
+    dropped and noted (a signal).
+    """
+
+    def __init__(self) -> None:
+        json = PydanticJSONPlainPayloadConverter()
+        super().__init__(
+            *(
+                json if converter.encoding == json.encoding else converter
+                for converter in DefaultPayloadConverter.default_encoding_payload_converters
+            )
+        )
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """See the base class."""
+        hints: Sequence[type | None] = type_hints or [None] * len(payloads)
+        return [self._read_payload(payload, hint) for payload, hint in zip(payloads, hints, strict=True)]
+
+    def _read_payload(self, payload: Payload, hint: type | None) -> Any:
+        if why := explain_unreadable(payload):
+            if hint not in (None, Any):
+                raise PayloadUnreadable(why)
+            return Unreadable(why, gone=True)
+        try:
+            return super().from_payloads([payload], [hint] if hint else None)[0]
+        except Exception as error:
+            if hint not in (None, Any):
+                raise
+            return Unreadable(exception_text(error, 500))
+
+
+class TolerantConverter(DataConverter):
+    """A converter that a forged mark cannot stop: Temporal fails the task of a marked reference that is none."""
+
+    async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [await self._check_reference(payload) for payload in payloads]
+
+    async def _check_reference(self, payload: Payload) -> Payload:
+        if payload.metadata.get(_MARKER) != b"true":
+            return payload
+        try:
+            [reference] = await super()._decode_reference_payload_sequence([payload])
+        except KeyMissing:
+            raise
+        except Exception:
+            return Payload(metadata={"encoding": MISSING}, data=b"a reference that is none")
+        return reference
+
+    async def find_reference(self, payload: Payload) -> ExternalStorageReference | None:
+        """Where a payload is kept, if it is only a reference."""
+        [unmarked] = await self._decode_reference_payload_sequence([payload])
+        return self.external_storage._decode_reference(unmarked) if self.external_storage else None
+
+    async def fetch_payload(self, payload: Payload) -> Payload:
+        """A payload from where it is kept, as it was stored; or why nobody can tell."""
+        [unmarked] = await self._decode_reference_payload_sequence([payload])
+        return await self.external_storage._retrieve_payload(unmarked) if self.external_storage else unmarked
+
+    async def decrypt_payload(self, payload: Payload) -> Payload:
+        """What a retrieved payload holds; or why nobody can tell."""
+        return (await self.payload_codec.decode([payload]))[0] if self.payload_codec else payload
+
+
+class TolerantStorage(ExternalStorage):
+    """External storage that a forged reference cannot stop.
+
+    Temporal reads every reference before any of our code runs, whichever message it came in; an error there fails the
+    workflow task, and is retried for ever. So a reference nobody can follow becomes a payload nobody can read; and of
+    many in one message, which take a few bytes each and may all name the same large payload, no more is read than of
+    one.
+    """
+
+    async def _retrieve_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        found, size = [], 0
+        for payload in payloads:
+            if self._decode_reference(payload) is None:
+                found.append(payload)
+                continue
+            retrieved = await self._retrieve_payload(payload) if size < TOO_LARGE else build_too_large()
+            size += retrieved.ByteSize()
+            found.append(retrieved)
+        return found
+
+    def _decode_reference(self, payload: Payload) -> ExternalStorageReference | None:
+        try:
+            return super()._decode_reference(payload)
+        except Exception:
+            return ExternalStorageReference(driver_name="unreadable")
+
+    def _get_driver_by_name(self, name: str) -> StorageDriver:
+        return self._driver_map.get(name) or MissingDriver()
+
+
+def build_data_converter(
+    existing: DataConverter | None,
+    payloads: Path,
+    *,
+    keyring: Keyring | None = None,
+    drivers: Sequence[StorageDriver] = (),
+) -> DataConverter:
+    """Ours, as far as the application has not brought its own. The first driver is written to."""
+    converter = existing
+    if converter is None or converter is DataConverter.default or converter is pydantic_data_converter:
+        converter = TolerantConverter(payload_converter_class=HoldfastPayloadConverter)
+    converter = _add_encryption(converter, keyring or Keyring())
+    if converter.external_storage is not None:
+        return converter
+    known = list(drivers) or [FileStorage(payloads)]
+    storage = TolerantStorage(
+        drivers=known, driver_selector=lambda context, payload: known[0], payload_size_threshold=THRESHOLD
+    )
+    return dataclasses.replace(converter, external_storage=storage)
+
+
+def build_converter(
+    settings: Settings, existing: DataConverter | None = None, *, keyring: Keyring | None = None
+) -> DataConverter:
+    """The same with the keys and the stores that the settings name. BadInput when one of them cannot be had."""
+    keyring = load_keyring(settings) if keyring is None else keyring
+    return build_data_converter(existing, settings.payloads_folder, keyring=keyring, drivers=build_drivers(settings))
+
+
+def explain_unreadable(payload: Payload) -> str | None:
+    """Why a payload that was opened cannot be read; None when it can, whatever it holds."""
+    words = _REASONS.get(payload.metadata.get("encoding", b""))
+    return words.format(payload.data.decode("utf-8", "replace")) if words else None
+
+
+def _add_encryption(converter: DataConverter, keyring: Keyring) -> DataConverter:
+    """With our codec. Without keys too: it then says of what is encrypted that it is."""
+    if converter.payload_codec is not None and not isinstance(converter.payload_codec, EncryptingCodec):
+        if keyring.keys:
+            raise BadInput(
+                "the client has a payload codec of its own, and [encryption] has keys: leave one of them out"
+            )
+        return converter
+    failures = converter.failure_converter_class
+    if keyring.keys and failures is DefaultFailureConverter:
+        failures = DefaultFailureConverterWithEncodedAttributes
+    elif keyring.keys and not issubclass(failures, DefaultFailureConverterWithEncodedAttributes):
+        _LOGGER.warning("The client has a failure converter of its own: words of failures may not be encrypted")
+    return dataclasses.replace(converter, payload_codec=EncryptingCodec(keyring), failure_converter_class=failures)

@@ -1,0 +1,208 @@
+"""The keys that payloads are encrypted with, as this process has them: from the environment, a file or a command.
+
+The settings say where each comes from. A key is 32 random bytes, written as base64 (`holdfast encryption new-key`).
+Whatever is wrong with one is told with the line of the settings file, and never with a word of what was read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import select
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import BadInput
+
+if TYPE_CHECKING:
+    from holdfast.config.sections import KeySettings
+    from holdfast.config.settings import Settings
+
+KEY_SIZE = 32
+_LIMIT = 10_000
+"""Bytes that are read in search of a key, which has 44."""
+_KEY_HINT = "`holdfast encryption new-key` makes one"
+
+
+@dataclass(frozen=True)
+class Key:
+    """32 bytes, and the id that stands beside everything they encrypt."""
+
+    id: str
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Keyring:
+    """All keys that are read with; the first is written with. Without any, nothing is encrypted."""
+
+    keys: tuple[Key, ...] = ()
+    refuses_plain: bool = False
+    """Is what is not encrypted not taken?"""
+    retired: frozenset[str] = frozenset()
+    """Ids of keys that are over: what names one of them is taken as forged, and not waited for."""
+
+    @property
+    def active_key(self) -> Key | None:
+        """The one that is written with."""
+        return self.keys[0] if self.keys else None
+
+
+@dataclass(frozen=True)
+class KeyFound:
+    """One entry of the settings: its key, or why there is none."""
+
+    id: str
+    origin: str
+    """Where it comes from, for people."""
+    key: Key | None = None
+    problem: str | None = None
+
+
+def generate_key() -> str:
+    """A key as it is written down."""
+    return base64.b64encode(os.urandom(KEY_SIZE)).decode()
+
+
+def load_keyring(settings: Settings) -> Keyring:
+    """The keys that the settings name. BadInput with everything that is wrong with them."""
+    found = check_keys(settings)
+    problems = [one.problem for one in found if one.problem]
+    if problems:
+        raise BadInput("\n".join(problems))
+    said = settings.encryption
+    return Keyring(tuple(one.key for one in found if one.key), said.plain == "refuse", frozenset(said.retired))
+
+
+def check_keys(settings: Settings) -> list[KeyFound]:
+    """Every key that the settings name, read or with the reason why not."""
+    found: list[KeyFound] = []
+    for place, given in enumerate(settings.encryption.keys, start=1):
+        one = _read_key(given, os.environ)
+        twin = next((other.id for other in found if one.key and other.key and other.key.secret == one.key.secret), None)
+        if twin:
+            one = KeyFound(given.id, one.origin, problem=f"it is the same as {twin!r}: a new id needs a new key")
+        found.append(_add_line(one, settings, place))
+    return found
+
+
+def _add_line(found: KeyFound, settings: Settings, place: int) -> KeyFound:
+    """With the line that names it, if it is of no use."""
+    if found.problem is None:
+        return found
+    line = settings.file_lines.get(f"encryption.keys.{place}")
+    where = f"{settings.file}, line {line}: " if line else ""
+    text = f"{where}the encryption key {found.id!r} cannot be had from {found.origin}: {found.problem}"
+    return KeyFound(found.id, found.origin, problem=text)
+
+
+def _read_key(given: KeySettings, environment: Mapping[str, str]) -> KeyFound:
+    origin = _describe_origin(given)
+    try:
+        if given.env:
+            text = _read_environment_key(given.env, environment)
+        elif given.file:
+            text = _read_file_key(given.file)
+        else:
+            text = _read_command_key(given)
+        return KeyFound(given.id, origin, key=Key(given.id, _decode_key(text)))
+    except ValueError as error:
+        return KeyFound(given.id, origin, problem=str(error))
+
+
+def _describe_origin(given: KeySettings) -> str:
+    if given.env:
+        return f"the variable {given.env}"
+    return f"the file {str(given.file)!r}" if given.file else f"the command {(given.command or ('',))[0]!r}"
+
+
+def _read_environment_key(name: str, environment: Mapping[str, str]) -> bytes:
+    if not environment.get(name, "").strip():
+        raise ValueError("it is not set")
+    return environment[name].encode("utf-8", "replace")
+
+
+def _read_file_key(file: Path) -> bytes:
+    """Never waits; not from a file that others may read or write."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if problem := _explain_unfit(os.fstat(descriptor)):
+                raise ValueError(problem)
+            return os.read(descriptor, _LIMIT)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise ValueError(f"{(error.strerror or 'it cannot be read').lower()}; {_KEY_HINT}") from None
+
+
+def _explain_unfit(status: os.stat_result) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "it is not a regular file"
+    if status.st_mode & 0o077:
+        return "it may be read or written by others, who may have the key by now: make a new one, or chmod 600"
+    return None
+
+
+def _read_command_key(given: KeySettings) -> bytes:
+    """What the command prints. What it complains about may hold anything, and is not repeated."""
+    try:
+        process = subprocess.Popen(
+            given.command or (),
+            cwd=given.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ValueError(f"it does not start: {(error.strerror or 'no reason is known').lower()}") from None
+    deadline = time.monotonic() + given.timeout_seconds
+    with process:
+        try:
+            said = _read_output(process, deadline)
+            code = process.wait(max(0.0, deadline - time.monotonic()))
+        except (subprocess.TimeoutExpired, ValueError) as error:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            late = f"it did not end within {given.timeout_seconds:g} seconds"
+            raise (error if isinstance(error, ValueError) else ValueError(late)) from None
+    if code:
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        raise ValueError(f"it {how}; run it yourself to see what it says")
+    return said
+
+
+def _read_output(process: subprocess.Popen[bytes], deadline: float) -> bytes:
+    """All that it prints, as far as that could be a key; in memory, since a file would be on a disk."""
+    said, pipe = b"", process.stdout
+    assert pipe
+    while len(said) < _LIMIT:
+        ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise subprocess.TimeoutExpired(process.args, 0)
+        chunk = os.read(pipe.fileno(), _LIMIT)
+        if not chunk:
+            return said
+        said += chunk
+    raise ValueError("it prints far more than a key")
+
+
+def _decode_key(text: bytes) -> bytes:
+    """The key that is written here, in either alphabet of base64."""
+    words = text.strip().replace(b"-", b"+").replace(b"_", b"/")
+    try:
+        secret = base64.b64decode(words + b"=" * (-len(words) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f"what it holds is no base64; {_KEY_HINT}") from None
+    if len(secret) != KEY_SIZE:
+        raise ValueError(f"what it holds is base64 of {len(secret):,} bytes, and a key has {KEY_SIZE}; {_KEY_HINT}")
+    return secret

@@ -1,0 +1,1 @@
+"""One plugin for client, worker and replayer: it puts activities, workflows and payloads together. No command line."""

@@ -1,0 +1,1 @@
+"""Phases, spans and metrics, and their exporter. Nothing that changes what is measured."""
