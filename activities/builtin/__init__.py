@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from holdfast.activities.builtin.asking import AskUser
-from holdfast.activities.builtin.background import BackgroundLimits, ReadCommand, StopCommand
-from holdfast.activities.builtin.delegating import Delegate
-from holdfast.activities.builtin.editing import Edit
-from holdfast.activities.builtin.fetching import Fetch
-from holdfast.activities.builtin.finding import Glob
-from holdfast.activities.builtin.reading import ListDirectory, ReadFile
-from holdfast.activities.builtin.saved import ReadOutput
-from holdfast.activities.builtin.searching import Grep
+from holdfast.activities.builtin.ask_user import AskUser
+from holdfast.activities.builtin.delegate import Delegate
+from holdfast.activities.builtin.edit import Edit
+from holdfast.activities.builtin.fetch import Fetch
+from holdfast.activities.builtin.glob import Glob
+from holdfast.activities.builtin.grep import Grep
+from holdfast.activities.builtin.read_file import ListDirectory, ReadFile
+from holdfast.activities.builtin.read_output import ReadOutput
 from holdfast.activities.builtin.shell import Shell
-from holdfast.activities.builtin.writing import WriteFile
-from holdfast.activities.outputs import OutputStore
+from holdfast.activities.builtin.shell_background import BackgroundLimits, ReadCommand, StopCommand
+from holdfast.activities.builtin.write_file import WriteFile
+from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
-from holdfast.activities.web.addresses import AddressRules
-from holdfast.configuration import ToolSettings
-from holdfast.tools import Tool
+from holdfast.config.address_rules import AddressRules
+from holdfast.config.schema import ToolSettings
+from holdfast.domain.calls.tool import Tool
 
 
 def build_builtin_tools(

@@ -20,21 +20,22 @@ from typing import Annotated
 
 from pydantic import Field
 
-from holdfast.activities.builtin.background import BackgroundLimits, start_command
-from holdfast.activities.command_calls import call_command, call_supervised_command
-from holdfast.activities.commands import Command, build_environment, is_withheld
+from holdfast.activities.builtin.shell_background import BackgroundLimits, start_command
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.git_configuration import find_git_doubts, guard_git, guard_git_unasked
-from holdfast.activities.outputs import OutputStore
-from holdfast.activities.policy.commands import describe_programs
-from holdfast.activities.processes import run_to_end
-from holdfast.activities.supervision.following import add_folder_report, may_move
+from holdfast.activities.policy.protection.git_configuration import find_git_doubts, guard_git, guard_git_unasked
+from holdfast.activities.policy.subject.shell_commands import describe_programs
+from holdfast.activities.process.command import Command, build_environment, is_withheld
+from holdfast.activities.process.output_store import OutputStore
+from holdfast.activities.process.process_tree import run_to_end
+from holdfast.activities.supervision.command_call import call_command, call_supervised_command
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
-from holdfast.approvals import Confirmation
-from holdfast.content import Result, elide_middle, shorten_text
-from holdfast.contexts import HOME, Context, Dependence
-from holdfast.tools import Effect, Invocation, Run, StrictParameters, Tool
+from holdfast.activities.supervision.working_directory import add_folder_report, may_move
+from holdfast.domain.approvals.approval import Confirmation
+from holdfast.domain.calls.tool import Effect, Invocation, Run, StrictParameters, Tool
+from holdfast.domain.content import Result
+from holdfast.domain.context import HOME, Context, Dependence
+from holdfast.util.text import elide_middle, shorten_text
 
 DEFAULT_SECONDS = 600.0
 """How long a command may run that says nothing else."""

@@ -1,6 +1,6 @@
 """The workspace: the one folder that file tools can touch, by paths that a model gives.
 
-Paths may be relative or absolute; they are walked by the kernel and never leave the folder (`beneath.py`). What is
+Paths may be relative or absolute; they are walked by the kernel and never leave the folder (`safe_open.py`). What is
 opened stays what it was, whatever is renamed or linked meanwhile: writing goes through the open folder, not its name.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from holdfast.activities.files.beneath import OutsideError, find_real_path, open_beneath
+from holdfast.activities.files.safe_open import OutsideError, find_real_path, open_beneath
 
 READ_LIMIT = 20_000_000
 """Bytes of a file that a tool reads or changes as a whole."""

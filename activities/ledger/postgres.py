@@ -11,9 +11,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from holdfast.activities.ledger.database import Connection, Database
-from holdfast.activities.ledger.entries import EffectKey, LedgerEntry, Spending, encode_intent, read_entry
-from holdfast.activities.ledger.protocol import INTENT_FACTOR, check_age, check_kept, check_result
+from holdfast.activities.ledger.entry import EffectKey, LedgerEntry, Spending, encode_intent, read_entry
+from holdfast.activities.ledger.ledger import INTENT_FACTOR, check_age, check_kept, check_result
+from holdfast.activities.ledger.postgres_database import Connection, Database
 
 SWEPT_AT_ONCE = 500
 _FIND = "SELECT intent, mark, started_at, ended_at, result FROM holdfast_effects WHERE id = $1"

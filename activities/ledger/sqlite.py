@@ -16,14 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.activities.ledger.entries import EffectKey, LedgerEntry, Spending, encode_intent, read_entry
-from holdfast.activities.ledger.protocol import (
-    INTENT_FACTOR,
-    LedgerUnavailable,
-    check_age,
-    check_kept,
-    check_result,
-)
+from holdfast.activities.ledger.entry import EffectKey, LedgerEntry, Spending, encode_intent, read_entry
+from holdfast.activities.ledger.ledger import INTENT_FACTOR, LedgerUnavailable, check_age, check_kept, check_result
 from holdfast.activities.ledger.sqlite_file import build_damaged, build_unavailable, open_ledger_file
 
 T = TypeVar("T")

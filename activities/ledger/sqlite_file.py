@@ -14,7 +14,7 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from holdfast.activities.ledger.protocol import LedgerUnavailable
+from holdfast.activities.ledger.ledger import LedgerUnavailable
 
 SCHEMA_VERSION = 1
 SCHEMA = """

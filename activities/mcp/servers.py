@@ -8,19 +8,19 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.mcp.approved import DefinitionChange, PinnedDefinitions
-from holdfast.activities.mcp.authorizing import Authorizer
-from holdfast.activities.mcp.definitions import Definition
-from holdfast.activities.mcp.hearing import ServerLog
-from holdfast.activities.mcp.publishing import ToolPublisher
-from holdfast.activities.mcp.reading import build_reading_tools, find_read_kind
-from holdfast.activities.mcp.resolving import list_secret_variables
-from holdfast.activities.mcp.server import Server
-from holdfast.activities.mcp.servers_file import load_configured
-from holdfast.activities.mcp.status import ServerStatus
-from holdfast.activities.processes import run_to_end
-from holdfast.configuration import McpSettings
+from holdfast.activities.mcp.auth.bearer import Authorizer
+from holdfast.activities.mcp.config.resolve import list_secret_variables
+from holdfast.activities.mcp.server.definition_pins import DefinitionChange, PinnedDefinitions
+from holdfast.activities.mcp.server.definitions import Definition
+from holdfast.activities.mcp.server.server import Server
+from holdfast.activities.mcp.server.status import ServerStatus
+from holdfast.activities.mcp.tools.publish import ToolPublisher
+from holdfast.activities.mcp.tools.resource_tools import build_reading_tools, find_read_kind
+from holdfast.activities.mcp.transport.server_log import ServerLog
+from holdfast.activities.process.process_tree import run_to_end
+from holdfast.activities.registry.registry import Registry
+from holdfast.config.mcp_servers_file import load_configured
+from holdfast.config.schema import McpSettings
 
 READY_SECONDS = 10.0
 """How long a worker that starts waits for its servers. One that takes longer comes in later."""
@@ -110,7 +110,7 @@ class McpServers:
         self._pinned[server].approve(definition)
 
     async def _start_servers(self, seconds: float) -> None:
-        from holdfast.activities.mcp.leftovers import end_leftovers
+        from holdfast.activities.mcp.server.orphans import end_leftovers
 
         if ended := await end_leftovers():
             _LOGGER.info("Ended %d MCP servers of workers that are no more", ended)

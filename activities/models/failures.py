@@ -19,9 +19,9 @@ from pydantic_ai.exceptions import (
 )
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.models.requesting import ReplyCutOff
-from holdfast.content import exception_text, shorten_text
-from holdfast.work import CONTEXT_WINDOW
+from holdfast.activities.models.model_request import ReplyCutOff
+from holdfast.domain.turn.activity_io import CONTEXT_WINDOW
+from holdfast.util.text import exception_text, shorten_text
 
 LONGEST_WAIT = 3_600.0
 """Seconds that a provider may ask us to wait."""

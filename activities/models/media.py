@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic_ai.messages import BinaryContent
 
-from holdfast.activities.files.media import find_binary_type
-from holdfast.configuration import MediaKind
-from holdfast.content import BlobPart, format_output_name
-from holdfast.conversations import ConversationMessage, ToolMessage
+from holdfast.activities.files.media_types import find_binary_type
+from holdfast.config.schema import MediaKind
+from holdfast.domain.content import BlobPart, format_output_name
+from holdfast.domain.conversation.messages import ConversationMessage, ToolMessage
 from holdfast.errors import HoldfastError
-from holdfast.shared_outputs import SharedOutputs
-from holdfast.stores import ObjectNotFound
+from holdfast.payloads.bucket_store import ObjectNotFound
+from holdfast.payloads.shared_outputs import SharedOutputs
 
 MEDIA_KINDS: Mapping[str, MediaKind] = {
     "image/png": "image",

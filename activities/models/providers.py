@@ -12,10 +12,10 @@ from contextlib import AsyncExitStack
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
 
-from holdfast.activities.policy.globs import Glob
-from holdfast.configuration import MediaKind, ModelServerSettings, ModelsSettings
+from holdfast.config.provider_keys import MODEL_KEYS
+from holdfast.config.schema import MediaKind, ModelServerSettings, ModelsSettings
 from holdfast.errors import BadInput
-from holdfast.model_keys import MODEL_KEYS
+from holdfast.util.globs.text_globs import Glob
 
 NO_KEY = "none"
 """For a server that wants no key, and a package that does."""

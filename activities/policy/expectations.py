@@ -18,17 +18,17 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from holdfast.activities.policy.deciding import Policy, Ruling
-from holdfast.activities.policy.fields import Arguments, Flag
-from holdfast.activities.policy.outside import complete_subject
-from holdfast.activities.policy.subjects import CallKind, Subject, build_call_subject
-from holdfast.content import escape_controls, shorten_text
-from holdfast.documents import FileContent, Problem, format_problems, parse_document, read_content
+from holdfast.activities.policy.policy import Policy, Ruling
+from holdfast.activities.policy.rule_fields import Arguments, Flag
+from holdfast.activities.policy.subject.subject import CallKind, Subject, build_call_subject
+from holdfast.activities.policy.taint import complete_subject
+from holdfast.config.toml_document import FileContent, Problem, format_problems, parse_document, read_content
+from holdfast.config.toml_lines import find_lines
+from holdfast.domain.base import Message, describe_problems
+from holdfast.domain.calls.tool import Effect
+from holdfast.domain.modes import Mode
 from holdfast.errors import BadInput
-from holdfast.model import Message, describe_problems
-from holdfast.modes import Mode
-from holdfast.positions import find_lines
-from holdfast.tools import Effect
+from holdfast.util.text import escape_controls, shorten_text
 
 _ARRAY_START = re.compile(r'\s*(?:\{\s*"expect"\s*:\s*)?\[')
 _SEPARATOR = re.compile(r"\s*,?\s*")

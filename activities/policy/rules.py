@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from holdfast.activities.policy.fields import (
+from holdfast.activities.policy.rule_fields import (
     Arguments,
     Commands,
     Duration,
@@ -32,15 +32,15 @@ from holdfast.activities.policy.fields import (
     SingleOrList,
     Table,
 )
-from holdfast.activities.policy.globs import Glob
-from holdfast.activities.policy.subjects import CallKind
-from holdfast.content import escape_controls
-from holdfast.documents import SENTENCE_ERROR
-from holdfast.durations import parse_duration
-from holdfast.model import Message
-from holdfast.modes import Mode
-from holdfast.outcomes import Deadline, Needs
-from holdfast.tools import Effect
+from holdfast.activities.policy.subject.subject import CallKind
+from holdfast.config.toml_document import SENTENCE_ERROR
+from holdfast.domain.approvals.approval import Deadline, Needs
+from holdfast.domain.base import Message
+from holdfast.domain.calls.tool import Effect
+from holdfast.domain.modes import Mode
+from holdfast.util.durations import parse_duration
+from holdfast.util.globs.text_globs import Glob
+from holdfast.util.text import escape_controls
 
 MAX_RULES = 5_000
 """Of one file."""

@@ -7,7 +7,7 @@ import resource
 import stat
 from collections.abc import Generator, Iterable
 
-from holdfast.activities.files.walking import WalkEntry
+from holdfast.activities.files.walk import WalkEntry
 
 FILE_LIMIT = 50_000_000
 """Bytes of a file that is still searched."""

@@ -1,9 +1,10 @@
 """Commands under a supervisor: a small process that outlives the worker and knows how its command ended (S31, S17).
 
-Two sides meet in the folder of a run. The supervisor (`main`, `supervisor`, `watching`, `spawning`) starts the command,
+Two sides meet in the folder of a run. The supervisor (`main`, `supervisor`, `watch_child`, `child`) starts the command,
 keeps its output and its end, and ends its whole tree when it is told to, when time is up or when no worker comes back.
-The worker (`runs`, `supervised`, `launching`) starts it or finds it again. `folder`, `request`, `following` and `trees`
-are shared. `sandbox` closes a command in with bubblewrap; `placing` keeps a supervisor alive under systemd.
+The worker (`runs`, `supervised_run`, `launch`) starts it or finds it again. `run_folder`, `run_request`,
+`working_directory` and `proc` are shared. `sandbox` closes a command in with bubblewrap; `placement` keeps a supervisor
+alive under systemd.
 
 The supervisor's side imports little and nothing but the standard library: it is started once per command.
 """

@@ -1,4 +1,4 @@
-"""All runs of a host: started once, found again by any worker, forgotten when nobody needs them any more.
+"""The runs of a worker's commands: started, found again, cleaned up.
 
 A run is named by its key: whoever asks to start what has been started gets that very run, living or ended.
 """
@@ -14,18 +14,20 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.activities.commands import Command
-from holdfast.activities.outputs import SAVED_LIMIT
-from holdfast.activities.processes import MARKER, TERM_SECONDS
-from holdfast.activities.supervision import folder as files
-from holdfast.activities.supervision.ended import CommandOwner, read_status
-from holdfast.activities.supervision.launching import launch_supervisor
-from holdfast.activities.supervision.placing import Placement, find_placement
-from holdfast.activities.supervision.request import Request
+from holdfast.activities.process.command import Command
+from holdfast.activities.process.output_store import SAVED_LIMIT
+from holdfast.activities.process.process_tree import MARKER, TERM_SECONDS
+from holdfast.activities.supervision import run_folder as files
+from holdfast.activities.supervision.launch import explain_unsupported, launch_supervisor
+from holdfast.activities.supervision.placement import Placement, find_placement
+from holdfast.activities.supervision.run_request import Request
+from holdfast.activities.supervision.run_status import CommandOwner, read_status
 from holdfast.activities.supervision.sandbox import Sandbox
-from holdfast.activities.supervision.supervised import SupervisedRun
+from holdfast.activities.supervision.supervised_run import SupervisedRun
 from holdfast.activities.supervision.supervisor import TAKEN_ANSWER
-from holdfast.tools import ToolFailure
+from holdfast.config.settings import Settings
+from holdfast.domain.calls.tool import ToolFailure
+from holdfast.errors import BadInput
 
 LEASE_SECONDS = 120.0
 """How long a command goes on that no worker attends to."""
@@ -200,3 +202,24 @@ def _remove_run(folder: Path) -> bool:
     finally:
         os.close(lock)
     return True
+
+
+def open_runs(settings: Settings) -> Runs | None:
+    """The commands of this host; None where the system cannot have them supervised."""
+    if explain_unsupported():
+        return None
+    return Runs(
+        settings.runs_folder,
+        lease_seconds=settings.tools.shell.lease_seconds,
+        most_bytes=settings.limits.saved_output_bytes,
+    )
+
+
+def open_sandbox(settings: Settings) -> Sandbox | None:
+    """What commands are closed in; None when they are not to be. BadInput when they are, and cannot."""
+    shell = settings.tools.shell
+    if shell.sandbox == "none":
+        return None
+    if why := explain_unsupported():
+        raise BadInput(f"tools.shell.sandbox = {shell.sandbox!r} cannot be had here: {why}")
+    return Sandbox(settings.workspace, network=shell.network, hidden=(settings.data,))

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.activities.commands import Command
-from holdfast.activities.supervision.spawning import REPORT_DESCRIPTOR
-from holdfast.tools import ToolFailure
+from holdfast.activities.process.command import Command
+from holdfast.activities.supervision.child import REPORT_DESCRIPTOR
+from holdfast.domain.calls.tool import ToolFailure
 
 PROGRAM = "bwrap"
 PROBE_SECONDS = 10.0

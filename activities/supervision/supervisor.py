@@ -10,11 +10,11 @@ import json
 import os
 import time
 
-from holdfast.activities.supervision import folder as files
-from holdfast.activities.supervision.request import Request
-from holdfast.activities.supervision.spawning import CommandChild, adopt_orphans, refuse_dumps
-from holdfast.activities.supervision.trees import read_start_time
-from holdfast.activities.supervision.watching import CommandWatch, Lease, OutputBuffer, SignalPipe
+from holdfast.activities.process.proc import read_start_time
+from holdfast.activities.supervision import run_folder as files
+from holdfast.activities.supervision.child import CommandChild, adopt_orphans, refuse_dumps
+from holdfast.activities.supervision.run_request import Request
+from holdfast.activities.supervision.watch_child import CommandWatch, Lease, OutputBuffer, SignalPipe
 
 _SIGNALS = 64
 TAKEN_ANSWER = "taken"

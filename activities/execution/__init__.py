@@ -1,0 +1,1 @@
+"""Running one call that was judged: heartbeats, stops, effects, the outcome. No judgement."""

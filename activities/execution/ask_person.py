@@ -1,0 +1,76 @@
+"""Asking a person what a tool asks in the middle of its run, through its turn: an update that waits for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.activities.execution.live_run import Asker
+from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
+from holdfast.domain.forms.validation import CHECKS
+from holdfast.domain.turn.activity_io import ExecuteInput, Question
+from holdfast.util.redaction import Redacted
+
+RETRY_SECONDS = 1.0
+GONE_STATUSES = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED)
+"""What asking again does not mend: the turn has ended, or takes no such question."""
+_LOGGER = logging.getLogger(__name__)
+
+
+CheckAnswer = Callable[[QuestionAnswer, Confirmation], Awaitable[bool]]
+"""Did a person say this to that question, and to none before it?"""
+CONCURRENT_QUESTIONS = 6
+"""Questions of one turn and one worker that wait side by side. A turn takes ten updates at a time, decisions too."""
+
+
+class QuestionSender:
+    """What the tools of one worker ask."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def build_asker(self, turn_id: str, input: ExecuteInput, check_answer: CheckAnswer) -> Asker | None:
+        """How the tool of this call asks; None where nobody is to be asked. `check_answer` checks what it says."""
+        if not input.interactive or not input.bound.tool.traits.asks:
+            return None
+
+        async def ask(question: Confirmation) -> QuestionAnswer:
+            checked = question.model_copy(update={"checks": CHECKS})
+            body = Question(call=input.call_id, run=input.run, question=checked)
+            room = self._semaphores.setdefault(turn_id, asyncio.Semaphore(CONCURRENT_QUESTIONS))
+            async with room:
+                answer = await self._wait_for_answer(turn_id, body)
+            if answer.action == "cancel" or await check_answer(answer, checked):
+                return answer
+            _LOGGER.warning("An answer to call %s in %s is not what a person said: ignored", input.call_id, turn_id)
+            return QuestionAnswer(action="cancel")
+
+        return ask
+
+    async def _wait_for_answer(self, turn_id: str, body: Question) -> QuestionAnswer:
+        """However long it takes, and whatever happens to the server meanwhile. The id makes it one question."""
+        turn = self._client.get_workflow_handle(turn_id)
+        name = f"ask-{body.call}-{uuid4().hex}"
+        while True:
+            try:
+                answer: QuestionAnswer = await turn.execute_update("ask", body, id=name, result_type=QuestionAnswer)
+                return answer
+            except WorkflowUpdateFailedError as error:
+                _LOGGER.warning(
+                    "A question of call %s in %s was not asked: %s", body.call, turn_id, Redacted(error.cause)
+                )
+                return QuestionAnswer(action="cancel")
+            except WorkflowUpdateRPCTimeoutOrCancelledError:
+                if (task := asyncio.current_task()) and task.cancelling():
+                    raise asyncio.CancelledError from None
+            except RPCError as error:
+                if error.status in GONE_STATUSES:
+                    return QuestionAnswer(action="cancel")
+                await asyncio.sleep(RETRY_SECONDS)

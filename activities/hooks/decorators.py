@@ -1,0 +1,72 @@
+"""Marking a function as a hook, for packages that bring one: the entry point names it, the mark says the rest.
+
+    @before_tool(tools=["shell"])
+    def look_twice(call: BeforeTool) -> dict[str, str] | None: ...
+
+The function stays what it is. Where a settings file names a function, its settings count and no mark is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, overload
+
+from pydantic import ValidationError
+
+from holdfast.config.schema import HookTraits, When
+from holdfast.domain.base import describe_problems
+from holdfast.errors import BadInput
+
+Function = TypeVar("Function", bound=Callable[[Any], Any])
+FailureAction = Literal["deny", "ignore"]
+
+_MARK = "__holdfast_hook__"
+
+
+@overload
+def before_tool(function: Function, /) -> Function: ...
+
+
+@overload
+def before_tool(
+    *, tools: tuple[str, ...] | list[str] = ("*",), timeout_seconds: float = 10, on_failure: FailureAction = "deny"
+) -> Callable[[Function], Function]: ...
+
+
+def before_tool(function: Any = None, /, **traits: Any) -> Any:
+    """Ask this function before a call: `@before_tool`, or `@before_tool(tools=["shell"])`."""
+    return _mark_function(When.BEFORE, function, traits)
+
+
+@overload
+def after_tool(function: Function, /) -> Function: ...
+
+
+@overload
+def after_tool(
+    *, tools: tuple[str, ...] | list[str] = ("*",), timeout_seconds: float = 10, on_failure: FailureAction = "deny"
+) -> Callable[[Function], Function]: ...
+
+
+def after_tool(function: Any = None, /, **traits: Any) -> Any:
+    """Ask this function after a call: `@after_tool`, or `@after_tool(on_failure="ignore")`."""
+    return _mark_function(When.AFTER, function, traits)
+
+
+def find_mark(function: object) -> HookTraits | None:
+    """What a function was marked with."""
+    found = getattr(function, _MARK, None)
+    return found if isinstance(found, HookTraits) else None
+
+
+def _mark_function(when: When, function: Any, given: dict[str, Any]) -> Any:
+    try:
+        traits = HookTraits.model_validate({"when": when, **given})
+    except ValidationError as error:
+        raise BadInput(f"a hook cannot be marked like this: {describe_problems(error, 'hook')}") from None
+
+    def set_mark(found: Any) -> Any:
+        setattr(found, _MARK, traits)
+        return found
+
+    return set_mark(function) if function is not None else set_mark

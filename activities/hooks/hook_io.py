@@ -1,0 +1,168 @@
+"""What a hook is sent, and what it may answer.
+
+The words about a bad answer quote none of its values: after a call they could hold what a hook was to keep back.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, ConfigDict, JsonValue, ValidationError
+from pydantic_core import ErrorDetails
+
+from holdfast.domain.base import Data, Message
+from holdfast.domain.calls.tool import Effect
+from holdfast.domain.content import Text
+from holdfast.domain.modes import Mode
+from holdfast.util.text import drop_surrogates, shorten_text, strip_controls
+
+ANSWER_LIMIT = 1_000_000
+"""Bytes of an answer."""
+REASON_LIMIT = 1_000
+PROBLEMS_SHOWN = 3
+
+
+class HookFailure(Exception):
+    """Why a hook gave no answer that counts, as the end of the sentence "The hook failed: …"."""
+
+
+def clean_text(text: str, limit: int = REASON_LIMIT) -> str:
+    """Words that a person and a model may be shown."""
+    return shorten_text(strip_controls(drop_surrogates(text)).strip(), limit)
+
+
+def _check_json(value: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, TypeError, RecursionError):
+        raise ValueError("hold what JSON cannot say") from None
+    return value
+
+
+Reason = Annotated[str, AfterValidator(clean_text)]
+
+
+class _HookAnswer(Message):
+    model_config = ConfigDict(strict=True)
+
+    reason: Reason | None = None
+    stop_turn: bool = False
+    """End the turn; before a call this denies it too."""
+
+
+class BeforeAnswer(_HookAnswer):
+    """Of a hook before a call. There is no way to say "allow"."""
+
+    decision: Literal["continue", "ask", "deny"] = "continue"
+    arguments: Annotated[dict[str, JsonValue] | None, AfterValidator(_check_json)] = None
+    """All of them, in the place of those that were given."""
+
+
+class AfterAnswer(_HookAnswer):
+    """Of a hook after a call."""
+
+    result: Text | None = None
+    """What the model reads instead."""
+
+
+A = TypeVar("A", BeforeAnswer, AfterAnswer)
+
+
+def read_answer(printed: bytes, kind: type[A]) -> A:
+    """What a command printed; nothing is an answer that changes nothing."""
+    if not printed.strip():
+        return kind()
+    try:
+        value = json.loads(
+            printed.decode("utf-8-sig"), parse_constant=_refuse_constant, object_pairs_hook=_reject_duplicates
+        )
+    except (ValueError, RecursionError) as error:
+        raise HookFailure(f"it printed no JSON: {clean_text(str(error), 200)}") from None
+    if value is None:
+        raise HookFailure("it printed `null`: print an object, or nothing to change nothing")
+    return convert_answer(value, kind)
+
+
+def convert_answer(value: object, kind: type[A]) -> A:
+    """What a function gave back; None is an answer that changes nothing."""
+    if value is None:
+        return kind()
+    if isinstance(value, dict):
+        _refuse_nulls(value)
+    elif not isinstance(value, kind):
+        raise HookFailure(f"its answer is a {type(value).__name__}, and must be an object")
+    try:
+        answer = kind.model_validate(dict(value))
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        raise HookFailure("; ".join(_describe_error(item, kind) for item in found[:PROBLEMS_SHOWN])) from None
+    size = len(answer.model_dump_json().encode())
+    if size > ANSWER_LIMIT:
+        raise HookFailure(f"its answer takes {size:,} bytes; the limit is {ANSWER_LIMIT:,}")
+    return answer
+
+
+def _refuse_nulls(value: dict[Any, Any]) -> None:
+    """A program that looks for what is not there prints null: a misspelt key must not mean "change nothing"."""
+    for name, given in value.items():
+        if given is None:
+            raise HookFailure(f"`{_format_step(name)}` in its answer is null: leave it out to change nothing")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _describe_error(item: ErrorDetails, kind: type[A]) -> str:
+    where = ".".join(_format_step(step) for step in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"`{where}` is no key of its answer, which may have {', '.join(kind.model_fields)}"
+    return f"`{where}` in its answer is wrong: {item['msg'].removeprefix('Value error, ')}"
+
+
+def _format_step(step: object) -> str:
+    return clean_text(str(step), 100).replace("\n", " ")
+
+
+class HookCall(Data):
+    """What every hook is told of a call."""
+
+    turn_id: str
+    call_id: str
+    tool: str
+    server: str | None = None
+    effect: Effect
+    arguments: dict[str, JsonValue]
+    """As they would run, or ran."""
+    mode: Mode = Mode.DEFAULT
+    workspace: Path
+
+    def encode(self) -> bytes:
+        """As JSON, for a command. ValueError for arguments that JSON cannot say: a hook is told all or nothing."""
+        told = self.model_dump(mode="json") | {"workspace": drop_surrogates(str(self.workspace))}
+        return json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
+
+
+class BeforeTool(HookCall):
+    """A call that has not run. A hook is asked when it is validated, and again where it executes."""
+
+    when: Literal["before"] = "before"
+    phase: Literal["validate", "execute"]
+
+
+class AfterTool(HookCall):
+    """A call that has run, and what the model would read of it."""
+
+    when: Literal["after"] = "after"
+    status: Literal["success", "error"]
+    text: Text
+    error_type: Text | None = None

@@ -1,0 +1,101 @@
+"""Filling the catalogue: what is built in, what the program gives, what the settings name, packages offer and commands
+declare, in this order, and later what servers bring. The first keeps its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from holdfast.activities.builtin import build_builtin_tools
+from holdfast.activities.mcp.servers import McpServers
+from holdfast.activities.process.output_store import OutputStore
+from holdfast.activities.registry.command_tools import discover_tools
+from holdfast.activities.registry.entry_points import load_entry_points, load_module
+from holdfast.activities.registry.registry import BUILT_IN, IN_CODE, Registry
+from holdfast.activities.supervision.runs import open_runs, open_sandbox
+from holdfast.config.schema import DiscoverySettings
+from holdfast.config.settings import Settings
+from holdfast.domain.calls.tool import Tool
+from holdfast.errors import BadInput
+from holdfast.util.mcp_names import build_prefix
+from holdfast.util.suggestions import did_you_mean
+from holdfast.util.text import exception_text
+
+T = TypeVar("T")
+
+
+def load_registry(
+    settings: Settings, outputs: OutputStore, given: Iterable[Tool] = (), servers: McpServers | None = None
+) -> Registry:
+    """Every tool of one worker. BadInput when a tool given in code cannot be used; the rest only costs itself.
+
+    The tools of MCP servers come in when these are connected, and under names that nobody else has.
+    """
+    built_in = build_builtin_tools(outputs, settings.tools, open_runs(settings), open_sandbox(settings))
+    registry = Registry(built_in, source=BUILT_IN)
+    # First of all, so that a tool of one's own can take the place of a built-in one.
+    disabled = {name for name in settings.tools.disable if registry.remove(name)}
+    for tool in given:
+        registry.add(tool, IN_CODE)
+    for reference in settings.tools.modules:
+        load_module(registry, reference, settings.file.parent if settings.file else None)
+    if settings.tools.entry_points:
+        load_entry_points(registry)
+    _load_discovered(registry, settings.discovery, outputs)
+    later = tuple(map(build_prefix, servers.names)) if servers else ()
+    for name in settings.tools.disable:
+        if name not in disabled and not registry.remove(name) and not name.startswith(later):
+            hint = did_you_mean(name, [entry.declaration.name for entry in registry.entries])
+            why = f"no tool is called {name!r}, so it cannot be disabled"
+            registry.refuse("tools.disable", f"{why}. {hint}" if hint else why)
+    registry.disabled = frozenset(settings.tools.disable)
+    if servers:
+        servers.fill_registry(registry)
+    return registry
+
+
+def _load_discovered(registry: Registry, sources: Sequence[DiscoverySettings], outputs: OutputStore) -> None:
+    if not sources:
+        return
+    found = _run_to_end(_discover_all(sources, outputs))
+    for source, tools in zip(sources, found, strict=True):
+        name = f"discovery {source.name}"
+        if isinstance(tools, BaseException):
+            registry.refuse(name, exception_text(tools))
+            continue
+        for tool in tools:
+            if isinstance(tool, BadInput):
+                registry.refuse(name, str(tool))
+            else:
+                registry.offer(tool, name)
+
+
+def _run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives, on a loop of its own. A signal that ends us ends what it has started first."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_run_until_signal(work))
+    with ThreadPoolExecutor(1) as thread:  # whoever builds a worker may be inside a loop
+        return thread.submit(asyncio.run, work).result()
+
+
+async def _run_until_signal(work: Coroutine[Any, Any, T]) -> T:
+    task = asyncio.ensure_future(work)
+    with suppress(ValueError, RuntimeError):  # only the main thread hears of signals
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise SystemExit(128 + signal.SIGTERM) from None
+
+
+async def _discover_all(
+    sources: Sequence[DiscoverySettings], outputs: OutputStore
+) -> list[list[Tool | BadInput] | BaseException]:
+    return await asyncio.gather(*(discover_tools(source, outputs) for source in sources), return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Logins at MCP servers: OAuth, tokens in a file, renewal. No tool."""

@@ -1,0 +1,216 @@
+"""Logins that hosts share: rows of the ledger's database, for every worker that has it.
+
+Whoever changes one holds it by a mark in its row, which ends by itself. So the one who renews a token keeps no
+connection open meanwhile, and none loses what was given because its connection broke: nobody else may ask until the
+mark is over, and what is written is written by whoever holds it. Of several workers the second finds what the first
+was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from holdfast.activities.ledger.ledger import LedgerUnavailable
+from holdfast.activities.ledger.open import open_database
+from holdfast.activities.mcp.auth.login_store import (
+    LOCK_SECONDS,
+    SIZE_LIMIT,
+    Login,
+    LoginChange,
+    LoginFiles,
+    LoginStore,
+    NotAuthorized,
+    check_server_name,
+)
+from holdfast.config.settings import Settings
+from holdfast.errors import BadInput, HoldfastError
+from holdfast.payloads.keyring import Keyring, load_keyring
+from holdfast.payloads.sealing import Seals
+from holdfast.util.text import escape_controls, shorten_text
+
+if TYPE_CHECKING:
+    from holdfast.activities.ledger.postgres_database import Connection, Database
+
+FRESH_SECONDS = 1.0
+"""So long is gone by what was last read."""
+ANSWER_SECONDS = 5.0
+"""How long a request waits for the database."""
+CHANGE_SECONDS = 45.0
+"""How long it is tried to write down what was given: else it would be lost."""
+HOLD_TIME = timedelta(seconds=90)
+"""So long a login is held by a worker that is no more. Longer than a request for a token and its writing may take."""
+_POLL_SECONDS = 0.1
+_TAKE = """
+    INSERT INTO holdfast_logins AS known (name, holder, held_until) VALUES ($1, $2, clock_timestamp() + $3::interval)
+    ON CONFLICT (name) DO UPDATE SET holder = $2, held_until = clock_timestamp() + $3::interval
+    WHERE known.holder IS NULL OR known.holder = $2 OR known.held_until IS NULL OR known.held_until < clock_timestamp()
+    RETURNING left(known.login, $4) AS login"""
+_WRITE = """
+    UPDATE holdfast_logins SET login = $3, held_until = clock_timestamp() + $4::interval
+    WHERE name = $1 AND holder = $2"""
+_FREE = "UPDATE holdfast_logins SET holder = NULL, held_until = NULL WHERE name = $1 AND holder = $2"
+_EMPTY = "DELETE FROM holdfast_logins WHERE name = $1 AND holder = $2 AND login IS NULL"
+_REMOVE = "DELETE FROM holdfast_logins WHERE name = $1 AND holder = $2"
+_FIND = "SELECT left(login, $2) FROM holdfast_logins WHERE name = $1"
+_NAMES = "SELECT name FROM holdfast_logins WHERE login IS NOT NULL ORDER BY name"
+
+
+class SharedLogins:
+    """The logins in the database that the setting `ledger` names. It connects when it is first asked."""
+
+    is_shared = True
+
+    def __init__(self, setting: str, seals: Seals) -> None:
+        self._setting = setting
+        self._seals = seals
+        self._seen: dict[str, tuple[float, str | HoldfastError | None]] = {}
+        """What rows held, or why they could not be read, and until when that is gone by."""
+
+    async def list_names(self) -> list[str]:
+        """The servers that there are logins at."""
+        found = await self._reading_database.ask(lambda connection: connection.fetch(_NAMES))
+        return [row["name"] for row in found]
+
+    async def read_stamp(self, name: str) -> object | None:
+        """Another one whenever the row is another."""
+        kept = await self._read_cached(check_server_name(name))
+        return None if kept is None else hashlib.sha256(kept.encode("utf-8", "replace")).hexdigest()
+
+    async def read(self, name: str) -> Login | None:
+        """The login of a row."""
+        return self.unseal_login(name, await self._read_cached(check_server_name(name)))
+
+    @asynccontextmanager
+    async def open_change(self, name: str) -> AsyncIterator[LoginChange]:
+        """With the row held."""
+        holder = uuid4().hex
+        kept = await self._take_row(check_server_name(name), holder)
+        try:
+            yield _RowChange(self, name, holder, kept)
+        finally:
+            with suppress(LedgerUnavailable):  # the mark ends by itself
+                await self._writing_database.ask(lambda connection: connection.execute(_EMPTY, name, holder))
+                await self._writing_database.ask(lambda connection: connection.execute(_FREE, name, holder))
+            self._seen.pop(name, None)
+
+    async def remove(self, name: str) -> bool:
+        """Forget it."""
+        holder = uuid4().hex
+        kept = await self._take_row(check_server_name(name), holder)
+        await self._writing_database.ask(lambda connection: connection.execute(_REMOVE, name, holder))
+        self._seen.pop(name, None)
+        return kept is not None
+
+    async def write(self, name: str, holder: str, login: Login) -> None:
+        """Keep a login that is held. HoldfastError when it is not any more."""
+        kept = self._seals.seal(login.model_dump_json(exclude_none=True), _describe_row(name))
+
+        async def update_row(connection: Connection) -> str:
+            done: str = await connection.execute(_WRITE, name, holder, kept, HOLD_TIME)
+            return done
+
+        if await self._writing_database.ask(update_row) != "UPDATE 1":
+            raise HoldfastError(f"the login at {name!r} was changed by somebody else meanwhile: try again")
+
+    def copy_for_loop(self) -> SharedLogins:
+        """The same on connections of another event loop."""
+        return SharedLogins(self._setting, self._seals)
+
+    async def disconnect(self) -> None:
+        """Close what is open."""
+        for database in ("_reading_database", "_writing_database"):
+            if database in self.__dict__:
+                await self.__dict__[database].disconnect()
+
+    @cached_property
+    def _reading_database(self) -> Database:
+        return open_database(self._setting, answer_seconds=ANSWER_SECONDS)
+
+    @cached_property
+    def _writing_database(self) -> Database:
+        return open_database(self._setting, answer_seconds=CHANGE_SECONDS)
+
+    async def _read_cached(self, name: str) -> str | None:
+        until, kept = self._seen.get(name, (0.0, None))
+        if time.monotonic() >= until:
+            kept = await self._fetch_row(name)
+            self._seen[name] = (time.monotonic() + FRESH_SECONDS, kept)
+        if isinstance(kept, HoldfastError):
+            raise type(kept)(str(kept))
+        return kept
+
+    async def _fetch_row(self, name: str) -> str | HoldfastError | None:
+        async def select_row(connection: Connection) -> Any:
+            return await connection.fetchval(_FIND, name, SIZE_LIMIT + 1)
+
+        try:
+            found: str | None = await self._reading_database.ask(select_row)
+            return found
+        except HoldfastError as error:
+            return error
+
+    async def _take_row(self, name: str, holder: str) -> str | None:
+        """Hold the row, and what is in it. HoldfastError when somebody else holds it too long."""
+
+        async def take_row(connection: Connection) -> Any:
+            return await connection.fetchrow(_TAKE, name, holder, HOLD_TIME, SIZE_LIMIT + 1)
+
+        deadline = time.monotonic() + LOCK_SECONDS
+        while (row := await self._writing_database.ask(take_row)) is None:
+            if time.monotonic() > deadline:
+                raise HoldfastError(f"somebody else is changing the login at {name!r}: try again")
+            await asyncio.sleep(_POLL_SECONDS)
+        found: str | None = row["login"]
+        return found
+
+    def unseal_login(self, name: str, kept: str | None) -> Login | None:
+        """The login that a row holds; NotAuthorized when it cannot be gone by."""
+        if kept is None:
+            return None
+        try:
+            if len(kept) > SIZE_LIMIT:
+                raise BadInput("it is damaged")
+            return Login.model_validate_json(self._seals.open(kept, _describe_row(name)))
+        except ValidationError:
+            why = "it is damaged"
+        except BadInput as error:
+            why = shorten_text(escape_controls(str(error)), 500)
+        place = escape_controls(self._reading_database.place)
+        raise NotAuthorized(f"the login is not used: of its row {name!r} in {place}, {why}") from None
+
+
+class _RowChange:
+    """One row, held by its mark."""
+
+    def __init__(self, logins: SharedLogins, name: str, holder: str, kept: str | None) -> None:
+        self._logins = logins
+        self._name = name
+        self._holder = holder
+        self._kept = kept
+
+    async def read(self) -> Login | None:
+        return self._logins.unseal_login(self._name, self._kept)
+
+    async def write(self, login: Login) -> None:
+        await self._logins.write(self._name, self._holder, login)
+
+
+def open_login_store(settings: Settings, keyring: Keyring | None = None) -> LoginStore:
+    """Where logins are kept, by the settings."""
+    if settings.ledger is None:
+        return LoginFiles(settings.mcp_logins_folder)
+    return SharedLogins(settings.ledger, Seals(keyring or load_keyring(settings)))
+
+
+def _describe_row(name: str) -> str:
+    return f"login {name}"

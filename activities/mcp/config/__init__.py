@@ -1,0 +1,1 @@
+"""Which MCP servers the settings name, resolved for connecting. Nothing that connects."""

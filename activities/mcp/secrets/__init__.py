@@ -1,0 +1,1 @@
+"""What servers were given, hidden in all that they say. Nothing that connects."""

@@ -1,0 +1,1 @@
+"""One connected MCP server: its life, its definitions and its questions. No tool of the registry."""

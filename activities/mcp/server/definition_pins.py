@@ -1,0 +1,209 @@
+"""The definitions of tools that a person approved, and those that were seen.
+
+A server may change what a tool says, and does, under the name that was approved. So a definition is kept when it is
+first seen; a call under another one is asked about, whatever a rule or a standing answer says; and what then runs is
+from there on what is known. What is not known is asked about as well: a server that could make us forget could change
+what it liked. One file per server, in the data folder, for all workers of a host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import AwareDatetime, Field, ValidationError
+
+from holdfast.activities.mcp.server.definition_diff import describe_definition_change, diff_definitions
+from holdfast.activities.mcp.server.definitions import Definition, find_effect, is_destructive, is_open_world
+from holdfast.config.mcp_servers_file import load_configured
+from holdfast.config.schema import McpSettings
+from holdfast.domain.base import Data
+from holdfast.domain.calls.tool import Effect
+from holdfast.errors import BadInput, HoldfastError
+from holdfast.util.files import hold_lock, write_whole
+from holdfast.util.mcp_names import build_prefix, build_tool_name
+from holdfast.util.redaction import Redacted
+
+SIZE_LIMIT = 24_000_000
+"""Bytes of one server's file: three times what it may list at once."""
+TOOLS_LIMIT = 5_000
+LOCK_SECONDS = 5.0
+PIN_EXECUTOR = ThreadPoolExecutor(1, thread_name_prefix="holdfast-mcp-tools")
+"""Where files are written: another process may hold one for seconds."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class PinnedDefinition(Data):
+    """A definition that people have gone by, and since when."""
+
+    definition: Definition
+    since: AwareDatetime
+    approved: bool = False
+    """A call of it was let through."""
+
+
+class _PinFile(Data):
+    tools: dict[str, PinnedDefinition] = Field(default_factory=dict)
+    lost: bool = False
+    """It was damaged once: what is not in it may have been, and nothing counts as seen for the first time."""
+
+
+class DefinitionChange(NamedTuple):
+    """How a tool is not as it was."""
+
+    sentence: str
+    before: Definition | None = None
+    after: Definition | None = None
+
+    @property
+    def diff(self) -> str:
+        """The same line by line, where both are known."""
+        return diff_definitions(self.before, self.after) if self.before and self.after else ""
+
+
+class PinnedDefinitions:
+    """What is kept of the tools of one server."""
+
+    def __init__(self, folder: Path, server: str, hide: Callable[[Definition], Definition] = lambda one: one) -> None:
+        """`hide` takes out what nobody is told: it may not have been a secret when it was kept."""
+        self._hide = hide
+        self._file = folder / f"{server}.json"
+        self._file_stamp: tuple[int, int, int] | None = None
+        self._known: _PinFile | None = _PinFile()
+
+    def find_change(self, definition: Definition) -> DefinitionChange | None:
+        """What a person should see before a call of this tool runs; None when it is as it was."""
+        known = self._read_file()
+        if known is None:
+            return DefinitionChange(
+                f"What was approved of this server's tools cannot be read: {self._file} is damaged."
+            )
+        kept = known.tools.get(definition.name)
+        if kept is None:
+            why = "was lost with a damaged file" if known.lost else "could not be kept"
+            return DefinitionChange(f"What was seen of this tool before {why}, so it may have changed.")
+        if (before := self._hide(kept.definition)) == definition:
+            return None
+        when = f"{'it was last approved' if kept.approved else 'it was first seen'} ({kept.since:%Y-%m-%d %H:%M} UTC)"
+        sentence = f"The server has changed this tool since {when}: {describe_definition_change(before, definition)}."
+        return DefinitionChange(sentence, before, definition)
+
+    @property
+    def definitions(self) -> tuple[Definition, ...]:
+        """Of all tools that it ever had, as far as that can be read."""
+        known = self._read_file()
+        return tuple(self._hide(kept.definition) for kept in known.tools.values()) if known else ()
+
+    def pin_new(self, definitions: Iterable[Definition]) -> None:
+        """Keep what has not been seen before, as far as there is room. Blocks: see `PIN_EXECUTOR`."""
+        listed = {one.name: one for one in definitions}
+        known = self._read_file()
+        if known is None or known.lost or known.tools.keys() >= listed.keys():
+            return
+        self._change_file(lambda tools: {**{name: _build_pin(one) for name, one in listed.items()}, **tools}, listed)
+
+    def approve(self, definition: Definition) -> None:
+        """A call of it has been let through: this is what is known from now on. Blocks."""
+        known = self._read_file()
+        kept = known.tools.get(definition.name) if known else None
+        if kept is None or not kept.approved or kept.definition != definition:
+            new = _build_pin(definition, approved=True)
+            self._change_file(lambda tools: {**tools, definition.name: new}, [definition.name])
+
+    def _read_file(self) -> _PinFile | None:
+        """As the file is now, read again only when it changed; None when it is damaged."""
+        seen = _read_stamp(self._file)
+        if seen is None or seen != self._file_stamp:
+            self._known, self._file_stamp = _load_file(self._file), seen
+        return self._known
+
+    def _change_file(
+        self, change: Callable[[dict[str, PinnedDefinition]], dict[str, PinnedDefinition]], needed: Collection[str]
+    ) -> None:
+        """Change the file, one process at a time. BadInput when that cannot be done."""
+        busy = f"{self._file} is held by another process"
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with hold_lock(self._file, LOCK_SECONDS, busy):
+                before = _load_file(self._file)
+                lost = before is None or before.lost
+                tools = change(before.tools if before else {})
+                write_whole(self._file, _encode_file(_PinFile(tools=tools, lost=lost), needed, self._file))
+        except OSError as error:
+            raise BadInput(f"{self._file} cannot be written: {error.strerror or error}") from None
+        except HoldfastError as error:
+            raise BadInput(str(error)) from None
+
+
+async def write_in_background(work: Callable[[], None]) -> None:
+    """Have something written down, and keep nobody else waiting. What cannot be is told, and asked about again."""
+    try:
+        await asyncio.get_running_loop().run_in_executor(PIN_EXECUTOR, work)
+    except BadInput as error:
+        _LOGGER.warning("What is known of a server's tools is not kept: %s", Redacted(error))
+
+
+def _encode_file(file: _PinFile, needed: Collection[str], path: Path) -> bytes:
+    """What is written. Where there is no room, what was only seen and is not there any more makes some."""
+    data = file.model_dump_json().encode()
+    if len(data) > SIZE_LIMIT or len(file.tools) > TOOLS_LIMIT:
+        tools = {name: kept for name, kept in file.tools.items() if kept.approved or name in needed}
+        data = _PinFile(tools=tools, lost=file.lost).model_dump_json().encode()
+        if len(data) > SIZE_LIMIT or len(tools) > TOOLS_LIMIT:
+            raise BadInput(f"{path} would hold over {TOOLS_LIMIT:,} tools, or {SIZE_LIMIT:,} bytes")
+    return data
+
+
+def _build_pin(definition: Definition, *, approved: bool = False) -> PinnedDefinition:
+    return PinnedDefinition(definition=definition, since=datetime.now(UTC), approved=approved)
+
+
+def _read_stamp(file: Path) -> tuple[int, int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _load_file(file: Path) -> _PinFile | None:
+    try:
+        return _PinFile.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return _PinFile()
+    except (OSError, ValidationError):
+        return None
+
+
+class KnownTool(NamedTuple):
+    """A tool, as a worker here would take it."""
+
+    server: str
+    name: str
+    own_name: str
+    effect: Effect
+    open_world: bool
+    destructive: bool
+    met: bool
+    """Its server was connected here before, and had it."""
+
+
+def find_known_tool(name: str, settings: McpSettings, folder: Path, server: str | None = None) -> KnownTool | None:
+    """The tool that goes by this name, ours for it or, with its server, the server's own. None when none can."""
+    servers, _ = load_configured(settings)
+    for called, one in servers.items():
+        if called != server and not (server is None and name.startswith(build_prefix(called))):
+            continue
+        own = {build_tool_name(called, kept.name): kept for kept in PinnedDefinitions(folder, called).definitions}
+        wanted = name if name.startswith(build_prefix(called)) else build_tool_name(called, name)
+        known = own.get(wanted)
+        met = known or Definition(name=wanted.removeprefix(build_prefix(called)))
+        traits = (find_effect(met, one), is_open_world(met, one), is_destructive(met, one))
+        return KnownTool(called, wanted, met.name, *traits, known is not None)
+    return None

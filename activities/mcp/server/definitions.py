@@ -1,0 +1,138 @@
+"""What a server says of one of its tools, as it is kept, compared and shown; and what that means for us.
+
+A definition is data of our own, so that it is the same whichever protocol told it. Its effect is what the user says, or
+what a server says that the user trusts; of anybody else's tools nothing is known, and they must not run twice.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from pydantic import Field, JsonValue
+
+from holdfast.activities.mcp.secrets.redactor import Secrets
+from holdfast.config.schema import McpServerSettings
+from holdfast.domain.base import Data
+from holdfast.domain.calls.tool import Effect
+from holdfast.errors import BadInput
+from holdfast.util.digests import digest_canonical
+from holdfast.util.globs.text_globs import Glob
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as ListedTool
+
+TITLE_LIMIT = 100
+_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+
+
+class Definition(Data):
+    """A tool as its server defines it."""
+
+    name: str
+    """As the server calls it."""
+    title: str | None = None
+    description: str = ""
+    parameters: dict[str, JsonValue] = Field(default_factory=dict)
+    output: dict[str, JsonValue] | None = None
+    """The schema of its structured result."""
+    annotations: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Changes with anything of it; ValueError when JSON cannot say it."""
+        return digest_canonical(self.model_dump(mode="json"))
+
+    @property
+    def size(self) -> int:
+        """Characters, roughly."""
+        return len(self.model_dump_json())
+
+    def get_hint(self, name: Literal["readOnlyHint", "idempotentHint", "openWorldHint"], default: bool) -> bool:
+        """What it says of itself, or what the protocol means when it is silent."""
+        value = self.annotations.get(name)
+        return value if isinstance(value, bool) else default
+
+    def hide_secrets(self, secrets: Secrets) -> Definition:
+        """The same with names in the place of secrets, and so the same wherever these have other values."""
+        told: Any = self.model_dump(mode="json", exclude={"name"})
+        shown: Any = secrets.hide_value(told)
+        return self if shown == told else self.model_copy(update=shown)
+
+    def format_lines(self) -> list[str]:
+        """All of it, line by line, for comparing."""
+        parts: dict[str, JsonValue] = {
+            "annotations": self.annotations,
+            "parameters": self.parameters,
+            "output": self.output,
+        }
+        words = {"name": self.name, "title": self.title or "", "description": self.description}
+        told = [f"{name}: {line}" for name, text in words.items() for line in text.splitlines() or [""]]
+        for name, value in parts.items():
+            text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+            told += [f"{name}: {line}" for line in text.splitlines()]
+        return told
+
+
+def build_definition(tool: ListedTool, secrets: Secrets) -> Definition:
+    """A tool that a server listed, without what nobody is told; BadInput when it cannot be called as tools are."""
+    if not tool.name:
+        raise BadInput("a tool without a name")
+    if (shown := secrets.hide(tool.name)) != tool.name:
+        raise BadInput(f"{shown!r} would tell one of our secrets whenever it is named")
+    if tool.execution is not None and tool.execution.task_support == "required":
+        raise BadInput(f"{tool.name!r} runs only as a task of its server, which is not done here")
+    given = tool.annotations.model_dump(by_alias=True, exclude_none=True, mode="json") if tool.annotations else {}
+    title = tool.title or given.get("title")
+    definition = Definition(
+        name=tool.name,
+        title=title if isinstance(title, str) else None,
+        description=tool.description or "",
+        parameters=tool.input_schema,
+        output=tool.output_schema,
+        annotations={name: given[name] for name in _HINTS if name in given},
+    )
+    return definition.hide_secrets(secrets)
+
+
+def is_wanted(definition: Definition, settings: McpServerSettings) -> bool:
+    """Do the settings let this tool in?"""
+    taken = any(Glob(pattern).matches(definition.name) for pattern in settings.include)
+    return taken and not any(Glob(pattern).matches(definition.name) for pattern in settings.exclude)
+
+
+class EffectJudgement(NamedTuple):
+    """What repeating a tool's calls would do, and who says so."""
+
+    effect: Effect
+    because: str
+
+
+def judge_effect(definition: Definition, settings: McpServerSettings) -> EffectJudgement:
+    """What repeating its calls would do, as far as anybody may be believed."""
+    if said := settings.effects.get(definition.name):
+        return EffectJudgement(said, "`effects` in the settings says so")
+    if not settings.trust:
+        return EffectJudgement(Effect.ONCE, "the server is not trusted to say what its tools do")
+    if definition.get_hint("readOnlyHint", False):
+        return EffectJudgement(Effect.READ, "the server says so (readOnlyHint), and is trusted")
+    if definition.get_hint("idempotentHint", False):
+        return EffectJudgement(Effect.IDEMPOTENT, "the server says so (idempotentHint), and is trusted")
+    return EffectJudgement(Effect.ONCE, "the server is trusted, and does not say that it may be repeated")
+
+
+def find_effect(definition: Definition, settings: McpServerSettings) -> Effect:
+    """What repeating its calls would do."""
+    return judge_effect(definition, settings).effect
+
+
+def is_open_world(definition: Definition, settings: McpServerSettings) -> bool:
+    """Does it speak with the world outside? So it is unless somebody who is trusted says otherwise."""
+    return not settings.trust or definition.get_hint("openWorldHint", True)
+
+
+def is_destructive(definition: Definition, settings: McpServerSettings) -> bool:
+    """Does its server say that it destroys? That is believed of any server; its silence means nothing here."""
+    return (
+        definition.annotations.get("destructiveHint") is True and find_effect(definition, settings) is not Effect.READ
+    )

@@ -1,0 +1,101 @@
+"""When a server is paused after failures, and when an old connection is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from holdfast.activities.mcp.transport.server_log import redact_problem
+
+if TYPE_CHECKING:
+    from holdfast.activities.mcp.server.connection import Connection
+
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 60.0
+STEADY_SECONDS = 30.0
+"""A connection that lasted so long was a good one: the next pause is short again."""
+LOOK_SECONDS = 1.0
+"""How often is looked whether somebody has logged in."""
+
+
+class RetryPauses:
+    """The pauses between attempts to connect: longer each time, and short when somebody wants it now."""
+
+    def __init__(self, may_retry_now: Callable[[], Awaitable[bool]]) -> None:
+        """`may_retry_now` is asked whether anything has changed that may help."""
+        self.wanted = asyncio.Event()
+        self._may_retry_now = may_retry_now
+        self._pause = FIRST_PAUSE
+        self._began = time.monotonic()
+
+    def start_attempt(self) -> None:
+        """An attempt begins."""
+        self._began = time.monotonic()
+
+    async def wait(self) -> None:
+        """The pause after an attempt."""
+        if time.monotonic() - self._began > STEADY_SECONDS:
+            self._pause = FIRST_PAUSE
+        await asyncio.sleep(FIRST_PAUSE)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._pause * random.uniform(0.8, 1.2) - FIRST_PAUSE)):
+                while not self.wanted.is_set() and not await self._may_retry_now():
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self.wanted.wait(), LOOK_SECONDS)
+        self.wanted.clear()
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+
+class ListPauses:
+    """What a server gets to finish changing its list before that is read: the more, the more often it changes."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._pause = FIRST_PAUSE
+        self._last = float("-inf")
+
+    def choose_pause(self) -> float:
+        """How long to wait, now that the server says that it has changed."""
+        now = self._now()
+        if now - self._last > 2 * self._pause:
+            self._pause = FIRST_PAUSE
+        found, self._pause = self._pause, min(self._pause * 2, LONGEST_PAUSE)
+        self._last = now + found
+        return found
+
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class ConnectionCloser:
+    """The connections of one server that are being closed."""
+
+    def __init__(self) -> None:
+        self._closing: set[asyncio.Task[None]] = set()
+        self._ending = asyncio.Event()
+
+    def retire(self, connection: Connection, *, is_known: bool) -> asyncio.Task[None]:
+        """Close it, once what runs on it has finished. `is_known`: why it ended is known to whoever looks after it."""
+        task = asyncio.create_task(self._close_when_idle(connection, is_known=is_known))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return task
+
+    async def close_all(self) -> None:
+        """Close all of them now. Returns when nothing that they started is left."""
+        self._ending.set()
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+    async def _close_when_idle(self, connection: Connection, *, is_known: bool) -> None:
+        while connection.calls and not connection.gone.is_set() and not self._ending.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.1)  # calls have limits of their own
+        await connection.close()
+        if connection.broken and not is_known:  # by the call that noticed it, and to nobody else
+            _LOGGER.warning("MCP server %s: %s", connection.name, redact_problem(connection.reason))

@@ -1,0 +1,1 @@
+"""Tools, resources and prompts of a connected server as tools of the registry. No transport."""

@@ -1,0 +1,86 @@
+"""HTTP to a server, as everything here speaks it: no answer is longer, or packed otherwise, than it was asked for.
+
+A body goes on as it comes only where it is an answer. What goes with an error, a redirect or a farewell is read up to a
+limit or not at all, before anything else can read it whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from urllib.request import getproxies, proxy_bypass
+
+import httpx2
+
+from holdfast.activities.ledger.ledger import LedgerUnavailable
+from holdfast.activities.mcp.auth.bearer import REFUSED_KEY
+from holdfast.activities.mcp.config.resolve import ResolvedServer
+from holdfast.activities.mcp.transport.faults import Failure, Fault
+
+CONNECT_SECONDS = 10.0
+WRITE_SECONDS = 30.0
+ERROR_LIMIT = 65_536
+"""Bytes of a body that goes with an error."""
+ERROR_SECONDS = 10.0
+_BODY_HEADERS = ("content-length", "transfer-encoding", "content-encoding")
+
+
+def build_http_client(resolved: ResolvedServer, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:
+    """A client for one server. How long an answer may take is for its caller to say, and not limited here."""
+    assert resolved.url, "a server that is reached"
+    url = httpx2.URL(resolved.url)
+    proxy = None if proxy_bypass(url.host) else getproxies().get(url.scheme)
+    inner = httpx2.AsyncHTTPTransport(
+        proxy=proxy, limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+    )
+    return httpx2.AsyncClient(
+        transport=GuardedTransport(inner),
+        headers={**resolved.headers, "accept-encoding": "identity"},
+        timeout=httpx2.Timeout(CONNECT_SECONDS, write=WRITE_SECONDS, read=None, pool=CONNECT_SECONDS),
+        auth=auth,
+    )
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """A transport on which no answer is more than it may be."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """The answer. Failure for a request that may not be sent, and for an answer that cannot be read."""
+        if (why := request.extensions.get(REFUSED_KEY)) is not None:
+            raise Failure(Fault.REFUSED if isinstance(why, LedgerUnavailable) else Fault.UNAUTHORIZED, str(why))
+        response = await self._inner.handle_async_request(request)
+        packed = response.headers.get("content-encoding", "identity").lower() != "identity"
+        if response.is_success and request.method != "DELETE":
+            if packed:
+                await response.aclose()
+                raise Failure(Fault.UNREADABLE, "it sent an encoding that it was not asked for")
+            return response
+        body = b"" if packed or response.is_success else await _read_beginning(response)
+        await response.aclose()
+        kept = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _BODY_HEADERS]
+        return httpx2.Response(response.status_code, headers=kept, content=body)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._inner.aclose()
+
+
+async def _read_beginning(response: httpx2.Response) -> bytes:
+    """What comes in time of a body that goes with an error; nothing when it is too long."""
+    with suppress(httpx2.TransportError, TimeoutError):
+        async with asyncio.timeout(ERROR_SECONDS):
+            return await read_whole(response, ERROR_LIMIT) or b""
+    return b""
+
+
+async def read_whole(response: httpx2.Response, limit: int) -> bytes | None:
+    """All of a body; None when it is too long."""
+    body = bytearray()
+    async for piece in response.aiter_raw():
+        body += piece
+        if len(body) > limit:
+            return None
+    return bytes(body)

@@ -1,0 +1,133 @@
+"""What a server logs: kept in a file, bounded, with secrets removed.
+
+The end of it is told when the server fails, and all of it is kept in a file of the data folder, bounded, with names in
+the place of secrets.
+
+What the server itself said is withheld.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from holdfast.activities.mcp.secrets.redactor import Secrets
+from holdfast.util.redaction import Redacted
+from holdfast.util.text import shorten_text, strip_controls
+
+FILE_LIMIT = 1_000_000
+"""Bytes of a file; the one before it is kept as well."""
+LINE_LIMIT = 4_000
+"""Characters of a line, and bytes that wait for their line to end."""
+MINUTE_LIMIT = 200_000
+"""Characters of a minute: a server that shouts is not written down."""
+KEPT_LINES = 20
+SHOWN_LIMIT = 500
+
+
+class ServerLog:
+    """The file of one server, for all processes that speak with it."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._minute = datetime.min.replace(tzinfo=UTC)
+        self._left = MINUTE_LIMIT
+
+    def write(self, line: str) -> None:
+        """Add a line. What cannot be written is not worth failing for."""
+        now = datetime.now(UTC)
+        if (now - self._minute).total_seconds() >= 60:
+            self._minute, self._left = now, MINUTE_LIMIT
+        if self._left <= 0:
+            return
+        self._left -= len(line)
+        text = line if self._left > 0 else "… what else it says in this minute is not kept"
+        with suppress(OSError):
+            self._append_data(f"{now:%Y-%m-%dT%H:%M:%SZ} {text}\n".encode("utf-8", "replace"))
+
+    def _append_data(self, data: bytes) -> None:
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            if self.file.stat().st_size > FILE_LIMIT:
+                self.file.replace(self.file.with_name(f"{self.file.name}.1"))
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self.file, flags, 0o600)
+        try:
+            os.write(descriptor, data)
+        finally:
+            os.close(descriptor)
+
+
+class ServerRemarks:
+    """What one connection hears of its server beside the protocol."""
+
+    def __init__(self, secrets: Secrets, log: ServerLog | None = None) -> None:
+        self._secrets = secrets
+        self._log = log
+        self._rest = b""
+        self._errors: list[str] = []
+        self._stray: str | None = None
+
+    def add_error_data(self, data: bytes) -> None:
+        """Bytes of its standard error."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LINE_LIMIT:
+            lines, self._rest = [*lines, self._rest], b""
+        for line in lines:
+            text = self._clean_line(line.decode("utf-8", "replace"))
+            if text:
+                self._errors = [*self._errors, text][-KEPT_LINES:]
+                self._write_line(text)
+
+    def end_errors(self) -> None:
+        """Nothing more comes on its standard error."""
+        if self._rest:
+            self.add_error_data(b"\n")
+
+    def add_stray_line(self, line: bytes) -> None:
+        """A line of its standard output that is no message."""
+        text = self._clean_line(line[:LINE_LIMIT].decode("utf-8", "replace"))
+        self._stray = self._stray or text or None
+        self._write_line(f"(standard output, no message) {text}")
+
+    def add_log_message(self, level: str, text: str) -> None:
+        """A log message of the protocol."""
+        self._write_line(f"({self._clean_line(level)}) {self._clean_line(text)}")
+
+    def add_note(self, text: str) -> None:
+        """What befell it, as we see it."""
+        self._write_line(f"-- {self._clean_line(text)}")
+
+    def describe_remarks(self) -> str:
+        """The end of it, to be put behind a reason."""
+        found = ""
+        if self._stray:
+            stray = shorten_text(self._stray, 100)
+            found += f"; on its standard output, where only messages of the protocol belong, it said: {stray}"
+        if self._errors:
+            text = self._secrets.hide("\n".join(self._errors))
+            found += f"; it said: {shorten_text(text[-SHOWN_LIMIT:], SHOWN_LIMIT)}"
+        return found
+
+    def _clean_line(self, text: str) -> str:
+        return shorten_text(self._secrets.hide(strip_controls(text).strip(), cut=True), LINE_LIMIT)
+
+    def _write_line(self, line: str) -> None:
+        if self._log:
+            self._log.write(line.replace("\n", " "))
+
+
+_OWN_WORDS = re.compile(
+    r"(it was ended by signal \d+|it (?:ended|exited)[^;:]*|it was not ready within [\d.]+ seconds"
+    r"|the connection [^;:]*|it was closed|it cannot be connected|it does not speak the protocol"
+    r"|its command is not there|its command may not be run|it lists over [\d,]+ tools)"
+)
+
+
+def redact_problem(problem: str | None) -> Redacted:
+    """A server's problem: how it begins, where that is ours."""
+    found = _OWN_WORDS.match(problem or "")
+    return Redacted(problem, found[0] if found else "")

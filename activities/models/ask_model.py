@@ -1,0 +1,147 @@
+"""Asking a model what a conversation needs: its next reply, or an answer to one question."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings as ProviderSettings
+from pydantic_ai.tools import ToolDefinition
+from temporalio.exceptions import ApplicationError
+
+from holdfast.activities.models.failures import REJECTED_TYPE, build_model_failure
+from holdfast.activities.models.media import MediaLoader, ShownMedia, describe_shown
+from holdfast.activities.models.model_request import OnCall, OnText, request_response
+from holdfast.activities.models.providers import Models
+from holdfast.activities.models.tool_names import ToolNames
+from holdfast.activities.models.transcript import build_call, build_messages, build_model_reply, build_tool_definitions
+from holdfast.domain.calls.call import CallRequest
+from holdfast.domain.calls.tool import Declaration
+from holdfast.domain.conversation.messages import Conversation, ModelReply, ModelSettings, UserMessage
+from holdfast.errors import BadInput
+
+
+async def request_reply(
+    models: Models,
+    name: str,
+    conversation: Conversation,
+    tools: Sequence[Declaration],
+    *,
+    on_text: OnText,
+    on_call: Callable[[CallRequest], Awaitable[None]],
+    media: MediaLoader,
+    turn: str,
+    others: bool = False,
+) -> ModelReply:
+    """The next reply of the model with this name. ApplicationError when it fails, with what is to be done then.
+
+    `media` has what the turn's tools gave beside text. `others` are there to be asked instead.
+    """
+    names = ToolNames(tool.name for tool in tools)
+
+    async def send_call(part: ToolCallPart) -> None:
+        await on_call(build_call(part, names))
+
+    async def request_once(shown: Sequence[ShownMedia]) -> ModelResponse:
+        messages = build_messages(conversation.messages, names, shown)
+        said = _ModelInput(messages, build_tool_definitions(tools, names), conversation.model.instructions)
+        return await _request_response(asked, model, said, conversation.model.settings, on_text, send_call)
+
+    asked = _AskedModel(models, name, others)
+    model = await asked.get_model()
+    shown = await media.fetch_shown(turn, name, conversation.messages, models.find_media_kinds(name, model))
+    try:
+        response = await request_once(shown)
+    except ApplicationError as error:
+        if error.type != REJECTED_TYPE or not any(isinstance(one, BinaryContent) for one in shown):
+            raise
+        # An image that the provider cannot read would fail every later step too, and with it the session.
+        response = await request_once(describe_shown(shown))
+        media.note_refused(name, conversation.messages, shown)
+    window = conversation.model.settings.window or models.find_window(name) or model.context_window
+    return asked.read_response(response, names).model_copy(update={"window": window})
+
+
+async def request_answer(
+    models: Models, name: str, question: str, instructions: str, settings: ModelSettings
+) -> ModelReply:
+    """What the model with this name answers to a question alone; it is offered no tools."""
+    names = ToolNames(())
+
+    async def ignore_call(part: ToolCallPart) -> None:
+        return
+
+    said = _ModelInput(build_messages((UserMessage(text=question),), names), (), instructions)
+    asked = _AskedModel(models, name)
+    response = await _request_response(asked, await asked.get_model(), said, settings, lambda text: None, ignore_call)
+    reply = asked.read_response(response, names)
+    if not reply.text.strip():
+        raise ApplicationError(f"{name}: the model answered nothing", type="no_answer")
+    return reply
+
+
+@dataclass(frozen=True)
+class _AskedModel:
+    """Who is asked."""
+
+    models: Models
+    name: str
+    others: bool = False
+
+    async def get_model(self) -> Model:
+        """The model. ApplicationError when it cannot be had."""
+        try:
+            return await self.models.get(self.name)
+        except BadInput as error:
+            raise ApplicationError(str(error), type="bad_model", non_retryable=True) from None
+        except Exception as error:
+            raise self.build_failure(error) from None
+
+    def build_failure(self, error: Exception) -> ApplicationError:
+        """The failure of the activity."""
+        return build_model_failure(error, self.name, self.models.secrets, has_others=self.others)
+
+    def read_response(self, response: ModelResponse, names: ToolNames) -> ModelReply:
+        """What it answered; ApplicationError when that cannot be used."""
+        try:
+            return build_model_reply(response, names)
+        except Exception as error:
+            raise self.build_failure(error) from None
+
+
+@dataclass(frozen=True)
+class _ModelInput:
+    """What a provider is sent."""
+
+    messages: Sequence[ModelMessage]
+    tools: Sequence[ToolDefinition]
+    instructions: str | None
+
+
+async def _request_response(
+    asked: _AskedModel, model: Model, model_input: _ModelInput, wishes: ModelSettings, on_text: OnText, on_call: OnCall
+) -> ModelResponse:
+    settings = ProviderSettings()
+    if wishes.max_tokens is not None:
+        settings["max_tokens"] = wishes.max_tokens
+    if wishes.temperature is not None:
+        settings["temperature"] = wishes.temperature
+    try:
+        async with asyncio.timeout(wishes.seconds):
+            return await request_response(
+                model,
+                model_input.messages,
+                model_input.tools,
+                instructions=model_input.instructions,
+                settings=settings,
+                on_text=on_text,
+                on_call=on_call,
+            )
+    except TimeoutError:
+        words = f"{asked.name}: no whole reply came within {wishes.seconds:g} seconds"
+        raise ApplicationError(words, type="model_slow") from None
+    except Exception as error:
+        raise asked.build_failure(error) from None

@@ -1,0 +1,68 @@
+"""Two policies beside each other: what each says of calls that were made, and where they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.activities.policy.policy import Policy, Ruling
+from holdfast.activities.policy.rules import RuleEffect
+from holdfast.activities.policy.subject.shell_commands import rebuild_understood
+from holdfast.activities.policy.subject.subject import Subject
+from holdfast.domain.modes import Mode
+from holdfast.util.durations import format_duration
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """A call that was made, as rules see it."""
+
+    turn: str
+    call: str
+    title: str
+    subject: Subject
+    mode: Mode
+
+
+@dataclass(frozen=True)
+class RulingDifference:
+    """A call that two policies decide differently; None where the tool's own wish decides."""
+
+    recorded: RecordedCall
+    before: Ruling | None
+    after: Ruling | None
+
+
+def compare_policies(recorded: RecordedCall, before: Policy, after: Policy) -> RulingDifference | None:
+    """None when the two policies do the same with a call, by whichever rule."""
+    one, other = (decide_call(policy, recorded.subject, recorded.mode) for policy in (before, after))
+    return RulingDifference(recorded, one, other) if _comparison_key(one) != _comparison_key(other) else None
+
+
+def decide_call(policy: Policy, subject: Subject, mode: Mode) -> Ruling | None:
+    """As the gate does: what a rule allows runs as it was understood, and where it is not, the tool's wish decides."""
+    ruling = policy.find_ruling(subject, mode)
+    allowed = ruling is not None and ruling.decision is RuleEffect.ALLOW and not ruling.anything
+    unclear = allowed and subject.command is not None and rebuild_understood(subject.command) is None
+    return None if unclear else ruling
+
+
+def describe_ruling(ruling: Ruling | None) -> str:
+    """What a policy does with a call."""
+    if ruling is None:
+        return "the tool's own wish"
+    return ", ".join([f"{ruling.decision.value} by {ruling.rule!r} ({ruling.tier.value})", *describe_asking(ruling)])
+
+
+def describe_asking(ruling: Ruling) -> list[str]:
+    """How a person is asked, where it is not as usual."""
+    words = ["each time"] if ruling.always_ask else []
+    needs, deadline = ruling.needs, ruling.deadline
+    words += [f"{needs.approvals} approvals"] if needs.approvals > 1 else []
+    words += [f"by the role {needs.role!r}"] if needs.role is not None else []
+    words += ["not by whoever started the turn"] if needs.not_requester else []
+    words += [f"within {format_duration(deadline.seconds)}, else {deadline.default}"] if deadline else []
+    return words
+
+
+def _comparison_key(ruling: Ruling | None) -> object:
+    return ruling and (ruling.decision, ruling.always_ask, ruling.needs, ruling.deadline)

@@ -1,0 +1,147 @@
+"""Policy files, read and checked: every mistake of every file at once, each with its line, before a rule counts.
+
+Files are read as settings files are: once, at most 1 MB, and not when others may write them. The shipped rules are a
+file like any other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from holdfast.activities.policy.lint import find_contradictions, find_misspelt, find_shadowed
+from holdfast.activities.policy.lint_examples import find_example_faults
+from holdfast.activities.policy.policy import Policy, PolicyRule
+from holdfast.activities.policy.rules import PolicyFile, Rule, RuleEffect, RuleFault, Tier
+from holdfast.activities.policy.subject.command_patterns import parse_phrase
+from holdfast.activities.policy.subject.shell_commands import explain_phrase_risk
+from holdfast.config.settings import Settings
+from holdfast.config.toml_document import Document, FileContent, Problem, format_problems, parse_document, read_content
+from holdfast.config.toml_lines import find_lines
+from holdfast.errors import BadInput
+
+WORKSPACE_FILE = Path(".holdfast", "policy.toml")
+"""In the workspace. It may only tighten: whoever can write there wrote it."""
+ADMIN_FILE = Path("/etc/holdfast/policy.toml")
+SHIPPED_FILE = Path(__file__).with_name("defaults.toml")
+YOLO_FILE = Path(__file__).with_name("yolo.toml")
+"""What is added where mode `yolo` is to ask about nothing that destroys."""
+
+
+@dataclass(frozen=True)
+class PolicySource:
+    """A policy file, and how much it may say."""
+
+    file: Path
+    tier: Tier
+
+
+@dataclass(frozen=True)
+class LoadedFile:
+    """A file that was checked: its rules, or what is wrong with it."""
+
+    tier: Tier
+    document: Document[PolicyFile]
+    entries: tuple[PolicyRule, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why none of it counts."""
+        return self.document.problems
+
+
+def list_sources(settings: Settings) -> list[PolicySource]:
+    """The files that count for a worker: the user's, and those of the workspace and the machine where there are any.
+
+    Where mode `yolo` is to ask about nothing that destroys, one of our own as well.
+    """
+    found = [PolicySource(file, Tier.USER) for file in settings.policy]
+    if not settings.yolo_asks:
+        found.append(PolicySource(YOLO_FILE, Tier.DEFAULT))
+    for file, tier in ((settings.workspace / WORKSPACE_FILE, Tier.WORKSPACE), (ADMIN_FILE, Tier.ADMIN)):
+        if os.path.lexists(file):
+            found.append(PolicySource(file, tier))
+    return found
+
+
+def load_policy(sources: Iterable[PolicySource]) -> Policy:
+    """The shipped rules with those of these files; BadInput with every problem of every file."""
+    loaded = [load_shipped(), *(_load_source(source) for source in sources)]
+    return build_policy(loaded)
+
+
+def build_policy(loaded: Iterable[LoadedFile]) -> Policy:
+    """One policy of files that were read; BadInput when one of them has problems."""
+    files = list(loaded)
+    told = [format_problems(one.document.content.file, one.problems) for one in files if one.problems]
+    if told:
+        raise BadInput("\n".join(told))
+    return Policy(entry for one in files for entry in one.entries)
+
+
+def _load_source(source: PolicySource) -> LoadedFile:
+    ours = source.tier is Tier.DEFAULT
+    return read_policy_file(
+        FileContent(source.file, source.file.read_bytes()) if ours else read_content(source.file), source.tier
+    )
+
+
+@cache
+def load_shipped() -> LoadedFile:
+    """The rules that come with Holdfast."""
+    return read_policy_file(FileContent(SHIPPED_FILE, SHIPPED_FILE.read_bytes()), Tier.DEFAULT)
+
+
+def read_policy_file(content: FileContent, tier: Tier, now: datetime | None = None) -> LoadedFile:
+    """Check a file of one tier. Rules that have expired are told, and are not wrong."""
+    context = {"inspect": _build_inspection(tier), "compare": find_shadowed}
+    document = parse_document(content, PolicyFile, context)
+    if document.value is None:
+        return LoadedFile(tier, document)
+    rules = document.value.rule
+    lines = find_lines(document.text, [("rule", place) for place in range(len(rules))])
+    entries = tuple(PolicyRule(rule, tier, str(content.file), lines["rule", place]) for place, rule in enumerate(rules))
+    warnings = (*_find_expired(entries, now or datetime.now(UTC)), *_find_broad(entries), *_find_misspelt(entries))
+    return LoadedFile(tier, document, entries, warnings)
+
+
+def _build_inspection(tier: Tier) -> Callable[[Rule], Iterator[RuleFault]]:
+    """What is wrong with a rule of this tier, beside the others of its file."""
+    names: set[str] = set()
+
+    def inspect_rule(rule: Rule) -> Iterator[RuleFault]:
+        if rule.name in names:
+            yield RuleFault(("name",), f"`name` is taken: another rule is called {rule.name!r}")
+        names.update([rule.name] if rule.name else [])
+        if tier is Tier.WORKSPACE and rule.decision is RuleEffect.ALLOW:
+            yield RuleFault(("decision",), "a workspace's file may only tighten: `allow` belongs in the user's own")
+        if tier is Tier.WORKSPACE and rule.on_deadline == "allow":
+            yield RuleFault(("on_deadline",), "a workspace's file may only tighten: what nobody answers must be denied")
+        faults = list(find_contradictions(rule))
+        yield from faults or find_example_faults(rule)
+
+    return inspect_rule
+
+
+def _find_expired(entries: Iterable[PolicyRule], now: datetime) -> Iterator[Problem]:
+    for place, entry in enumerate(entries, start=1):
+        if entry.rule.expires and entry.rule.expires <= now:
+            yield Problem(entry.line, f"rule.{place}.expires", "the rule has expired, and says nothing any more")
+
+
+def _find_misspelt(entries: Iterable[PolicyRule]) -> Iterator[Problem]:
+    for place, entry in enumerate(entries, start=1):
+        yield from (Problem(entry.line, f"rule.{place}.tool", why) for why in find_misspelt(entry.rule))
+
+
+def _find_broad(entries: Iterable[PolicyRule]) -> Iterator[Problem]:
+    """Allow rules on interpreters and runners, which are seldom meant as wide as they are."""
+    for place, entry in enumerate(entries, start=1):
+        for text in (entry.rule.command or ()) if entry.rule.decision is RuleEffect.ALLOW else ():
+            if why := explain_phrase_risk(parse_phrase(text)):
+                yield Problem(entry.line, f"rule.{place}.command", why)

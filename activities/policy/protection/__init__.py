@@ -1,0 +1,1 @@
+"""Files that decide what runs, and which calls would change one of them. No rules of users."""

@@ -1,0 +1,371 @@
+"""git runs programs that configuration names: what of that a command gets, and what is asked about first (S30).
+
+A repository is data that anybody may have written, and its configuration names programs: a monitor, hooks, editors,
+filters, drivers, aliases. Three things keep these from running unasked:
+
+- no command takes a folder for a repository that merely looks like one (`safe.bareRepository`), or runs a monitor;
+- a command that nobody was asked about runs no hook, and the programs that the user's own configuration names instead
+  of those of the repository, by settings that git reads last (`GIT_CONFIG_COUNT`);
+- what git cannot be told to leave out (filters, drivers, aliases, transports) is a doubt about the command: it is asked
+  about. Every key of the repository that is not known to be harmless counts as such.
+
+git itself is asked which repository it would use, with the options and the environment that it will get, and what its
+configuration says: `git config --list` runs nothing. Submodules are repositories of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+from holdfast.activities.policy.subject.shell_commands import CommandReading
+from holdfast.activities.shell.programs.program import Program
+from holdfast.activities.shell.reached_folders import find_reached_folders
+from holdfast.util.text import escape_controls, shorten_text
+
+GIT_SECONDS = 5.0
+"""What git may take to tell its configuration."""
+MAX_REPOSITORIES = 20
+"""Of one command, submodules included."""
+MAX_BYTES = 64_000_000
+"""Of an answer of git's."""
+_ALWAYS_SETTINGS = (("safe.bareRepository", "explicit"), ("core.fsmonitor", "false"))
+_UNASKED_SETTINGS = (("core.hooksPath", "/dev/null"), ("core.pager", "cat"))
+_USER_DEFAULTS = {
+    "core.askPass": "",
+    "core.editor": ":",
+    "core.sshCommand": "ssh",
+    "gpg.openpgp.program": "gpg",
+    "gpg.program": "gpg",
+    "gpg.ssh.program": "ssh-keygen",
+    "gpg.x509.program": "gpgsm",
+    "sequence.editor": ":",
+}
+"""Programs that the user may have chosen, each with what is used when they have not."""
+_NOT_PASSED_ON = frozenset(["GIT_CONFIG_PARAMETERS", "GIT_EXTERNAL_DIFF"])
+"""Variables that git would go by instead: the first is read after our settings."""
+_CREDENTIAL_HELPER = re.compile(r"credential\.(.*\.)?helper", re.DOTALL)
+_REPLACED_KEYS = frozenset(name.lower() for name in (*dict((*_ALWAYS_SETTINGS, *_UNASKED_SETTINGS)), *_USER_DEFAULTS))
+_HARMLESS_KEYS = re.compile(
+    r"""
+    advice\..+ | apply\..+ | author\.(name|email) | blame\..+ | branch\.(?!.*\.mergeoptions$).+ | color\..+ | column\..+
+    | commit\.(cleanup|gpgsign|status|template|verbose) | committer\.(name|email) | feature\..+ | fetch\..+
+    | core\.(abbrev|attributesfile|autocrlf|bare|bigfilethreshold|checkstat|commentchar|commentstring|compression
+      |deltabasecachelimit|eol|excludesfile|filemode|fsmonitorhookversion|hidedotfiles|ignorecase|ignorestat
+      |logallrefupdates|longpaths|loosecompression|maxtreedepth|multipackindex|precomposeunicode|preferssymlinkrefs
+      |preloadindex|protecthfs|protectntfs|quotepath|repositoryformatversion|safecrlf|sharedrepository|sparsecheckout
+      |sparsecheckoutcone|splitindex|symlinks|trustctime|untrackedcache|warnambiguousrefs|whitespace)
+    | diff\.(algorithm|autorefreshindex|colormoved|colormovedws|context|dirstat|ignoresubmodules|indentheuristic
+      |interhunkcontext|mnemonicprefix|noprefix|orderfile|relative|renamelimit|renames|statgraphwidth|submodule
+      |suppressblankempty|wserrorhighlight)
+    | extensions\.(compatobjectformat|noop|objectformat|partialclone|preciousobjects|refstorage|relativeworktrees
+      |worktreeconfig)
+    | format\.pretty | gc\.(?!recentobjectshook$).+ | grep\..+ | gui\..+ | help\.autocorrect
+    | http\.(.+\.)?(extraheader|lowspeedlimit|lowspeedtime|postbuffer|version) | i18n\..+ | index\..+
+    | init\.defaultbranch | lfs\.(.+\.)?(access|repositoryformatversion) | log\..+
+    | maintenance\.(auto|autodetach|repo|strategy|.+\.(enabled|schedule))
+    | merge\.(autostash|branchdesc|conflictstyle|defaulttoupstream|directoryrenames|ff|log|renamelimit|renames
+      |renormalize|stat|suppressdest|verbosity)
+    | notes\.(displayref|mergestrategy|rewriteref|rewritemode) | pack\..+ | protocol\.version | pull\.(ff|rebase)
+    | push\..+ | rebase\.(abbreviatecommands|autosquash|autostash|backend|forkpoint|maxlabellength
+      |missingcommitscheck|rebasemerges|reschedulefailedexec|stat|updaterefs)
+    | receive\.(autogc|deny.+|fsck.*|unpacklimit) | remote\.pushdefault
+    | remote\..+\.(fetch|gh-resolved|partialclonefilter|promisor|prune|prunetags|push|pushurl|skipdefaultupdate
+      |skipfetchall|tagopt|url)
+    | rerere\..+ | showbranch\..+ | stash\..+ | status\..+ | submodule\.(active|fetchjobs|propagatebranches|recurse)
+    | submodule\..+\.(active|branch|fetchrecursesubmodules|ignore|shallow|url) | tag\.(gpgsign|sort) | transfer\..+
+    | user\..+ | versionsort\..+ | worktree\..+
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""Keys, in lower case, that make git run nothing. What is not here may."""
+_LFS_SETTINGS = frozenset(
+    [
+        ("filter.lfs.clean", "git-lfs clean -- %f"),
+        ("filter.lfs.smudge", "git-lfs smudge -- %f"),
+        ("filter.lfs.process", "git-lfs filter-process"),
+        ("filter.lfs.required", "true"),
+    ]
+)
+"""What `git lfs install --local` writes: a program of the user's, by its name alone."""
+_TRANSPORT = re.compile(r"[A-Za-z0-9+.-]+::")
+"""`ext::sh -c …` is an address."""
+_PUSH_COMMANDS = frozenset(["push", "send-pack", "subtree"])
+"""Subcommands that have another repository run its hooks, for which nothing that we tell git counts."""
+_ADDRESS_KEYS = re.compile(r"remote\.(?P<remote>.+)\.(url|pushurl)|branch\..+\.(remote|pushremote)|remote\.pushdefault")
+_REPOSITORY_SUFFIXES = ("/.git", "", ".git/.git", ".git")
+"""What git tries behind the path of a repository."""
+_ARCHIVE_PROGRAMS = frozenset(["tar", "gtar", "bsdtar", "unzip", "7z", "7za", "7zr", "7zz", "cpio", "pax"])
+_EXTRACT_OPTION = re.compile(r"-?[A-Za-z]*x[A-Za-z]*|--(e|extract.*|get?)")
+_REPOSITORY_OPTIONS = ("-C", "--git-dir", "--work-tree", "--namespace")
+"""git's own options that say which repository is meant; `--bare` is another."""
+_STAYING_WRAPPERS = frozenset(
+    ["bash -c", "builtin", "command", "dash -c", "exec", "find -exec", "ionice", "nice", "nohup", "setsid", "sh -c",
+     "stdbuf", "time", "timeout", "xargs"]
+)  # fmt: skip
+"""Wrappers that run a program in the folder they are in themselves."""
+_SHALLOW_COMMANDS = frozenset(
+    ["blame", "branch", "cat-file", "config", "for-each-ref", "log", "ls-tree", "merge-base", "name-rev", "remote",
+     "rev-list", "rev-parse", "shortlog", "show", "tag"]
+)  # fmt: skip
+"""Subcommands that do not look into submodules."""
+
+
+def guard_git(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a command, with what every git that it runs is told."""
+    return _add_settings(environment, _ALWAYS_SETTINGS)
+
+
+def guard_git_unasked(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The environment of a command that nobody was asked about: git runs no hook, and programs of the user alone."""
+    own = _read_own_settings(folder, environment)
+    chosen = {name: _find_last(own, name.lower(), usual) for name, usual in _USER_DEFAULTS.items()}
+    if "core.sshcommand" not in {key for key, _ in own}:
+        chosen["core.sshCommand"] = environment.get("GIT_SSH") or chosen["core.sshCommand"]
+    helpers = [("credential.helper", ""), *((key, value) for key, value in own if _CREDENTIAL_HELPER.fullmatch(key))]
+    told = _add_settings(environment, [*_ALWAYS_SETTINGS, *_UNASKED_SETTINGS, *chosen.items(), *helpers])
+    return {name: value for name, value in told.items() if name not in _NOT_PASSED_ON}
+
+
+def find_git_doubts(command: str, folder: Path, workspace: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Why git may run a program that nobody was asked about, where it cannot be told not to; empty when it does not."""
+    programs = CommandReading(command).programs
+    gits = [program for program in programs if program.name and re.match(r"git(-|$)", program.name)]
+    if not gits:
+        return ()
+    folders = find_reached_folders(programs, folder)
+    if not folders.complete or any(not _is_staying(program) for program in gits):
+        return ("it is not known in which folder git runs, and so not what is configured there",)
+    looked = _RepositoryCheck(workspace.resolve(), guard_git(environment))
+    if unpacking := next((one.name for one in programs[: _find_last_git(programs)] if _may_unpack(one)), None):
+        looked.doubts.append(f"{unpacking} may change what is configured before git runs")
+    for program in gits:
+        for place in folders.known:
+            looked.check_repository(program, place)
+    return tuple(dict.fromkeys(looked.doubts))
+
+
+def _find_last_git(programs: tuple[Program, ...]) -> int:
+    """The place of the last git among programs."""
+    return max(place for place, program in enumerate(programs) if program.name and re.match(r"git(-|$)", program.name))
+
+
+def _may_unpack(program: Program) -> bool:
+    """May it leave a repository's files behind whose names no word tells?"""
+    if program.name not in _ARCHIVE_PROGRAMS:
+        return False
+    return "tar" not in program.name or any(
+        word is None or _EXTRACT_OPTION.fullmatch(word) for word in program.words[1:]
+    )
+
+
+def _is_staying(program: Program) -> bool:
+    return all(wrapper in _STAYING_WRAPPERS or wrapper.startswith("function ") for wrapper in program.wrappers)
+
+
+@dataclass
+class _RepositoryCheck:
+    """What was found in the repositories of one command."""
+
+    workspace: Path
+    environment: Mapping[str, str]
+    doubts: list[str] = field(default_factory=list)
+    _seen: set[tuple[str, ...]] = field(default_factory=set)
+
+    def check_repository(self, program: Program, folder: Path) -> None:
+        """Look at the repository that this git would use in this folder, and at its submodules."""
+        options = _find_options(program)
+        if options is None or not folder.is_dir():
+            self.doubts.append("it is not known which repository git would use")
+            return
+        deeper = not _SHALLOW_COMMANDS.intersection(program.normal[1:2])
+        pushes = bool(_PUSH_COMMANDS.intersection(program.normal[1:2]))
+        self._check_folder(options, folder, deeper=deeper, program=program if pushes else None)
+
+    def _check_folder(
+        self, options: tuple[str, ...], folder: Path, *, deeper: bool, program: Program | None = None
+    ) -> None:
+        place = (str(folder), *options, str(deeper), *map(str, program.normal if program else ()))
+        if place in self._seen:
+            return
+        if len(self._seen) >= MAX_REPOSITORIES:
+            self.doubts.append(f"git would look into over {MAX_REPOSITORIES} repositories")
+            return
+        self._seen.add(place)
+        found = _run_git(options, folder, self.environment, "config", "--list", "--show-scope", "--show-origin", "-z")
+        if found is None:
+            self.doubts.append("git does not tell its configuration")
+            return
+        settings = list(_parse_settings(found))
+        if program is not None and self._may_push_here(program, options, folder, settings):
+            self.doubts.append("git would push into a repository of the workspace, whose hooks run programs")
+        for setting in settings:
+            if setting.is_of_the_repository(folder, self.workspace) and self._may_run(setting, folder):
+                self.doubts.append(
+                    f"the repository's configuration ({_format_text(setting.origin)}) has "
+                    f"{_format_text(setting.key)!r}, "
+                    "by which git may run a program"
+                )
+        if deeper:
+            for submodule in _list_submodules(options, folder, self.environment):
+                self._check_folder((), submodule, deeper=True, program=program)
+
+    def _may_push_here(
+        self, program: Program, options: tuple[str, ...], folder: Path, settings: Iterable[_Setting]
+    ) -> bool:
+        """May the repository that is pushed to be one of the workspace?"""
+        words = program.normal[2:]
+        if None in words:
+            return True
+        operands = [word.removeprefix("--repo=") for word in words if word]
+        known = [(found["remote"], one.value) for one in settings if (found := _ADDRESS_KEYS.fullmatch(one.key))]
+        named = {remote for remote, _ in known if remote is not None} & set(operands)
+        configured = [value for remote, value in known if not named or remote in named]
+        old = _run_git(options, folder, self.environment, "rev-parse", "--git-common-dir")
+        # Addresses in files of their own, as git had them once. Without a repository there are none.
+        if old and any(_has_files(folder / os.fsdecode(old.strip()) / one) for one in ("remotes", "branches")):
+            return True
+        moves = [options[at + 1] for at, option in enumerate(options) if option == "-C"]
+        started = Path(os.path.normpath(folder.joinpath(*moves)))
+        return any(
+            self._is_here(value, base) for value in (*operands, *configured) for base in (started, *started.parents)
+        )
+
+    def _is_here(self, address: str, base: Path) -> bool:
+        """Does it lead from this folder to a repository in the workspace?"""
+        if not base.is_relative_to(self.workspace) and not address.startswith(("/", "~", "file:")):
+            return False
+        path = unquote(re.sub(r"^file://[^/]*", "", address)) if address.startswith("file:") else address
+        if path in ("", "."):
+            return False
+        try:
+            places = [
+                Path(os.path.realpath(base / os.path.expanduser(path + suffix))) for suffix in _REPOSITORY_SUFFIXES
+            ]
+            return any(
+                place.is_relative_to(self.workspace) and (place.is_file() or (place / "HEAD").exists())
+                for place in places
+            )
+        except (OSError, ValueError):
+            return True
+
+    def _may_run(self, setting: _Setting, folder: Path) -> bool:
+        key, value = setting.key, setting.value
+        if key in _REPLACED_KEYS or _CREDENTIAL_HELPER.fullmatch(key) or (key, value) in _LFS_SETTINGS:
+            return False
+        if key == "core.worktree":  # of a submodule; another one would have git write elsewhere
+            return not (folder / setting.file.parent / value).resolve().is_relative_to(self.workspace)
+        if key.startswith("remote.") and key.endswith("url") and _TRANSPORT.match(value):
+            return True
+        return _HARMLESS_KEYS.fullmatch(key) is None
+
+
+@dataclass(frozen=True)
+class _Setting:
+    scope: str
+    origin: str
+    key: str
+    """In lower case, save the part between the first dot and the last."""
+    value: str
+
+    @property
+    def file(self) -> Path:
+        return Path(self.origin.removeprefix("file:"))
+
+    def is_of_the_repository(self, folder: Path, workspace: Path) -> bool:
+        """Does the repository say it, or a file of the workspace that the user's own configuration includes?"""
+        if self.scope in ("system", "global"):
+            return self.origin.startswith("file:") and (folder / self.file).resolve().is_relative_to(workspace)
+        return self.scope != "command"
+
+
+def _has_files(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False
+
+
+def _parse_settings(listed: bytes) -> Iterator[_Setting]:
+    texts = listed.decode("utf-8", "surrogateescape").split("\0")
+    for scope, origin, pair in zip(texts[::3], texts[1::3], texts[2::3], strict=False):
+        key, _, value = pair.partition("\n")
+        yield _Setting(scope, origin, key, value)
+
+
+def _read_own_settings(folder: Path, environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What the user and the machine configure, in order; nothing where git does not tell."""
+    found = _run_git((), folder, guard_git(environment), "config", "--list", "--show-scope", "--show-origin", "-z")
+    return [(one.key, one.value) for one in _parse_settings(found or b"") if one.scope in ("system", "global")]
+
+
+def _find_last(settings: Iterable[tuple[str, str]], key: str, usual: str) -> str:
+    values = [value for name, value in settings if name == key]
+    return values[-1] if values else usual
+
+
+def _list_submodules(options: tuple[str, ...], folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """The repositories that are checked out inside of this one."""
+    top = _run_git(options, folder, environment, "rev-parse", "--show-toplevel")
+    listed = _run_git(options, folder, environment, "ls-files", "--stage", "--full-name", "-z", ":/") if top else None
+    for line in (listed or b"").split(b"\0"):
+        if line.startswith(b"160000 ") and top:
+            place = Path(os.fsdecode(top.rstrip(b"\n")), os.fsdecode(line.partition(b"\t")[2]))
+            if os.path.lexists(place / ".git"):
+                yield place
+
+
+def _run_git(options: tuple[str, ...], folder: Path, environment: Mapping[str, str], *words: str) -> bytes | None:
+    """What git answers; None when it fails, or says too much."""
+    try:
+        done = subprocess.run(
+            ["git", *options, *words],
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=GIT_SECONDS,
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 and len(done.stdout) <= MAX_BYTES else None
+
+
+def _find_options(program: Program) -> tuple[str, ...] | None:
+    """git's own options that say which repository is meant; None when they are not known."""
+    own = program.words[1 : len(program.words) - len(program.normal) + 1]
+    found: list[str] = []
+    words = iter(own)
+    for word in words:
+        if word is None:
+            return None
+        if word in _REPOSITORY_OPTIONS:
+            value = next(words, None)
+            if value is None:
+                return None
+            found += [word, value]
+        elif word == "--bare" or word.startswith(_REPOSITORY_OPTIONS):
+            found.append(word)
+        elif word == "-c":
+            next(words, None)
+    return tuple(found)
+
+
+def _add_settings(environment: Mapping[str, str], settings: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """With settings behind those that the environment has already: git takes the last."""
+    given = environment.get("GIT_CONFIG_COUNT", "")
+    first = int(given) if given.isascii() and given.isdigit() and len(given) < 5 else 0
+    told = dict(environment)
+    last = first
+    for last, (key, value) in enumerate(settings, start=first + 1):
+        told |= {f"GIT_CONFIG_KEY_{last - 1}": key, f"GIT_CONFIG_VALUE_{last - 1}": value}
+    return {**told, "GIT_CONFIG_COUNT": str(last)}
+
+
+def _format_text(text: str) -> str:
+    return shorten_text(escape_controls(text.encode("utf-8", "replace").decode()).replace("\n", "␊"), 100)

@@ -1,0 +1,253 @@
+"""Where whole outputs are kept when only part of them reaches the model (S33).
+
+Files are named by the hash of their content, readable by their owner only. Nothing of a name comes from a model. They
+are this host's; what a call has answered with is shared with workers of other hosts as well, when the call ends.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from holdfast.domain.content import (
+    HEAD_SHARE,
+    OUTPUT_LIMIT,
+    BlobPart,
+    DataPart,
+    Part,
+    Result,
+    TextPart,
+    join_ends,
+    truncate_output,
+)
+from holdfast.util.text import drop_surrogates, shorten_text
+
+if TYPE_CHECKING:
+    from holdfast.payloads.shared_outputs import SharedOutputs
+
+SAVED_LIMIT = 5_000_000_000
+"""Bytes of one whole output that are kept."""
+BLOB_LIMIT = 50_000_000
+"""Bytes of one part that is no text."""
+PARTS_LIMIT = 100
+SEEN_LIMIT = 100
+NOTE_LIMIT = 1_000
+PLAIN_TEXT = "text/plain"
+DESCRIPTION_LIMIT = 100
+"""Characters of a name or a media type."""
+_OUTPUT_NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{2,4}")
+_SUFFIXES = {
+    "application/json": ".json",
+    "application/pdf": ".pdf",
+    "audio/mpeg": ".mp3",
+    "audio/wav": ".wav",
+    "image/gif": ".gif",
+    "image/jpeg": ".jpg",
+    "image/png": ".png",
+    "image/webp": ".webp",
+}
+
+
+class OutputStore:
+    """Content-addressed files below one folder."""
+
+    def __init__(self, folder: Path, limit: int = OUTPUT_LIMIT, max_bytes: int = SAVED_LIMIT) -> None:
+        self.folder = folder
+        self.limit = limit
+        self.max_bytes = max_bytes
+        self.shared_outputs: SharedOutputs | None = None
+        """Where workers of every host read them; a worker has it, and whoever only lists tools does not."""
+
+    def save(self, text: str) -> str:
+        """Keep a text; where it is, or nothing when it could not be kept."""
+        return self._save_data(text.encode("utf-8", "replace"), ".txt")
+
+    def _save_data(self, data: bytes, suffix: str) -> str:
+        try:
+            spool = self.open_spool()
+        except OSError:
+            return ""
+        spool.write(data)
+        return spool.keep_file(suffix)
+
+    def find_saved(self, path: str) -> Path | None:
+        """The file of a saved output, when `path` is one of ours: its name says what it holds, so nobody guesses it."""
+        file = Path(path)
+        return file if file.parent == self.folder and _OUTPUT_NAME.fullmatch(file.name) else None
+
+    async def share_parts(self, turn: str, parts: Iterable[Part]) -> None:
+        """Let the session of a turn read the saved outputs among these parts, on whichever host.
+
+        StoreUnavailable or OSError when that cannot be done now. A second call does the same again.
+        """
+        for part in parts:
+            file = (
+                self.find_saved(part.whole)
+                if self.shared_outputs and not isinstance(part, DataPart) and part.whole
+                else None
+            )
+            if self.shared_outputs and file:
+                await self.shared_outputs.share_output(
+                    turn, file, part.media_type if isinstance(part, BlobPart) else PLAIN_TEXT
+                )
+
+    def open_spool(self) -> Spool:
+        """A growing output whose length nobody knows yet."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Spool(self.folder, self.limit, self.max_bytes)
+
+    def bound_parts(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        """Parts whose text together respects the limit (S33); the whole is saved when it did not. Bytes are kept."""
+        kept = tuple(self._keep_blob(part) if isinstance(part, BlobPart) else part for part in parts)
+        if len(kept) <= PARTS_LIMIT and sum(len(part.text) for part in kept) <= self.limit + _count_note_room(kept):
+            return kept
+        blobs = tuple(part for part in kept if isinstance(part, BlobPart))[:PARTS_LIMIT]
+        known = [part for part in kept if isinstance(part, TextPart) and part.whole]
+        others = sum(len(part.text) for part in kept if part not in known)
+        if len(known) == 1 and len(kept) <= PARTS_LIMIT and others <= self.limit // 2:
+            room = self.limit - others
+            squeezed = _squeeze_text(known[0], room)
+            return tuple(squeezed if part is known[0] else part for part in kept)
+        return (self._shorten_text("\n".join(part.text for part in kept)), *blobs)
+
+    def bound_result(self, result: object) -> Result:
+        """A tool's result within the limits. What is no result at all becomes text: tools are other people's code."""
+        if not isinstance(result, Result):
+            result = Result.from_text(_to_text(result))
+        display = self._format_parts(result.shown) if result.shown else result.display
+        display = truncate_output(display, self.limit) if display else None
+        known = list(result.seen.items())[:SEEN_LIMIT]
+        seen = {drop_surrogates(path): digest for path, digest in known if len(path) <= 4_096 and len(digest) <= 64}
+        parts = self.bound_parts(result.parts)
+        return Result(parts=parts, display=display, seen=seen, context=result.context, command=result.command)
+
+    def _format_parts(self, parts: tuple[Part, ...]) -> str:
+        """Parts as a person is shown them, with where bytes among them are kept."""
+        return "\n".join((self._keep_blob(part) if isinstance(part, BlobPart) else part).text for part in parts)
+
+    def _shorten_text(self, text: str) -> TextPart:
+        if len(text) <= self.limit:
+            return TextPart(text=text)
+        whole = self.save(text)
+        return TextPart(text=truncate_output(text, self.limit, whole=whole), whole=whole)
+
+    def _keep_blob(self, blob: BlobPart) -> BlobPart:
+        """A part whose bytes are in a file, if they can be, and whose description is short."""
+        whole = blob.whole if blob.whole is None or self.find_saved(blob.whole) else ""
+        if blob.data is not None:
+            whole = "" if len(blob.data) > BLOB_LIMIT else self._save_data(blob.data, find_suffix(blob.media_type))
+        name = shorten_text(blob.name, DESCRIPTION_LIMIT) if blob.name else blob.name
+        described = {
+            "media_type": shorten_text(blob.media_type, DESCRIPTION_LIMIT),
+            "name": name,
+            "digest": blob.digest[:64],
+        }
+        return blob.model_copy(update={**described, "whole": whole, "data": None})
+
+
+def _squeeze_text(part: TextPart, room: int) -> TextPart:
+    """A text that was already cut, cut further to leave room for others; its whole stays where it is."""
+    head = int(room * HEAD_SHARE)
+    text = join_ends(part.text[:head], part.text[len(part.text) - (room - head) :], None, whole=part.whole)
+    return TextPart(text=text, whole=part.whole)
+
+
+def _count_note_room(parts: tuple[Part, ...]) -> int:
+    """How much longer a text may be that was already cut, for the line that says so."""
+    return NOTE_LIMIT if any(isinstance(part, TextPart) and part.whole is not None for part in parts) else 0
+
+
+def _to_text(value: object) -> str:
+    """Anything as text: by now it has been made, whatever its author did to its words."""
+    try:
+        return str(value)
+    except Exception:
+        return f"(a {type(value).__name__} that cannot be shown)"
+
+
+def find_suffix(media_type: str) -> str:
+    """How a file of this type usually ends; nothing of it comes from outside.
+
+    Text of every kind is plain: a page that a stranger sent is not to open in a browser.
+    """
+    kind = media_type.lower().partition(";")[0].strip()
+    return _SUFFIXES.get(kind, ".txt" if kind.startswith("text/") else ".bin")
+
+
+class Spool:
+    """An output on its way to a file: memory holds only its two ends, however long it gets."""
+
+    def __init__(self, folder: Path, limit: int, max_bytes: int) -> None:
+        descriptor, name = tempfile.mkstemp(prefix=".spool-", dir=folder)
+        self._path = Path(name)
+        self._file = cast(BinaryIO, os.fdopen(descriptor, "wb"))
+        self._hash = hashlib.sha256()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._broken = False
+        self._head = ""
+        self._tail = ""
+        self._size = 0
+        self._head_size = int(limit * HEAD_SHARE)
+        self._tail_size = limit - self._head_size
+        self._limit = limit
+        self._room = max_bytes
+
+    def write(self, data: bytes) -> str:
+        """Add bytes; the text they are."""
+        if self._room < len(data):
+            self._mark_broken()
+        self._room -= len(data)
+        self._try_step(lambda: self._file.write(data))
+        self._hash.update(data)
+        return self._add_text(self._decoder.decode(data))
+
+    def build_part(self) -> TextPart:
+        """The output if it is short, otherwise its two ends and where the whole is. Ends the spool."""
+        self._add_text(self._decoder.decode(b"", final=True))
+        if self._size <= self._limit:
+            self.discard()
+            return TextPart(text=self._head)
+        whole = self.keep_file()
+        tail = self._tail[-self._tail_size :]
+        text = join_ends(self._head[: self._head_size], tail, self._size - self._limit, whole=whole)
+        return TextPart(text=text, whole=whole)
+
+    def _add_text(self, text: str) -> str:
+        self._size += len(text)
+        if len(self._head) < self._limit:
+            self._head += text[: self._limit - len(self._head)]
+        self._tail = (self._tail + text)[-self._tail_size :]
+        return text
+
+    def keep_file(self, suffix: str = ".txt") -> str:
+        """Give the file its name, and say where it is; nothing when there was no room. Ends the spool."""
+        final = self._path.with_name(self._hash.hexdigest() + suffix)
+        self._try_step(self._file.close)
+        self._try_step(lambda: self._path.rename(final))
+        return "" if self._broken else str(final)
+
+    def _try_step(self, step: Callable[[], object]) -> None:
+        """Use the file while that works: on a full disk the command and the ends of its output go on without."""
+        if self._broken:
+            return
+        try:
+            step()
+        except OSError:
+            self._mark_broken()
+
+    def _mark_broken(self) -> None:
+        self._broken = True
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop the file, unless it was kept. Ends the spool."""
+        with suppress(OSError):
+            self._file.close()
+        self._path.unlink(missing_ok=True)

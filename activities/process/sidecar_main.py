@@ -1,0 +1,34 @@
+"""A process that answers lines of JSON, one by one, and dies of what takes it too long (`sidecar.py` asks it).
+
+    python sidecar_main.py MODULE CPU_SECONDS PATH…
+
+MODULE has a function `answer`. It is a script: what it imports is found in the folders it is given.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sys
+from importlib import import_module
+
+MEMORY_BYTES = 2**31
+
+
+def main(module: str, cpu_seconds: float, folders: list[str]) -> None:
+    """Answer until nobody asks any more."""
+    sys.path[:] = folders
+    answer = import_module(module).answer
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    for line in sys.stdin.buffer:
+        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+        said = json.dumps(answer(json.loads(line)))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        sys.stdout.buffer.write(said.encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]), sys.argv[3:])

@@ -1,0 +1,73 @@
+"""JSON schemas that strangers wrote, kept here and checked aside: what takes too long is a problem of its own tool.
+
+One check at a time, in a thread of its own, so that whoever waits for one keeps nobody else from working.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pydantic import JsonValue
+
+from holdfast.activities.process.sidecar import HelperProcess
+from holdfast.errors import BadInput
+from holdfast.util.digests import digest_canonical
+
+SCHEMA_LIMIT = 262_144
+"""Bytes of a schema."""
+CPU_SECONDS = 1.0
+"""Of one check, or of compiling one schema."""
+MAX_DEATHS = 3
+"""Of the process that checks, by one schema. Then it is not tried any more: others wait for the same process."""
+SCHEMA_PROCESS = HelperProcess("holdfast.activities.registry.json_schema_worker", cpu_seconds=CPU_SECONDS)
+CHECK_EXECUTOR = ThreadPoolExecutor(1, thread_name_prefix="holdfast-schemas")
+
+
+class SchemaTooHard(BadInput):
+    """A schema that takes longer to check than anybody should wait."""
+
+
+class CheckedSchema:
+    """One schema. `all_problems`: all that is wrong with a value, else only the first thing."""
+
+    def __init__(self, schema: Mapping[str, JsonValue], what: str, *, all_problems: bool) -> None:
+        """BadInput when it can be no schema; `what` it is the schema of."""
+        self._what = what
+        self._all_problems = all_problems
+        self._schema = dict(schema)
+        self._deaths = 0
+        try:
+            size = len(json.dumps(self._schema, allow_nan=False, ensure_ascii=False).encode())
+            self._key = digest_canonical([self._schema, all_problems])
+        except (ValueError, TypeError, RecursionError):
+            raise BadInput(f"the schema of {what} cannot be used: JSON cannot say it") from None
+        if size > SCHEMA_LIMIT:
+            raise BadInput(f"the schema of {what} is over {SCHEMA_LIMIT:,} bytes")
+
+    def compile(self) -> None:
+        """BadInput when it cannot be used. Blocks."""
+        self._ask_process({"schema": self._schema})
+
+    def find_problems(self, value: JsonValue) -> list[str]:
+        """What is wrong with a value that JSON can say. BadInput when the schema cannot be used. Blocks."""
+        answer = self._ask_process({"value": value})
+        if answer.get("unknown"):
+            answer = self._ask_process({"schema": self._schema, "value": value})
+        return [str(line) for line in answer.get("problems", ())]
+
+    def _ask_process(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._deaths >= MAX_DEATHS:
+            raise self._build_too_hard()
+        answer = SCHEMA_PROCESS.ask({"key": self._key, "all": self._all_problems, **request})
+        if not isinstance(answer, dict):
+            self._deaths += 1
+            raise self._build_too_hard()
+        if "unusable" in answer:
+            raise BadInput(f"the schema of {self._what} cannot be used: {answer['unusable']}")
+        return answer
+
+    def _build_too_hard(self) -> SchemaTooHard:
+        return SchemaTooHard(f"the schema of {self._what} cannot be used: it takes too long to check anything by it")

@@ -1,0 +1,228 @@
+"""Finding the lines of opened files that match: by ripgrep where it is installed, else by a script of ours.
+
+Either is a child process that gets descriptors and no paths: it can be killed, however long a hostile expression takes,
+and it can reach no file that it was not given. It tells where lines match; reading them is left to others, so that
+both give the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from holdfast.activities.process.process_tree import MARKER, kill_tree, run_to_end
+from holdfast.domain.calls.tool import Run, ToolFailure
+
+T = TypeVar("T")
+
+SEARCH_SECONDS = 50.0
+"""Shorter than a tool's own limit, so that what was found until then is not lost."""
+CONCURRENT_SEARCHES = 4
+"""Searches of one worker: each holds many files open, and others need theirs."""
+_SEARCH_THREADS = ThreadPoolExecutor(CONCURRENT_SEARCHES, "holdfast-search")
+INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
+"""All that a search needs to know of our environment."""
+ORPHAN_SECONDS = 120
+"""How long our script may live when nobody is left to end it."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """What to look for. `most` bounds the matching lines of a file; `counting` asks only how many there are."""
+
+    pattern: str
+    literal: bool
+    ignore_case: bool
+    counting: bool
+    most: int
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A line that matches, in the file of a descriptor; when counting, `line` is how many there are."""
+
+    file: int
+    line: int
+    column: int = 1
+    """In bytes, counted from 1."""
+    offset: int = 0
+    """Of the line in the file."""
+
+
+class Engine(Protocol):
+    """A program that searches."""
+
+    def build_command(self, query: Query, files: Sequence[int]) -> list[str]:
+        """How it is run over these descriptors."""
+
+
+@dataclass(frozen=True)
+class Ripgrep:
+    """`rg`."""
+
+    program: str
+
+    def build_command(self, query: Query, files: Sequence[int]) -> list[str]:
+        """Everything that ripgrep would decide by itself is decided here: files are text, and searched in order."""
+        fixed = "--no-config --no-messages --no-ignore --no-mmap --text --encoding=none --crlf --threads=1"
+        shape = "--count" if query.counting else "--no-heading --line-number --column --byte-offset --max-columns=1"
+        return [
+            self.program,
+            *fixed.split(),
+            *shape.split(),
+            *["--color=never", "--null", "--with-filename"],
+            f"--max-count={query.most}",
+            *(["--fixed-strings"] if query.literal else []),
+            "--ignore-case" if query.ignore_case else "--case-sensitive",
+            f"--regexp={query.pattern}",
+            "--",
+            *([f"{_find_descriptor_folder()}/{file}" for file in files] or [os.devnull]),
+        ]
+
+
+@dataclass(frozen=True)
+class OwnEngine:
+    """Our script, with Python's expressions."""
+
+    def build_command(self, query: Query, files: Sequence[int]) -> list[str]:
+        """Isolated from the packages and settings of this process."""
+        request = {**asdict(query), "files": list(files), "seconds": ORPHAN_SECONDS}
+        script = Path(__file__).with_name("python_engine_main.py")
+        return [sys.executable, "-I", "-S", "-B", str(script), json.dumps(request)]
+
+
+def installed_engine() -> Engine:
+    """Ripgrep when this machine has it."""
+    program = shutil.which("rg")
+    return Ripgrep(program) if program and os.path.isabs(program) else OwnEngine()
+
+
+class Matcher:
+    """One call's search: one process at a time, until it is stopped."""
+
+    def __init__(self, engine: Engine, run: Run) -> None:
+        self._engine = engine
+        self._run = run
+        self._group: int | None = None
+        self.stopped = threading.Event()
+
+    def find_hits(self, query: Query, files: Sequence[int]) -> Generator[Hit, None, None]:
+        """Where these files match, in their order. Blocks; close it to end the process early."""
+        process = self._start_process(query, files)
+        assert process.stdout
+        assert process.stderr
+        with process.stdout as output, process.stderr as complaints:
+            try:
+                if self.stopped.is_set():  # while it was starting, when there was nothing to kill yet
+                    return
+                for line in output:
+                    yield _parse_hit(line)
+                complaint = complaints.read().decode("utf-8", "replace")
+                process.wait()
+            finally:
+                process.kill()  # does nothing to one that has ended
+                process.wait()
+                self._group = None
+        self._check_exit(query, process.returncode, complaint)
+
+    async def stop(self) -> None:
+        """End the search, from outside its thread."""
+        self.stopped.set()
+        if self._group is not None:
+            await kill_tree(self._group, self._run.key)
+
+    def _start_process(self, query: Query, files: Sequence[int]) -> subprocess.Popen[bytes]:
+        try:
+            process = subprocess.Popen(
+                self._engine.build_command(query, files),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=files,
+                cwd="/",
+                env=_build_environment(self._run.key),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ToolFailure("search_failed", f"The search could not start: {error}") from error
+        self._group = process.pid
+        self._run.report_process(process.pid)
+        return process
+
+    def _check_exit(self, query: Query, code: int, complaint: str) -> None:
+        """1 is ripgrep's word for no match, and 2 without words a file that it could not read."""
+        if code == 2 and complaint:
+            raise ToolFailure("invalid_pattern", _format_complaint(query.pattern, complaint))
+        if code not in (0, 1, 2) and not self.stopped.is_set():
+            raise ToolFailure("search_failed", f"The search ended with code {code}: {complaint[:500]}")
+
+
+async def run_search(matcher: Matcher, search: Callable[[], T]) -> T:
+    """What `search` gives, in a thread. It blocks on the matcher's process, which is gone when this returns or raises.
+
+    TimeoutError, with words, when it takes too long.
+    """
+    work = _SEARCH_THREADS.submit(search)
+    try:
+        async with asyncio.timeout(SEARCH_SECONDS):
+            return await asyncio.shield(asyncio.wrap_future(work))
+    except TimeoutError:
+        await run_to_end(_end_search(matcher, work))
+        raise TimeoutError(f"The search was stopped after {SEARCH_SECONDS:g} seconds") from None
+    except asyncio.CancelledError:
+        await run_to_end(_end_search(matcher, work))
+        raise
+
+
+async def _end_search(matcher: Matcher, work: Future[Any]) -> None:
+    """The process is gone, and then the thread that waited for it; one that has not begun never does."""
+    await matcher.stop()
+    if not work.cancel():
+        with suppress(Exception):
+            await asyncio.wrap_future(work)
+
+
+_HIT_LINE = re.compile(rb"(?P<line>\d+):(?:(?P<column>\d+):)?(?P<offset>\d+):(?:.?|\[Omitted .*)\r?\n?", re.DOTALL)
+"""Ripgrep leaves the column out where it cannot tell it; a line of one byte is written out, and all others omitted."""
+
+
+def _parse_hit(line: bytes) -> Hit:
+    """From `<descriptor's path>\\0<line>:<column>:<offset>:…`, or `<descriptor's path>\\0<count>`."""
+    name, _, rest = line.partition(b"\0")
+    file = int(name.rpartition(b"/")[2])
+    if rest.strip().isdigit():
+        return Hit(file, int(rest))
+    found = _HIT_LINE.fullmatch(rest)
+    if not found:
+        raise ToolFailure("search_failed", f"The search said something strange: {line[:200]!r}")
+    return Hit(file, int(found["line"]), int(found["column"] or 1), int(found["offset"]))
+
+
+def _format_complaint(pattern: str, complaint: str) -> str:
+    """The engine's word, without its drawing."""
+    reason = complaint.rpartition("error: ")[2].split("\n\n")[0].strip()[:500]
+    return (
+        f"{pattern!r} is not a regular expression that can be searched for: {reason}. Escape special characters with "
+        "a backslash, or set literal to search for the text as it is."
+    )
+
+
+def _find_descriptor_folder() -> str:
+    return "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+
+
+def _build_environment(key: str) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+    return {**kept, MARKER: key}

@@ -1,0 +1,1 @@
+"""The grammar of bash: words, redirections, commands. Nothing about single programs."""

@@ -1,0 +1,130 @@
+"""Options of programs that run other programs, by table: an option that is not in it is never guessed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.activities.shell.programs.variables import explain_dangerous
+
+_ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_NUMBER = re.compile(r"[0-9][0-9a-fA-Fxsmhd.,:-]*")
+_NO_OPTION = re.compile(r"[A-Za-z0-9_./~][^$`{]*")
+
+
+class Doubt(Exception):
+    """It is not known what a program would run."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may stand between a program and the command it runs."""
+
+    flags: str = ""
+    """Letters that stand alone."""
+    valued: str = ""
+    """Letters that take a value, in the same word or the next."""
+    attached: str = ""
+    """Letters whose value, if any, is in the same word."""
+    long: frozenset[str] = frozenset()
+    long_valued: frozenset[str] = frozenset()
+    numeric: bool = False
+    """`-10` is an option."""
+    operands: int = 0
+    """How many numbers come first: the seconds of `timeout`."""
+    assigns: bool = False
+    """Variables may be set first: `env A=1 make`."""
+
+
+@dataclass
+class ParsedOptions:
+    """Where the command begins, and what was said before it."""
+
+    at: int
+    values: dict[str, list[str]] = field(default_factory=dict)
+    """Of each option, by its name, as often as it was given; an empty one for a flag."""
+    assignments: list[tuple[str, str | None]] = field(default_factory=list)
+
+    def add_value(self, option: str, value: str) -> None:
+        """Note an option."""
+        self.values.setdefault(option, []).append(value)
+
+
+def parse_options(words: Sequence[str | None], options: Options) -> ParsedOptions:
+    """Move past a program's own words; Doubt when they are not known."""
+    begun = ParsedOptions(1)
+    while begun.at < len(words):
+        word = _get_word(words, begun.at)
+        if word == "--":
+            begun.at += 1
+            break
+        if word.startswith("--"):
+            _parse_long(words, word, options, begun)
+        elif len(word) > 1 and word.startswith("-"):
+            _parse_short(words, word, options, begun)
+        else:
+            break
+        begun.at += 1
+    _parse_operands(words, options, begun)
+    return begun
+
+
+def cannot_be_option(word: str | None, text: str) -> bool:
+    """Whether a word, known or not, is surely an operand, and only one or more of those."""
+    return not word.startswith("-") if word is not None else _NO_OPTION.fullmatch(text) is not None
+
+
+def _get_word(words: Sequence[str | None], at: int) -> str:
+    word = words[at] if at < len(words) else None
+    if word is None:
+        raise Doubt(f"the words of {words[0]} are not known")
+    return word
+
+
+def _parse_long(words: Sequence[str | None], word: str, options: Options, parsed: ParsedOptions) -> None:
+    name, equals, value = word[2:].partition("=")
+    if name in options.long_valued:
+        if not equals:
+            parsed.at += 1
+            value = _get_word(words, parsed.at)
+        parsed.add_value(name, value)
+    elif name not in options.long or equals:
+        raise Doubt(f"the option --{name[:40]} of {words[0]} is not known")
+
+
+def _parse_short(words: Sequence[str | None], word: str, options: Options, parsed: ParsedOptions) -> None:
+    if options.numeric and word[1:].lstrip("+-").isdigit():
+        return
+    for place, letter in enumerate(word[1:], 2):
+        if letter in options.flags:
+            parsed.add_value(letter, "")
+        elif letter in options.attached:
+            parsed.add_value(letter, word[place:])
+            return
+        elif letter in options.valued:
+            if place == len(word):
+                parsed.at += 1
+            parsed.add_value(letter, word[place:] or _get_word(words, parsed.at))
+            return
+        else:
+            raise Doubt(f"the option -{letter} of {words[0]} is not known")
+
+
+def _parse_operands(words: Sequence[str | None], options: Options, parsed: ParsedOptions) -> None:
+    if options.assigns:
+        while parsed.at < len(words) and "=" in (word := _get_word(words, parsed.at)):
+            _add_assignment(word, parsed)
+    for _ in range(options.operands):
+        if parsed.at < len(words) and not _NUMBER.fullmatch(_get_word(words, parsed.at)):
+            raise Doubt(f"{_get_word(words, parsed.at)[:40]!r} of {words[0]} is no number")
+        parsed.at += 1
+
+
+def _add_assignment(word: str, parsed: ParsedOptions) -> None:
+    found = _ASSIGNED.fullmatch(word)
+    if reason := explain_dangerous(found[1] if found else None):
+        raise Doubt(reason)
+    if found:
+        parsed.assignments.append((found[1], found[2]))
+    parsed.at += 1

@@ -1,0 +1,139 @@
+"""Keeps the background commands of this host going while their turns or sessions are open, and ends them with those.
+
+A supervisor ends what nobody attends to, and after its call has answered a background command has nobody but this. No
+turn takes part: whether it is open is asked of the server, so a turn that is terminated ends its commands as well, and
+nothing of this is in any history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.activities.process.process_tree import run_to_end
+from holdfast.activities.supervision.run_status import CommandOwner
+from holdfast.activities.supervision.runs import Runs
+from holdfast.activities.supervision.supervised_run import SupervisedRun
+from holdfast.domain.turn.activity_io import BackgroundCommands
+from holdfast.domain.turn.ids import find_family
+from holdfast.util.redaction import Redacted
+
+LOOK_SECONDS = 1.0
+"""How often new background commands are looked for, and the lease of those that are known goes on."""
+RETRY_SECONDS = 1.0
+"""Between two questions to a server that does not answer."""
+_LOGGER = logging.getLogger(__name__)
+
+
+class Attendant:
+    """Attends to the background commands of one task queue on this host.
+
+    Any number of workers of the host may do so at a time: all see the same, and a command is stopped once.
+    """
+
+    def __init__(self, client: Client, runs: Runs, queue: str) -> None:
+        """`queue` is the host's: workers of other queues and namespaces may share its data folder."""
+        self._client = client
+        self._runs = runs
+        self._queue = queue
+        self._attending: dict[str, asyncio.Task[None]] = {}
+
+    async def attend(self) -> None:
+        """Until it is cancelled. Commands then go on for their lease, or until another worker attends to them."""
+        try:
+            while True:
+                await self._attend_new()
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            for task in self._attending.values():
+                task.cancel()
+
+    @activity.defn(name="holdfast.background")
+    async def list_running(self, input: BackgroundCommands) -> list[str]:
+        """Which of these background commands of a turn still run here.
+
+        However many are asked about, each that there is is looked at once, and not by who keeps our heart beating.
+        """
+        return await asyncio.to_thread(self._running, frozenset(input.handles), input.turn)
+
+    def _running(self, names: frozenset[str], turn: str) -> list[str]:
+        found = self._runs.list_owned().items()
+        return [name for name, command in found if name in names and self._is_running_for(command, turn)]
+
+    def _is_running_for(self, command: SupervisedRun, turn: str) -> bool:
+        owner = command.record.owner
+        return command.is_alive and owner is not None and self._is_ours(owner) and owner.family == find_family(turn)
+
+    def _is_ours(self, owner: CommandOwner) -> bool:
+        return (owner.namespace, owner.queue) == (self._client.namespace, self._queue)
+
+    async def _attend_new(self) -> None:
+        try:
+            found = await asyncio.to_thread(self._runs.list_owned, frozenset(self._attending))
+        except OSError as error:
+            _LOGGER.warning("Background commands cannot be looked for: %s", Redacted(error))
+            return
+        for name, command in found.items():
+            owner = command.record.owner
+            if owner and self._is_ours(owner):
+                task = self._attending[name] = asyncio.create_task(self._attend_command(command, owner))
+                task.add_done_callback(self._build_callback(name))
+
+    def _build_callback(self, name: str) -> Callable[[asyncio.Task[None]], None]:
+        def forget_task(task: asyncio.Task[None]) -> None:
+            error = None if task.cancelled() else task.exception()
+            if error:
+                _LOGGER.warning(
+                    "Attending to background command %s failed, and begins again: %s", name, Redacted(error)
+                )
+            if error or self._runs.find(name) is None:  # one that is kept to be read needs no attendant any more
+                self._attending.pop(name, None)
+
+        return forget_task
+
+    async def _attend_command(self, command: SupervisedRun, owner: CommandOwner) -> None:
+        """One command, until it is over and nobody will read it any more."""
+        ending = asyncio.create_task(self._wait_for_owner(command, owner))
+        try:
+            while command.is_alive and not ending.done():
+                command.renew_lease()
+                await asyncio.wait({ending}, timeout=LOOK_SECONDS)
+            if not owner.workflow or not await ending:
+                return  # its lease, or the sweep, is the end of it
+            await run_to_end(command.stop())
+            await self._runs.forget(command.record.key)
+        finally:
+            ending.cancel()
+
+    async def _wait_for_owner(self, command: SupervisedRun, owner: CommandOwner) -> bool:
+        """Wait until its turn or session has ended. False when the server knows of none: it may be another server."""
+        if not owner.workflow:
+            return await asyncio.Event().wait()
+        while True:
+            try:
+                description = await self._client.get_workflow_handle(owner.workflow).describe()
+                info = description.raw_description.workflow_execution_info
+                of_chain = command.is_of_chain(info.first_run_id or info.execution.run_id)
+                if description.status is not WorkflowExecutionStatus.RUNNING or not of_chain:
+                    return True
+                await self._wait_for_run(owner.workflow, info.execution.run_id)
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    return False
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _wait_for_run(self, workflow: str, run_id: str) -> None:
+        """Wait until this run ends; it may go on in another. One long poll: the server says so at once."""
+        closing = self._client.get_workflow_handle(workflow, run_id=run_id).fetch_history_events(
+            page_size=1,
+            wait_new_event=True,
+            event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT,
+            skip_archival=True,
+        )
+        async for _ in closing:
+            return

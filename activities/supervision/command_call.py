@@ -1,0 +1,180 @@
+"""A `shell` call as a command under a supervisor: started, found again, and followed to its end.
+
+What `run_command` is for a command that dies with its worker, this is for one that does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+from collections.abc import Callable
+
+from holdfast.activities.process.command import Command, Sink, describe_exit_code, run_command
+from holdfast.activities.process.output_store import OutputStore, Spool
+from holdfast.activities.process.process_tree import run_to_end
+from holdfast.activities.process.tail import Tail
+from holdfast.activities.supervision.run_status import RunEnd
+from holdfast.activities.supervision.runs import Runs
+from holdfast.activities.supervision.sandbox import Sandbox
+from holdfast.activities.supervision.supervised_run import SupervisedRun
+from holdfast.domain.calls.tool import OutcomeUnknown, Run, ToolFailure
+from holdfast.domain.content import Result, TextPart
+from holdfast.domain.context import ContextChange
+from holdfast.util.text import strip_controls
+
+
+async def run_supervised(
+    runs: Runs,
+    command: Command,
+    key: str,
+    *,
+    output: Sink,
+    on_start: Callable[[int], None],
+    digest: str = "",
+    sandbox: Sandbox | None = None,
+    hand_over: Callable[[], bool] = lambda: False,
+) -> RunEnd:
+    """How the command ended; ToolFailure when it could not be started at all. A second attempt finds the same run.
+
+    Cancelled, it stops the command and raises, unless that had ended by itself: then it keeps its end. When
+    `hand_over` says so the command goes on for the next worker to find.
+    """
+    run = await run_to_end(runs.supervise(command, key, digest=digest, sandbox=sandbox))
+    on_start(run.record.command)
+    read = 0
+
+    def take_data(data: bytes) -> None:
+        nonlocal read
+        read += len(data)
+        output(data)
+
+    try:
+        if (task := asyncio.current_task()) and task.cancelling():
+            raise asyncio.CancelledError  # it came while the command was starting
+        await _follow_output(run, 0, take_data)
+        return await run.wait_for_end()
+    except asyncio.CancelledError:
+        if hand_over():
+            raise
+        ended = await run_to_end(run.stop())
+        await run_to_end(_follow_output(run, read, take_data))
+        if ended.why != "exited":
+            raise
+        return ended
+
+
+async def _follow_output(run: SupervisedRun, offset: int, take: Callable[[bytes], None]) -> None:
+    async for data in run.stream_output(offset):
+        take(data)
+
+
+ERRORS_KEPT = 4_000
+"""The end of what was said on standard error, in characters, where it is kept apart."""
+
+
+class ErrorOutput:
+    """What a command says on standard error, where that is no part of its result."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._tail = Tail(ERRORS_KEPT)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def add_data(self, data: bytes) -> None:
+        """Keep the end of it, and show it to whoever watches."""
+        text = self._decoder.decode(data)
+        self._tail.add(text)
+        self._run.write(text)
+
+    def build_parts(self) -> tuple[TextPart, ...]:
+        """For a failure."""
+        said = strip_controls(self._tail.text).strip()
+        return (TextPart(text=f"On standard error:\n{said}"),) if said else ()
+
+
+async def call_command(command: Command, run: Run, outputs: OutputStore, *, errors_apart: bool = False) -> Result:
+    """What the command prints; ToolFailure when it runs too long or exits with anything but 0. It ends with us."""
+    spool = outputs.open_spool()
+    complaints = ErrorOutput(run) if errors_apart else None
+    apart = complaints.add_data if complaints else None
+    try:
+        code = await run_command(
+            command, run.key, output=_build_sink(spool, run), errors=apart, on_start=run.report_process
+        )
+        return _build_result(code, spool, complaints)
+    except TimeoutError:
+        raise ToolFailure("timeout", _describe_timeout(command), _build_output_parts(spool, complaints)) from None
+    finally:
+        spool.discard()
+
+
+async def call_supervised_command(
+    command: Command, run: Run, outputs: OutputStore, runs: Runs, sandbox: Sandbox | None = None
+) -> Result:
+    """The same of a command that goes on without us; what an earlier attempt began is found again, not begun anew.
+
+    OutcomeUnknown when its supervisor is gone, and nobody knows how far the command got.
+    """
+    spool = outputs.open_spool()
+    try:
+        ended = await run_supervised(
+            runs,
+            command,
+            run.effect_key,
+            output=_build_sink(spool, run),
+            on_start=run.report_process,
+            sandbox=sandbox,
+            hand_over=lambda: run.is_handing_over,
+        )
+        return _build_supervised_result(ended, command, spool)
+    finally:
+        spool.discard()
+
+
+def _build_sink(spool: Spool, run: Run) -> Callable[[bytes], None]:
+    return lambda data: run.write(spool.write(data))
+
+
+def _build_supervised_result(ended: RunEnd, command: Command, spool: Spool) -> Result:
+    missing = ended.bytes - ended.kept
+    if missing > 0:
+        spool.write(
+            f"\n… [the last {missing:,} bytes were not kept: {ended.error or 'there was no room'}] …\n".encode()
+        )
+    match ended.why:
+        case "exited":
+            return _add_folder_change(_build_result(ended.code or 0, spool), ended.directory)
+        case "lost":
+            message = f"The command was begun, but {ended.error}. It may have taken effect, in whole or in part."
+            raise OutcomeUnknown(message, _build_output_parts(spool))
+        case "not_started":
+            raise ToolFailure("command_not_started", f"The command could not start: {ended.error}")
+        case "timed_out":
+            raise ToolFailure("timeout", _describe_timeout(command), _build_output_parts(spool))
+        case "abandoned":
+            raise ToolFailure(
+                "abandoned", "The command was stopped: no worker came back for it in time", _build_output_parts(spool)
+            )
+        case "stopped":
+            raise ToolFailure("command_stopped", "The command was stopped from outside", _build_output_parts(spool))
+
+
+def _build_result(code: int, spool: Spool, complaints: ErrorOutput | None = None) -> Result:
+    if code != 0:
+        raise ToolFailure("command_failed", describe_exit_code(code), _build_output_parts(spool, complaints))
+    return Result(parts=_build_output_parts(spool) or (TextPart(text="(no output)"),))
+
+
+def _add_folder_change(result: Result, directory: str) -> Result:
+    """Where its shell ended, the calls after it go on, if that can be: see `context_changes`."""
+    return result.model_copy(update={"context": ContextChange(folder=directory)}) if directory else result
+
+
+def _describe_timeout(command: Command) -> str:
+    return f"The command was stopped: it ran longer than {command.seconds:g} seconds"
+
+
+def _build_output_parts(spool: Spool, complaints: ErrorOutput | None = None) -> tuple[TextPart, ...]:
+    part = spool.build_part()
+    printed = (part.model_copy(update={"text": strip_controls(part.text)}),) if part.text else ()
+    return (*printed, *(complaints.build_parts() if complaints else ()))
