@@ -11,8 +11,8 @@ from datetime import datetime
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.batches import find_warning_time
-    from holdfast.state import TurnState
+    from holdfast.domain.calls.batch import find_warning_time
+    from holdfast.domain.turn.turn_state import TurnState
 
 
 class Deadlines:

@@ -18,11 +18,10 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.content import exception_text, shorten_text
+    from holdfast.domain.base import Message, Unreadable, describe_problems
     from holdfast.errors import PayloadUnreadable, Refused, RequestRefused
-    from holdfast.model import Message, describe_problems
-    from holdfast.unread import Unreadable
-    from holdfast.withheld import Redacted
+    from holdfast.util.redaction import Redacted
+    from holdfast.util.text import exception_text, shorten_text
 
 REFUSAL_LIMIT = 2_000
 """Characters of a refusal. What is refused may be megabytes, and goes back in a message that must not be."""

@@ -11,10 +11,10 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeUpdate
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.calls import Call
-    from holdfast.state import TurnState
-    from holdfast.views import build_inbox_summary
-    from holdfast.workflows.attributes import DEADLINE_ATTRIBUTE, MEMO_KEY, STATE_ATTRIBUTE, TOOLS_ATTRIBUTE
+    from holdfast.domain.calls.call import Call
+    from holdfast.domain.turn.turn_state import TurnState
+    from holdfast.domain.turn.views import build_inbox_summary
+    from holdfast.names import DEADLINE_ATTRIBUTE, MEMO_KEY, STATE_ATTRIBUTE, TOOLS_ATTRIBUTE
 
 
 ATTRIBUTE_BYTES = 1_500

@@ -14,14 +14,10 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, FailureError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.content import shorten_text
-    from holdfast.conversations import ConversationPage
-    from holdfast.errors import PayloadUnreadable, RequestRefused
-    from holdfast.grants import Grant
-    from holdfast.model import describe_problems
-    from holdfast.requests import GrantAddress, Interruption
-    from holdfast.session_state import SessionState
-    from holdfast.sessions import (
+    from holdfast.domain.approvals.grants import Grant
+    from holdfast.domain.base import describe_problems
+    from holdfast.domain.conversation.messages import ConversationPage
+    from holdfast.domain.session.session_io import (
         MOVE_SIGNAL,
         SESSION_WORKFLOW,
         CloseSession,
@@ -35,12 +31,20 @@ with workflow.unsafe.imports_passed_through():
         WithdrawMessage,
         check_session,
     )
-    from holdfast.workflows.children import ChildTurn, start_child_turn
-    from holdfast.workflows.failures import describe_failure
+    from holdfast.domain.session.session_state import SessionState
+    from holdfast.domain.turn.update_bodies import GrantAddress, Interruption
+    from holdfast.errors import PayloadUnreadable, RequestRefused
+    from holdfast.util.text import shorten_text
+    from holdfast.workflows.activity_failures import describe_failure
+    from holdfast.workflows.child_workflow import ChildTurn, start_child_turn
+    from holdfast.workflows.continue_as_new import (
+        continue_on_newer_version,
+        find_version,
+        has_newer_version,
+        is_history_long,
+    )
     from holdfast.workflows.handlers import query, signal, update
-    from holdfast.workflows.histories import is_history_long
-    from holdfast.workflows.unread import explain_absent_input
-    from holdfast.workflows.versions import continue_on_newer_version, find_version, has_newer_version
+    from holdfast.workflows.unreadable_signals import explain_absent_input
 
 
 # Without the sandbox: it takes a third of a turn's processor time. Tests load and replay every workflow inside it.

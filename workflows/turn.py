@@ -1,4 +1,5 @@
-"""TurnWorkflow: one assistant turn, as a thin shell around `TurnState` and the functions of `holdfast.batches`.
+"""TurnWorkflow: one assistant turn, as a thin shell around `TurnState` and the functions of
+`holdfast.domain.calls.batch`.
 
 It decides when things happen and does nothing itself: validation, execution and the model are activities; what
 people say arrives as signals and updates; what a turn knows is in its state.
@@ -15,27 +16,27 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.batches import start_calls
-    from holdfast.calls import Call
-    from holdfast.content import shorten_text
-    from holdfast.deciding import build_bound_request
+    from holdfast.domain.base import describe_problems
+    from holdfast.domain.calls.batch import start_calls
+    from holdfast.domain.calls.call import Call
+    from holdfast.domain.calls.scheduling import list_startable
+    from holdfast.domain.calls.verdicts import Lost
+    from holdfast.domain.turn.activity_io import CallToValidate, ValidateResult
+    from holdfast.domain.turn.decisions import build_bound_request
+    from holdfast.domain.turn.ids import ID_MARK
+    from holdfast.domain.turn.turn_io import TURN_WORKFLOW, TurnInput, TurnResult, check_input, check_outside
+    from holdfast.domain.turn.turn_state import TurnState
     from holdfast.errors import PayloadUnreadable, RequestRefused
-    from holdfast.families import ID_MARK
-    from holdfast.model import describe_problems
-    from holdfast.starting import list_startable
-    from holdfast.state import TurnState
-    from holdfast.turns import TURN_WORKFLOW, TurnInput, TurnResult, check_input, check_outside
-    from holdfast.verdicts import Lost
-    from holdfast.work import CallToValidate, ValidateResult
-    from holdfast.workflows.children import ChildTurn
+    from holdfast.util.text import shorten_text
+    from holdfast.workflows.child_workflow import ChildTurn
+    from holdfast.workflows.continue_as_new import is_history_long
     from holdfast.workflows.deadlines import Deadlines
-    from holdfast.workflows.execution import execute_call
-    from holdfast.workflows.histories import is_history_long
+    from holdfast.workflows.execute_call import execute_call
     from holdfast.workflows.inbox import Inbox
-    from holdfast.workflows.messages import TurnHandlers
-    from holdfast.workflows.modelling import take_step
-    from holdfast.workflows.unread import DroppedSignals, explain_absent_input
-    from holdfast.workflows.validation import validate_calls
+    from holdfast.workflows.model_step import take_step
+    from holdfast.workflows.turn_handlers import TurnHandlers
+    from holdfast.workflows.unreadable_signals import DroppedSignals, explain_absent_input
+    from holdfast.workflows.validate_calls import validate_calls
 
 
 # Without the sandbox: it takes a third of a turn's processor time. Tests load and replay every workflow inside it.

@@ -9,9 +9,9 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.content import shorten_text
-    from holdfast.turns import TURN_WORKFLOW, TurnInput, TurnResult
-    from holdfast.withheld import Redacted
+    from holdfast.domain.turn.turn_io import TURN_WORKFLOW, TurnInput, TurnResult
+    from holdfast.util.redaction import Redacted
+    from holdfast.util.text import shorten_text
 
 
 class ChildTurn:

@@ -12,23 +12,23 @@ from temporalio import workflow
 from temporalio.exceptions import ChildWorkflowError, FailureError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.calls import Call
-    from holdfast.content import CallError
-    from holdfast.delegating import (
+    from holdfast.domain.base import describe_problems
+    from holdfast.domain.calls.call import Call
+    from holdfast.domain.calls.verdicts import ExecutionOutcome, Failed, Stopped
+    from holdfast.domain.content import CallError
+    from holdfast.domain.turn.delegation import (
         MAX_DEPTH,
         Delegation,
         build_delegated_input,
         build_delegated_outcome,
         find_stricter_mode,
     )
-    from holdfast.families import format_call_turn_id
-    from holdfast.model import describe_problems
-    from holdfast.requests import ModeChange, RevokeDecisions
-    from holdfast.state import TurnState
-    from holdfast.turns import TurnInput
-    from holdfast.verdicts import ExecutionOutcome, Failed, Stopped
-    from holdfast.workflows.children import ChildTurn, start_child_turn
-    from holdfast.workflows.failures import describe_failure
+    from holdfast.domain.turn.ids import format_call_turn_id
+    from holdfast.domain.turn.turn_io import TurnInput
+    from holdfast.domain.turn.turn_state import TurnState
+    from holdfast.domain.turn.update_bodies import ModeChange, RevokeDecisions
+    from holdfast.workflows.activity_failures import describe_failure
+    from holdfast.workflows.child_workflow import ChildTurn, start_child_turn
 
 
 async def execute_delegated_call(state: TurnState, running: dict[str, Any], call: Call) -> ExecutionOutcome:

@@ -9,11 +9,11 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.activities.tools import ToolActivities
-    from holdfast.content import CallError
-    from holdfast.verdicts import Reject
-    from holdfast.work import ValidateInput, ValidateResult
-    from holdfast.workflows.failures import describe_failure
+    from holdfast.activities.tool_activities import ToolActivities
+    from holdfast.domain.calls.verdicts import Reject
+    from holdfast.domain.content import CallError
+    from holdfast.domain.turn.activity_io import ValidateInput, ValidateResult
+    from holdfast.workflows.activity_failures import describe_failure
 
 LOCAL_LIMIT = timedelta(seconds=4)
 """A local activity keeps the workflow task open, and nobody is heard meanwhile: it gets only this long."""

@@ -11,8 +11,8 @@ from typing import Any
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.unread import Unreadable
-    from holdfast.withheld import Redacted
+    from holdfast.domain.base import Unreadable
+    from holdfast.util.redaction import Redacted
 
 
 def explain_absent_input(inputs: tuple[Any, ...]) -> str | None:

@@ -25,21 +25,23 @@ from temporalio.worker import (
 )
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.activities.observing import TRACE_HEADER, read_header, write_header
-    from holdfast.conversations import Usage
-    from holdfast.counted import CountedKey
-    from holdfast.events import Event
-    from holdfast.measuring import Measurement, measure_phase, measure_usage
-    from holdfast.phases import Phase, PhaseTracker
-    from holdfast.session_state import SessionState
-    from holdfast.spans import Span, SpanPlace, derive_root_place, parse_place
-    from holdfast.state import TurnState
-    from holdfast.tracing import (
+    from holdfast.domain.calls.events import Event
+    from holdfast.domain.conversation.messages import Usage
+    from holdfast.domain.session.session_state import SessionState
+    from holdfast.domain.turn.turn_state import TurnState
+    from holdfast.telemetry.activity import TRACE_HEADER, read_header, write_header
+    from holdfast.telemetry.metrics import CountedKey, Measurement, measure_phase, measure_usage
+    from holdfast.telemetry.phases import Phase, PhaseTracker
+    from holdfast.telemetry.spans import (
+        Span,
+        SpanPlace,
         TurnFacts,
         build_session_span,
         build_turn_spans,
         derive_execution_place,
+        derive_root_place,
         derive_step_place,
+        parse_place,
     )
 
 OBSERVER = "__holdfast_observer"

@@ -14,13 +14,13 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.activities.model import ModelActivities
-    from holdfast.compaction import is_nearly_full
-    from holdfast.conversations import ModelReply
-    from holdfast.state import TurnState
-    from holdfast.withheld import Redacted
-    from holdfast.work import CONTEXT_WINDOW, CompactInput, CompactResult, ModelStepInput
-    from holdfast.workflows.failures import describe_failure
+    from holdfast.activities.model_activities import ModelActivities
+    from holdfast.domain.conversation.compaction import is_nearly_full
+    from holdfast.domain.conversation.messages import ModelReply
+    from holdfast.domain.turn.activity_io import CONTEXT_WINDOW, CompactInput, CompactResult, ModelStepInput
+    from holdfast.domain.turn.turn_state import TurnState
+    from holdfast.util.redaction import Redacted
+    from holdfast.workflows.activity_failures import describe_failure
 
 ATTEMPTS = 8
 ATTEMPTS_BEFORE_ANOTHER = 3

@@ -10,22 +10,22 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.activities.tools import ToolActivities
-    from holdfast.calls import Call
-    from holdfast.content import shorten_text
-    from holdfast.deciding import build_bound_request
-    from holdfast.state import TurnState
-    from holdfast.verdicts import Allow, Ask, ExecutionOutcome, Lost, NeedsApprovalAgain, Stopped
-    from holdfast.work import CallToValidate, ExecuteInput
-    from holdfast.workflows.delegating import execute_delegated_call
-    from holdfast.workflows.failures import (
+    from holdfast.activities.tool_activities import ToolActivities
+    from holdfast.domain.calls.call import Call
+    from holdfast.domain.calls.verdicts import Allow, Ask, ExecutionOutcome, Lost, NeedsApprovalAgain, Stopped
+    from holdfast.domain.turn.activity_io import CallToValidate, ExecuteInput
+    from holdfast.domain.turn.decisions import build_bound_request
+    from holdfast.domain.turn.turn_state import TurnState
+    from holdfast.util.text import shorten_text
+    from holdfast.workflows.activity_failures import (
         build_failure_outcome,
         build_untaken_outcome,
         find_last_output,
         has_begun_before,
         is_untaken,
     )
-    from holdfast.workflows.validation import validate_calls
+    from holdfast.workflows.delegated_call import execute_delegated_call
+    from holdfast.workflows.validate_calls import validate_calls
 
 GRACE = timedelta(seconds=60)
 """How much longer than the tool's own limit its activity may take: the worker enforces the limit, this is the net."""

@@ -11,17 +11,18 @@ from typing import Any
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.approvals import Decision, QuestionAnswer
-    from holdfast.calls import Call
-    from holdfast.content import Response
-    from holdfast.conversations import Conversation, ConversationPage
-    from holdfast.delegating import find_stricter_mode
-    from holdfast.errors import DecisionRefused, RequestRefused
-    from holdfast.events import EventPage
-    from holdfast.grants import Grant
-    from holdfast.memory import EarlierRun
-    from holdfast.outcomes import DecisionAction
-    from holdfast.requests import (
+    from holdfast.domain.approvals.approval import Decision, DecisionAction, QuestionAnswer
+    from holdfast.domain.approvals.grants import Grant
+    from holdfast.domain.calls.call import Call
+    from holdfast.domain.calls.events import EventPage
+    from holdfast.domain.content import Response
+    from holdfast.domain.conversation.messages import Conversation, ConversationPage
+    from holdfast.domain.turn.activity_io import Question
+    from holdfast.domain.turn.carryover import EarlierRun
+    from holdfast.domain.turn.delegation import find_stricter_mode
+    from holdfast.domain.turn.turn_io import BatchResult, check_batch, check_waiting
+    from holdfast.domain.turn.turn_state import TurnState
+    from holdfast.domain.turn.update_bodies import (
         AddCalls,
         AddCallsResult,
         BatchAddress,
@@ -36,13 +37,11 @@ with workflow.unsafe.imports_passed_through():
         SubmitBatch,
         SubmitResult,
     )
-    from holdfast.state import TurnState
-    from holdfast.turns import BatchResult, check_batch, check_waiting
-    from holdfast.views import TurnView, build_turn_view
-    from holdfast.work import Question
+    from holdfast.domain.turn.views import TurnView, build_turn_view
+    from holdfast.errors import DecisionRefused, RequestRefused
     from holdfast.workflows.handlers import query, signal, update
     from holdfast.workflows.inbox import Inbox
-    from holdfast.workflows.unread import DroppedSignals
+    from holdfast.workflows.unreadable_signals import DroppedSignals
 
 
 class TurnHandlers:

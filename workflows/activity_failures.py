@@ -16,11 +16,12 @@ from temporalio.exceptions import (
 )
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.batches import may_repeat
-    from holdfast.calls import Call
-    from holdfast.content import CallError, TextPart, shorten_text
-    from holdfast.verdicts import UNFINISHED, ExecutionOutcome, Failed, Lost, Stopped
-    from holdfast.work import LiveOutput
+    from holdfast.domain.calls.batch import may_repeat
+    from holdfast.domain.calls.call import Call
+    from holdfast.domain.calls.verdicts import UNFINISHED, ExecutionOutcome, Failed, Lost, Stopped
+    from holdfast.domain.content import CallError, TextPart
+    from holdfast.domain.turn.activity_io import LiveOutput
+    from holdfast.util.text import shorten_text
 
 
 def build_failure_outcome(error: ActivityError, call: Call) -> ExecutionOutcome:
