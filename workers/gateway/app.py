@@ -15,22 +15,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from holdfast.approvals import ApprovalId, digest_canonical
-from holdfast.calls import Call, Status
-from holdfast.client import Holdfast
-from holdfast.content import escape_controls
+from holdfast.client.client import Holdfast
+from holdfast.domain.approvals.approval import ApprovalId
+from holdfast.domain.calls.call import Call, Status
+from holdfast.domain.turn.views import build_approval_view, build_whole_approval
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.views import build_approval_view
-from holdfast.workers.gateway.access import AccessLog
-from holdfast.workers.gateway.answers import Json, Problem, answer_error
-from holdfast.workers.gateway.bodies import BodyLimit
-from holdfast.workers.gateway.guard import HEALTH_PATH, READY_PATH, TOKEN_KEY, Guard
-from holdfast.workers.gateway.hosts import HostNames
-from holdfast.workers.gateway.said import read_decision
-from holdfast.workers.health import NO_ANSWER, ServerProbe
-from holdfast.workers.questions import build_whole_approval
-from holdfast.workers.tokens import Token, TokenFile
-from holdfast.workers.waiting import parse_turn_id
+from holdfast.util.digests import digest_canonical
+from holdfast.util.text import escape_controls
+from holdfast.workers.gateway.access_log import AccessLog
+from holdfast.workers.gateway.auth import HEALTH_PATH, READY_PATH, TOKEN_KEY, Guard, HostNames
+from holdfast.workers.gateway.body_limits import BodyLimit
+from holdfast.workers.gateway.decision_body import read_decision
+from holdfast.workers.gateway.responses import Json, Problem, answer_error
+from holdfast.workers.gateway.tokens import Token, TokenFile
+from holdfast.workers.lookup.approvals import parse_turn_id
+from holdfast.workers.runtime.health import NO_ANSWER, ServerProbe
 
 MAX_ITEMS = 1_000
 """Items of one answer."""

@@ -25,10 +25,10 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.domain.session.session_io import SESSION_WORKFLOW
+from holdfast.domain.turn.turn_io import TURN_WORKFLOW
 from holdfast.errors import HoldfastError, ServerUnavailable
-from holdfast.sessions import SESSION_WORKFLOW
-from holdfast.turns import TURN_WORKFLOW
-from holdfast.workers.polling import Poller, build_queue_query, fetch_queue
+from holdfast.workers.lookup.task_queues import Poller, build_queue_query, fetch_queue
 from holdfast.workers.versions.fleet import Fleet, OpenCounts, Status, Version
 
 T = TypeVar("T")

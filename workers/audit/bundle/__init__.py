@@ -1,0 +1,1 @@
+"""A turn as a file that others can verify. Nothing that renders."""

@@ -1,0 +1,1 @@
+"""What a history says, and what it refers to. Nothing that renders."""

@@ -1,0 +1,305 @@
+"""Replaying recorded runs with today's code: no server, and nothing is done or stored.
+
+Temporal's own replayer says where today's code would send other commands. What it does not look at is compared here:
+what activities would be given, and what the turn would end with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from pydantic import BaseModel
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.worker import (
+    ContinueAsNewInput,
+    ExecuteWorkflowInput,
+    HandleSignalInput,
+    HandleUpdateInput,
+    Interceptor,
+    Replayer,
+    StartActivityInput,
+    StartChildWorkflowInput,
+    UnsandboxedWorkflowRunner,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
+)
+from temporalio.workflow import ActivityHandle, ChildWorkflowHandle
+
+from holdfast.domain.base import Unreadable
+from holdfast.domain.session.session_state import SessionState
+from holdfast.domain.turn.turn_state import TurnState
+from holdfast.errors import KeyMissing
+from holdfast.util.text import shorten_text
+from holdfast.workers.audit.read.decision_deliveries import Deliveries
+from holdfast.workers.audit.read.history_facts import format_event_type
+from holdfast.workers.audit.read.stored_payloads import (
+    ReadOnlyStorage,
+    Reference,
+    decode_payloads,
+    find_reference,
+    is_missing,
+)
+from holdfast.workers.audit.read.workflow_runs import Run
+from holdfast.workers.storage.referenced import list_payloads
+from holdfast.workflows.session import SessionWorkflow
+from holdfast.workflows.turn import TurnWorkflow
+
+DECIDE = "decide"
+REPLAY_SECONDS = 120.0
+"""One run may take so long: what is missing would be waited for in vain."""
+TIMED_OUT = f"it was not done after {REPLAY_SECONDS:g} seconds"
+WORDS_LIMIT = 600
+"""Characters of what Temporal says of a difference."""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """Where today's code would take another path."""
+
+    run: Run
+    first: int
+    last: int
+    """The events among which is one that it would not lead to."""
+    what: str
+    breaks: bool = True
+    """It would do something else; else it does the same, and says something else with it."""
+
+    @property
+    def location(self) -> str:
+        """For people."""
+        kinds = [format_event_type(event) for event in self.run.events if event.event_id == self.first]
+        events = f"event {self.first}" if self.first == self.last else f"events {self.first} to {self.last}"
+        return f"{self.run.title}, run {self.run.run}, {events}{f', from {kinds[0]}' if kinds else ''}"
+
+
+@dataclass
+class ReplayedRun:
+    """A run as today's code understands it."""
+
+    run: Run
+    state: TurnState | SessionState | None = None
+    departures: list[Departure] = field(default_factory=list)
+    given: list[tuple[str, Any]] = field(default_factory=list)
+    """What activities would be given, by their ids."""
+    result: Any = None
+    """What it would end with, or go on with in another run."""
+    deliveries: Deliveries = field(default_factory=Deliveries)
+    lacking: tuple[str, ...] = ()
+    """Payloads or keys that are not here, in words: it cannot be replayed."""
+
+
+async def replay_runs(runs: Iterable[Run], converter: DataConverter) -> list[ReplayedRun]:
+    """Replay every run. One that cannot be replayed says why, and those after it are replayed all the same."""
+    return [await _replay_run(run, converter) for run in runs]
+
+
+async def _replay_run(run: Run, converter: DataConverter) -> ReplayedRun:
+    found = ReplayedRun(run, lacking=await _find_missing(run, converter))
+    if found.lacking:
+        return found
+    failure = await _find_failure(run.events, run.workflow, converter, found)
+    if failure:
+        found.departures.append(await _locate_departure(run, converter, failure))
+    else:
+        said = await _find_changed_inputs(found, converter)
+        found.departures += [Departure(run, event, event, what, breaks=False) for event, what in said]
+    return found
+
+
+async def _find_missing(run: Run, converter: DataConverter) -> tuple[str, ...]:
+    """What its events refer to, and nobody has."""
+    storage = converter.external_storage
+    found: dict[Reference, str] = {}
+    for event in run.events:
+        for payload in list_payloads(event):
+            reference = find_reference(payload)
+            if reference and reference not in found and isinstance(storage, ReadOnlyStorage):
+                missing = is_missing(await storage.fetch(reference))
+                found[reference] = f"payload {reference.name}, of event {event.event_id}, is missing" if missing else ""
+    words = tuple(filter(None, found.values()))
+    return words or tuple(filter(None, [await _explain_locked_input(run, converter)]))
+
+
+async def _explain_locked_input(run: Run, converter: DataConverter) -> str | None:
+    """Why its input cannot be read, where that is encrypted and its key is not here."""
+    payloads = list(run.events[0].workflow_execution_started_event_attributes.input.payloads)
+    try:
+        [input] = await converter.decode(payloads)
+    except KeyMissing as error:
+        return str(error)
+    except Exception:  # whatever else it is, the turn says
+        return None
+    return input.reason if isinstance(input, Unreadable) and input.gone else None
+
+
+async def _find_failure(
+    events: Sequence[HistoryEvent], workflow: str, converter: DataConverter, found: ReplayedRun
+) -> str | None:
+    """Why these events cannot be replayed, in Temporal's words."""
+    replayer = Replayer(
+        workflows=[TurnWorkflow, SessionWorkflow],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        data_converter=converter,
+        interceptors=[_RecordingInterceptor(found)],
+        disable_safe_workflow_eviction=True,  # or the end of the replay would be a stop, in the state that is told
+    )
+    history = WorkflowHistory(workflow, list(events))
+    try:
+        async with asyncio.timeout(REPLAY_SECONDS):
+            result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
+    except TimeoutError:
+        return TIMED_OUT
+    except Exception as error:
+        return _extract_message(str(error))
+    return _extract_message(str(result.replay_failure)) if result.replay_failure else None
+
+
+def _extract_message(text: str) -> str:
+    """What Temporal's core says at its heart."""
+    words = " ".join(text.split())
+    inner = _MESSAGE.search(words)
+    return shorten_text(inner[1] if inner else words, WORDS_LIMIT)
+
+
+_MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)+)"')
+
+
+async def _locate_departure(run: Run, converter: DataConverter, why: str) -> Departure:
+    """Where it is: the first task without whose events everything can be replayed."""
+    ends = [*_list_task_ends(run.events), len(run.events)]
+    low, high = (0, len(ends) - 1) if why != TIMED_OUT else (len(ends) - 1, len(ends) - 1)
+    while low < high:
+        middle = (low + high) // 2
+        if await _find_failure(run.events[: ends[middle]], run.workflow, converter, ReplayedRun(run)):
+            high = middle
+        else:
+            low = middle + 1
+    start = ends[low - 1] if low else 0
+    done = [event.event_id for event in run.events[start : ends[low]] if event.event_type == _TASK_COMPLETED]
+    first = done[0] + 1 if done else run.events[start].event_id
+    last = run.events[ends[low] - 1].event_id
+    return Departure(run, min(first, last), last, why)
+
+
+_TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+
+
+def _list_task_ends(events: Sequence[HistoryEvent]) -> list[int]:
+    """Where the events of a task end, and those of the next begin."""
+    scheduled = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
+    return [place for place, event in enumerate(events) if event.event_type == scheduled][1:]
+
+
+async def _find_changed_inputs(found: ReplayedRun, converter: DataConverter) -> list[tuple[int, str]]:
+    """Where activities or turns within would be given something else, or the run would end with something else."""
+    told: list[tuple[int, str]] = []
+    given = defaultdict(list)
+    for name, value in found.given:
+        given[name].append(value)
+    for event in found.run.events:
+        kind, name, payloads = _read_handed_payloads(event)
+        if kind == "end":
+            value, what = found.result, "it would end with"
+        elif kind and given[name]:
+            value, what = given[name].pop(0), f"{kind} {name!r} would be given"
+        else:
+            continue
+        told += [
+            (event.event_id, f"{what} {words}") for words in await _find_changed_values(value, payloads, converter)
+        ]
+    return told
+
+
+def _read_handed_payloads(event: HistoryEvent) -> tuple[str, str, Sequence[Payload]]:
+    """What an event hands to somebody: what kind of thing that is, its id, and what it is handed."""
+    if event.HasField("activity_task_scheduled_event_attributes"):
+        scheduled = event.activity_task_scheduled_event_attributes
+        return "activity", scheduled.activity_id, scheduled.input.payloads
+    if event.HasField("start_child_workflow_execution_initiated_event_attributes"):
+        child = event.start_child_workflow_execution_initiated_event_attributes
+        return "turn", child.workflow_id, child.input.payloads
+    if event.HasField("workflow_execution_continued_as_new_event_attributes"):
+        return "end", "", event.workflow_execution_continued_as_new_event_attributes.input.payloads
+    if event.HasField("workflow_execution_completed_event_attributes"):
+        return "end", "", event.workflow_execution_completed_event_attributes.result.payloads
+    return "", "", ()
+
+
+async def _find_changed_values(value: Any, payloads: Sequence[Payload], converter: DataConverter) -> list[str]:
+    """What was said and would now be said otherwise. What nobody knew to say then is no difference."""
+    [recorded] = await decode_payloads(converter, payloads) or [None]
+    now = json.loads(value.model_dump_json()) if isinstance(value, BaseModel) else value
+    return [shorten_text(words, WORDS_LIMIT) for words in _compare_values(recorded, now, "")]
+
+
+def _compare_values(then: Any, now: Any, path: str) -> Iterator[str]:
+    if isinstance(then, dict) and isinstance(now, dict):
+        for name, value in then.items():
+            yield from _compare_values(value, now.get(name), f"{path}.{name}" if path else str(name))
+    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        for place, (one, other) in enumerate(zip(then, now, strict=True)):
+            yield from _compare_values(one, other, f"{path}[{place}]")
+    elif then != now:
+        yield f"{path or 'something else'} = {shorten_text(repr(now), 200)}, and was {shorten_text(repr(then), 200)}"
+
+
+class _RecordingInterceptor(Interceptor):
+    """Keeps what a replayed workflow knows, and what it would have activities do."""
+
+    def __init__(self, found: ReplayedRun) -> None:
+        self._found = found
+
+    def workflow_interceptor_class(
+        self, input: WorkflowInterceptorClassInput
+    ) -> type[WorkflowInboundInterceptor] | None:
+        """One for each replay."""
+        found = self._found
+
+        class Outbound(WorkflowOutboundInterceptor):
+            def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:
+                found.given += [(input.activity_id or "", each) for each in input.args]
+                return super().start_activity(input)
+
+            async def start_child_workflow(self, input: StartChildWorkflowInput) -> ChildWorkflowHandle[Any, Any]:
+                found.given += [(input.id, each) for each in input.args]
+                return await super().start_child_workflow(input)
+
+            def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:
+                found.result = input.args[0]
+                super().continue_as_new(input)
+
+        class Inbound(WorkflowInboundInterceptor):
+            def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+                super().init(Outbound(outbound))
+
+            async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
+                found.state = workflow.instance()._state
+                found.result = await super().execute_workflow(input)
+                return found.result
+
+            async def handle_signal(self, input: HandleSignalInput) -> None:
+                body = input.args[0] if input.signal == DECIDE and input.args else None
+                watched = found.deliveries.watch_signal(workflow.instance()._state, body)
+                with watched if input.signal == DECIDE else nullcontext():
+                    await super().handle_signal(input)
+
+            async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
+                if input.update != DECIDE:
+                    return await super().handle_update_handler(input)
+                with found.deliveries.watch_update(workflow.instance()._state, input.id, input.args[0]):
+                    return await super().handle_update_handler(input)
+
+        return Inbound

@@ -1,0 +1,171 @@
+"""The runs that belong to a turn or a session: its own, one after another, and those of the turns within it.
+
+Fetched from a server as it has them, undecoded: what a payload says is nobody's concern here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WorkflowHistory
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.domain.session.session_io import SESSION_WORKFLOW
+from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.errors import BadInput, ServerUnavailable, TurnNotFound
+
+_GONE_STATUSES = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
+
+ReportProgress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a workflow, with its history."""
+
+    workflow: str
+    run: str
+    type: str
+    events: tuple[HistoryEvent, ...] = field(repr=False)
+    parent: str | None = None
+    """The workflow that runs it."""
+
+    @property
+    def title(self) -> str:
+        """What it is, for people."""
+        return f"{'session' if self.type == SESSION_WORKFLOW else 'turn'} {self.workflow}"
+
+    @property
+    def history(self) -> WorkflowHistory:
+        """As Temporal's own functions take it."""
+        return WorkflowHistory(self.workflow, list(self.events))
+
+    @property
+    def next_run_id(self) -> str | None:
+        """The run that it continued as."""
+        last = self.events[-1]
+        return last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
+
+
+@dataclass(frozen=True)
+class GatheredRuns:
+    """All runs that belong to one turn or session, the oldest of each workflow first."""
+
+    id: str
+    runs: tuple[Run, ...]
+    lacking: tuple[str, ...] = ()
+    """What the server does not have any more, in words."""
+
+    @property
+    def kind(self) -> Literal["turn", "session"]:
+        """A turn, or a session?"""
+        return "session" if self.runs[0].type == SESSION_WORKFLOW else "turn"
+
+    def list_runs(self, workflow: str) -> tuple[Run, ...]:
+        """The runs of one workflow."""
+        return tuple(run for run in self.runs if run.workflow == workflow)
+
+
+def build_run(events: Sequence[HistoryEvent], workflow: str | None = None) -> Run:
+    """A run by its history; BadInput when it is none of ours."""
+    started = events[0].workflow_execution_started_event_attributes if events else None
+    if not started or not started.workflow_type.name:
+        raise BadInput("this is not the history of a turn or a session: it does not begin with its start")
+    if started.workflow_type.name not in (TURN_WORKFLOW, SESSION_WORKFLOW):
+        raise BadInput(f"{started.workflow_id!r} is a workflow of another kind: {started.workflow_type.name!r}")
+    return Run(
+        workflow or started.workflow_id,
+        started.original_execution_run_id,
+        started.workflow_type.name,
+        tuple(events),
+        started.parent_workflow_execution.workflow_id or None,
+    )
+
+
+async def gather_runs(client: Client, workflow: str, tell: ReportProgress = lambda words: None) -> GatheredRuns:
+    """Every run of a turn or a session, and of the turns within it. TurnNotFound when there is none of that id."""
+    gathering = _RunGatherer(client, tell)
+    await gathering.fetch_runs(workflow, await gathering.find_first_run(workflow))
+    return GatheredRuns(workflow, tuple(gathering.runs), tuple(gathering.lacking))
+
+
+@dataclass
+class _RunGatherer:
+    """What was fetched so far."""
+
+    client: Client
+    tell: ReportProgress
+    runs: list[Run] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)
+    seen: set[tuple[str, str]] = field(default_factory=set)
+
+    async def find_first_run(self, workflow: str) -> str:
+        """The first run of a workflow that may have continued as new."""
+        try:
+            described = await self.client.get_workflow_handle(workflow).describe()
+        except RPCError as error:
+            raise _translate_error(error, workflow) from error
+        info = described.raw_description.workflow_execution_info
+        if info.type.name not in (TURN_WORKFLOW, SESSION_WORKFLOW):
+            raise BadInput(f"{workflow!r} is a workflow of another kind: {info.type.name!r}")
+        if not await self._run_exists(workflow, info.first_run_id):
+            self.lacking.append(f"the first runs of {workflow}: the server does not have them any more")
+            return described.run_id
+        return info.first_run_id
+
+    async def _run_exists(self, workflow: str, run: str) -> bool:
+        try:
+            await self.client.get_workflow_handle(workflow, run_id=run).describe()
+        except RPCError as error:
+            if error.status in _GONE_STATUSES:
+                return False
+            raise _translate_error(error, workflow) from error
+        return True
+
+    async def fetch_runs(self, workflow: str, run: str) -> None:
+        """One run, those it continued as, and the turns within them."""
+        following: str | None = run
+        while following and (workflow, following) not in self.seen:
+            self.seen.add((workflow, following))
+            self.tell(f"{len(self.runs) + 1:,} runs, reading {workflow}")
+            fetched = await self._fetch_run(workflow, following)
+            if fetched is None:
+                return
+            self.runs.append(fetched)
+            for child, child_run in _list_children(fetched.events):
+                await self.fetch_runs(child, child_run)
+            following = fetched.next_run_id
+
+    async def _fetch_run(self, workflow: str, run: str) -> Run | None:
+        try:
+            history = await self.client.get_workflow_handle(workflow, run_id=run).fetch_history()
+        except RPCError as error:
+            if error.status not in _GONE_STATUSES:
+                raise _translate_error(error, workflow) from error
+            self.lacking.append(f"run {run} of {workflow}: the server does not have it any more")
+            return None
+        return build_run(history.events, workflow)
+
+
+def _list_children(events: Sequence[HistoryEvent]) -> list[tuple[str, str]]:
+    """The turns that a run started."""
+    started = (
+        event.child_workflow_execution_started_event_attributes
+        for event in events
+        if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED
+    )
+    return [
+        (one.workflow_execution.workflow_id, one.workflow_execution.run_id)
+        for one in started
+        if one.workflow_type.name == TURN_WORKFLOW
+    ]
+
+
+def _translate_error(error: RPCError, workflow: str) -> Exception:
+    if error.status in _GONE_STATUSES:
+        return TurnNotFound(f"no turn or session is called {workflow!r}: see `holdfast turn list`, `holdfast sessions`")
+    return ServerUnavailable(f"the history of {workflow!r} cannot be fetched: {error.message}")

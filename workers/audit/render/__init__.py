@@ -1,0 +1,1 @@
+"""A timeline as text, page and drawing. Nothing that reads histories."""

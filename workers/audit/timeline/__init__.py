@@ -1,0 +1,1 @@
+"""The facts of a history as one timeline. Nothing that renders."""

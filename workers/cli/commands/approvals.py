@@ -1,0 +1,293 @@
+"""`holdfast inbox`, `approve`, `deny`, `respond`: what waits, and what people say about it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from holdfast.workers.cli.commands.approvals_send import send_decisions
+from holdfast.workers.cli.options import Address, Data, Expires, Json, format_example, open_holdfast, run_async
+from holdfast.workers.terminal.output import print_json, print_note
+
+if TYPE_CHECKING:
+    from holdfast.domain.approvals.approval import DecisionAction
+    from holdfast.workers.terminal.grant_text import GrantWish
+
+ID = "deploy-7/b1c2/1"
+ApprovalIds = Annotated[
+    list[str] | None, typer.Argument(metavar="APPROVAL", help="Approval ids, as the inbox lists them.")
+]
+AllOfTurn = Annotated[
+    str | None,
+    typer.Option("--turn", metavar="TURN", help="Instead of ids: everything that waits in this turn, as listed."),
+]
+Note = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Kept with the decision.")]
+RefusalNote = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Why; the model reads it.")]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides; else you at this host.")]
+Content = Annotated[
+    str | None, typer.Option("--content", metavar="FILE|-", help="Run with this text instead of the one shown.")
+]
+Arguments = Annotated[
+    str | None, typer.Option("--arguments", metavar="JSON|@FILE|-", help="Run with these arguments instead.")
+]
+Scope = Annotated[
+    int | None,
+    typer.Option("--scope", metavar="N", min=1, help="The answer that the question gives this number (turn show)."),
+]
+Uses = Annotated[
+    int | None, typer.Option("--uses", metavar="N", min=1, max=1_000_000, help="For so many further calls.")
+]
+Lasting = Annotated[Literal["turn", "session"], typer.Option("--for", help="How long the answer stands at most.")]
+Save = Annotated[
+    bool,
+    typer.Option(
+        "--save", help="Keep the answer for good: in the shared ledger, else in the data folder, for this host only."
+    ),
+]
+
+
+class ApprovalsCommand(TyperCommand):
+    """A command that takes several approvals, and says so without Python's name for it."""
+
+    def get_help(self, ctx: Any) -> str:
+        """The help."""
+        return super().get_help(ctx).replace("APPROVAL <list[str]>", "APPROVAL...         ")
+
+
+def register_commands(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(epilog=format_example("holdfast inbox", "holdfast inbox --turn deploy-7 --json"))(inbox)
+    app.command(
+        cls=ApprovalsCommand,
+        epilog=format_example(
+            f"holdfast approve {ID}",
+            "holdfast approve --turn deploy-7",
+            f"holdfast approve {ID} --always --expires 1h",
+            f"holdfast approve {ID} --scope 2 --save",
+        ),
+    )(approve)
+    app.command(
+        cls=ApprovalsCommand,
+        epilog=format_example(
+            f'holdfast deny {ID} --note "not on a Friday" --stop-turn', f"holdfast deny {ID} --remember"
+        ),
+    )(deny)
+    app.command(
+        epilog=format_example(
+            f"holdfast sign {ID} --outcome yes",
+            f"holdfast sign {ID} --outcome proceed_always --scope 1 --uses 10",
+            f'temporal workflow signal -w deploy-7 --name decide --input "$(holdfast sign {ID} --outcome yes)"',
+        )
+    )(sign)
+    app.command(
+        epilog=format_example(
+            f'holdfast respond {ID} --content "It is 21 degrees."',
+            f"""holdfast respond {ID} --content '{{"name": "Ana", "seats": 2}}'""",
+        )
+    )(respond)
+
+
+def inbox(
+    turn: Annotated[str | None, typer.Option("--turn", metavar="TURN", help="Only what waits in this turn.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="How many to show at most.")] = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """List everything that waits for a decision, in all turns: what has its deadline near, then the newest."""
+
+    async def print_inbox() -> None:
+        from holdfast.workers.lookup.approvals import parse_turn_id
+        from holdfast.workers.terminal import approval_text, render
+
+        found = await (await open_holdfast(data, address)).fetch_inbox()
+        approvals = [item for item in found.approvals if turn in (None, parse_turn_id(item))]
+        unread = {name: why for name, why in found.unread.items() if turn in (None, name)}
+        turns = len({parse_turn_id(item) for item in approvals})
+        if json:
+            shown = [item.model_dump(mode="json") for item in approvals[:limit]]
+            print_json({"approvals": shown, "total": len(approvals), "turns": turns, "unread": unread})
+            return
+        if approvals or not unread:
+            render.build_console().print(
+                approval_text.render_inbox(approvals[:limit], total=len(approvals), turns=turns)
+            )
+        for name, why in unread.items():
+            print_note(render.format_line(f"Something may wait in turn {name}: {why}", 1_000))
+
+    run_async(print_inbox())
+
+
+def sign(
+    approval: Annotated[str, typer.Argument(metavar="APPROVAL", help="An approval id, as the inbox lists it.")],
+    outcome: Annotated[
+        str, typer.Option("--outcome", metavar="OUTCOME", help="yes, no, respond, or another outcome by its name.")
+    ],
+    digest: Annotated[
+        str | None, typer.Option("--digest", metavar="DIGEST", help="Of what was shown; else it is looked up.")
+    ] = None,
+    content: Annotated[
+        str | None, typer.Option("--content", metavar="TEXT", help="The answer, with --outcome respond.")
+    ] = None,
+    scope: Scope = None,
+    uses: Uses = None,
+    lasting: Lasting = "session",
+    note: Note = None,
+    stop_turn: Annotated[bool, typer.Option("--stop-turn", help="With a refusal: end the turn.")] = False,
+    expires: Expires = None,
+    by: By = None,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Print a signed decision as JSON, and send nothing.
+
+    It is the body of the signal or update `decide` of the turn, for whatever delivers it: the stock `temporal` command,
+    or any Temporal SDK. Signed with the key of the data folder, or the one that HOLDFAST_KEY names. A signed yes counts
+    for one day unless --expires says otherwise. With --scope N it is a grant, or with `--outcome no` a lasting refusal.
+    """
+
+    async def print_signed() -> None:
+        from holdfast.domain.approvals.approval import ACTION_ALIASES, DecisionAction
+        from holdfast.errors import BadInput
+        from holdfast.workers.terminal.live.send_decisions import DecisionChoice, DecisionReport, with_offer
+
+        refuses = ACTION_ALIASES.get(outcome, outcome) == DecisionAction.CANCEL
+        wish = _build_wish([], scope, uses=uses, expires=expires, lasting=lasting, save=False, refuses=refuses)
+        details = {"note": note, "by": by, "content": content, "stop_turn": stop_turn, "expires": _to_expiry(expires)}
+        choice = DecisionChoice(approval, outcome, digest=digest, details=details)
+        holdfast = await open_holdfast(data, address)
+        chosen = await with_offer(holdfast, choice, wish) if wish else choice
+        if isinstance(chosen, DecisionReport):
+            raise BadInput(chosen.sentence)
+        decision = await holdfast.prepare_decision(
+            chosen.approval, chosen.outcome, digest=chosen.digest, **chosen.details
+        )
+        if decision.signature is None:
+            raise BadInput("there is no key to sign with: `holdfast up` makes one, or HOLDFAST_KEY names yours")
+        print_json(decision.model_dump(mode="json", exclude_defaults=True))
+
+    run_async(print_signed())
+
+
+def approve(
+    approvals: ApprovalIds = None,
+    turn: AllOfTurn = None,
+    always: Annotated[bool, typer.Option("--always", help="Calls like this from now on, as it says.")] = False,
+    always_tool: Annotated[bool, typer.Option("--always-tool", help="The tool from now on.")] = False,
+    always_server: Annotated[bool, typer.Option("--always-server", help="All tools of its server.")] = False,
+    scope: Scope = None,
+    uses: Uses = None,
+    expires: Expires = None,
+    lasting: Lasting = "session",
+    save: Save = False,
+    content: Content = None,
+    arguments: Arguments = None,
+    note: Note = None,
+    by: By = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Let calls run, each exactly as it was shown; for once, or from now on.
+
+    What an answer from now on covers is said before it is given. `holdfast grants` lists and revokes them.
+    """
+    from holdfast.domain.approvals.approval import DecisionAction
+    from holdfast.errors import BadInput
+    from holdfast.workers.terminal.live.edit_call import read_change
+
+    kinds = {
+        DecisionAction.PROCEED_ALWAYS: always,
+        DecisionAction.PROCEED_ALWAYS_TOOL: always_tool,
+        DecisionAction.PROCEED_ALWAYS_SERVER: always_server,
+    }
+    wanted: list[DecisionAction | None] = [kind for kind, said in kinds.items() if said]
+    wish = _build_wish(wanted, scope, uses=uses, expires=expires, lasting=lasting, save=save)
+    change = read_change(content, arguments)
+    if change and (wish or len(approvals or ()) != 1):
+        raise BadInput("--content and --arguments change one call, for once: give one approval id, and no --always")
+    details = {"note": note, "by": by, "expires": wish.expires if wish else _to_expiry(expires)}
+    send_decisions(approvals, turn, "proceed_once", json, address, data, details, wish=wish, change=change)
+
+
+def deny(
+    approvals: ApprovalIds = None,
+    turn: AllOfTurn = None,
+    note: RefusalNote = None,
+    by: By = None,
+    stop_turn: Annotated[bool, typer.Option("--stop-turn", help="End the whole turn as well.")] = False,
+    remember: Annotated[bool, typer.Option("--remember", help="Refuse calls like this from now on.")] = False,
+    scope: Scope = None,
+    expires: Expires = None,
+    lasting: Lasting = "session",
+    save: Save = False,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Refuse calls. The turn goes on and the model reads your note, unless you stop it."""
+    any_kind: list[DecisionAction | None] = [None] if remember else []
+    wish = _build_wish(any_kind, scope, expires=expires, lasting=lasting, save=save, refuses=True)
+    details = {"note": note, "by": by, "expires": wish.expires if wish else _to_expiry(expires)}
+    send_decisions(approvals, turn, "cancel", json, address, data, details, wish=wish, stop_turn=stop_turn)
+
+
+def respond(
+    approval: Annotated[str, typer.Argument(metavar="APPROVAL", help="Approval id, as the inbox lists it.")],
+    content: Annotated[
+        str, typer.Option("--content", metavar="TEXT|-", help="The answer, of a form as JSON; - is stdin.")
+    ],
+    note: Note = None,
+    by: By = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Answer a question, or in the tool's place.
+
+    A tool that asks in the middle of its run goes on with your answer; `holdfast deny` tells it that you would not say.
+    Any other call does not run, and the model reads your text instead of its result.
+    """
+    from holdfast.errors import BadInput
+    from holdfast.workers.terminal.input_files import read_text
+
+    answer = read_text(content)
+    if not answer.strip():
+        raise BadInput("--content is empty: what is the answer?")
+    send_decisions([approval], None, "respond", json, address, data, {"note": note, "by": by, "content": answer})
+
+
+def _build_wish(
+    wanted: list[DecisionAction | None],
+    number: int | None,
+    *,
+    expires: int | None,
+    lasting: Literal["turn", "session"],
+    save: bool,
+    uses: int | None = None,
+    refuses: bool = False,
+) -> GrantWish | None:
+    """The standing answer that the options ask for; None when they ask for none."""
+    from holdfast.domain.approvals.approval import DecisionAction
+    from holdfast.errors import BadInput
+    from holdfast.workers.terminal.grant_text import GrantWish
+
+    if len(wanted) > 1 or (number and wanted not in ([], [None], [DecisionAction.PROCEED_ALWAYS])):
+        raise BadInput("give one of --always, --always-tool, --always-server and --scope N: each is another answer")
+    if not wanted and number is None:
+        if uses or save or lasting == "turn" or (refuses and expires):
+            options = "--for, --save and --expires" if refuses else "--uses, --for and --save"
+            how = "--remember" if refuses else "--always"
+            raise BadInput(f"{options} are about an answer that stands: add {how}, or --scope N")
+        return None
+    if save and uses:
+        raise BadInput("an answer for a number of calls cannot be kept for good: leave out --uses or --save")
+    kind = wanted[0] if wanted and number is None else None
+    return GrantWish(refuses, kind, number, uses, lasting, _to_expiry(expires), save)
+
+
+def _to_expiry(seconds: int | None) -> datetime | None:
+    return None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)

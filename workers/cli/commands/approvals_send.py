@@ -1,0 +1,144 @@
+"""Saying something of approvals from the command line: what is shown before, what is sent, what is told after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from holdfast.workers.cli.options import open_holdfast, resolve_client_settings, run_async
+from holdfast.workers.terminal.output import print_json, print_note, print_text
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Holdfast
+    from holdfast.domain.turn.views import ApprovalView
+    from holdfast.workers.terminal.grant_store import GrantStore
+    from holdfast.workers.terminal.grant_text import GrantWish
+    from holdfast.workers.terminal.live.send_decisions import DecisionChoice, DecisionReport
+
+
+def send_decisions(
+    approvals: list[str] | None,
+    turn: str | None,
+    outcome: str,
+    json: bool,
+    address: str | None,
+    data: Path | None,
+    details: dict[str, Any],
+    *,
+    wish: GrantWish | None = None,
+    stop_turn: bool = False,
+    change: dict[str, Any] | None = None,
+) -> None:
+    """Say the same of several approvals, or of everything that waits in a turn; leaves with the exit code."""
+    from holdfast.domain.approvals.approval import ApprovalId
+    from holdfast.errors import BadInput
+    from holdfast.workers.terminal.grant_store import open_grant_store
+    from holdfast.workers.terminal.live.send_decisions import DecisionChoice
+
+    if bool(approvals) == bool(turn):
+        raise BadInput("say what is meant: approval ids, or --turn TURN for everything that waits in it, not both")
+    if wish and wish.number and len(approvals or ()) != 1:
+        raise BadInput("--scope N is one of the answers to one question: give one approval id")
+    for approval in approvals or ():
+        ApprovalId.parse(approval)
+
+    async def send_chosen() -> int:
+        holdfast = await open_holdfast(data, address)
+        chosen = await _list_approvals(holdfast, turn, outcome, json) if turn else dict.fromkeys(approvals or ())
+        stops = set(list(chosen)[-1:] if turn else chosen) if stop_turn else set()  # the others wait until it stops
+        said = [
+            DecisionChoice(item, outcome, digest, {**details, "stop_turn": item in stops})
+            for item, digest in chosen.items()
+        ]
+        meant = [await _resolve_choice(holdfast, choice, wish, change) for choice in said]
+        if wish and not json:
+            _print_coverage(meant, wish)
+        if not (wish and wish.save):
+            return await _send_all(holdfast, meant, json, None)
+        async with open_grant_store(resolve_client_settings(data)) as keeper:
+            return await _send_all(holdfast, meant, json, keeper)
+
+    code = run_async(send_chosen())
+    if code:
+        raise typer.Exit(code)
+
+
+async def _list_approvals(holdfast: Holdfast, turn: str, outcome: str, json: bool) -> dict[str, str | None]:
+    """Show everything that waits in a turn; its ids, each with the digest of what was shown.
+
+    Whoever approves it sees what is known of servers' tools too, of each once.
+    """
+    from holdfast.errors import DecisionRefused
+    from holdfast.workers.lookup.approvals import fetch_waiting
+    from holdfast.workers.terminal import approval_text, render
+
+    found = await fetch_waiting(holdfast, turn)
+    if not found:
+        raise DecisionRefused("not_waiting", f"nothing waits for a decision in turn {turn!r}")
+    if not json:
+        render.build_console().print(approval_text.render_approvals(found))
+        if outcome == "proceed_once":
+            render.build_console().print(approval_text.render_definitions(await _find_tool_approvals(holdfast, found)))
+    return {item.approval_id: item.digest for item in found}
+
+
+async def _find_tool_approvals(holdfast: Holdfast, found: Sequence[ApprovalView]) -> list[ApprovalView]:
+    """One approval of each server's tool, whole as far as a worker answers."""
+    from holdfast.errors import HoldfastError
+    from holdfast.workers.lookup.approvals import fetch_pending_approval
+
+    whole = []
+    for item in {item.tool: item for item in found if item.about}.values():
+        try:
+            whole.append((await fetch_pending_approval(holdfast, item.approval_id)).approval)
+        except HoldfastError:
+            whole.append(item)
+    return whole
+
+
+async def _resolve_choice(
+    holdfast: Holdfast, choice: DecisionChoice, wish: GrantWish | None, change: dict[str, Any] | None
+) -> DecisionChoice | DecisionReport:
+    """What is to be said, in full: which standing answer, which option of a question, which change."""
+    from holdfast.workers.terminal.live.send_decisions import with_change, with_offer, with_option
+
+    if wish:
+        return await with_offer(holdfast, choice, wish)
+    if change:
+        return await with_change(holdfast, choice, change)
+    return await with_option(holdfast, choice) if choice.outcome == "respond" else choice
+
+
+def _print_coverage(meant: list[DecisionChoice | DecisionReport], wish: GrantWish) -> None:
+    """Say what standing answers will cover, before any is given."""
+    from holdfast.workers.terminal.live.send_decisions import DecisionChoice, describe_choice
+
+    lines = [describe_choice(item, wish) for item in meant if isinstance(item, DecisionChoice)]
+    if lines:
+        print_text("\n".join(lines))
+
+
+async def _send_all(
+    holdfast: Holdfast, meant: list[DecisionChoice | DecisionReport], json: bool, keep_in: GrantStore | None
+) -> int:
+    from holdfast.errors import HoldfastError
+    from holdfast.workers.terminal.live.send_decisions import decide_all
+
+    told: list[DecisionReport] = []
+    try:
+        async for item in decide_all(holdfast, meant, keep_in):
+            told.append(item)
+            if not item.body["counted"] and item.code:
+                print_note(f"holdfast: {item.sentence}")
+    except HoldfastError:
+        if told and json:
+            print_json({"decisions": [item.body for item in told]})
+        raise
+    if json:
+        print_json({"decisions": [item.body for item in told]})
+    elif said := [item.sentence for item in told if item.body["counted"] is not False or not item.code]:
+        print_text("\n".join(said))
+    return max((item.code for item in told), default=0)

@@ -1,0 +1,129 @@
+"""`holdfast chat`: a conversation on the terminal, in a session that outlives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.domain.modes import Confirming, Mode
+from holdfast.workers.cli.options import Address, Data, format_example, open_holdfast, run_async
+from holdfast.workers.cli.turn_options import (
+    Confirm,
+    Fallbacks,
+    InMode,
+    Instructions,
+    MaxCalls,
+    MaxSeconds,
+    MaxSteps,
+    MaxTokens,
+    ModelName,
+    ScriptFile,
+    Tools,
+    When,
+    build_limits,
+    build_plan,
+    build_tool_options,
+    check_new_session,
+    read_model_options,
+)
+from holdfast.workers.terminal.output import is_interactive
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Holdfast
+    from holdfast.client.session import Session
+    from holdfast.domain.conversation.messages import ModelChoice
+
+SessionId = Annotated[str | None, typer.Option("--session", metavar="ID", help="The session; else a new one is made.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the session given by --session, or with the newest that is open.")
+]
+
+
+def register_commands(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=format_example(
+            "holdfast chat --model anthropic:claude-sonnet-4-5",
+            "holdfast chat --resume",
+            "holdfast chat --session release --model openai:gpt-5 --fallback anthropic:claude-sonnet-4-5",
+            "holdfast chat --script replies.json --mode plan --max-steps 20",
+        )
+    )(chat)
+
+
+def chat(
+    session: SessionId = None,
+    resume: Resume = False,
+    model: ModelName = None,
+    fallback: Fallbacks = None,
+    script: ScriptFile = None,
+    instructions: Instructions = None,
+    mode: InMode = None,
+    tool: Tools = None,
+    confirm: Confirm = Confirming.POLICY,
+    schedule: When = "all_ready",
+    max_steps: MaxSteps = None,
+    max_calls: MaxCalls = None,
+    max_seconds: MaxSeconds = None,
+    max_tokens: MaxTokens = None,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Talk with a model on the terminal; its calls are shown live, and approvals are asked in place.
+
+    Ctrl-C stops the turn that runs, a second one leaves, as Ctrl-D does. Whatever runs goes on without you. --model and
+    --mode change the next turns of a session that is there; its tools, its limits and its schedule stay as they are.
+    """
+    from holdfast.errors import BadInput
+
+    if not is_interactive():
+        raise BadInput("a conversation needs a terminal: to ask one question, use `holdfast run`")
+    if "-" in (script, instructions):
+        raise BadInput("standard input is what you type: give a file")
+    chosen = read_model_options(model, fallback, script, instructions)
+    named = chosen.get_choice(data) if chosen.is_given or not (session or resume) else None
+    limits = build_limits(max_steps, max_calls, max_seconds, max_tokens)
+    turn = {"mode": mode or Mode.DEFAULT, "limits": limits, **build_plan(schedule, False, None, None)}
+    turn |= {"confirm": confirm, **build_tool_options(tool)}
+
+    async def run_chat() -> int:
+        from holdfast.domain.session.session_io import SessionInput
+        from holdfast.domain.turn.turn_io import TurnInput
+        from holdfast.workers.terminal import render
+        from holdfast.workers.terminal.chat.chat import Chat
+
+        holdfast = await open_holdfast(data, address)
+        found, there = await _open_session(holdfast, session, resume)
+        start: SessionInput | None = None
+        if there:
+            chosen.check_whole()
+            check_new_session(found.id, tool, confirm)
+            await _configure_session(found, named, mode)
+        else:
+            turn.update(model=named or chosen.get_choice(data), requester=holdfast.actor_name)
+            start = SessionInput(turn=TurnInput().model_copy(update=turn))
+        return await Chat(holdfast, found, render.build_console(), start).run()
+
+    if code := run_async(run_chat()):
+        raise typer.Exit(code)
+
+
+async def _open_session(holdfast: Holdfast, session_id: str | None, resume: bool) -> tuple[Session, bool]:
+    """The session that is meant, and whether it is there."""
+    from holdfast.errors import TurnNotFound
+    from holdfast.workers.lookup.sessions import build_session, get_newest_open, session_exists
+
+    if session_id is None:
+        return (await get_newest_open(holdfast), True) if resume else (build_session(holdfast, None), False)
+    found = build_session(holdfast, session_id)
+    there = await session_exists(holdfast, found)
+    if resume and not there:
+        raise TurnNotFound(f"no session is called {session_id!r}: see `holdfast sessions`, or leave out --resume")
+    return found, there
+
+
+async def _configure_session(session: Session, model: ModelChoice | None, mode: Mode | None) -> None:
+    """What was said of a session that is there counts from its next turn on."""
+    if model or mode:
+        await session.configure(model=model, mode=mode)

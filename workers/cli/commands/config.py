@@ -1,0 +1,195 @@
+"""`holdfast config …`: check the settings file, show what is in effect, trust a file that was found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.workers.cli.options import Data, Json, Workspace, apply_options, chosen_config, format_example
+from holdfast.workers.exit_codes import FAILED, OK, USAGE
+from holdfast.workers.terminal.output import escape_line, is_interactive, print_json, print_note, print_text
+
+if TYPE_CHECKING:
+    from holdfast.config.schema import Configuration
+    from holdfast.config.settings import Settings
+    from holdfast.config.toml_document import Document
+    from holdfast.config.trust import SettingsSource
+
+NO_FILE = "No settings file: the environment and the defaults are used."
+config = typer.Typer(
+    help="The settings file: check, show, path, trust, distrust.",
+    epilog=format_example("holdfast config show", "holdfast config check"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+File = Annotated[str | None, typer.Argument(metavar="FILE", help="The file; else the one that would be used.")]
+FileHere = Annotated[str | None, typer.Argument(metavar="FILE", help="The file; else ./holdfast.toml.")]
+
+
+def register_commands(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(config, name="config")
+
+
+@config.command(epilog=format_example("holdfast config check", "holdfast config check ~/project/holdfast.toml --json"))
+def check(file: File = None, json: Json = False) -> None:
+    """Check the settings file: every problem, with its line."""
+    from holdfast.config.schema import parse_configuration
+    from holdfast.config.toml_document import read_content
+
+    source = _find_source(file)
+    document = parse_configuration(read_content(source.file)) if source else None
+    if json:
+        problems = [asdict(problem) for problem in document.problems] if document else []
+        print_json({"file": str(source.file) if source else None, "ok": not problems, "problems": problems})
+        raise typer.Exit(USAGE if problems else OK)
+    if not source or not document:
+        print_text(NO_FILE)
+        return
+    found = document.get_value()
+    print_text(f"{escape_line(source.file)}: ok")
+    _print_outline(found)
+    _warn_untrusted(source, document)
+
+
+@config.command(epilog=format_example("holdfast config show", "holdfast config show --json | jq .settings.workspace"))
+def show(json: Json = False, data: Data = None, workspace: Workspace = None) -> None:
+    """Show the settings in effect, and where each comes from: option, environment, file or default."""
+    from holdfast.config.schema import parse_configuration
+    from holdfast.config.settings import Settings, combine_settings
+    from holdfast.config.toml_document import read_content
+    from holdfast.workers.terminal.settings_text import list_effective
+
+    source = _find_source(None)
+    usual = Settings()
+    if source:
+        document = parse_configuration(read_content(source.file))
+        usual = usual if _warn_untrusted(source, document) else combine_settings(document)
+    settings = apply_options(usual, data, workspace)
+    rows = list_effective(settings, {"data": data, "workspace": workspace})
+    if json:
+        found = {name: {"value": value, "from": origin} for name, value, origin in rows}
+        print_json({"file": str(settings.file) if settings.file else None, "settings": found})
+        return
+    print_text(f"Settings file: {escape_line(settings.file)}\n" if settings.file else f"{NO_FILE}\n")
+    for name, value, origin in rows:
+        print_text(f"{name:<32} {_format_value(value)}  ({_describe_origin(settings, name, origin)})")
+
+
+@config.command(epilog=format_example("holdfast config path"))
+def path(json: Json = False) -> None:
+    """Print the path of the settings file that is used; nothing when there is none."""
+    from holdfast.config.toml_document import read_content
+    from holdfast.config.trust import is_trusted
+
+    source = _find_source(None)
+    if json:
+        counts = source is not None and (source.origin != "folder" or is_trusted(read_content(source.file)))
+        named = {"file": str(source.file), "origin": source.origin} if source else {"file": None, "origin": None}
+        print_json({**named, "trusted": counts})
+    elif source:
+        print_text(escape_line(source.file))
+    else:
+        print_note(NO_FILE)
+
+
+@config.command(epilog=format_example("holdfast config trust", "holdfast config trust ~/project/holdfast.toml --yes"))
+def trust(
+    file: FileHere = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: for scripts.")] = False,
+    json: Json = False,
+) -> None:
+    """Let a settings file count where it is found, as it is now.
+
+    Shows what it runs and sets, and asks. A file in the current folder may be anybody's work, a model's too; it counts
+    only with exactly the content that was trusted, and so do the policy files, scripts and modules that it names.
+    """
+    from holdfast.config import trust as records
+    from holdfast.config.named_files import find_named_files
+    from holdfast.config.schema import parse_configuration
+    from holdfast.config.toml_document import read_content
+    from holdfast.errors import BadInput
+
+    document = parse_configuration(read_content(_locate_file(file)))
+    found = document.get_value()
+    if not json:
+        print_text(escape_line(document.content.file))
+        _print_outline(found)
+        for file, digest in find_named_files(found, document.content.file.parent).digests.items():
+            print_text(f"  {'trusted with it' if digest else 'missing':<22} {escape_line(file)}")
+    if not yes and (json or not is_interactive()):
+        raise BadInput("nobody is there to ask: look at the file, then say --yes")
+    if not yes and not typer.confirm("Trust it?"):
+        print_note("Not trusted.")
+        raise typer.Exit(FAILED)
+    records.trust_file(document.content)
+    _print_trust(json, document.content.file, True, "Trusted, until it changes.")
+
+
+@config.command(epilog=format_example("holdfast config distrust"))
+def distrust(file: FileHere = None, json: Json = False) -> None:
+    """Let a settings file no longer count where it is found."""
+    from holdfast.config import trust as records
+
+    known = _locate_file(file)
+    removed = records.distrust_file(known)
+    _print_trust(json, known, False, f"{escape_line(known)}: {'no longer' if removed else 'was not'} trusted.")
+
+
+def _find_source(file: str | None) -> SettingsSource | None:
+    """The file that is meant: named here, before the command, or found."""
+    from holdfast.config.trust import find_settings_file
+
+    choice = chosen_config()
+    if choice.none and not file:
+        return None
+    return find_settings_file(_parse_path(file) if file is not None else choice.file)
+
+
+def _locate_file(file: str | None) -> Path:
+    from holdfast.config.trust import FILE_NAME, resolve_file
+
+    return resolve_file(_parse_path(file) if file is not None else chosen_config().file or Path(FILE_NAME))
+
+
+def _parse_path(file: str) -> Path:
+    if not file.strip():
+        raise typer.BadParameter("the settings file's name is empty")
+    return Path(file)
+
+
+def _warn_untrusted(source: SettingsSource, document: Document[Configuration]) -> bool:
+    """A file that was found and is not trusted is said to be so, beside the answer."""
+    from holdfast.config.trust import explain_untrusted, is_trusted
+
+    if source.origin != "folder" or document.content.problem or is_trusted(document.content):
+        return False
+    print_note(f"{escape_line(source.file)} {explain_untrusted(document.content)}")
+    return True
+
+
+def _print_outline(found: Configuration) -> None:
+    from holdfast.workers.terminal.settings_text import outline_settings
+
+    for word, text in outline_settings(found):
+        print_text(f"  {word:<22} {text}")
+
+
+def _describe_origin(settings: Settings, name: str, origin: str) -> str:
+    return f"file, line {settings.file_lines[name]}" if name in settings.file_lines else origin
+
+
+def _format_value(value: Any) -> str:
+    import json
+
+    return escape_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _print_trust(json: bool, file: Path, trusted: bool, text: str) -> None:
+    if json:
+        print_json({"file": str(file), "trusted": trusted})
+    else:
+        print_text(text)

@@ -1,0 +1,203 @@
+"""`holdfast grants`: the answers that stand, in running turns and kept for good; and taking them back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.workers.cli.options import (
+    Address,
+    Data,
+    Json,
+    format_example,
+    open_holdfast,
+    resolve_client_settings,
+    run_async,
+)
+from holdfast.workers.exit_codes import FAILED, UNREACHABLE
+from holdfast.workers.terminal.output import print_json, print_note, print_text
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Holdfast
+    from holdfast.config.settings import Settings
+    from holdfast.workers.lookup.grants import RunningGrants
+    from holdfast.workers.terminal.grant_store import SavedGrantList
+
+grants = typer.Typer(
+    help="Answers that stand: `holdfast approve --always` leaves them, `deny --remember` too.",
+    epilog=format_example(
+        "holdfast grants", "holdfast grants --turn deploy-7 --json", "holdfast grants revoke deploy-7/g1"
+    ),
+    rich_markup_mode=None,
+)
+OfTurn = Annotated[str | None, typer.Option("--turn", metavar="TURN", help="Only those of this turn.")]
+
+
+def register_commands(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(grants, name="grants")
+
+
+@grants.callback(invoke_without_command=True)
+def list_by_default(
+    context: typer.Context, turn: OfTurn = None, json: Json = False, address: Address = None, data: Data = None
+) -> None:
+    """Answers that stand: `holdfast approve --always` leaves them, `deny --remember` too."""
+    if context.invoked_subcommand is None:
+        list_grants(turn, json, address, data)
+
+
+@grants.command("list", epilog=format_example("holdfast grants list --json"))
+def list_grants(turn: OfTurn = None, json: Json = False, address: Address = None, data: Data = None) -> None:
+    """List them: those of running turns, then those that are kept for good."""
+
+    async def print_grants() -> int:
+        from holdfast.errors import ServerUnavailable
+        from holdfast.workers.terminal.grant_store import SavedGrantList
+
+        settings = resolve_client_settings(data)
+        saved = await _load_saved(settings) if turn is None else SavedGrantList()
+        try:
+            found = await _find_grants(await open_holdfast(data, address), turn)
+        except ServerUnavailable as error:
+            if saved == SavedGrantList():
+                raise
+            print_note(f"holdfast: {error}; what is kept for good needs none:")
+            found = None
+        _print_grants(found, saved, settings, json)
+        return UNREACHABLE if found is None or found.unanswered else FAILED if saved.problems else 0
+
+    _exit_with(run_async(print_grants()))
+
+
+@grants.command(epilog=format_example("holdfast grants revoke deploy-7/g1", "holdfast grants revoke granted-1a2b3c4d"))
+def revoke(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="As `holdfast grants` lists them.")],
+    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who revokes; else you at this host.")] = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Take answers back. What was let through by one and has not begun is judged again."""
+
+    async def revoke_all() -> int:
+        from holdfast.activities.ledger.ledger import LedgerUnavailable
+        from holdfast.errors import BadInput, NoWorker, Refused, TurnNotFound
+        from holdfast.util.text import strip_controls
+        from holdfast.workers.lookup.grants import parse_address
+
+        settings = resolve_client_settings(data)
+        holdfast = await open_holdfast(data, address) if any(map(parse_address, ids)) else None
+        told: list[dict[str, Any]] = []
+        code = 0
+        for name in dict.fromkeys(ids):
+            try:
+                covers = await _revoke_grant(holdfast, name, by, settings)
+                told.append({"id": name, "revoked": True, "covers": covers})
+            except (Refused, TurnNotFound, BadInput, NoWorker, LedgerUnavailable) as error:
+                told.append({"id": name, "revoked": False, "error": str(error)})
+                print_note(f"holdfast: {strip_controls(str(error))}")
+                code = max(code, UNREACHABLE if isinstance(error, NoWorker | LedgerUnavailable) else FAILED)
+        if json:
+            print_json({"grants": told})
+        elif lines := [strip_controls(f"{item['id']}: revoked ({item['covers']})") for item in told if item["revoked"]]:
+            print_text("\n".join(lines))
+        return code
+
+    _exit_with(run_async(revoke_all()))
+
+
+@grants.command(epilog=format_example("holdfast grants share"))
+def share(json: Json = False, data: Data = None) -> None:
+    """Move the answers that this host's data folder keeps into the shared ledger, where they count on every host.
+
+    Those that are there already are encrypted anew with the key that is written with, if there are keys.
+    """
+
+    async def share_all() -> list[str]:
+        from holdfast.workers.terminal.grant_store import open_grant_store
+
+        async with open_grant_store(resolve_client_settings(data)) as keeper:
+            return await keeper.share_grants()
+
+    moved = run_async(share_all())
+    if json:
+        print_json({"shared": moved})
+    else:
+        print_text(
+            "\n".join(f"{name}: counts on every host that shares the ledger" for name in moved) or "Nothing to move."
+        )
+
+
+async def _revoke_grant(holdfast: Holdfast | None, name: str, by: str | None, settings: Settings) -> str:
+    """Take one answer back; what it covered."""
+    from holdfast.workers.lookup import grants as granted
+    from holdfast.workers.terminal.grant_store import open_grant_store
+
+    found = granted.parse_address(name)
+    if found is None or holdfast is None:
+        async with open_grant_store(settings) as keeper:
+            return await keeper.remove(name)
+    turn, grant = found
+    return (await granted.revoke_grant(holdfast, turn, grant, by or holdfast.actor_name)).covers
+
+
+async def _find_grants(holdfast: Holdfast, turn: str | None) -> RunningGrants:
+    from holdfast.workers.lookup.grants import RunningGrants, fetch_running_grants
+
+    return (
+        RunningGrants({turn: await holdfast.get_turn(turn).fetch_grants()})
+        if turn
+        else await fetch_running_grants(holdfast)
+    )
+
+
+async def _load_saved(settings: Settings) -> SavedGrantList:
+    """The kept answers, and why not all of them count."""
+    from holdfast.activities.policy.saved_grants import SavedGrants
+    from holdfast.errors import BadInput
+    from holdfast.workers.terminal.grant_store import SavedGrantList, open_grant_store
+
+    try:
+        async with open_grant_store(settings) as keeper:
+            return await keeper.list_grants()
+    except BadInput as error:
+        own = SavedGrants(settings.grants_file)
+        return SavedGrantList(own.rules, problems=tuple(filter(None, (own.problem, str(error)))))
+
+
+def _print_grants(found: RunningGrants | None, saved: SavedGrantList, settings: Settings, json: bool) -> None:
+    from datetime import UTC, datetime
+
+    from holdfast.util.text import strip_controls
+    from holdfast.workers.terminal import grant_text, render
+
+    now = datetime.now(UTC)
+    given = found.addressed_grants if found else []
+    unanswered = found.unanswered if found else []
+    problem = "\n".join(saved.problems) or None
+    if json:
+        body = {
+            "grants": [grant_text.grant_as_json(name, grant, now) for name, grant in given],
+            "unanswered": unanswered,
+        }
+        of = [(rule, shared) for shared, rules in ((False, saved.own), (True, saved.shared)) for rule in rules]
+        kept = {
+            "saved": [grant_text.saved_grant_as_json(rule, now, shared=shared) for rule, shared in of],
+            "problem": problem,
+        }
+        print_json({**body, **kept, "file": str(settings.grants_file)})
+    else:
+        render.build_console().print(grant_text.render_grants(given, saved.own, now, saved.shared))
+    if problem:
+        print_note(
+            f"holdfast: of the kept answers only refusals count, until this is mended: {strip_controls(problem)}"
+        )
+    if unanswered:
+        print_note(f"holdfast: no worker answered for {strip_controls(', '.join(unanswered[:10]))}")
+
+
+def _exit_with(code: int) -> None:
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,263 @@
+"""`holdfast mcp …`: MCP servers, whether they can be used, and logins at those that want one."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.workers.cli.options import Data, Json, format_example, parse_seconds, resolve_settings, run_async
+from holdfast.workers.exit_codes import FAILED, UNREACHABLE
+from holdfast.workers.terminal.output import is_interactive, print_json, print_note, print_text
+
+if TYPE_CHECKING:
+    from holdfast.config.settings import Settings
+    from holdfast.workers.mcp.servers import LoginStatus, SeenServer, SeenTool
+
+mcp = typer.Typer(
+    help="MCP servers: which there are, whether they can be used, and logins at those that want one.",
+    epilog=format_example("holdfast mcp list", "holdfast mcp test tracker", "holdfast mcp login tracker"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def _complete_servers(incomplete: str) -> list[str]:
+    """Names that could be meant, for a shell. It is quick, and whatever is wrong it says nothing."""
+    with suppress(Exception):
+        from holdfast.config.mcp_servers_file import load_configured
+
+        return [name for name in load_configured(resolve_settings().mcp)[0] if name.startswith(incomplete)]
+    return []
+
+
+def _complete_logins(incomplete: str) -> list[str]:
+    with suppress(Exception):
+        from holdfast.activities.mcp.auth.login_store import list_logins
+
+        return [name for name in list_logins(resolve_settings().mcp_logins_folder) if name.startswith(incomplete)]
+    return []
+
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The server's name in the settings.", autocompletion=_complete_servers)
+]
+LoggedIn = Annotated[str, typer.Argument(metavar="NAME", help="The server's name.", autocompletion=_complete_logins)]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Only print the address: the browser is elsewhere.")]
+Timeout = Annotated[
+    int | None,
+    typer.Option(
+        "--timeout", metavar="5m", help="How long somebody may take to log in; else 5m.", parser=parse_seconds
+    ),
+]
+
+
+def register_commands(app: typer.Typer) -> None:
+    """Add the commands."""
+    from holdfast.workers.cli.commands import mcp_changes
+
+    mcp_changes.register_commands(mcp)
+    app.add_typer(mcp, name="mcp")
+
+
+@mcp.command(
+    "list", epilog=format_example("holdfast mcp list", "holdfast mcp list --json | jq '.servers[] | .name, .state'")
+)
+def list_servers(json: Json = False, data: Data = None) -> None:
+    """Connect to every server and list them: their state, protocol and tools, and what repeating these does.
+
+    Then what is wrong with those that cannot be used. Servers that are started are started for this, and ended again.
+    The exit code is 0 whatever is wrong with a server; `holdfast mcp test NAME` has one for each case.
+    """
+    from holdfast.workers.mcp.servers import look_at_servers
+    from holdfast.workers.terminal import render
+
+    settings = _silence_logs(resolve_settings(data))
+    found = run_async(look_at_servers(settings, quietly=json))
+    refused = [{"source": one.source, "reason": one.reason} for one in found.refused]
+    if json:
+        print_json({"servers": [seen.as_json() for seen in found.servers], "problems": refused})
+        return
+    if not found.servers and not refused:
+        print_text(
+            f"No MCP servers: name some in the settings, as [mcp.servers.NAME] (docs/mcp.md).{_find_hint(settings)}"
+        )
+    if found.servers:
+        header = ("server", "status", "protocol", "tools", "effects", "where")
+        render.build_console().print(render.build_table(header, [_build_row(seen) for seen in found.servers]))
+    for seen in found.servers:
+        for reason in _list_problems(seen):
+            print_note(f"{seen.status.name}: {reason}")
+    for refusal in found.refused:
+        print_note(f"Not used, {refusal.source}: {render.format_line(refusal.reason, 1_000)}")
+
+
+@mcp.command("test", epilog=format_example("holdfast mcp test tracker", "holdfast mcp test tracker --json"))
+def try_server(name: Name, json: Json = False, data: Data = None) -> None:
+    """Connect to one server as a worker here would, list what it has, and say what is wrong and what to do.
+
+    Tools are listed by the names that the server has for them, and the settings; with what repeating a call does, and
+    whether somebody is asked before it runs, as long as no rule says otherwise.
+    The exit code is 0 when it can be used, 1 when it cannot as things are (a login is missing, a variable is not set,
+    it answers nonsense), 2 when no server is called so, 3 when it cannot be started or reached.
+    """
+    from holdfast.workers.mcp.servers import look_at_servers
+
+    [seen] = run_async(look_at_servers(_silence_logs(resolve_settings(data)), name, quietly=json)).servers
+    code = _to_exit_code(seen)
+    if json:
+        print_json({"ok": code == 0, **seen.as_json()})
+    else:
+        _print_server(seen)
+    if code:
+        raise typer.Exit(code)
+
+
+@mcp.command(epilog=format_example("holdfast mcp login tracker", "holdfast mcp login tracker --no-browser"))
+def login(
+    name: Name, no_browser: NoBrowser = False, timeout: Timeout = None, json: Json = False, data: Data = None
+) -> None:
+    """Log in to a server that wants OAuth, in a browser; workers then use it, and renew what it gave, by themselves.
+
+    The address to open is printed, and opened if there is a browser. The browser comes back to a port of this machine;
+    if it is on another one, paste here the address that it ends at. What was given is kept in the shared ledger, for
+    all its hosts; without one in the data folder, for you alone and for this host only. A server with credentials of
+    its own in the settings needs no login: this then asks for a token, to see.
+    """
+    from holdfast.workers.mcp.browser_login import has_browser
+    from holdfast.workers.mcp.servers import log_in, look_at_servers
+
+    settings = _silence_logs(resolve_settings(data))
+    opens = not no_browser and has_browser()
+    run_async(
+        log_in(settings, name, print_note, opens=opens, pastes=is_interactive() and not opens, seconds=timeout or 300)
+    )
+    [seen] = run_async(look_at_servers(settings, name, quietly=json)).servers
+    code = _to_exit_code(seen)
+    if json:
+        print_json({"logged_in": True, "shared": settings.ledger is not None, **seen.as_json()})
+    else:
+        counts = "every host that shares the ledger" if settings.ledger else "this host only"
+        print_text(f"Logged in to {name}. That counts on {counts}.")
+        _print_server(seen)
+    if code:
+        raise typer.Exit(code)
+
+
+@mcp.command(epilog=format_example("holdfast mcp logout tracker"))
+def logout(name: LoggedIn, json: Json = False, data: Data = None) -> None:
+    """Forget a login. Workers stop using it at once; the authorization server is told, if it can be."""
+    from holdfast.workers.mcp.servers import log_out
+
+    became = run_async(log_out(_silence_logs(resolve_settings(data)), name))
+    if json:
+        print_json({"server": name, "logged_out": became is not None, "told": became})
+    else:
+        print_text(f"Logged out of {name}; {became}." if became else f"There is no login at {name}.")
+
+
+def _silence_logs(settings: Settings) -> Settings:
+    """What went wrong is in the answer, not in a log."""
+    from holdfast.workers.runtime import log_setup
+
+    log_setup.silence_logging()
+    return settings
+
+
+def _find_hint(settings: Settings) -> str:
+    """A file of servers that lies here and is not named."""
+    from pathlib import Path
+
+    file = next((one for one in (Path(".mcp.json"), settings.workspace / ".mcp.json") if one.is_file()), None)
+    return (
+        f'\nThere is {file}, which is not read unless the settings name it: mcp.files = [".mcp.json"]' if file else ""
+    )
+
+
+def _to_exit_code(seen: SeenServer) -> int:
+    from holdfast.activities.mcp.server.status import ServerState
+
+    if seen.status.state is ServerState.CONNECTED:
+        return FAILED if seen.status.problem else 0
+    return UNREACHABLE if seen.status.state in (ServerState.WAITING, ServerState.CONNECTING) else FAILED
+
+
+def _build_row(seen: SeenServer) -> tuple[str, ...]:
+    from holdfast.workers.terminal import render
+
+    status = seen.status
+    return (
+        status.name, status.state, status.protocol or "", str(len(seen.tools)), seen.effect_summary,
+        render.format_line(status.place, 100),
+    )  # fmt: skip
+
+
+def _list_problems(seen: SeenServer) -> list[str]:
+    from holdfast.workers.terminal import render
+
+    found = [seen.status.problem or "it does not answer"] if _to_exit_code(seen) else []
+    found += [f"left out: {reason}" for reason in seen.status.left_out]
+    found += seen.status.remarks
+    if seen.login and seen.login.problem and not _to_exit_code(seen):
+        found.append(seen.login.problem)
+    return [render.format_line(reason, 1_000) for reason in found]
+
+
+def _print_server(seen: SeenServer) -> None:
+    """What is known of one server: what is well on standard output, what is not beside it."""
+    from holdfast.workers.terminal import render
+
+    status = seen.status
+    where = f" at {render.format_line(status.place, 100)}" if status.place else ""
+    if _to_exit_code(seen):
+        print_note(f"{status.name}{where} cannot be used.")
+    else:
+        called = f": {render.format_line(status.server)}" if status.server else ""
+        connected = f"{status.name}{where} is connected{called}, protocol {status.protocol}."
+        render.build_console().print(render.build_prose(connected))
+        print_text(f"{_describe_tools(seen)}.")
+        _print_tools(seen)
+    if seen.login and not seen.login.problem:
+        print_text(f"Login: {_describe_login(seen.login)}.")
+    for reason in _list_problems(seen):
+        print_note(reason)
+
+
+def _describe_tools(seen: SeenServer) -> str:
+    if not seen.tools:
+        return "It has no tools"
+    return f"{len(seen.tools)} tool{'' if len(seen.tools) == 1 else 's'} ({seen.effect_summary})"
+
+
+def _print_tools(seen: SeenServer) -> None:
+    """One line for each tool; with our name for it where that is not simply the server's own behind a prefix."""
+    from holdfast.domain.content import format_tool_name
+    from holdfast.util.mcp_names import build_prefix
+    from holdfast.workers.terminal import render
+
+    prefix = build_prefix(seen.status.name)
+    others = [tool.name if tool.name != prefix + tool.own_name else "" for tool in seen.tools]
+    columns = 4 if any(others) else 3
+    lines = [
+        (format_tool_name(tool.own_name), tool.effect, _describe_asking(tool), other)[:columns]
+        for tool, other in zip(seen.tools, others, strict=True)
+    ]
+    if lines:
+        render.build_console().print(render.build_table(("tool", "effect", "asks", "called here")[:columns], lines))
+
+
+def _describe_asking(tool: SeenTool) -> str:
+    return "yes, it has changed" if tool.changed else "yes" if tool.asks else "no"
+
+
+def _describe_login(login: LoginStatus) -> str:
+    from holdfast.workers.terminal import render
+
+    ends = (
+        f"a token until {render.format_local_time(login.expires, zone=True)}"
+        if login.expires
+        else "a token without an end"
+    )
+    scope = f", for {render.format_line(login.scope)}" if login.scope else ""
+    return f"{ends}{', renewed by itself' if login.renewable else ''}{scope}"

@@ -1,0 +1,240 @@
+"""`holdfast sessions`: conversations that outlive their turns: list, show, say something, stop, close."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, run_async
+from holdfast.workers.terminal.output import print_answer, print_json, print_note
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Holdfast
+    from holdfast.domain.session.session_io import SessionView
+    from holdfast.domain.turn.views import ApprovalView
+
+sessions = typer.Typer(
+    help="Sessions, which `holdfast chat` begins: list, show, send, interrupt, close; their standing answers.",
+    epilog=format_example(
+        "holdfast sessions", "holdfast sessions show release", "holdfast sessions close release --now"
+    ),
+    rich_markup_mode=None,
+)
+
+SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")]
+How = Annotated[
+    Literal["queue", "interrupt", "append"],
+    typer.Option("--how", help="While a turn runs: for a turn of its own, or instead of what runs, or after it."),
+]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who says so; else you at this host.")]
+
+
+def register_commands(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(sessions, name="sessions")
+
+
+@sessions.callback(invoke_without_command=True)
+def list_by_default(
+    context: typer.Context, limit: Limit = 50, json: Json = False, address: Address = None, data: Data = None
+) -> None:
+    """Sessions, which `holdfast chat` begins: list, show, send, interrupt, close; their standing answers."""
+    if context.invoked_subcommand is None:
+        list_sessions(limit, json, address, data)
+
+
+@sessions.command("list", epilog=format_example("holdfast sessions list --limit 10", "holdfast sessions list --json"))
+def list_sessions(limit: Limit = 50, json: Json = False, address: Address = None, data: Data = None) -> None:
+    """List sessions, newest first."""
+
+    async def print_sessions() -> None:
+        from holdfast.workers.lookup.sessions import fetch_sessions
+        from holdfast.workers.terminal import render
+
+        found = await fetch_sessions(await open_holdfast(data, address), limit)
+        if json:
+            print_json({"sessions": found})
+            return
+        names = ("session", "status", "turns", "started", "model")
+        rows = [
+            (
+                one["id"],
+                one["status"],
+                _format_optional(one["turns"]),
+                render.format_local_time(one["started"]),
+                _format_optional(one["model"]),
+            )
+            for one in found
+        ]
+        render.build_console().print(
+            render.build_table(names, rows) if rows else "No sessions yet: begin one with holdfast chat."
+        )
+
+    run_async(print_sessions())
+
+
+@sessions.command(
+    epilog=format_example("holdfast sessions show release", "holdfast sessions show release --all --json")
+)
+def show(
+    session: SessionId,
+    every: Annotated[bool, typer.Option("--all", help="All messages, whole; else the last few.")] = False,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Show how a session stands, what waits in it, and what was said."""
+
+    async def print_session() -> None:
+        from holdfast.workers.lookup.sessions import TAIL_MESSAGES, fetch_last_messages, get_session
+        from holdfast.workers.terminal import render, session_text
+
+        holdfast = await open_holdfast(data, address)
+        one = await get_session(holdfast, session)
+        view = await one.fetch_view()
+        said, total = await fetch_last_messages(one, None if every else TAIL_MESSAGES)
+        approvals = await _fetch_approvals(holdfast, view)
+        if json:
+            print_json(_view_as_json(view, approvals, messages=[message.model_dump(mode="json") for message in said]))
+        else:
+            console = render.build_console()
+            console.print(session_text.render_session(view, approvals))
+            console.print(session_text.render_messages(said, total, whole=every))
+
+    run_async(print_session())
+
+
+@sessions.command(
+    epilog=format_example(
+        'holdfast sessions send release "And the changelog?"', "holdfast sessions send release - < more.txt"
+    )
+)
+def send(
+    session: SessionId,
+    text: Annotated[str, typer.Argument(metavar="TEXT|-", help="What the user says; - is stdin.")],
+    how: How = "queue",
+    by: By = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Say something in a session; its next turn takes it up, or the one that runs."""
+    from holdfast.errors import BadInput
+    from holdfast.workers.terminal.input_files import read_text
+
+    said = read_text(text).removesuffix("\n")
+    if not said.strip():
+        raise BadInput("the message is empty: what does the user say?")
+
+    async def send_message() -> None:
+        from holdfast.workers.lookup.sessions import get_session
+
+        one = await get_session(await open_holdfast(data, address), session)
+        sent = await one.send(said, how=how, by=by)
+        behind = f", after {sent.ahead} before it" if sent.ahead else ""
+        print_answer(json, f"Turn {sent.turn} takes it up{behind}.", session=session, turn=sent.turn, ahead=sent.ahead)
+
+    run_async(send_message())
+
+
+@sessions.command(epilog=format_example("holdfast sessions interrupt release"))
+def interrupt(
+    session: SessionId, by: By = None, json: Json = False, address: Address = None, data: Data = None
+) -> None:
+    """Stop the turn that runs. Everything in it is answered, and the session goes on."""
+
+    async def interrupt_turn() -> None:
+        from holdfast.workers.lookup.sessions import get_session
+
+        await (await get_session(await open_holdfast(data, address), session)).interrupt(by=by)
+        print_answer(json, f"Told the turn of session {session} to stop.", session=session, interrupted=True)
+
+    run_async(interrupt_turn())
+
+
+@sessions.command(epilog=format_example("holdfast sessions close release", "holdfast sessions close release --now"))
+def close(
+    session: SessionId,
+    now: Annotated[bool, typer.Option("--now", help="Stop the turn that runs, and drop what waits.")] = False,
+    by: By = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """End a session: it takes nothing more, and ends when what was said is done."""
+
+    async def close_session() -> None:
+        from holdfast.workers.lookup.sessions import get_session
+
+        await (await get_session(await open_holdfast(data, address), session)).close(now=now, by=by)
+        when = "now" if now else "when what was said is done"
+        print_answer(json, f"Session {session} ends {when}.", session=session, now=now)
+
+    run_async(close_session())
+
+
+@sessions.command(epilog=format_example("holdfast sessions grants release"))
+def grants(session: SessionId, json: Json = False, address: Address = None, data: Data = None) -> None:
+    """List the answers that stand in a session."""
+
+    async def print_grants() -> None:
+        from datetime import UTC, datetime
+
+        from holdfast.workers.lookup.sessions import get_session
+        from holdfast.workers.terminal import grant_text, render
+
+        now = datetime.now(UTC)
+        given = await (await get_session(await open_holdfast(data, address), session)).fetch_grants()
+        if json:
+            print_json(
+                {"session": session, "grants": [grant_text.grant_as_json(grant.id, grant, now) for grant in given]}
+            )
+        else:
+            render.build_console().print(grant_text.render_grants([(grant.id, grant) for grant in given], (), now))
+
+    run_async(print_grants())
+
+
+@sessions.command(epilog=format_example("holdfast sessions revoke release g1"))
+def revoke(
+    session: SessionId,
+    grant: Annotated[str, typer.Argument(metavar="GRANT", help="As `holdfast sessions grants` lists it.")],
+    by: By = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Take an answer back that stands in a session."""
+
+    async def revoke_grant() -> None:
+        from holdfast.workers.lookup.sessions import get_session
+
+        one = await (await get_session(await open_holdfast(data, address), session)).revoke(grant, by)
+        body = {"session": session, "grant": grant, "covers": one.covers}
+        print_answer(json, f"{grant} of session {session}: revoked ({one.covers})", **body)
+
+    run_async(revoke_grant())
+
+
+async def _fetch_approvals(holdfast: Holdfast, view: SessionView) -> tuple[ApprovalView, ...]:
+    """What waits for somebody in the turn that runs."""
+    from holdfast.errors import HoldfastError
+    from holdfast.workers.lookup.approvals import fetch_waiting
+
+    if not view.turn or not view.pending:
+        return ()
+    try:
+        return tuple(await fetch_waiting(holdfast, view.turn))
+    except HoldfastError as error:
+        print_note(f"holdfast: {error}")
+        return ()
+
+
+def _view_as_json(view: SessionView, approvals: tuple[ApprovalView, ...], **more: Any) -> dict[str, Any]:
+    return {**view.model_dump(mode="json"), "approvals": [one.model_dump(mode="json") for one in approvals], **more}
+
+
+def _format_optional(value: Any) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,122 @@
+"""`holdfast tokens …`: who may use the HTTP endpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.workers.cli.options import Data, Json, format_example, resolve_settings
+from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_text
+
+if TYPE_CHECKING:
+    from holdfast.workers.gateway.tokens import Token, TokenFile
+
+tokens = typer.Typer(
+    help="Tokens of the HTTP endpoint: create, list, revoke.",
+    epilog=format_example("holdfast tokens create ada --expires 30d", "holdfast tokens list"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Whoever is to hold it: decisions are recorded under it.")]
+Role = Annotated[
+    str,
+    typer.Option("--role", metavar="ROLE", help="approver: may look and decide; viewer: may only look."),
+]
+Expires = Annotated[
+    str | None, typer.Option("--expires", metavar="TIME", help="How long it lasts: 12h, 30d, 8w; else until revoked.")
+]
+
+
+def register_commands(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(tokens, name="tokens")
+
+
+@tokens.command(epilog=format_example("holdfast tokens create ada --expires 30d", "TOKEN=$(holdfast tokens create ci)"))
+def create(name: Name, role: Role = "approver", expires: Expires = None, json: Json = False, data: Data = None) -> None:
+    """Make a token and print it, this once: only its hash is kept.
+
+    What its holder decides over HTTP is recorded under NAME. Which calls that name may decide on is for the rules and
+    the approvers in the settings of the workers.
+    """
+    from datetime import timedelta
+
+    from holdfast.errors import BadInput
+    from holdfast.util.durations import parse_duration
+    from holdfast.workers.gateway import tokens as files
+
+    known = [one.value for one in files.Role]
+    if role not in known:
+        raise BadInput(f"--role {role!r} is not a role: it is {' or '.join(known)}")
+    try:
+        lasts = timedelta(seconds=parse_duration(expires)) if expires is not None else None
+    except ValueError as error:
+        raise BadInput(f"--expires {error}") from None
+    made, token = _open_token_file(data).create(name, files.Role(role), lasts)
+    if json:
+        print_json({"token": made, **_token_as_json(token)})
+        return
+    print_text(made)
+    until = f"until {_format_moment(token.expires)}" if token.expires else "until it is revoked"
+    print_note(f"This is the only time it is shown. It counts {until}, as {escape_line(token.name)}.")
+
+
+@tokens.command(
+    "list", epilog=format_example("holdfast tokens list", "holdfast tokens list --json | jq -r '.tokens[].name'")
+)
+def list_tokens(json: Json = False, data: Data = None) -> None:
+    """List the tokens, without what is secret about them."""
+    from holdfast.workers.terminal import render
+
+    file = _open_token_file(data)
+    found = file.read_all()
+    if json:
+        print_json({"file": str(file.file), "tokens": [_token_as_json(token) for token in found]})
+    elif found:
+        rows = [(escape_line(one.name), one.role, _format_moment(one.created), _format_expiry(one)) for one in found]
+        render.build_console().print(render.build_table(("name", "role", "created", "expires"), rows))
+    else:
+        print_text("No tokens, so nobody can use the HTTP endpoint: make one with `holdfast tokens create NAME`.")
+
+
+@tokens.command(epilog=format_example("holdfast tokens revoke ada"))
+def revoke(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")],
+    json: Json = False,
+    data: Data = None,
+) -> None:
+    """Take a token back. It stops at once, also at an endpoint that runs."""
+    token = _open_token_file(data).revoke(name)
+    if json:
+        print_json({"revoked": _token_as_json(token)})
+    else:
+        print_text(f"The token of {escape_line(token.name)} no longer counts.")
+
+
+def _open_token_file(data: Path | None) -> TokenFile:
+    from holdfast.workers.gateway.tokens import TokenFile
+
+    return TokenFile(resolve_settings(data).tokens_file)
+
+
+def _token_as_json(token: Token) -> dict[str, Any]:
+    from datetime import UTC, datetime
+
+    told = token.model_dump(mode="json", exclude={"sha256"})
+    return {**told, "expired": token.is_expired(datetime.now(UTC))}
+
+
+def _format_expiry(token: Token) -> str:
+    from datetime import UTC, datetime
+
+    if token.expires is None:
+        return "never"
+    return f"{_format_moment(token.expires)}{' (expired)' if token.is_expired(datetime.now(UTC)) else ''}"
+
+
+def _format_moment(moment: Any) -> str:
+    from holdfast.workers.terminal import render
+
+    return render.format_local_time(moment.isoformat())

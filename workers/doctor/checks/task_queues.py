@@ -1,0 +1,104 @@
+"""Task queues: is there a worker for what is to run, and does something wait too long; on hosts too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import timedelta
+
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.util.durations import format_duration
+from holdfast.workers.doctor.check import Check, CheckContext
+from holdfast.workers.doctor.report import Finding, ok, problem, warning
+from holdfast.workers.lookup.task_queues import Queue, build_queue_query, fetch_queue
+
+OLD_BACKLOG = timedelta(minutes=1)
+"""That something waits for a worker, while there are some."""
+TURNS_LIMIT = 200
+"""Open turns that are looked into, the newest."""
+CONCURRENT_QUERIES = 10
+
+
+async def _examine_shared(around: CheckContext) -> list[Finding]:
+    """The queue that all workers share."""
+    name = around.settings.task_queue
+    steps, calls = await asyncio.gather(fetch_queue(around.client, name), fetch_queue(around.client, name, "activity"))
+    alive = {poller.identity for poller in steps.list_alive(around.now())}
+    if not alive:
+        gone = _describe_last_poller(steps)
+        do = "start one: holdfast worker (or is HOLDFAST_TASK_QUEUE another here than where workers run?)"
+        return [problem(f"no worker polls {name!r}{gone}: turns wait", do)]
+    found = [ok(f"{len(alive)} worker{'' if len(alive) == 1 else 's'} on {name!r}")]
+    return found + [
+        _report_backlog(queue, kind)
+        for queue, kind in ((steps, "steps"), (calls, "calls"))
+        if queue.oldest >= OLD_BACKLOG
+    ]
+
+
+def _describe_last_poller(queue: Queue) -> str:
+    newest = max((poller.seen for poller in queue.pollers), default=None)
+    return f" (the last was seen at {newest:%Y-%m-%d %H:%M:%S} UTC)" if newest else ""
+
+
+def _report_backlog(queue: Queue, kind: str) -> Finding:
+    return warning(
+        f"about {queue.backlog:,} {kind} wait on {queue.name!r}, the oldest for "
+        f"{format_duration(queue.oldest.total_seconds())}",
+        "start more workers, or raise limits.concurrent_calls; with versions, see `holdfast versions list`",
+    )
+
+
+async def _examine_hosts(around: CheckContext) -> list[Finding]:
+    """The queues that calls of open turns wait in and nobody shares: of hosts, and of tools that name one."""
+    client, mine = around.client, around.settings.task_queue
+    waiting = await _count_waiting(client, mine)
+    if not waiting:
+        return [ok("no call waits for a host of its own")]
+    found = []
+    for name, count in waiting.items():
+        queue = await fetch_queue(client, name, "activity")
+        if not queue.list_alive(around.now()):
+            found.append(_report_deserted(name, count, mine))
+    return found or [ok(f"calls wait on {len(waiting)} other task queues, and each is polled")]
+
+
+def _report_deserted(name: str, count: int, shared: str) -> Finding:
+    calls = f"{count:,} call{'s wait' if count > 1 else ' waits'}"
+    if name.startswith(f"{shared}-host-"):
+        do = "start a worker with that host's data folder; after six minutes they are asked about, or go elsewhere"
+        return problem(f"{calls} for the host {name.removeprefix(f'{shared}-host-')!r}, where no worker is", do)
+    do = f"start one: HOLDFAST_TASK_QUEUE={name} holdfast worker"
+    return problem(f"{calls} on the task queue {name!r}, which no worker polls", do)
+
+
+async def _count_waiting(client: Client, shared: str) -> Counter[str]:
+    """How many calls of open turns are offered on which queue, and not taken up."""
+    query = f'{build_queue_query(shared)} AND WorkflowType = "{TURN_WORKFLOW}"'
+    ids = [turn.id async for turn in client.list_workflows(query, limit=TURNS_LIMIT)]
+    room = asyncio.Semaphore(CONCURRENT_QUERIES)
+
+    async def list_queues(id: str) -> list[str]:
+        async with room:
+            try:
+                described = await client.get_workflow_handle(id).describe(rpc_timeout=timedelta(seconds=5))
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    return []
+                raise
+        pending = described.raw_description.pending_activities
+        offered = [one for one in pending if one.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED]
+        return [one.activity_options.task_queue.name for one in offered]
+
+    found = Counter(name for names in await asyncio.gather(*map(list_queues, ids)) for name in names)
+    return Counter({name: count for name, count in found.items() if name and name != shared})
+
+
+CHECKS = (
+    Check("workers", _examine_shared, remote=True),
+    Check("hosts", _examine_hosts, seconds=20, remote=True),
+)

@@ -1,0 +1,138 @@
+"""The Temporal server: is it there, how fast, has it our namespace and search attributes, does its clock agree."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    GetSystemInfoRequest,
+    PollActivityTaskQueueRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.errors import HoldfastError
+from holdfast.plugin.search_attributes import ATTRIBUTES, format_add_commands, list_missing_attributes
+from holdfast.util.durations import format_duration
+from holdfast.workers.doctor.check import Check, CheckContext, report_unanswered
+from holdfast.workers.doctor.report import Finding, ok, problem, warning
+from holdfast.workers.lookup.task_queues import RPC_LIMIT, fetch_queue
+
+SLOW_SECONDS = 0.25
+"""Seconds to an answer: every step of a turn takes several."""
+LATENCY_SAMPLES = 5
+SHORT_RETENTION = timedelta(days=1)
+"""For which ended turns are kept at least, by the stock server too."""
+CLOCK_WARNING = timedelta(seconds=5)
+CLOCK_PROBLEM = timedelta(minutes=1)
+SEEN_SECONDS = 5.0
+
+
+async def examine_namespace(client: Client) -> list[Finding]:
+    """Which server it is, and whether it has the namespace."""
+    system = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=RPC_LIMIT)
+    where = f"Temporal {system.server_version} at {client.service_client.config.target_host}"
+    name = client.namespace
+    try:
+        found = await client.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace=name), timeout=RPC_LIMIT
+        )
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            return [report_unanswered(error, f"namespace {name!r} of {where}")]
+        create = f"temporal operator namespace create --namespace {name}"
+        return [problem(f"{where} has no namespace {name!r}", f"set TEMPORAL_NAMESPACE, or make it: {create}")]
+    kept = found.config.workflow_execution_retention_ttl.ToTimedelta()
+    says = f"{where}, namespace {name!r}, ended turns are kept for {format_duration(kept.total_seconds())}"
+    if kept < SHORT_RETENTION:
+        longer = f"temporal operator namespace update --namespace {name} --retention 30d"
+        return [warning(says, f"keep them for longer, to be able to look at them: {longer}")]
+    return [ok(says)]
+
+
+async def _examine_latency(around: CheckContext) -> list[Finding]:
+    times = []
+    for _ in range(LATENCY_SAMPLES):
+        began = time.monotonic()
+        await around.client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=RPC_LIMIT)
+        times.append(time.monotonic() - began)
+    usual = statistics.median(times)
+    says = f"it answers in {usual * 1000:.0f} ms"
+    if usual > SLOW_SECONDS:
+        return [warning(says, "run workers nearer to it: every step of a turn takes several answers")]
+    return [ok(says)]
+
+
+async def _examine_attributes(around: CheckContext) -> list[Finding]:
+    client = around.client
+    try:
+        missing = await list_missing_attributes(client)
+    except HoldfastError as error:
+        other = "use another namespace, or remove them there and let a worker add them: turns could not be started"
+        return [problem(str(error), other)]
+    if not missing:
+        return [ok(f"{', '.join(ATTRIBUTES)} are there")]
+    says = f"missing in namespace {client.namespace!r}: {', '.join(missing)}"
+    return [
+        problem(
+            says, f"start a worker, which adds them where it may, or: {format_add_commands(client.namespace, missing)}"
+        )
+    ]
+
+
+async def _examine_clocks(around: CheckContext) -> list[Finding]:
+    """The server notes when it is polled: we poll a queue of our own, and look at what it noted.
+
+    Its time lies between two of ours, so nothing is guessed. The queue is gone by itself.
+    """
+    least, most = await _measure_difference(around)
+    if least is None or most is None:
+        return [warning("the server did not say what time it has", "compare the clocks by hand: date")]
+    nearest = timedelta(0) if least <= timedelta(0) <= most else min(least, most, key=abs)
+    size = abs(nearest)
+    if size < CLOCK_WARNING:
+        return [ok("this machine's clock and the server's agree")]
+    way = "behind" if nearest > timedelta(0) else "ahead of"
+    says = f"this machine's clock is {format_duration(size.total_seconds())} {way} the server's"
+    do = "have both set by NTP (timedatectl): deadlines, expiries of tokens and signed decisions go by them"
+    return [problem(says, do) if size >= CLOCK_PROBLEM else warning(says, do)]
+
+
+async def _measure_difference(around: CheckContext) -> tuple[timedelta | None, timedelta | None]:
+    client, me = around.client, f"holdfast-doctor-{uuid4().hex}"
+    request = PollActivityTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=me), identity=me)
+    before = around.now()
+    polling = asyncio.create_task(
+        client.workflow_service.poll_activity_task_queue(request, timeout=timedelta(seconds=SEEN_SECONDS + 5))
+    )
+    try:
+        async with asyncio.timeout(SEEN_SECONDS):
+            while not polling.done():
+                if noted := await _fetch_noted_time(client, me):
+                    return noted - around.now(), noted - before
+                await asyncio.sleep(0.05)
+        polling.result()
+    except TimeoutError:
+        pass
+    finally:
+        polling.cancel()
+        await asyncio.gather(polling, return_exceptions=True)
+    return None, None
+
+
+async def _fetch_noted_time(client: Client, queue: str) -> datetime | None:
+    found = await fetch_queue(client, queue, "activity")
+    return next((poller.seen.astimezone(UTC) for poller in found.pollers if poller.identity == queue), None)
+
+
+CHECKS = (
+    Check("latency", _examine_latency, remote=True),
+    Check("search attributes", _examine_attributes, remote=True),
+    Check("clocks", _examine_clocks, remote=True),
+)

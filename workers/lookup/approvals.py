@@ -1,0 +1,68 @@
+"""Pending approvals of a turn: asked of the turn, or read from the memo when no worker answers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from temporalio.service import RPCError
+
+from holdfast.client.client import Holdfast
+from holdfast.client.turn_reader import read_memo
+from holdfast.domain.approvals.approval import ApprovalId
+from holdfast.domain.calls.call import Call, Status
+from holdfast.domain.turn.views import ApprovalView, InboxSummary, build_whole_approval
+from holdfast.errors import BadInput, DecisionRefused, NoWorker, RequestRefused
+
+
+class PendingApproval(NamedTuple):
+    """What a person is asked, and the call that it is about."""
+
+    approval: ApprovalView
+    call: Call
+
+
+async def fetch_pending_approval(holdfast: Holdfast, approval_id: str) -> PendingApproval:
+    """What waits under an id; DecisionRefused when nothing does, or something else by now."""
+    address = ApprovalId.parse(approval_id)
+    try:
+        call = await holdfast.get_turn(address.turn).fetch_call(address.call)
+    except BadInput:
+        raise DecisionRefused(
+            "unknown_approval", f"nothing waits under {approval_id!r}: see `holdfast inbox`"
+        ) from None
+    if call.status is not Status.AWAITING_APPROVAL:
+        raise DecisionRefused("not_waiting", f"call {call.id!r} does not wait for a decision: it is {call.status}")
+    found = PendingApproval(build_whole_approval(address.turn, call), call)
+    if address.revision > call.revision:
+        raise DecisionRefused("unknown_approval", f"call {call.id!r} was asked about {call.revision} times only")
+    if address.revision != call.revision:
+        now = found.approval.approval_id
+        raise DecisionRefused("old_revision", f"approval {approval_id!r} was replaced: look at {now!r}")
+    return found
+
+
+async def fetch_waiting(holdfast: Holdfast, turn_id: str) -> list[ApprovalView]:
+    """Everything that waits in a turn, in the order of its calls."""
+    try:
+        view = await holdfast.get_turn(turn_id).fetch_view(live=False)
+    except NoWorker:
+        kept = await fetch_memo_summary(holdfast, turn_id)
+        if kept.total > len(kept.approvals):
+            raise
+        return list(kept.approvals)
+    if view.result:
+        raise RequestRefused("ended", f"turn {turn_id!r} has ended: nothing in it waits for a decision")
+    return list(view.approvals)
+
+
+async def fetch_memo_summary(holdfast: Holdfast, turn_id: str) -> InboxSummary:
+    """What the turn's memo says waits; that something may, where the server does not tell it."""
+    try:
+        return await read_memo(await holdfast.client.get_workflow_handle(turn_id).describe())
+    except RPCError:
+        return InboxSummary(total=1)
+
+
+def parse_turn_id(approval: ApprovalView) -> str:
+    """The turn in which it waits."""
+    return ApprovalId.parse(approval.approval_id).turn

@@ -1,0 +1,170 @@
+"""Finding and reaching a Temporal server, and the reason when it cannot be reached.
+
+Which server: `--address` first, then Temporal's own configuration (TEMPORAL_ADDRESS, TEMPORAL_PROFILE, its file), then
+the embedded server of the data folder. Always bounded: a server that does not answer is an error in a sentence.
+
+Temporal's core tells it as its own libraries do, nested and in their names. What is wrong with certificates and keys
+is wrong with Temporal's own configuration, so the sentence names the variable. No sentence holds a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from temporalio.client import Client, Plugin
+from temporalio.envconfig import ClientConfig
+from temporalio.service import RPCError, TLSConfig
+
+from holdfast.config.settings import Settings
+from holdfast.errors import BadInput, ServerUnavailable
+from holdfast.payloads.converter import build_converter
+from holdfast.util.files import write_whole
+from holdfast.util.text import shorten_text
+
+TEXT_LIMIT = 300
+_CERTIFICATE = "TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH"
+_EXPLANATIONS: tuple[tuple[str, str], ...] = (
+    (
+        r"InvalidCertificate\((UnknownIssuer|CaUsedAsEndEntity|BadSignature)",
+        "its certificate is signed by nobody we trust: TEMPORAL_TLS_SERVER_CA_CERT_PATH names the file that says whom",
+    ),
+    (
+        r"InvalidCertificate\(NotValidForName",
+        "its certificate is for another name: TEMPORAL_TLS_SERVER_NAME says which one to expect",
+    ),
+    (r"InvalidCertificate\(Expired", "its certificate has expired, or this machine's clock is wrong"),
+    (r"InvalidCertificate\(NotValidYet", "its certificate is not valid yet, or this machine's clock is wrong"),
+    (r"InvalidCertificate", "its certificate is not one that we can check"),
+    (r"InvalidContentType", "it does not speak TLS, and our configuration says that it does (TEMPORAL_TLS=false)"),
+    (r"KeyMismatch", f"our key does not belong to our certificate: {_CERTIFICATE} name a pair"),
+    (r"PrivateKeyParseError|CertificateParseError", f"our certificate or key cannot be read: see {_CERTIFICATE}"),
+)
+_HANG_UP_PATTERN = re.compile(
+    r"close_notify|broken pipe|BrokenPipe|ConnectionReset|AlertReceived|stream closed|connection closed"
+)
+_REFUSED_PATTERN = re.compile(r"code: (Unauthenticated|PermissionDenied)")
+
+
+def explain_failure(text: str, config: Mapping[str, Any]) -> str:
+    """What a failed connection's error means, for a client with this configuration."""
+    key = config.get("api_key")
+    if key:
+        text = text.replace(str(key), "…")
+    tls = config.get("tls")
+    for pattern, sentence in _EXPLANATIONS:
+        if re.search(pattern, text):
+            return sentence
+    if _REFUSED_PATTERN.search(text):
+        named = "is that in TEMPORAL_API_KEY right, and for this namespace?" if key else "TEMPORAL_API_KEY is not set"
+        return f"it does not let us in ({_find_innermost(text)}): {named}"
+    if _HANG_UP_PATTERN.search(text):
+        return f"it hung up on us: {_explain_hang_up(tls)}"
+    return _find_innermost(text)
+
+
+def _explain_hang_up(tls: Any) -> str:
+    if not tls:
+        return "it may speak TLS, of which our configuration says nothing (TEMPORAL_TLS=true)"
+    if isinstance(tls, TLSConfig) and tls.client_cert:
+        return "it may not take the certificate in TEMPORAL_TLS_CLIENT_CERT_PATH (another authority, expired)"
+    return f"it may want a certificate from us: {_CERTIFICATE} name one"
+
+
+def _find_innermost(text: str) -> str:
+    """What a nested error of Temporal's core says at its heart."""
+    quoted = re.findall(r'(?:message|error): "([^"]+)"', text)
+    return quoted[-1] if quoted else shorten_text(text, TEXT_LIMIT)
+
+
+@dataclass(frozen=True)
+class ServerAddress:
+    """What the file holds."""
+
+    address: str
+    pid: int
+
+
+def read_server_file(settings: Settings) -> ServerAddress:
+    """Where the embedded server is; ServerUnavailable when none runs."""
+    hint = "start one with `holdfast up`, or set TEMPORAL_ADDRESS"
+    try:
+        found = ServerAddress(**json.loads(settings.server_file.read_text("utf-8")))
+        os.kill(found.pid, 0)
+    except FileNotFoundError:
+        raise ServerUnavailable(f"no server runs on {settings.data}: {hint}") from None
+    except ProcessLookupError:
+        raise ServerUnavailable(f"the server on {settings.data} is gone: {hint}") from None
+    except PermissionError:
+        raise ServerUnavailable(f"the server on {settings.data} belongs to somebody else: {hint}") from None
+    except (OSError, ValueError, TypeError) as error:
+        raise ServerUnavailable(f"{settings.server_file} cannot be read ({error}): {hint}") from error
+    return found
+
+
+def write_server_file(settings: Settings, found: ServerAddress) -> None:
+    """All of it or nothing: others read this file at any moment."""
+    write_whole(settings.server_file, json.dumps(asdict(found)).encode())
+
+
+CONNECT_SECONDS = 5.0
+
+
+async def connect(
+    settings: Settings, plugin: Plugin | None = None, *, address: str | None = None, embedded: bool = False
+) -> Client:
+    """A client of the server that the options, the environment or the data folder name.
+
+    Without a plugin it only speaks with turns: what a worker needs is not even imported. `embedded` takes the data
+    folder's server whatever the environment says.
+    """
+    config = {} if embedded else _load_environment()
+    ours: dict[str, Any] = {} if plugin else {"data_converter": build_converter(settings)}
+    if address or config.get("target_host"):
+        target = address or str(config.pop("target_host"))
+        config.pop("target_host", None)
+        return await connect_to(target, plugin, **config, **ours)
+    return await connect_to(read_server_file(settings).address, plugin, **ours)
+
+
+async def connect_to(
+    address: str, plugin: Plugin | None = None, *, seconds: float = CONNECT_SECONDS, **config: Any
+) -> Client:
+    """A client of the server at an address; ServerUnavailable when it does not answer in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await Client.connect(address, plugins=[plugin] if plugin else [], **config)
+    except TimeoutError:
+        raise ServerUnavailable(f"no Temporal server answers at {address!r} within {seconds:g} seconds") from None
+    except ValueError as error:
+        if "private key" in str(error):
+            pair = "TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH"
+            raise BadInput(f"Temporal's configuration names a certificate or a key, not both: {pair}") from None
+        raise BadInput(f"{address!r} is not an address (host:port): {error}") from error
+    except (RuntimeError, RPCError) as error:
+        raise ServerUnavailable(
+            f"no Temporal server answers at {address!r}: {explain_failure(str(error), config)}"
+        ) from None
+
+
+def find_environment_address() -> str | None:
+    """The address Temporal's own configuration gives, if any."""
+    return _load_environment().get("target_host")
+
+
+def _load_environment() -> dict[str, Any]:
+    """Temporal's own configuration. A variable of its that is empty counts as unset.
+
+    The SDK takes an empty TEMPORAL_API_KEY for a key, and turns TLS on for it. Compose files and secrets of Kubernetes
+    leave such variables behind where nobody has a key.
+    """
+    given = {name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_") or value.strip()}
+    try:
+        return dict(ClientConfig.load_client_connect_config(override_env_vars=given))
+    except Exception as error:
+        raise BadInput(f"Temporal's configuration cannot be read: {' '.join(str(error).split())}") from error

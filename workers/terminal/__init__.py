@@ -1,0 +1,1 @@
+"""What people see and type in a terminal. No command of the command line."""

@@ -1,0 +1,1 @@
+"""The chat on the screen. No command of the command line."""

@@ -1,0 +1,1 @@
+"""A running turn on the screen, and deciding in it. No command of the command line."""

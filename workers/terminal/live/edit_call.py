@@ -1,0 +1,229 @@
+"""Changing a call before it runs: the text or the arguments that are changed, given or edited (S25).
+
+The file and its editor are in `editor`; what a changed call is, its turn says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, NoReturn
+
+from holdfast.client.client import Holdfast
+from holdfast.client.turn import Turn
+from holdfast.domain.calls.call import Call
+from holdfast.domain.turn.update_bodies import DecisionResult
+from holdfast.domain.turn.views import ApprovalView
+from holdfast.errors import BadInput, DecisionRefused, HoldfastError
+from holdfast.util.digests import digest_canonical
+from holdfast.util.text import shorten_text, strip_controls
+from holdfast.util.text_replacement import apply_replacement, find_replacement
+from holdfast.workers.lookup.approvals import PendingApproval
+from holdfast.workers.terminal.editor import get_editor_command, open_draft, run_editor
+from holdfast.workers.terminal.input_files import STDIN, read_text
+from holdfast.workers.terminal.render import quote_shell
+
+CONTENT_LIMIT = 1_000_000
+"""Characters of a changed text, as a decision takes them."""
+FILE_LIMIT = 8_000_000
+"""Bytes of a file."""
+EDITING_SECONDS = 900.0
+"""How long others are told that somebody edits, should the end of it never be said."""
+RENEW_SECONDS = 600.0
+END_SECONDS = 3.0
+_SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,12}")
+
+
+@dataclass(frozen=True)
+class EditableText:
+    """What of a call is changed: the file that it changes, one text of its arguments, or all of them as JSON."""
+
+    text: str
+    suffix: str
+    arguments: dict[str, Any] | None = None
+    """All of the call's, unless one text of them is changed."""
+    current: str | None = None
+    """The file as it is, where the text is all of it as the call would leave it."""
+
+    @property
+    def option(self) -> str | None:
+        """With which `holdfast modify` takes the same text from a file, if it does."""
+        if self.current is not None:
+            return None
+        return "--content " if self.arguments is None else "--arguments @"
+
+    def build_change(self, typed: str) -> dict[str, Any] | None:
+        """What a decision says of it; None when it says the same. BadInput when it cannot be sent."""
+        if self.arguments is None:
+            return {"content": _check_size(typed)}
+        if self.current is not None:
+            return {"arguments": self.arguments | _build_replacement(self.current, _check_size(typed))}
+        arguments = _parse_object(typed, "what you typed")
+        return None if _is_same_json(arguments, self.arguments) else {"arguments": arguments}
+
+
+class SentChange(NamedTuple):
+    """A change that was sent, and its answer: None when it was left as a signal."""
+
+    answer: DecisionResult | None
+
+
+def build_editable(call: Call) -> EditableText:
+    """What a person would edit: the whole file, where the call replaces text in it; the text that the tool names; else
+    the arguments."""
+    arguments = call.bound.arguments if call.bound else {}
+    shown = call.confirmation
+    text = arguments.get(shown.edits) if shown and shown.edits else None
+    if shown and shown.current is not None and {"old_text", "new_text"} <= arguments.keys():
+        whole = apply_replacement(shown.current, arguments)
+        return EditableText(whole, find_suffix(arguments.get("path")), arguments, shown.current)
+    if not isinstance(text, str):
+        return EditableText(json.dumps(arguments, ensure_ascii=False, indent=2) + "\n", ".json", arguments)
+    return EditableText(text, ".sh" if shown and shown.kind == "exec" else find_suffix(arguments.get("path")))
+
+
+def read_change(content: str | None, arguments: str | None) -> dict[str, Any] | None:
+    """The change that the options --content and --arguments give; None when they give none."""
+    if content is not None and arguments is not None:
+        raise BadInput("give --content or --arguments, not both")
+    if content is not None:
+        return {"content": _check_size(_read_file(content))}
+    return (
+        {"arguments": _parse_object(_read_json_text(arguments), "the value of --arguments")}
+        if arguments is not None
+        else None
+    )
+
+
+def is_new(change: dict[str, Any], pending: PendingApproval) -> bool:
+    """Would it change anything?"""
+    now, edits = pending.call.bound.arguments if pending.call.bound else {}, pending.approval.edits
+    if "arguments" in change:
+        return not _is_same_json(change["arguments"], now)
+    return edits is None or now.get(edits) != change["content"]
+
+
+async def change_in_editor(
+    holdfast: Holdfast, pending: PendingApproval, outcome: str, tell: Callable[[str], None], **details: Any
+) -> SentChange | None:
+    """Let a person edit the call and send what they made of it; None when they changed nothing.
+
+    When that goes wrong, `tell` says where what they typed is kept.
+    """
+    approval, found, command = pending.approval, build_editable(pending.call), get_editor_command()
+    turn = holdfast.get_turn(approval.approval_id.rsplit("/", 2)[0])
+    with open_draft(f"{pending.call.id}{found.suffix}", found.text) as typed:
+        try:
+            async with announce_editing(turn, approval.approval_id, details.get("by") or holdfast.actor_name):
+                await run_editor(command, typed.file)
+            text = typed.read()
+            change = found.build_change(text) if text != typed.before else None
+            if change is None:
+                return None
+            return await send_change(holdfast, approval, outcome, change, **details)
+        except (HoldfastError, asyncio.CancelledError):
+            if kept := typed.keep_file():
+                again = f"holdfast modify {quote_shell(approval.approval_id)}"
+                if found.option:
+                    again = f"to send it once more: {again} {found.option}{quote_shell(str(kept))}"
+                else:
+                    again = f"it is in {kept}; to edit once more: {again}"
+                tell(f"What you typed is kept; {again}")
+            raise
+
+
+async def send_change(
+    holdfast: Holdfast, approval: ApprovalView, outcome: str, change: dict[str, Any], **details: Any
+) -> SentChange:
+    """Send a change of what was shown; DecisionRefused when it is not taken."""
+    details = {"digest": approval.digest, **details, **change}
+    try:
+        return SentChange(await holdfast.decide(approval.approval_id, outcome, **details))
+    except DecisionRefused as error:
+        if error.code != "bad_change":
+            raise
+        raise DecisionRefused(error.code, f"the change was not taken: {error}") from error
+
+
+@asynccontextmanager
+async def announce_editing(turn: Turn, approval_id: str, by: str) -> AsyncIterator[None]:
+    """Others see that somebody has it in an editor, until the end of the block."""
+    await turn.note_editing(approval_id, by=by, seconds=EDITING_SECONDS)
+    renewing = asyncio.create_task(_renew_announcement(turn, approval_id, by))
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        with suppress(HoldfastError, TimeoutError):  # it was decided meanwhile, or nobody is there to be told
+            async with asyncio.timeout(END_SECONDS):
+                await turn.note_editing(approval_id, by=by, seconds=0)
+
+
+async def _renew_announcement(turn: Turn, approval_id: str, by: str) -> None:
+    while True:
+        await asyncio.sleep(RENEW_SECONDS)
+        with suppress(HoldfastError):
+            await turn.note_editing(approval_id, by=by, seconds=EDITING_SECONDS)
+
+
+def _is_same_json(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """As JSON has it, where 1 is not true."""
+    return digest_canonical(one) == digest_canonical(other)
+
+
+def _build_replacement(current: str, edited: str) -> dict[str, Any]:
+    if edited == current:
+        raise BadInput("that is the file as it is now: to change nothing, deny the call")
+    return find_replacement(current, edited)
+
+
+def find_suffix(path: object) -> str:
+    """That of the file that is changed, as far as it is a plain one: a model chose it."""
+    found = PurePosixPath(path).suffix if isinstance(path, str) else ""
+    return found if _SUFFIX.fullmatch(found) else ".txt"
+
+
+def _check_size(text: str) -> str:
+    if len(text) > CONTENT_LIMIT:
+        raise BadInput(f"the text has {len(text):,} characters; a change takes {CONTENT_LIMIT:,}")
+    return text
+
+
+def _read_json_text(value: str) -> str:
+    return _read_file(value.removeprefix("@")) if value.startswith("@") else read_text(value)
+
+
+def _read_file(source: str) -> str:
+    """The text of a file, as it is; `-` is standard input."""
+    if source == STDIN:
+        return read_text(source)
+    try:
+        with Path(source).open("rb") as opened:
+            data = opened.read(FILE_LIMIT + 1)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{source!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > FILE_LIMIT:
+        raise BadInput(f"{source!r} is over {FILE_LIMIT // 1_000_000} MB: a change takes {CONTENT_LIMIT:,} characters")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{source!r} is not UTF-8 text: byte {error.start} cannot be read") from None
+
+
+def _parse_object(text: str, name: str) -> dict[str, Any]:
+    def refuse_constant(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is not a JSON value")
+
+    try:
+        value = json.loads(text, parse_constant=refuse_constant)
+        json.dumps(value, ensure_ascii=False).encode()  # half a character is none
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{name} is not JSON: {shorten_text(strip_controls(str(error)), 200)}") from None
+    if not isinstance(value, dict):
+        raise BadInput(f'{name} is no object of arguments, as {{"path": …}}')
+    return value

@@ -1,0 +1,158 @@
+"""One turn for a script: it is followed to its end, or stopped, and answers with how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.client.client import Holdfast
+from holdfast.client.session import Session
+from holdfast.client.turn import Turn
+from holdfast.domain.calls.events import Event
+from holdfast.domain.turn.turn_io import TurnResult
+from holdfast.errors import HoldfastError, NoWorker, RequestRefused, TurnNotFound
+from holdfast.util.text import strip_controls
+from holdfast.workers.exit_codes import FAILED, INTERRUPTED, OK
+from holdfast.workers.terminal import render
+from holdfast.workers.terminal.approval_text import format_decide_command
+from holdfast.workers.terminal.follow_lines import LinePrinter, catch_interrupt, mention_silence, run_unless_left
+from holdfast.workers.terminal.input import open_keyboard
+from holdfast.workers.terminal.live.live_screen import Screen
+from holdfast.workers.terminal.output import print_json, print_note, print_text
+from holdfast.workers.terminal.session_text import describe_ending
+
+POLL_SECONDS = 0.2
+STOP_SECONDS = 30.0
+"""How long a turn that was told to stop may take to answer."""
+TAKEN_SECONDS = 5.0
+WITHDRAWN = "The message was withdrawn before it had its turn"
+
+
+@dataclass
+class SingleTurnRun:
+    """One turn, and who looks on."""
+
+    holdfast: Holdfast
+    turn: Turn
+    session: Session | None = None
+    """Whose turn it is: it may have to wait for those before it,"""
+    message: str | None = None
+    """and until then is only a message, with this id."""
+    is_verbose: bool = False
+    """Are lines of progress wanted, on standard error?"""
+    is_live: bool = False
+    """Is a person at the terminal who is asked?"""
+    seconds: float | None = None
+    """How long it may take."""
+
+    async def run(self, json: bool) -> int:
+        """Follow it to its end and tell how it ended; the exit code."""
+        result: TurnResult | None = None
+        with catch_interrupt() as left:
+            try:
+                code = OK if await run_unless_left(left, self._follow_in_time()) else INTERRUPTED
+            except TimeoutError:
+                print_note(f"holdfast: turn {strip_controls(self.turn.id)} took longer than {self.seconds:g} seconds")
+                code = FAILED
+            if code == OK:
+                result = await self.turn.result()
+                await self._wait_for_session()
+                code = OK if result.status == "completed" else FAILED
+            else:
+                left.clear()
+                result = await self._stop_turn(left)
+        self._print_result(result, json)
+        return code
+
+    async def _follow_in_time(self) -> None:
+        async with asyncio.timeout(self.seconds):
+            await self._follow_turn()
+
+    async def _follow_turn(self) -> None:
+        while True:
+            try:
+                return await (self._follow_asking() if self.is_live else self._follow_watching())
+            except TurnNotFound:
+                if self.session is None:
+                    raise
+                await self.session.wait_for_turn(self.turn.id)
+            except NoWorker:
+                return None  # it has ended, and nobody tells how it came to that
+
+    async def _follow_asking(self) -> None:
+        screen = Screen(self.holdfast, self.turn, render.build_console())
+        screen.hint = "Ctrl-C cancels the turn"
+        with open_keyboard(screen.asker.press_key) as keyboard:
+            await screen.run(keyboard)
+
+    async def _follow_watching(self) -> None:
+        lines = LinePrinter(render.build_console(to_stderr=True)) if self.is_verbose else None
+        asked: set[str] = set()
+        silence = asyncio.create_task(mention_silence(self.turn))
+        try:
+            async for item in self.turn.watch():
+                silence.cancel()
+                if lines:
+                    lines.print_item(item)
+                if not isinstance(item, Event) or not item.approval_id:
+                    continue
+                if not lines and item.approval_id not in asked:
+                    asked.add(item.approval_id)
+                    print_note(f"waits: {format_decide_command(item.approval_id, item.asks)}")
+        finally:
+            silence.cancel()
+
+    async def _wait_for_session(self) -> None:
+        """Wait until the session has what its turn left: whoever asks it next is to find that."""
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(TAKEN_SECONDS):
+                while self.session and (await self.session.fetch_view()).turn == self.turn.id:  # noqa: ASYNC110
+                    await asyncio.sleep(POLL_SECONDS)
+
+    async def _stop_turn(self, left: asyncio.Event) -> TurnResult | None:
+        """Stop the turn; how it ended, if that is known soon. Ctrl-C waits no longer."""
+        found: list[TurnResult] = []
+
+        async def stop_and_read() -> None:
+            with suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    if await self._was_withdrawn():
+                        found.append(TurnResult(status="cancelled", reason=WITHDRAWN))
+                    else:
+                        await self.turn.cancel()
+                        found.append(await self.turn.result())
+
+        await run_unless_left(left, stop_and_read())
+        if not found:
+            print_note(f"holdfast: turn {strip_controls(self.turn.id)} has not stopped yet: see `holdfast turn show`")
+        return found[0] if found else None
+
+    async def _was_withdrawn(self) -> bool:
+        """Was it taken back before it had its turn?"""
+        if self.session is None or self.message is None:
+            return False
+        try:
+            await self.session.withdraw(self.message)
+        except RequestRefused:
+            return False
+        return True
+
+    def _print_result(self, result: TurnResult | None, json: bool) -> None:
+        if json:
+            print_json(self._result_as_json(result))
+        elif result and result.text:
+            print_text(strip_controls(result.text))
+        if result and result.status != "completed":
+            print_note(f"holdfast: {describe_ending(result)}")
+
+    def _result_as_json(self, result: TurnResult | None) -> dict[str, Any]:
+        return {
+            "session": self.session.id if self.session else None,
+            "turn": self.turn.id,
+            "status": result.status if result else None,
+            "text": result.text if result else None,
+            "reason": result.reason if result else None,
+            "usage": result.usage.model_dump(mode="json") if result else None,
+        }

@@ -1,0 +1,214 @@
+"""Sending decisions, each by itself: one that is refused keeps none of the others back.
+
+What is to be said of each approval is settled before the first is sent, and what became of each is told after the last:
+whoever stops reading stops no decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.client.client import Holdfast
+from holdfast.domain.approvals.approval import ApprovalId, DecisionAction, Offer
+from holdfast.domain.content import exact
+from holdfast.domain.turn.update_bodies import DecisionResult
+from holdfast.errors import HoldfastError, NoWorker, Refused, TurnNotFound
+from holdfast.util.text import strip_controls
+from holdfast.workers.exit_codes import FAILED, UNREACHABLE
+from holdfast.workers.lookup.approvals import fetch_pending_approval
+from holdfast.workers.terminal.approval_text import resolve_option
+from holdfast.workers.terminal.grant_store import GrantStore
+from holdfast.workers.terminal.grant_text import GrantWish, describe_coverage
+from holdfast.workers.terminal.live.edit_call import is_new
+from holdfast.workers.terminal.render import quote_shell
+
+_REPORTED_ERRORS = (Refused, TurnNotFound, NoWorker)
+"""What is wrong with one approval, and not with all of them."""
+_ANSWERED_WORDS = {
+    ("respond", "scheduled"): "answered; the tool goes on with it",
+    ("respond", "success"): "answered; the model reads it as the result of the call",
+    ("cancel", "scheduled"): "declined; the tool is told so, and goes on",
+}
+"""What became of a question, by what was said and the state of its call."""
+_STATUS_WORDS = {
+    "success": "succeeded",
+    "error": "counts as failed",
+    "validating": "is checked again",
+    "executing": "runs",
+}
+
+
+@dataclass(frozen=True)
+class DecisionChoice:
+    """What is to be said of one approval."""
+
+    approval: str
+    outcome: str
+    digest: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    offer: Offer | None = None
+    """The standing answer that it gives."""
+
+
+@dataclass(frozen=True)
+class DecisionReport:
+    """What became of it: for programs, for a person, and for the exit code."""
+
+    body: dict[str, Any]
+    sentence: str
+    code: int = 0
+    """Told as a complaint when it is not 0 and nothing counted."""
+
+
+async def with_offer(holdfast: Holdfast, choice: DecisionChoice, wish: GrantWish) -> DecisionChoice | DecisionReport:
+    """The choice with the standing answer that is wanted, as the question offers it now."""
+    try:
+        found = await fetch_pending_approval(holdfast, choice.approval)
+        offer = wish.get_offer(found.approval)
+    except _REPORTED_ERRORS as error:
+        return report_refusal(choice.approval, error)
+    standing = {"scope": offer.scope, "uses": wish.uses, "lasting": wish.lasting, "remember": wish.refuses}
+    return DecisionChoice(
+        choice.approval,
+        DecisionAction.CANCEL if wish.refuses else offer.outcome,
+        digest=choice.digest or found.approval.digest,
+        details={**choice.details, **standing},
+        offer=offer,
+    )
+
+
+async def with_change(
+    holdfast: Holdfast, choice: DecisionChoice, change: dict[str, Any]
+) -> DecisionChoice | DecisionReport:
+    """The choice with other content or arguments; with the same ones it is an approval as any other."""
+    try:
+        found = await fetch_pending_approval(holdfast, choice.approval)
+    except _REPORTED_ERRORS as error:
+        return report_refusal(choice.approval, error)
+    new = change if is_new(change, found) else {}
+    return replace(choice, digest=found.approval.digest, details={**choice.details, **new})
+
+
+async def with_option(holdfast: Holdfast, choice: DecisionChoice) -> DecisionChoice:
+    """An option's number stands for the option, where the question is known."""
+    waiting = await holdfast.list_approvals()
+    found = next((item for item in waiting if item.approval_id == choice.approval), None)
+    if found is None or not found.options:
+        return choice
+    return replace(choice, details={**choice.details, "content": resolve_option(found, choice.details["content"])})
+
+
+def describe_choice(choice: DecisionChoice, wish: GrantWish) -> str:
+    """What its standing answer will cover."""
+    assert choice.offer, "it gives one"
+    return f"{exact(choice.approval)}: {describe_coverage(choice.offer, wish, datetime.now(UTC), turn=choice.approval)}"
+
+
+async def decide_all(
+    holdfast: Holdfast, choices: list[DecisionChoice | DecisionReport], keep_in: GrantStore | None = None
+) -> AsyncIterator[DecisionReport]:
+    """Send them; keep the standing answers that count for good, where a keeper is given."""
+    grants: set[str] = set()
+    for choice in choices:
+        if isinstance(choice, DecisionReport):
+            yield choice
+            continue
+        try:
+            answer = await holdfast.decide(choice.approval, choice.outcome, digest=choice.digest, **choice.details)
+        except _REPORTED_ERRORS as error:
+            by = await _find_covering_grant(holdfast, choice.approval, grants) if grants else None
+            yield _report_covered(choice, by) if by else report_refusal(choice.approval, error)
+            continue
+        grant = grant_id(choice.approval, answer)
+        grants |= {grant} if grant else set()
+        yield await _report_counted(holdfast, choice, answer, grant, keep_in)
+
+
+def report_refusal(approval: str, error: HoldfastError) -> DecisionReport:
+    """What did not count."""
+    code = getattr(error, "code", type(error).__name__)
+    body = {"approval_id": approval, "counted": False, "error": str(error), "code": code}
+    return DecisionReport(body, strip_controls(str(error)), UNREACHABLE if isinstance(error, NoWorker) else FAILED)
+
+
+def grant_id(approval: str, answer: DecisionResult | None) -> str | None:
+    """How the standing answer that a decision left is addressed, across all turns."""
+    return f"{ApprovalId.parse(approval).turn}/{answer.grant}" if answer and answer.grant else None
+
+
+async def _find_covering_grant(holdfast: Holdfast, approval: str, grants: set[str]) -> str | None:
+    """Which of these grants has answered a call before it could be decided on."""
+    address = ApprovalId.parse(approval)
+    try:
+        rule = (await holdfast.get_turn(address.turn).fetch_call(address.call)).rule or ""
+    except HoldfastError:
+        return None
+    return next(
+        (grant for grant in grants if rule.startswith(f"grant {grant.removeprefix(f'{address.turn}/')}:")), None
+    )
+
+
+def _report_covered(choice: DecisionChoice, grant: str) -> DecisionReport:
+    body = {"approval_id": choice.approval, "counted": False, "code": "answered", "grant": grant}
+    return DecisionReport(body, f"{exact(choice.approval)}: answered by {exact(grant)} already.")
+
+
+async def _report_counted(
+    holdfast: Holdfast,
+    choice: DecisionChoice,
+    answer: DecisionResult | None,
+    grant: str | None,
+    keep_in: GrantStore | None,
+) -> DecisionReport:
+    body: dict[str, Any] = {
+        "approval_id": choice.approval,
+        "counted": True if answer else None,
+        "call": answer.call if answer else None,
+        "status": answer.status if answer else None,
+        "by_signal": answer is None,
+        "grant": grant,
+        "covers": choice.offer.covers if choice.offer else None,
+    }
+    said = [describe_decision(choice.approval, answer, choice.outcome)]
+    if grant:
+        said.append(f"The answer stands as {exact(grant)} (holdfast grants revoke {quote_shell(grant)}).")
+    if keep_in is None:
+        return DecisionReport(body, " ".join(said))
+    try:
+        name = await _save_grant(holdfast, choice.approval, answer, keep_in)
+    except HoldfastError as error:
+        reason = strip_controls(str(error))
+        return DecisionReport(
+            {**body, "saved": None, "not_saved": reason}, " ".join([*said, f"It was not saved: {reason}"]), FAILED
+        )
+    said.append(keep_in.describe_place(strip_controls(name)))
+    return DecisionReport({**body, "saved": keep_in.place_as_json(name)}, " ".join(said))
+
+
+async def _save_grant(holdfast: Holdfast, approval: str, answer: DecisionResult | None, keeper: GrantStore) -> str:
+    """The name under which the answer that a decision left is kept."""
+    if answer is None or answer.grant is None:
+        raise NoWorker("it is not known yet whether it counts")
+    grants = await holdfast.get_turn(ApprovalId.parse(approval).turn).fetch_grants()
+    grant = next((grant for grant in grants if grant.id == answer.grant), None)
+    if grant is None:
+        raise HoldfastError("it was revoked meanwhile")
+    return await keeper.save(grant)
+
+
+def describe_decision(approval: str, answer: DecisionResult | None, outcome: str = "") -> str:
+    """What became of a decision that was taken."""
+    named = exact(approval)
+    if answer is None:
+        return (
+            f"{named}: no worker answered, so it was left as a signal; a worker that comes back says whether it counts."
+        )
+    if answer.status == "awaiting_approval":
+        return f"{named}: decided; the call waits for somebody else's word too."
+    if words := _ANSWERED_WORDS.get((outcome, answer.status)):
+        return f"{named}: {words}."
+    became = _STATUS_WORDS.get(answer.status, f"is {answer.status.replace('_', ' ')}")
+    return f"{named}: decided; the call {became}."

@@ -1,0 +1,312 @@
+"""Showing things to a person: text for a terminal, or for whoever reads our lines.
+
+Whatever came from a model, a tool or a person is made harmless and printed as it is, without markup: output loses its
+control characters (`plain`), and what a person is to decide on shows them written out (`visible`), so nothing hides.
+Colours are rich's concern: only on a terminal, never with NO_COLOR.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from holdfast.domain.approvals.approval import ToolNotes
+from holdfast.domain.calls.call import Call
+from holdfast.domain.calls.events import Event
+from holdfast.domain.content import exact, format_tool_name
+from holdfast.domain.turn.activity_io import LiveOutput
+from holdfast.util.cut_lines import count_changes, cut_diff
+from holdfast.util.text import drop_surrogates, escape_controls, shorten_text, strip_all_but_styles, strip_controls
+from holdfast.workers.terminal.layout import UNBOUNDED_WIDTH, Columns, Line, Prose
+from holdfast.workers.terminal.turn_board import Row
+
+WORDS_LIMIT = 1_000
+"""Characters of what is said of a call in a line, where no terminal ends it sooner."""
+STATUS_STYLES = {
+    "validating": "dim",
+    "awaiting_approval": "bold yellow",
+    "scheduled": "cyan",
+    "executing": "bold blue",
+    "success": "green",
+    "error": "red",
+    "cancelled": "magenta",
+    "completed": "bold green",
+    "stopped": "magenta",
+    "failed": "bold red",
+    "delivered": "green",
+    "discarding": "dim",
+    "discarded": "dim",
+    "interrupted": "bold yellow",
+    "context": "cyan",
+}
+
+
+def build_console(*, to_stderr: bool = False) -> Console:
+    """Standard output, or standard error for what is said beside the answer."""
+    width = None if (sys.stderr if to_stderr else sys.stdout).isatty() else UNBOUNDED_WIDTH
+    return Console(highlight=False, markup=False, emoji=False, width=width, soft_wrap=True, stderr=to_stderr)
+
+
+def print_line(target: Console, item: RenderableType) -> None:
+    """One line, cut to the width of a terminal; or as many as an event needs for its names."""
+    target.print(item, no_wrap=True, overflow="ellipsis", soft_wrap=False)
+
+
+def format_line(text: str | None, limit: int = 200) -> str:
+    """One harmless line of a text."""
+    return shorten_text(" ".join(escape_controls(text or "").split()), limit)
+
+
+def name(text: str) -> Text:
+    """An id in a table."""
+    return Text(exact(text))
+
+
+def render_state(status: str) -> Text:
+    """A state, in its colour."""
+    return Text(status.replace("_", " "), STATUS_STYLES.get(status, ""))
+
+
+def render_diff(text: str, limit: int | None = None, changes: str | None = None) -> Text:
+    """A diff, coloured by line; one over the limit begins with its counts and shows both ends of every change.
+
+    `changes` are the counts of the whole, where the text is cut already.
+    """
+    styles = {"+": "green", "-": "red", "@": "cyan", "…": "dim"}
+    lines = escape_controls(text).removesuffix("\n").split("\n")
+    shown = Text()
+    if changes or (limit and len(lines) > limit):
+        shown.append(f"{changes or count_changes(lines)}\n", "bold")
+    if limit:
+        lines = cut_diff(lines, limit)
+    for number, row in enumerate(lines):
+        shown.append(("\n" if number else "") + row, styles.get(row[:1], ""))
+    return shown
+
+
+def quote_shell(text: str) -> str:
+    """Text to be pasted into a shell: it arrives there as it is, whatever is in it.
+
+    What would be taken for an option cannot be said everywhere: it is written so that nothing is found under it.
+    """
+    if text.startswith("-"):
+        return shlex.quote(f"⟨-⟩{exact(text[1:])}")
+    if exact(text) == text:
+        return shlex.quote(text)
+    return f"$'{''.join(map(_escaped, drop_surrogates(text)))}'"
+
+
+def _escaped(character: str) -> str:
+    """As bash and zsh read it between `$'` and `'`."""
+    if character in "\\'":
+        return f"\\{character}"
+    code = ord(character)
+    if exact(character) == character:
+        return character
+    return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
+
+
+def render_rows(
+    shown: Iterable[Row],
+    now: datetime | None = None,
+    *,
+    asked_call_id: str | None = None,
+    held_back: Mapping[str, str] | None = None,
+) -> Columns:
+    """Calls with their states, and the end of the output of those that run.
+
+    `approvals` is marked. Those whose answer is `held_back` say until when.
+    """
+    waits = held_back or {}
+    lines = [_build_line(row, now, row.call == asked_call_id, waits.get(row.call)) for row in shown]
+    return Columns(lines, cuts=True, right=frozenset({2}))
+
+
+def _build_line(row: Row, now: datetime | None, is_asked: bool, held_back: str | None) -> Line:
+    status = Text("stopping", "magenta") if row.stopping else render_state(row.status)
+    tails = [] if row.is_terminal else [one for one in render_styled(row.tail).split("\n") if one.plain.strip()]
+    said = [*([Text(format_line(row.decided, 400), "dim")] if row.decided else []), *(one[:400] for one in tails[-3:])]
+    waits = (f"delivered {held_back}: ", "dim") if held_back else ""
+    return Line(
+        (
+            _render_place(row, is_asked),
+            status,
+            Text(format_run_time(row.started, row.ended, now)),
+            Text(format_tool_name(row.tool)),
+            Text.assemble(waits, format_line(row.error or row.title, WORDS_LIMIT)),
+        ),
+        tuple(Text("│ ", "dim").append_text(words) for words in said),
+    )
+
+
+def render_output(live: LiveOutput) -> Text:
+    """What a tool put out, in its colours where it has some."""
+    return render_styled(live.styled or live.tail)
+
+
+def render_styled(text: str) -> Text:
+    """A text with the styles that it says itself, and nothing else of its escape codes."""
+    return Text.from_ansi(strip_all_but_styles(text), end="")
+
+
+def render_event(
+    item: Event,
+    *,
+    since: datetime | None = None,
+    indent: str = "",
+    growing: bool = False,
+    remark: str | None = None,
+    dim: bool = False,
+) -> RenderableType:
+    """One event as a line; with `since`, its time is relative.
+
+    Of a call: whether its batch is `growing`, and what is `said` of it, where that is not what the event itself says.
+    """
+    clock = f"{(item.at - since).total_seconds():7.2f} s" if since else item.at.astimezone().strftime("%H:%M:%S")
+    by = Text(f"  (by {format_actor(item.actor, item.by)})" if item.by else "", "dim")
+    if item.kind in ("call", "result"):
+        after = "delivered" if item.kind == "result" else item.after
+        cells = (
+            Text(indent + clock),
+            Text(f"{format_line(item.call, 20):6} {item.place}/{item.of}{'+' if growing else ''}"),
+            Text(f"{after.replace('_', ' '):<17}", STATUS_STYLES.get(after, "") if not dim else ""),
+            Text(format_tool_name(item.tool or "")),
+            Text(format_line(remark or item.error or item.note or item.title, WORDS_LIMIT)).append_text(by),
+        )
+        for cell in cells if dim else ():
+            cell.stylize("dim")
+        return Columns([Line(cells)], cuts=True)
+    text = Text(f"{indent}{clock}  ")
+    subject = {"batch": f"batch {format_line(item.batch, 20)}", "model": "model", "turn": "turn"}[item.kind]
+    calls = f" {format_call_count(item.of or 0)}" if item.after == "discarding" else ""
+    text.append(f"{subject} {item.after}{calls}", STATUS_STYLES.get(item.after, "bold"))
+    if item.note:
+        text.append(f": {format_line(item.note)}")
+    return text.append_text(by)
+
+
+def format_call_count(calls: int) -> str:
+    """So many calls."""
+    return "1 call" if calls == 1 else f"{calls:,} calls"
+
+
+def render_call(whole: Call) -> Group:
+    """All there is to know of one call."""
+    head = Text(f"call {whole.id} ", "bold")
+    head.append(format_tool_name(whole.tool))
+    head.append(" ")
+    head.append_text(render_state(whole.status.value))
+    parts: list[RenderableType] = [head]
+    facts = {
+        "rule": whole.rule,
+        "decided": _describe_decision(whole),
+        "approved": ", ".join(one.by or "somebody" for one in whole.approvals) if len(whole.approvals) > 1 else None,
+        "note": whole.decision.note if whole.decision else None,
+        "changed": f"by {' and '.join(whole.changed_by)}" if whole.changed_by else None,
+        "editing": whole.editing.by if whole.editing else None,
+        "problem": whole.problem,
+        "took": f"{whole.duration.total_seconds():.2f} s" if whole.duration else None,
+        "ran": f"{whole.execution_time.total_seconds():.2f} s" if whole.execution_time else None,
+        "error": f"{whole.error.type}: {whole.error.message}" if whole.error else None,
+    }
+    parts += [Text(f"  {name:8} {format_line(value, 2_000)}") for name, value in facts.items() if value]
+    arguments = whole.bound.arguments if whole.bound else whole.request.arguments
+    if whole.original is not None:
+        parts += [Text("arguments as they were asked for", "dim"), _render_json(whole.original)]
+    parts += [Text("arguments", "dim"), _render_json(arguments)]
+    shown = whole.confirmation
+    if shown and (known := describe_definition(shown.server, shown.about)):
+        parts += [Text("tool", "dim"), *(build_prose(f"  {words}") for words in known)]
+    if shown and shown.diff:
+        parts += [Text("diff", "dim"), render_diff(shown.diff)]
+    if whole.response:
+        output = "\n".join(part.text for part in whole.response.parts)
+        parts += [Text("output", "dim"), Text(strip_controls(output))]
+        display = whole.response.display
+        if display and not (shown and display == shown.diff):
+            parts += [Text("shown to people", "dim"), Text(strip_controls(display))]
+    return Group(*parts)
+
+
+def describe_definition(server: str | None, about: ToolNotes | None) -> list[str]:
+    """What is known of a server's tool, line by line: all that the server says of it, and what follows from that."""
+    found = [f"server {format_line(server, 100)}"] if server else []
+    if about is None:
+        return found
+    if about.effect:
+        found.append(f"effect {format_line(about.effect, 50)}: {format_line(about.because)}")
+    if about.hints:
+        found.append(f"the server's hints: {format_line(', '.join(about.hints), 500)}")
+    said = escape_controls(about.description).strip().split("\n")
+    return [*found, "described as:", *(f"  {words}".rstrip() for words in said)] if about.description else found
+
+
+def build_table(header: tuple[str, ...], lines: Iterable[tuple[Any, ...]]) -> Columns:
+    """Columns. The last one gives way where the terminal is narrow."""
+    return Columns([Line(tuple(map(_build_cell, row))) for row in lines], header)
+
+
+def _build_cell(value: Any) -> Text:
+    return value if isinstance(value, Text) else Text(" ".join(strip_controls(str(value)).split()))
+
+
+def format_age(then: datetime | None) -> str:
+    """How long ago, roughly."""
+    if then is None:
+        return "some time ago"
+    seconds = max(0, int((datetime.now(UTC) - then).total_seconds()))
+    for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= size:
+            count = seconds // size
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return f"{seconds} s ago"
+
+
+def format_local_time(moment: str | None, *, zone: bool = False) -> str:
+    """A moment as the clock here shows it; with the zone, as `2031-01-01 12:00:00 +01:00`."""
+    if not moment:
+        return ""
+    here = datetime.fromisoformat(moment).astimezone()
+    return here.strftime("%Y-%m-%d %H:%M:%S") + (f" {here.isoformat()[-6:]}" if zone else "")
+
+
+def build_prose(text: str) -> Prose:
+    """Text that is broken between words on a terminal, and not at all elsewhere."""
+    return Prose(strip_controls(text))
+
+
+def format_run_time(started: datetime | None, ended: datetime | None, now: datetime | None = None) -> str:
+    """How long a call has run."""
+    end = ended or now
+    if started is None or end is None:
+        return ""
+    return f"{max(0.0, (end - started).total_seconds()):.1f} s"
+
+
+def format_actor(kind: str | None, name: str) -> str:
+    """Who decided: a person by name, all others by what they are."""
+    return format_line(name if kind in (None, "person") else f"{kind}: {name}", 120)
+
+
+def _describe_decision(whole: Call) -> str | None:
+    by = format_actor(whole.actor.kind, whole.actor.name) if whole.actor else None
+    if whole.decision:
+        return f"{whole.decision.outcome} by {by or whole.decision.by}"
+    return f"by {by}" if by else None
+
+
+def _render_json(value: Any) -> Text:
+    return Text(escape_controls(json.dumps(value, ensure_ascii=False, indent=2)))
+
+
+def _render_place(row: Row, is_asked: bool) -> Text:
+    mark = "▸" if is_asked else " "
+    which = f"{mark} {format_line(row.call, 20)} {row.place}/{row.of}{'+' if row.growing else ''}"
+    return Text(which, "bold yellow" if is_asked else "dim")

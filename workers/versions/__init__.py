@@ -1,0 +1,1 @@
+"""Deployments of workers: seen, made current, drained, moved. Nothing that prints."""
