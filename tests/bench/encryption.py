@@ -21,9 +21,9 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 
 from holdfast import Effect, Holdfast, Run, TurnInput
-from holdfast.encryption import EncryptingCodec
-from holdfast.encryption_settings import EncryptionSettings, KeySettings
-from holdfast.keyring import Key, Keyring, generate_key
+from holdfast.config.sections import EncryptionSettings, KeySettings
+from holdfast.payloads.encryption import EncryptingCodec
+from holdfast.payloads.keyring import Key, Keyring, generate_key
 from holdfast.testing import FakeTool, build_request, script_model
 from tests.support.engine import Engine, new_engine
 from tests.support.server import start_server

@@ -19,20 +19,19 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from holdfast.activities.builtin.shell import Shell
-from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.gate import Gate
-from holdfast.activities.outputs import OutputStore
-from holdfast.activities.policy.granting import build_offers, find_covering_grant
-from holdfast.activities.policy.loading import load_policy
-from holdfast.activities.policy.subjects import build_call_subject
-from holdfast.activities.shell.analysis import analyse_command
-from holdfast.approvals import Decision
-from holdfast.approvers import Approver
-from holdfast.calls import CallRequest
-from holdfast.grants import Grant
-from holdfast.modes import Mode
-from holdfast.outcomes import Scope
-from holdfast.signing import check_signature, format_public_key, sign_decision
+from holdfast.activities.gate.gate import Gate
+from holdfast.activities.policy.grant_matching import build_offers, find_covering_grant
+from holdfast.activities.policy.load_policy import load_policy
+from holdfast.activities.policy.subject.subject import build_call_subject
+from holdfast.activities.process.output_store import OutputStore
+from holdfast.activities.registry.registry import Registry
+from holdfast.activities.shell.analyze import analyse_command
+from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.approval import Decision, Scope
+from holdfast.domain.approvals.grants import Grant
+from holdfast.domain.approvals.signing import check_signature, format_public_key, sign_decision
+from holdfast.domain.calls.call import CallRequest
+from holdfast.domain.modes import Mode
 
 ROUNDS = 300
 COMMAND = "cd src && git log --oneline -5 | grep -v '^x' && FOO=1 timeout 5 env BAR=2 make -j4 test || echo failed"

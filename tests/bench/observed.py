@@ -20,8 +20,8 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.worker import Worker
 
 from holdfast import Holdfast, HoldfastPlugin, TurnInput
-from holdfast.measuring import BUCKETS
-from holdfast.telemetry import TelemetrySettings
+from holdfast.config.sections import TelemetrySettings
+from holdfast.telemetry.metrics import BUCKETS
 from holdfast.testing import build_request
 from tests.bench.turns import MODEL_TURN, TOOLS
 from tests.support.engine import Engine, new_engine

@@ -9,12 +9,12 @@ import pytest
 from playwright.async_api import Page, async_playwright
 from temporalio.client import WorkflowHistory
 
-from holdfast.conversion import build_data_converter
-from holdfast.workers.audit.page import render_page as written
-from holdfast.workers.audit.runs import GatheredRuns, build_run
-from holdfast.workers.audit.stored import build_read_only_converter, build_storage_fetch
-from holdfast.workers.audit.telling import build_timeline
-from holdfast.workers.audit.timeline import Timeline
+from holdfast.payloads.converter import build_data_converter
+from holdfast.workers.audit.read.stored_payloads import build_read_only_converter, build_storage_fetch
+from holdfast.workers.audit.read.workflow_runs import GatheredRuns, build_run
+from holdfast.workers.audit.render.html import render_page as written
+from holdfast.workers.audit.timeline.build import build_timeline
+from holdfast.workers.audit.timeline.timeline import Timeline
 from tests.support.programs import require_program
 
 HISTORIES = Path(__file__).parents[1] / "replay" / "histories"

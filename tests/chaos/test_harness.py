@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.content import CallError, Response, TextPart
-from holdfast.modes import Mode
-from holdfast.turns import BatchResult, TurnResult
+from holdfast.domain.content import CallError, Response, TextPart
+from holdfast.domain.modes import Mode
+from holdfast.domain.turn.turn_io import BatchResult, TurnResult
 from tests.chaos.harness.effects import Truth
 from tests.chaos.harness.judging import EndedTurn, Wrong, judge
 from tests.chaos.harness.person import AGAIN, DONE, FAIL, Question, answer_to

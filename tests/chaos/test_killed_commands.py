@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Turn, TurnInput
+from holdfast.domain.turn.activity_io import LiveOutput
 from holdfast.testing import build_request, wait_until
-from holdfast.work import LiveOutput
 from tests.support import marks
 from tests.support.commands import Unlike, answer, approve, begin, kind_of, left, supervisors, text_of
 from tests.support.engine import Engine, new_engine

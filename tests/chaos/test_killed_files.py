@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Mode, Turn, TurnInput
-from holdfast.calls import CallRequest
+from holdfast.domain.calls.call import CallRequest
 from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import worker_process

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast import Settings, TurnInput
 from holdfast.testing import build_request, script_model, wait_until
-from holdfast.workers.server import EmbeddedServer
+from holdfast.workers.embedded.temporal_server import EmbeddedServer
 from tests.support.engine import new_engine
 from tests.support.processes import worker_process
 from tests.support.waiting import waiting

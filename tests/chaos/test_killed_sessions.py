@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from holdfast import CallRequest, ModelChoice, ScriptedReply, Session, SessionInput, Settings, TurnInput
-from holdfast.conversations import AssistantMessage, ToolMessage
+from holdfast.domain.conversation.messages import AssistantMessage, ToolMessage
 from holdfast.testing import build_request, wait_until
-from holdfast.workers.server import EmbeddedServer
+from holdfast.workers.embedded.temporal_server import EmbeddedServer
 from tests.support.conversations import idle, pending, spoken
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import WorkerProcess, worker_process

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import CallRequest, ModelChoice, Schedule, ScriptedReply, Turn, TurnInput
-from holdfast.conversations import AssistantMessage, Conversation, ToolMessage
-from holdfast.queries import query_turn
+from holdfast.client.queries import query_turn
+from holdfast.domain.conversation.messages import AssistantMessage, Conversation, ToolMessage
 from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine, new_engine
 from tests.support.processes import worker_process

@@ -15,20 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.activities.supervision.ended import RunEnd
-from holdfast.activities.supervision.request import Request
+from holdfast.activities.process.proc import MAIN_SCRIPT
+from holdfast.activities.supervision.run_request import Request
+from holdfast.activities.supervision.run_status import RunEnd
 from holdfast.activities.supervision.runs import Runs
-from holdfast.activities.supervision.supervised import SupervisedRun
-from holdfast.activities.supervision.trees import MAIN_SCRIPT
-from holdfast.tools import ToolFailure
+from holdfast.activities.supervision.supervised_run import SupervisedRun
+from holdfast.domain.calls.tool import ToolFailure
 from tests.support.marks import alive, until
-from tests.unit.test_supervision import Place, bounded, said
+from tests.unit.activities.supervision.test_supervisor import Place, bounded, said
 
 WORKER = """
 import asyncio, json, sys
 from pathlib import Path
-from holdfast.activities.commands import Command, build_environment
-from holdfast.activities.supervision.calling import run_supervised
+from holdfast.activities.process.command import Command, build_environment
+from holdfast.activities.supervision.command_call import run_supervised
 from holdfast.activities.supervision.runs import Runs
 
 async def main(runs, workspace, key, text, heard):

@@ -14,9 +14,9 @@ from typing import Any
 from temporalio.client import Client
 
 from holdfast import Confirmation, Effect, HoldfastPlugin, Invocation, Run, Settings
-from holdfast.activities.ledger.protocol import Ledger
+from holdfast.activities.ledger.ledger import Ledger
 from holdfast.testing import FakeTool
-from holdfast.workers.worker import run_worker
+from holdfast.workers.runtime.worker import run_worker
 
 HEARTBEAT_SECONDS = 3
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast, HoldfastPlugin, Settings
-from holdfast.events import Event
-from holdfast.workers.connecting import connect
+from holdfast.domain.calls.events import Event
+from holdfast.workers.runtime.connect import connect
 from tests.cli import warm
 
 COMMAND = [sys.executable, "-m", "holdfast.workers.cli"]

@@ -156,7 +156,7 @@ def test_the_commands_of_the_page_do_what_it_says(home: Home) -> None:
 def test_the_page_names_every_kind_of_entry(home: Home) -> None:
     from typing import get_args
 
-    from holdfast.workers.audit.timeline import EntryKind
+    from holdfast.workers.audit.timeline.timeline import EntryKind
 
     text = (Path(__file__).parents[2] / PAGE).read_text()
     assert [kind for kind in get_args(EntryKind) if f"`{kind}`" not in text] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import BadInput
-from holdfast.workers import reading
+from holdfast.workers.terminal import input_files
 from tests.cli.support import Home
 
 CALLS: dict[str, tuple[bytes, str]] = {
@@ -38,7 +38,7 @@ def test_unreadable_calls_are_refused_with_what_is_wrong_and_where(
     monkeypatch.chdir(tmp_path)
     Path("calls.json").write_bytes(content)
     with pytest.raises(BadInput) as refusal:
-        reading.read_calls("calls.json")
+        input_files.read_calls("calls.json")
     assert expected in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert "pydantic" not in str(refusal.value)
@@ -49,14 +49,14 @@ def test_a_file_over_the_limit_is_refused_without_reading_all_of_it(tmp_path: Pa
     large.touch()
     os.truncate(large, 100 * 1024**3)
     with pytest.raises(BadInput, match="is over 64 MB: split it"):
-        reading.read_calls(str(large))
+        input_files.read_calls(str(large))
 
 
 def test_one_call_a_list_and_an_object_of_calls_are_all_read(tmp_path: Path) -> None:
     file = tmp_path / "calls.json"
     for text in ('{"tool": "a"}', '[{"name": "a", "args": {}}]', '{"calls": [{"tool": "a"}]}', '﻿[{"tool": "a"}]'):
         file.write_text(text, "utf-8")
-        assert [request.tool for request in reading.read_calls(str(file))] == ["a"]
+        assert [request.tool for request in input_files.read_calls(str(file))] == ["a"]
 
 
 @pytest.mark.parametrize(

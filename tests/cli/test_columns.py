@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from holdfast.content import NAME_LIMIT, Response, format_tool_name
-from holdfast.events import Event
-from holdfast.turns import BatchResult, TurnResult
-from holdfast.workers import render, standing
-from holdfast.workers.board import Row
-from holdfast.workers.columns import GAP, INDENT, UNBOUNDED_WIDTH, Columns, Line
+from holdfast.domain.calls.events import Event
+from holdfast.domain.content import NAME_LIMIT, Response, format_tool_name
+from holdfast.domain.turn.turn_io import BatchResult, TurnResult
+from holdfast.workers.terminal import render, turn_text
+from holdfast.workers.terminal.layout import GAP, INDENT, UNBOUNDED_WIDTH, Columns, Line
+from holdfast.workers.terminal.turn_board import Row
 from tests.support.rendering import printed
 
 LONG = "everything__trigger-long-running-operation"
@@ -94,7 +94,7 @@ def test_S40_the_name_of_a_tool_is_whole_in_every_view(tool: str, width: int) ->
         printed(render.render_event(event), width),
         [
             line
-            for part in standing.render_result(result, {"b1c1": "let run by policy"})
+            for part in turn_text.render_result(result, {"b1c1": "let run by policy"})
             for line in printed(part, width)
         ],
     ):

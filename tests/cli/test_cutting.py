@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.cutting import LINE_LIMIT, count_changes, cut_diff, cut_lines
-from holdfast.workers.log_lines import LineFormatter
+from holdfast.util.cut_lines import LINE_LIMIT, count_changes, cut_diff, cut_lines
+from holdfast.workers.runtime.log_format import LineFormatter
 
 HEAD = ["--- a/file", "+++ b/file", "@@ -1,450 +1,3 @@"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.workers.server import find_binary
+from holdfast.workers.embedded.temporal_server import find_binary
 from tests.cli.support import Home
 
 Options = tuple[()] | tuple[str, str]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.workers.changes import find_suffix
+from holdfast.workers.terminal.live.edit_call import find_suffix
 from tests.cli.support import Home, call
 from tests.cli.test_approving import asked, strict, waiting
 from tests.cli.test_terminal import KEYS, calls_file, ended, terminal

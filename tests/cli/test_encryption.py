@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import KeyMissing, StoreUnavailable
-from holdfast.keyring import generate_key
-from holdfast.payloads import list_stored_files
-from holdfast.workers.gateway.answers import build_problem
+from holdfast.payloads.file_store import list_stored_files
+from holdfast.payloads.keyring import generate_key
+from holdfast.workers.gateway.responses import build_problem
 from tests.cli.support import Home, call
 from tests.support.encrypting import files_of, found_in
 

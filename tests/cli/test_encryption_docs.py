@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.settings import load_settings
+from holdfast.config.settings import load_settings
 from tests.cli.support import Home, call
 from tests.cli.test_models_docs import _samples
 from tests.cli.test_readme import ROOT, _blocks, _shell

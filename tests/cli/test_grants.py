@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from holdfast.activities.policy.saved import load_saved
-from holdfast.approvals import Decision
-from holdfast.grants import Grant
-from holdfast.outcomes import DecisionAction, Scope
-from holdfast.workers import answers
+from holdfast.activities.policy.saved_grants import load_saved
+from holdfast.domain.approvals.approval import Decision, DecisionAction, Scope
+from holdfast.domain.approvals.grants import Grant
+from holdfast.workers.terminal import grant_text
 from tests.cli.support import Home, call
 from tests.cli.test_approving import asked, told, waiting
 
@@ -150,7 +149,7 @@ def test_how_long_an_answer_still_stands_is_told(used: int, expires: datetime | 
     )
     grant = Grant(id="g1", scope=Scope(tool="x"), covers="`x\x1b[31m`", decision=said, given_at=NOW, used=used)
     shown = StringIO()
-    Console(file=shown, width=200).print(answers.render_grants([("t/g1", grant)], [], NOW))
+    Console(file=shown, width=200).print(grant_text.render_grants([("t/g1", grant)], [], NOW))
     assert words in shown.getvalue()
     assert "\x1b" not in shown.getvalue()
-    assert answers.grant_as_json("t/g1", grant, NOW)["stands"] is (used < 2 and expires != NOW)
+    assert grant_text.grant_as_json("t/g1", grant, NOW)["stands"] is (used < 2 and expires != NOW)

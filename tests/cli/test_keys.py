@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.approvals import Decision
-from holdfast.keys import load_signer
+from holdfast.client.signing_keys import load_signer
+from holdfast.domain.approvals.approval import Decision
 from tests.cli.support import SECONDS, Home, call
 from tests.support.server import temporal_command
 

@@ -14,9 +14,9 @@ import httpx2
 import pexpect  # type: ignore[import-untyped]
 import pytest
 
-from holdfast.configuration import parse_configuration
-from holdfast.documents import FileContent
-from holdfast.workers.awaited import format_waiting
+from holdfast.config.schema import parse_configuration
+from holdfast.config.toml_document import FileContent
+from holdfast.workers.mcp.progress import format_waiting
 from tests.cli.support import COMMAND, SECONDS, Home
 from tests.cli.test_terminal import ended, terminal
 from tests.support.mcp_guarded import SECRET, Guarded, guarded_server

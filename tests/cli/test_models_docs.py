@@ -15,10 +15,10 @@ from temporalio.client import Client
 
 from holdfast import Holdfast, HoldfastPlugin, ModelChoice, ScriptedReply, TurnInput, TurnLimits
 from holdfast.activities.models.media import ITEM_BYTES, REQUEST_BYTES, REQUEST_ITEMS
-from holdfast.activities.policy.subjects import BUILT_IN
-from holdfast.conversations import ModelSettings
-from holdfast.delegating import Delegation
-from holdfast.settings import load_settings
+from holdfast.activities.policy.subject.subject import BUILT_IN
+from holdfast.config.settings import load_settings
+from holdfast.domain.conversation.messages import ModelSettings
+from holdfast.domain.turn.delegation import Delegation
 from holdfast.testing import wait_until
 from tests.cli.support import SECONDS, Home
 from tests.cli.test_readme import ROOT, _address, _blocks, _shell
@@ -156,7 +156,7 @@ def test_S29_the_rules_of_the_page_are_right(home: Home, tmp_path: Path) -> None
 
 def test_every_failure_of_a_model_is_told() -> None:
     source = (ROOT / "activities" / "models" / "failures.py").read_text()
-    source += (ROOT / "activities" / "models" / "asking.py").read_text()
+    source += (ROOT / "activities" / "models" / "ask_model.py").read_text()
     found = {one for pair in TYPES.findall(source) for one in pair if one} | {
         *re.findall(r'"(rate_limited|model_\w+)"', source),
         "context_window",

@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from holdfast.configuration import Configuration, parse_configuration
-from holdfast.documents import FileContent
-from holdfast.measuring import COUNTERS, GAUGES, HISTOGRAMS, list_zero_series
+from holdfast.config.schema import Configuration, parse_configuration
+from holdfast.config.toml_document import FileContent
+from holdfast.telemetry.metrics import COUNTERS, GAUGES, HISTOGRAMS, list_zero_series
 from tests.cli.support import SECONDS, Home, call
 from tests.cli.test_readme import ROOT, _blocks
 from tests.support.observed import free_port, samples

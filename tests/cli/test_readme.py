@@ -16,7 +16,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from holdfast import CallRequest, Holdfast, HoldfastPlugin, Settings, Tool, TurnInput
-from holdfast.settings import load_settings
+from holdfast.config.settings import load_settings
 from holdfast.testing import build_request, decide_all
 from tests.cli.support import SECONDS, Home
 

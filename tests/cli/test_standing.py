@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from holdfast.background import BackgroundCommand
-from holdfast.calls import Status
-from holdfast.events import Event
-from holdfast.modes import Mode
-from holdfast.outcomes import DecisionAction, Needs, Offer, Scope
-from holdfast.views import ApprovalView, CallView, TurnView
-from holdfast.workers import news, questions, standing
+from holdfast.domain.approvals.approval import DecisionAction, Needs, Offer, Scope
+from holdfast.domain.background_commands import BackgroundCommand
+from holdfast.domain.calls.call import Status
+from holdfast.domain.calls.events import Event
+from holdfast.domain.modes import Mode
+from holdfast.domain.turn.views import ApprovalView, CallView, TurnView
+from holdfast.workers.terminal import approval_text, event_lines, turn_text
 
 BASE = {"id": "b1c1", "place": 1, "of": 1, "tool": "shell", "title": "Run it", "arguments": "{}"}
 EVENT = {"seq": 1, "at": datetime(2031, 1, 1, tzinfo=UTC), "kind": "call", "place": 2, "of": 3}
@@ -75,19 +75,19 @@ def shown(item: RenderableType) -> str:
 )
 def test_who_decided_is_told_with_the_rule(fields: dict[str, Any], words: str) -> None:
     call = CallView.model_validate({**BASE, "status": Status.SCHEDULED, **fields})
-    assert standing.describe_decision(call) == words
+    assert turn_text.describe_decision(call) == words
 
 
 def test_mode_and_content_from_outside_are_told() -> None:
     outside = {"fetch": 2, "everything__get-annotated-message": 1}
     view = TurnView(id="t", state="running", mode=Mode.PLAN, tainted=("Fetch https://a",), outside=outside, grants=2)
-    told = shown(standing.render_turn(view))
+    told = shown(turn_text.render_turn(view))
     assert "  mode plan\n" in told
     by = "    fetch, 2 calls\n    everything__get-annotated-message\n"
     assert f"  has taken in content from outside, by\n{by}" in told
     assert "https://a" not in told
     assert "  2 answers stand: holdfast grants --turn t\n" in told
-    usual = shown(standing.render_turn(TurnView(id="t", state="running")))
+    usual = shown(turn_text.render_turn(TurnView(id="t", state="running")))
     assert usual == "turn t: running\n"
 
 
@@ -110,7 +110,7 @@ def test_what_bears_on_a_question_is_part_of_it(fields: dict[str, Any], words: s
     left = fields.get("deadline")
     moment = {"deadline": datetime.now(UTC) + left} if left else {}
     item = ApprovalView(approval_id="t/b1c1/1", digest="d", tool="x", kind=kind, title="X?", **{**fields, **moment})
-    assert words in shown(questions.render_question(item))
+    assert words in shown(approval_text.render_question(item))
 
 
 def test_S20_what_a_model_says_of_a_command_is_shown_as_its_words_on_one_line_and_harmless() -> None:
@@ -118,7 +118,7 @@ def test_S20_what_a_model_says_of_a_command_is_shown_as_its_words_on_one_line_an
     item = ApprovalView(
         approval_id="t/b1c1/1", digest="d", tool="shell", kind="exec", title="Run ls", command="ls", description=said
     )
-    [line] = [row for row in shown(questions.render_question(item)).split("\n") if "fine" in row]
+    [line] = [row for row in shown(approval_text.render_question(item)).split("\n") if "fine" in row]
     assert line.startswith("  the model says: fine")
     assert "\x1b" not in line
     assert len(line) < 600
@@ -126,7 +126,7 @@ def test_S20_what_a_model_says_of_a_command_is_shown_as_its_words_on_one_line_an
 
 def test_turn_lists_its_background_commands_that_still_run() -> None:
     one = BackgroundCommand(handle="0" * 32, turn="t~1", call="b1c1", title="Run in the background: serve\x1b[2J")
-    rows = shown(standing.render_turn(TurnView(id="t~2", state="idle", commands=(one,)))).split("\n")
+    rows = shown(turn_text.render_turn(TurnView(id="t~2", state="idle", commands=(one,)))).split("\n")
     assert f"  goes on in the background: {'0' * 32} (call b1c1, of t~1)" in rows
     assert "\x1b" not in "".join(rows)
 
@@ -139,7 +139,7 @@ def test_answers_are_numbered_and_named_by_their_options() -> None:
         Offer(outcome=DecisionAction.PROCEED_ALWAYS_SERVER, scope=Scope(server="x"), covers="four"),
     )
     item = ApprovalView(approval_id="it's/b1c1/1", digest="d", tool="x", kind="mcp", title="X?", offers=offers)
-    lines = [text.plain for text in questions.render_offers(item)]
+    lines = [text.plain for text in approval_text.render_offers(item)]
     assert lines == [
         """  to allow more than this once: holdfast approve 'it'"'"'s/b1c1/1' --scope N""",
         "    1. one  (--always)",
@@ -162,7 +162,7 @@ def test_answers_are_numbered_and_named_by_their_options() -> None:
     ],
 )
 def test_news_are_what_others_do(fields: dict[str, Any], words: str | None) -> None:
-    told = news.describe_news(Event.model_validate({**EVENT, **fields}), "me")
+    told = event_lines.describe_news(Event.model_validate({**EVENT, **fields}), "me")
     assert (told or "").startswith(words or "")
     assert bool(told) is bool(words)
 
@@ -180,4 +180,4 @@ def test_news_are_what_others_do(fields: dict[str, Any], words: str | None) -> N
     ],
 )
 def test_what_became_of_a_question_meanwhile_is_told(fields: dict[str, Any], words: str) -> None:
-    assert news.describe_interim_change(Event.model_validate({**EVENT, **fields}), "me") == words
+    assert event_lines.describe_interim_change(Event.model_validate({**EVENT, **fields}), "me") == words

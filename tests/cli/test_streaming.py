@@ -7,8 +7,9 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast import schedules
-from holdfast.workers.commands import choosing, streams
+from holdfast.domain.calls import scheduling
+from holdfast.workers.cli import turn_options
+from holdfast.workers.cli.commands.turns import turn_streams
 from tests.cli.support import Home, call
 from tests.cli.test_terminal import calls_file, ended, terminal
 
@@ -228,9 +229,9 @@ def test_S15_a_turn_says_what_a_failure_does_to_the_calls_beside_it(on_error: st
 
 def test_the_options_are_those_of_a_turn() -> None:
     """Written out once more, since help must not load pydantic."""
-    assert get_args(get_args(choosing.When)[0]) == tuple(schedule.value for schedule in schedules.Schedule)
-    assert get_args(get_args(get_args(choosing.OnError)[0])[0]) == get_args(schedules.OnError)
-    assert choosing.PARALLEL_LIMIT == schedules.MAX_EXECUTING
+    assert get_args(get_args(turn_options.When)[0]) == tuple(schedule.value for schedule in scheduling.Schedule)
+    assert get_args(get_args(get_args(turn_options.OnError)[0])[0]) == get_args(scheduling.OnError)
+    assert turn_options.PARALLEL_LIMIT == scheduling.MAX_EXECUTING
 
 
 @pytest.mark.parametrize(
@@ -275,14 +276,14 @@ def test_the_help_of_add_streams_a_reply_into_a_turn(home: Home) -> None:
 
 
 def test_limits_are_those_of_the_messages() -> None:
-    from holdfast.requests import AddCalls, Interruption
-    from holdfast.workers.commands import steering
+    from holdfast.domain.turn.update_bodies import AddCalls, Interruption
+    from holdfast.workers.cli.commands.turns import turn_control
 
     stream = AddCalls.model_json_schema()["properties"]
-    assert stream["stream"]["maxLength"] == streams.STREAM_LIMIT
-    assert stream["attempt"]["maximum"] == streams.ATTEMPT_LIMIT
-    assert stream["reason"]["anyOf"][0]["maxLength"] == steering.REASON_LIMIT
-    assert Interruption.model_json_schema()["properties"]["message"]["maxLength"] == streams.MESSAGE_LIMIT
+    assert stream["stream"]["maxLength"] == turn_streams.STREAM_LIMIT
+    assert stream["attempt"]["maximum"] == turn_streams.ATTEMPT_LIMIT
+    assert stream["reason"]["anyOf"][0]["maxLength"] == turn_control.REASON_LIMIT
+    assert Interruption.model_json_schema()["properties"]["message"]["maxLength"] == turn_streams.MESSAGE_LIMIT
 
 
 def test_an_unsuitable_terminal_reads_lines(home: Home) -> None:

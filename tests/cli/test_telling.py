@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from holdfast.calls import Status
-from holdfast.content import CallError, Response
-from holdfast.contexts import Context
-from holdfast.events import Event
-from holdfast.schedules import Schedule
-from holdfast.turns import BatchResult, TurnResult
-from holdfast.views import BatchView, CallView, TurnView
-from holdfast.workers import news, render, standing
-from holdfast.workers.board import Board
-from holdfast.workers.telling import EventTeller
+from holdfast.domain.calls.call import Status
+from holdfast.domain.calls.events import Event
+from holdfast.domain.calls.scheduling import Schedule
+from holdfast.domain.content import CallError, Response
+from holdfast.domain.context import Context
+from holdfast.domain.turn.turn_io import BatchResult, TurnResult
+from holdfast.domain.turn.views import BatchView, CallView, TurnView
+from holdfast.workers.terminal import event_lines, render, turn_text
+from holdfast.workers.terminal.event_lines import EventTeller
+from holdfast.workers.terminal.turn_board import Board
 from tests.support.rendering import printed
 
 BEGAN = datetime(2031, 1, 1, 12, tzinfo=UTC)
@@ -162,7 +162,7 @@ def test_S18_an_interruption_ends_the_reply_and_is_told_with_who_said_it() -> No
     ],
 )
 def test_what_no_row_of_the_board_shows_is_told_above_it(fields: dict[str, Any], words: str | None) -> None:
-    assert news.describe_news(Event.model_validate({"seq": 1, "at": BEGAN, **fields}), "me") == words
+    assert event_lines.describe_news(Event.model_validate({"seq": 1, "at": BEGAN, **fields}), "me") == words
 
 
 def a_view(**fields: Any) -> TurnView:
@@ -173,10 +173,10 @@ def a_view(**fields: Any) -> TurnView:
 
 
 def test_S18_a_turn_says_whether_what_runs_is_interruptible() -> None:
-    assert "  interruptible: a new message stops what runs" in printed(standing.render_turn(a_view()), WIDE)
+    assert "  interruptible: a new message stops what runs" in printed(turn_text.render_turn(a_view()), WIDE)
     finishes = "  not interruptible: a new message is heard when what runs has finished"
-    assert finishes in printed(standing.render_turn(a_view(interruptible=False)), WIDE)
-    idle = printed(standing.render_turn(TurnView(id="t", state="idle", interruptible=False)), WIDE)
+    assert finishes in printed(turn_text.render_turn(a_view(interruptible=False)), WIDE)
+    idle = printed(turn_text.render_turn(TurnView(id="t", state="idle", interruptible=False)), WIDE)
     assert idle == ["turn t: idle"]
 
 
@@ -184,22 +184,22 @@ def test_S11_a_batch_that_waits_for_further_calls_says_so() -> None:
     call = a_view().batch.calls[0].model_copy(update={"status": Status.SUCCESS, "ended_at": BEGAN})  # type: ignore[union-attr]
     view = TurnView(id="it's", state="running", batch=BatchView(id="b1", calls=(call,), stream="a b", complete=False))
     said = """  more may come; if not: holdfast turn add 'it'"'"'s' 'a b' --complete"""
-    assert printed(standing.render_turn(view), WIDE)[-1] == said
+    assert printed(turn_text.render_turn(view), WIDE)[-1] == said
     writing = view.model_copy(update={"prompt": "Go"})
-    assert printed(standing.render_turn(writing), WIDE)[-1] == "  the model still writes"
-    assert "more" not in printed(standing.render_turn(a_view()), WIDE)[-1]
+    assert printed(turn_text.render_turn(writing), WIDE)[-1] == "  the model still writes"
+    assert "more" not in printed(turn_text.render_turn(a_view()), WIDE)[-1]
 
 
 def test_S47_schedule_and_context_are_told_where_they_are_not_the_usual_ones() -> None:
     within = Context(folder="src/\x1bdeep", environment={"TOKEN": "HOLDFAST_TOKEN"}, tools=("shell",))
-    shown = printed(standing.render_turn(a_view(schedule=Schedule.STREAMING, context=within)), WIDE)
+    shown = printed(turn_text.render_turn(a_view(schedule=Schedule.STREAMING, context=within)), WIDE)
     assert shown[1:5] == [
         "  schedule streaming",
         "  commands run in src/␛deep",
         "  commands get TOKEN",
         "  only these tools: shell",
     ]
-    usual = "\n".join(printed(standing.render_turn(a_view()), WIDE))
+    usual = "\n".join(printed(turn_text.render_turn(a_view()), WIDE))
     assert not {"schedule", "commands", "only"} & set(usual.split())
 
 
@@ -211,7 +211,7 @@ def test_S12_a_discarded_batch_is_one_line_of_the_result() -> None:
         BatchResult(id="b1", status="discarded", responses=(ended, gone), reason="The line broke"),
         BatchResult(id="b2", status="discarded", responses=(ended,)),
     )
-    parts = standing.render_result(TurnResult(status="completed", batches=batches))
+    parts = turn_text.render_result(TurnResult(status="completed", batches=batches))
     assert [line for part in parts for line in printed(part, WIDE)] == [
         "batch b1: discarded, 2 calls: The line broke",
         "batch b2: discarded, 1 call",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from holdfast.workers.worker import READY_LINE
+from holdfast.workers.runtime.worker import READY_LINE
 from tests.support.programs import PACKAGES, require_program
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,9 +13,8 @@ from temporalio.client import Client
 from temporalio.service import TLSConfig
 
 from holdfast import Settings
-from holdfast.search_attributes import ATTRIBUTES
-from holdfast.workers.connecting import connect, find_environment_address
-from holdfast.workers.unreachable import explain_failure
+from holdfast.plugin.search_attributes import ATTRIBUTES
+from holdfast.workers.runtime.connect import connect, explain_failure, find_environment_address
 from tests.deploy.support import Caller, approved_turn, read
 from tests.deploy.test_consistency import TEMPORAL
 from tests.support.certificates import Authority, Pair

@@ -15,15 +15,15 @@ import pytest
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
-from holdfast.activities.ledger.addresses import resolve_address
 from holdfast.activities.ledger.postgres import PostgresLedger
-from holdfast.durations import parse_duration
+from holdfast.config.ledger_address import resolve_address
+from holdfast.config.settings import load_settings
 from holdfast.errors import BadInput
-from holdfast.search_attributes import ATTRIBUTES
-from holdfast.settings import load_settings
+from holdfast.plugin.search_attributes import ATTRIBUTES
+from holdfast.util.durations import parse_duration
+from holdfast.workers.embedded.temporal_server import FAST_OPTIONS
 from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
-from holdfast.workers.server import FAST_OPTIONS
-from holdfast.workers.worker import stop_seconds
+from holdfast.workers.runtime.worker import stop_seconds
 from tests.deploy.container import recipe
 from tests.deploy.support import DEPLOY, ROOT, SECONDS, checked, loaded, read
 from tests.support.postgres import USER, postgres_server

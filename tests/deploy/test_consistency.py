@@ -13,9 +13,9 @@ import pytest
 import typer
 
 import holdfast
-from holdfast.settings import BUILD_VARIABLE, VARIABLES, Settings, load_settings
-from holdfast.trust import CONFIG_VARIABLE as CONFIG
-from holdfast.workers.commands.tree import app
+from holdfast.config.settings import BUILD_VARIABLE, VARIABLES, Settings, load_settings
+from holdfast.config.trust import CONFIG_VARIABLE as CONFIG
+from holdfast.workers.cli.command_tree import app
 from tests.deploy.support import DEPLOY, ROOT, checked
 
 TEXTS = sorted(file for file in DEPLOY.rglob("*") if file.is_file() and "__pycache__" not in file.parts)

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.settings import Settings, load_settings
+from holdfast.config.settings import Settings, load_settings
 from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
-from holdfast.workers.gateway.guard import HEALTH_PATH, READY_PATH
-from holdfast.workers.worker import stop_seconds
+from holdfast.workers.gateway.auth import HEALTH_PATH, READY_PATH
+from holdfast.workers.runtime.worker import stop_seconds
 from tests.deploy.container import recipe
 from tests.deploy.support import DEPLOY, ROOT, Caller, checked, documents, loaded
 from tests.support.server import address_of, start_server

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.settings import load_settings
+from holdfast.config.settings import load_settings
 from holdfast.testing import wait_until
+from holdfast.workers.embedded.temporal_server import STOP_SECONDS as SERVER_STOP_SECONDS
 from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
-from holdfast.workers.server import STOP_SECONDS as SERVER_STOP_SECONDS
-from holdfast.workers.worker import stop_seconds
+from holdfast.workers.runtime.worker import stop_seconds
 from tests.deploy.support import DEPLOY, checked, read
 from tests.support.commands import answer, begin, left, supervisors
 from tests.support.engine import new_engine

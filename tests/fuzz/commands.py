@@ -19,7 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.activities.shell.analysis import Analysis, Program, analyse_command, rebuild_command
+from holdfast.activities.shell.analyze import analyse_command, rebuild_command
+from holdfast.activities.shell.programs.program import Analysis, Program
 from tests.fuzz.found import Found
 
 TRIES = 5

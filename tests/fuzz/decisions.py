@@ -14,17 +14,16 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from holdfast.approvals import Confirmation, Decision
-from holdfast.approvers import ANYONE, Approver
-from holdfast.calls import CallRequest
+from holdfast.domain.approvals.actors import ANYONE, Approver
+from holdfast.domain.approvals.approval import Confirmation, Decision, DecisionAction, Offer, Scope
+from holdfast.domain.approvals.signing import digest_decision, format_public_key, sign_decision
+from holdfast.domain.calls.call import CallRequest
+from holdfast.domain.calls.tool import Effect, ToolRef
+from holdfast.domain.calls.verdicts import Ask, BoundCall, Verdict
+from holdfast.domain.turn.activity_io import ValidateResult
+from holdfast.domain.turn.turn_io import TurnInput
+from holdfast.domain.turn.turn_state import TurnState
 from holdfast.errors import DecisionRefused, RequestRefused
-from holdfast.outcomes import DecisionAction, Offer, Scope
-from holdfast.signing import digest_decision, format_public_key, sign_decision
-from holdfast.state import TurnState
-from holdfast.tools import Effect, ToolRef
-from holdfast.turns import TurnInput
-from holdfast.verdicts import Ask, BoundCall, Verdict
-from holdfast.work import ValidateResult
 from holdfast.workflows.handlers import REFUSAL_LIMIT, read_bodies
 from tests.fuzz.found import Found
 

@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from temporalio.api.common.v1 import Payload, Payloads
 
 from holdfast import ApprovalView, Mode, Turn, TurnInput
-from holdfast.approvers import Approver
-from holdfast.configuration import HookSettings
-from holdfast.signing import format_public_key
+from holdfast.config.schema import HookSettings
+from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.signing import format_public_key
 from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import asked, waiting

@@ -11,11 +11,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from holdfast import ApprovalView, BadInput, Decision, DecisionRefused, Holdfast, HoldfastPlugin, Turn, TurnInput
-from holdfast.approvers import Approver
-from holdfast.grants import Grant
-from holdfast.keys import Signer
-from holdfast.outcomes import Scope
-from holdfast.signing import format_public_key, sign_decision
+from holdfast.client.signing_keys import Signer
+from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.approval import Scope
+from holdfast.domain.approvals.grants import Grant
+from holdfast.domain.approvals.signing import format_public_key, sign_decision
 from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.server import temporal_command

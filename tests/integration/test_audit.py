@@ -18,16 +18,16 @@ from temporalio.api.common.v1 import Payloads
 from temporalio.client import WorkflowFailureError
 
 from holdfast import Effect, Holdfast, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
-from holdfast.approvers import Approver
-from holdfast.keys import Signer
-from holdfast.signing import format_public_key
+from holdfast.client.signing_keys import Signer
+from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.signing import format_public_key
 from holdfast.testing import FakeTool, build_request, decide_all, wait_until
-from holdfast.workers.audit.page import render_page
-from holdfast.workers.audit.runs import gather_runs
-from holdfast.workers.audit.stored import build_read_only_converter, build_storage_fetch
-from holdfast.workers.audit.telling import build_timeline
-from holdfast.workers.audit.terminal import render_timeline
-from holdfast.workers.audit.timeline import Timeline
+from holdfast.workers.audit.read.stored_payloads import build_read_only_converter, build_storage_fetch
+from holdfast.workers.audit.read.workflow_runs import gather_runs
+from holdfast.workers.audit.render.html import render_page
+from holdfast.workers.audit.render.timeline_text import render_timeline
+from holdfast.workers.audit.timeline.build import build_timeline
+from holdfast.workers.audit.timeline.timeline import Timeline
 from tests.chaos.worker_process import HEARTBEAT_SECONDS
 from tests.support.bundles import answered, elsewhere, exported, members
 from tests.support.conversations import idle, pending

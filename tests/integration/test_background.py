@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import ModelChoice, RequestRefused, Response, ScriptedReply, SessionInput, Turn, TurnInput
-from holdfast.configuration import ShellSettings, ToolSettings
+from holdfast.config.schema import ShellSettings, ToolSettings
 from holdfast.testing import build_request, wait_until
 from tests.support import marks
 from tests.support.commands import Unlike, approve, kind_of, left

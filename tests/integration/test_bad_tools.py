@@ -113,7 +113,7 @@ async def test_S22_arguments_that_would_not_execute_as_they_were_given_are_rejec
 async def test_S7_a_tool_that_ignores_its_stop_is_left_behind_and_that_is_said(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.activities.running.STOP_SECONDS", 0.5)
+    monkeypatch.setattr("holdfast.activities.execution.run_tool.STOP_SECONDS", 0.5)
     release = asyncio.Event()
 
     async def deaf(arguments: dict[str, Any], run: Run) -> str:

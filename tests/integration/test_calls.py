@@ -8,9 +8,9 @@ from typing import Any
 from temporalio.api.enums.v1 import EventType
 
 from holdfast import Decision, Event, LiveOutput, Run, TurnInput
+from holdfast.domain.calls.verdicts import Allow, Ask
+from holdfast.domain.turn.activity_io import ValidateResult
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.verdicts import Allow, Ask
-from holdfast.work import ValidateResult
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import Effect, Response, Result, Run, Schedule, Tool, Turn, TurnInput
-from holdfast.contexts import ContextChange
+from holdfast.domain.context import ContextChange
 from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.processes import hurried_worker

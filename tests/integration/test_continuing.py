@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import CallRequest, Effect, ModelChoice, Run, Schedule, ScriptedReply, SessionInput, Turn, TurnInput
-from holdfast.conversations import AssistantMessage, ToolMessage
+from holdfast.domain.conversation.messages import AssistantMessage, ToolMessage
 from holdfast.testing import FakeTool, build_request, decide_all, wait_until
 from tests.support.conversations import idle, runs, spoken
 from tests.support.engine import Engine, new_engine

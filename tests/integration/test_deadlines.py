@@ -12,7 +12,7 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from holdfast import Holdfast, HoldfastPlugin, Mode, Settings, TurnInput
-from holdfast.outcomes import Deadline
+from holdfast.domain.approvals.approval import Deadline
 from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.server import start_skipping_server

@@ -16,8 +16,8 @@ from temporalio.exceptions import ActivityError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast import Decision, DecisionAction, DecisionRefused, Run, Turn, TurnInput, TurnNotFound, TurnView
+from holdfast.domain.turn.activity_io import ExecuteInput
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.work import ExecuteInput
 from tests.support.engine import Engine, new_engine
 from tests.support.server import address_of, start_server, temporal_command
 from tests.support.waiting import waiting

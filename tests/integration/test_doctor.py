@@ -12,14 +12,14 @@ import pytest
 
 from holdfast import Run, Settings, TurnInput
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.workers.commands.versions import _format_status
-from holdfast.workers.connecting import connect_to
-from holdfast.workers.doctor import disk, queues, server
-from holdfast.workers.doctor.checks import Check, CheckContext
-from holdfast.workers.doctor.deployments import judge_fleet
-from holdfast.workers.doctor.examining import run_checks
-from holdfast.workers.doctor.findings import Finding, Report, count_findings, ok
-from holdfast.workers.doctor.telling import format_summary
+from holdfast.workers.cli.commands.versions import _format_status
+from holdfast.workers.doctor.check import Check, CheckContext
+from holdfast.workers.doctor.checks import disk, task_queues, temporal_server
+from holdfast.workers.doctor.checks.deployments import judge_fleet
+from holdfast.workers.doctor.report import Finding, Report, count_findings, ok
+from holdfast.workers.doctor.report_text import format_summary
+from holdfast.workers.doctor.run_checks import run_checks
+from holdfast.workers.runtime.connect import connect_to
 from holdfast.workers.versions.fleet import Fleet, OpenCounts, Version, list_advice
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
@@ -51,7 +51,7 @@ async def look(engine: Engine, group: object, name: str, **more: object) -> list
     ],
 )
 async def test_a_clock_that_is_wrong_is_told(engine: Engine, ahead: timedelta, level: str, words: str) -> None:
-    [found] = await look(engine, server, "clocks", now=lambda: datetime.now(UTC) + ahead)
+    [found] = await look(engine, temporal_server, "clocks", now=lambda: datetime.now(UTC) + ahead)
     assert (found.level, words in found.says) == (level, True)
     assert level == "ok" or "NTP" in (found.do or "")
 
@@ -60,13 +60,13 @@ async def test_S36_a_call_that_waits_for_a_host_without_workers_is_told(engine: 
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((build_request("shell", command="true"),),)))
         view = await wait_until(lambda: waiting(turn))
-        assert [one.level for one in await look(engine, queues, "hosts")] == ["ok"]
+        assert [one.level for one in await look(engine, task_queues, "hosts")] == ["ok"]
     engine.settings = replace(engine.settings, data=tmp_path / "another-host")
     async with engine.worker():
         await engine.holdfast.approve(view.approvals[0].approval_id)
 
         async def offered() -> list[Finding]:
-            found = await look(engine, queues, "hosts", now=later)
+            found = await look(engine, task_queues, "hosts", now=later)
             return [one for one in found if one.level == "problem"]
 
         [found] = await wait_until(offered)
@@ -101,15 +101,15 @@ async def test_workers_that_are_gone_are_told_with_when_they_were_seen(engine: E
     async with engine.worker():
 
         async def polled() -> bool:
-            return [one.level for one in await look(engine, queues, "workers")] == ["ok"]
+            return [one.level for one in await look(engine, task_queues, "workers")] == ["ok"]
 
         await wait_until(polled)
-    [found] = await look(engine, queues, "workers", now=later)
+    [found] = await look(engine, task_queues, "workers", now=later)
     assert "(the last was seen at " in found.says
 
 
 async def test_a_server_that_goes_away_meanwhile_is_no_traceback(engine: Engine) -> None:
-    reports = await run_checks(CheckContext(engine.settings), server.CHECKS, address="127.0.0.1:1")
+    reports = await run_checks(CheckContext(engine.settings), temporal_server.CHECKS, address="127.0.0.1:1")
     assert [report.check for report in reports] == ["server"]
     assert reports[0].findings[0].lost
 
@@ -200,5 +200,5 @@ def test_a_worker_is_told_what_stands_between_it_and_new_turns() -> None:
 
 async def test_looking_leaves_no_task_queue_or_turn_behind(engine: Engine) -> None:
     client = await connect_to(engine.address)
-    await look(engine, server, "clocks")
+    await look(engine, temporal_server, "clocks")
     assert [one.id async for one in client.list_workflows('TaskQueue STARTS_WITH "holdfast-doctor"')] == []

@@ -13,12 +13,12 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 
 from holdfast import Holdfast, Run, SessionInput, TurnInput
-from holdfast.client import Turn
-from holdfast.encryption import ENCRYPTED, KEY_ID, VOUCHED, find_key_id
+from holdfast.client.turn import Turn
+from holdfast.domain.calls.tool import ToolFailure
 from holdfast.errors import DecisionRefused, HoldfastError, NoWorker, PayloadUnreadable, RequestRefused
+from holdfast.payloads.encryption import ENCRYPTED, KEY_ID, VOUCHED, find_key_id
 from holdfast.testing import FakeTool, build_request, decide_all, script_model, wait_until
-from holdfast.tools import ToolFailure
-from holdfast.workers.waiting import fetch_memo_summary, fetch_waiting
+from holdfast.workers.lookup.approvals import fetch_memo_summary, fetch_waiting
 from tests.support.encrypting import encryption, payloads_in
 from tests.support.engine import Engine
 from tests.support.waiting import listed, speaking, waiting

@@ -10,7 +10,7 @@ import pytest
 from temporalio.api.enums.v1 import PendingActivityState
 
 from holdfast import Effect, Run, TurnInput
-from holdfast.activities import live
+from holdfast.activities.execution import live_run
 from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import executing
@@ -87,7 +87,7 @@ async def test_S17_a_tool_that_was_found_again_is_stopped_with_its_turn(engine: 
 
 async def test_a_tool_that_nobody_comes_back_for_is_stopped(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when its turn was terminated."""
-    monkeypatch.setattr(live, "ABANDONED_SECONDS", 0.1)
+    monkeypatch.setattr(live_run, "ABANDONED_SECONDS", 0.1)
     patient = _Patient()
     async with engine.worker(patient.tool):
         turn = await engine.start(TurnInput(batches=((build_request("patient"),),)))

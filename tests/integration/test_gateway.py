@@ -21,18 +21,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Holdfast, Run, Turn, TurnInput, TurnView
-from holdfast.approvals import Confirmation
-from holdfast.configuration import ApproverSettings, GatewaySettings
-from holdfast.keys import Signer
-from holdfast.signing import format_public_key
+from holdfast.client.signing_keys import Signer
+from holdfast.config.schema import ApproverSettings, GatewaySettings
+from holdfast.domain.approvals.approval import Confirmation
+from holdfast.domain.approvals.signing import format_public_key
+from holdfast.domain.turn.views import ApprovalView, InboxView
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.views import ApprovalView, InboxView
-from holdfast.workers.gateway import bodies, connections, guard
-from holdfast.workers.gateway.answers import Problem
-from holdfast.workers.gateway.hosts import is_loopback
-from holdfast.workers.gateway.said import DecisionBody, parse_decision
-from holdfast.workers.gateway.serving import open_listener, run_gateway
-from holdfast.workers.tokens import Role, TokenFile
+from holdfast.workers.gateway import auth, body_limits, serve
+from holdfast.workers.gateway.auth import is_loopback
+from holdfast.workers.gateway.decision_body import DecisionBody, parse_decision
+from holdfast.workers.gateway.responses import Problem
+from holdfast.workers.gateway.serve import open_listener, run_gateway
+from holdfast.workers.gateway.tokens import Role, TokenFile
 from tests.support.engine import Engine, new_engine
 from tests.support.server import address_of, start_server
 from tests.support.waiting import asked, listed, waiting
@@ -870,8 +870,8 @@ class Slow(Holdfast):
 async def test_a_request_that_takes_too_long_is_given_up_and_too_many_at_once_are_sent_away(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "SECONDS", 1.0)
-    monkeypatch.setattr(guard, "AT_ONCE", 3)
+    monkeypatch.setattr(auth, "SECONDS", 1.0)
+    monkeypatch.setattr(auth, "AT_ONCE", 3)
     async with serving(engine, Slow(engine.client)) as endpoint:
         answers = await asyncio.gather(*(endpoint.get("/v1/inbox") for _ in range(5)))
         codes = sorted(_error(answer) for answer in answers)
@@ -883,8 +883,8 @@ async def test_S45_probes_that_take_their_time_hold_no_place_of_those_who_may_co
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has no token can hold a probe open for as long as its body is waited for."""
-    monkeypatch.setattr(guard, "AT_ONCE", 3)
-    monkeypatch.setattr(bodies, "SECONDS", SECONDS)
+    monkeypatch.setattr(auth, "AT_ONCE", 3)
+    monkeypatch.setattr(body_limits, "SECONDS", SECONDS)
     probe = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n\r\n"
     async with serving(engine) as endpoint:
         held = [asyncio.create_task(endpoint.raw(probe, end=False)) for _ in range(5)]
@@ -903,7 +903,7 @@ async def test_S45_probes_that_take_their_time_hold_no_place_of_those_who_may_co
 async def test_whoever_does_not_come_to_the_point_is_hung_up_on(
     begun: bytes, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "ARRIVE_SECONDS", 1)
+    monkeypatch.setattr(serve, "ARRIVE_SECONDS", 1)
     async with serving(engine) as endpoint:
         assert await endpoint.raw(begun, end=False) == b""
         assert (await endpoint.get("/v1/inbox")).status_code == 200

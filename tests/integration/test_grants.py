@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import ApprovalView, DecisionAction, DecisionRefused, RequestRefused, Run, Scope, Turn, TurnInput
-from holdfast.activities.policy.saved import remove_grant, save_grant
-from holdfast.calls import Call
+from holdfast.activities.policy.saved_grants import remove_grant, save_grant
+from holdfast.domain.calls.call import Call
 from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import asked, waiting

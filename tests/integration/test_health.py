@@ -21,11 +21,11 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from holdfast import Holdfast, HoldfastError, HoldfastPlugin, Settings, TurnInput
-from holdfast.configuration import WorkerSettings
+from holdfast.config.schema import WorkerSettings
 from holdfast.testing import build_request, wait_until
-from holdfast.workers.gateway.serving import open_listener, run_gateway
-from holdfast.workers.health import ASK_SECONDS, HEAD_LIMIT, MAX_CONNECTIONS, Health, serve_health
-from holdfast.workers.worker import find_grace, stop_seconds
+from holdfast.workers.gateway.serve import open_listener, run_gateway
+from holdfast.workers.runtime.health import ASK_SECONDS, HEAD_LIMIT, MAX_CONNECTIONS, Health, serve_health
+from holdfast.workers.runtime.worker import find_grace, stop_seconds
 from tests.support.commands import answer, begin, left
 from tests.support.engine import Engine
 from tests.support.processes import ROOT, command_line_worker
@@ -83,8 +83,8 @@ async def test_probes_get_one_answer_whatever_they_send() -> None:
 
 
 async def test_who_connects_and_says_nothing_keeps_nobody_else_out_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.workers.health.ARRIVE_SECONDS", 1)
-    monkeypatch.setattr("holdfast.workers.health.ASK_SECONDS", 1)
+    monkeypatch.setattr("holdfast.workers.runtime.health.ARRIVE_SECONDS", 1)
+    monkeypatch.setattr("holdfast.workers.runtime.health.ASK_SECONDS", 1)
     async with asked() as (_, url):
         silent = await asyncio.gather(*(exchanged(url, b"GET /live") for _ in range(2 * MAX_CONNECTIONS)))
         assert set(silent) == {b""}
@@ -101,7 +101,7 @@ async def test_a_port_that_is_taken_is_told_in_a_sentence() -> None:
 
 async def test_S36_a_worker_is_not_ready_while_its_server_is_away(tmp_path: Path) -> None:
     server = await start_server(tmp_path / "temporal.db")
-    health, fresh = Health(), "holdfast.workers.health.FRESH_SECONDS"
+    health, fresh = Health(), "holdfast.workers.runtime.health.FRESH_SECONDS"
     async with serve_health(health, "127.0.0.1:0") as url:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fresh, 0.0)
@@ -118,7 +118,7 @@ async def test_S36_a_gateway_is_not_ready_while_its_server_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lives all the same: a restart would help nobody. However many probe, the server is asked once at a time."""
-    monkeypatch.setattr("holdfast.workers.health.FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.workers.runtime.health.FRESH_SECONDS", 0.0)
     server = await start_server(tmp_path / "temporal.db")
     stop, listener = asyncio.Event(), open_listener("127.0.0.1", 0)
     holdfast, settings = Holdfast(server.client), Settings(data=tmp_path)

@@ -22,13 +22,13 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast import Settings
-from holdfast.activities.ledger.entries import EffectKey, LedgerEntry
-from holdfast.activities.ledger.opening import open_ledger
-from holdfast.activities.ledger.protocol import RESULT_LIMIT, Ledger, LedgerRefused, LedgerUnavailable
+from holdfast.activities.ledger.entry import EffectKey, LedgerEntry
+from holdfast.activities.ledger.ledger import RESULT_LIMIT, Ledger, LedgerRefused, LedgerUnavailable
+from holdfast.activities.ledger.open import open_ledger
 from holdfast.testing import wait_until as eventually
 from tests.support.marks import until
 from tests.support.postgres import PASSWORD, USER, PostgresServer, Proxy, postgres_server
-from tests.unit.test_ledger_machine import LedgerMachine
+from tests.unit.activities.ledger.test_ledger_machine import LedgerMachine
 
 asyncpg = pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'holdfast[postgres]'")
 postgres = pytest.importorskip("holdfast.activities.ledger.postgres")
@@ -155,9 +155,9 @@ def test_S31_postgresql_answers_as_the_model_does_whatever_is_asked(running: Pos
 
 RACER = """
 import asyncio, os, random, sys
-from holdfast.activities.ledger.entries import EffectKey
-from holdfast.activities.ledger.opening import open_ledger
-from holdfast.settings import Settings
+from holdfast.activities.ledger.entry import EffectKey
+from holdfast.activities.ledger.open import open_ledger
+from holdfast.config.settings import Settings
 
 async def main(name):
     ledger = open_ledger(Settings(ledger="env:HOLDFAST_LEDGER"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import CallRequest, Effect, ModelChoice, Run, Schedule, ScriptedReply, TurnInput, TurnLimits
-from holdfast.conversations import AssistantMessage, ToolMessage, Usage
+from holdfast.domain.conversation.messages import AssistantMessage, ToolMessage, Usage
 from holdfast.testing import FakeTool, build_request
 from tests.support.engine import Engine
 from tests.support.waiting import listed

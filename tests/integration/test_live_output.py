@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from holdfast import LiveOutput, TurnInput
+from holdfast.domain.calls.tool import Run
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.tools import Run
 from tests.support.engine import Engine
 
 

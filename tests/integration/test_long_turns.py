@@ -8,7 +8,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from holdfast import ModelChoice, Run, ScriptedReply, TurnInput
-from holdfast.conversations import AssistantMessage, ToolMessage
+from holdfast.domain.conversation.messages import AssistantMessage, ToolMessage
 from holdfast.testing import FakeTool, build_request
 from tests.support.engine import Engine
 

@@ -19,12 +19,12 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from holdfast import HoldfastPlugin, Response, TurnInput
-from holdfast.activities.mcp.logins import LoginFile, LoginFiles, NotAuthorized, read_clock
-from holdfast.activities.mcp.status import ServerState
-from holdfast.configuration import McpOauthSettings, McpServerSettings
+from holdfast.activities.mcp.auth.login_store import LoginFile, LoginFiles, NotAuthorized, read_clock
+from holdfast.activities.mcp.server.status import ServerState
+from holdfast.config.schema import McpOauthSettings, McpServerSettings
+from holdfast.domain.calls.tool import Effect
 from holdfast.testing import build_request, decide_all, wait_until
-from holdfast.tools import Effect
-from holdfast.workers.mcp_servers import find_login_status, log_out
+from holdfast.workers.mcp.servers import find_login_status, log_out
 from tests.support.engine import Engine
 from tests.support.mcp_guarded import SECRET, Guarded, followed, guarded_server, somebody_logs_in
 from tests.support.mcp_servers import servers
@@ -189,10 +189,10 @@ async def test_S39_a_token_that_the_server_never_takes_is_not_renewed_for_ever(
 RENEW = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.activities.mcp.authorizing import ServerTokens
-from holdfast.activities.mcp.logins import LoginFiles
-from holdfast.activities.mcp.resolving import ResolvedServer
-from holdfast.configuration import McpOauthSettings
+from holdfast.activities.mcp.auth.bearer import ServerTokens
+from holdfast.activities.mcp.auth.login_store import LoginFiles
+from holdfast.activities.mcp.config.resolve import ResolvedServer
+from holdfast.config.schema import McpOauthSettings
 
 async def main():
     tokens = ServerTokens(LoginFiles(Path(sys.argv[1])), "g", McpOauthSettings(), ResolvedServer(url=sys.argv[2]))

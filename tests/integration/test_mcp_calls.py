@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast import BlobPart, DataPart, Response, TextPart, Turn, TurnInput
-from holdfast.configuration import McpServerSettings
+from holdfast.config.schema import McpServerSettings
+from holdfast.domain.calls.tool import Effect
 from holdfast.testing import build_request, decide_all, wait_until
-from holdfast.tools import Effect
 from tests.support.engine import Engine
 from tests.support.mcp_servers import free_port, http_server, ours, servers
 from tests.support.processes import hurried_worker

@@ -18,12 +18,12 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from holdfast import HoldfastPlugin, TextPart, Turn, TurnInput
-from holdfast.activities.catalogue.registry import Registry
+from holdfast.activities.mcp.server.status import ServerState
 from holdfast.activities.mcp.servers import McpServers
-from holdfast.activities.mcp.status import ServerState
-from holdfast.configuration import McpServerSettings, McpSettings
+from holdfast.activities.registry.registry import Registry
+from holdfast.config.schema import McpServerSettings, McpSettings
+from holdfast.domain.calls.tool import Effect, Run, ToolFailure
 from holdfast.testing import FakeRun, FakeTool, build_request, decide_all, wait_until
-from holdfast.tools import Effect, Run, ToolFailure
 from tests.support.engine import Engine
 from tests.support.mcp_servers import free_port, http_server, ours, servers
 from tests.support.waiting import asked, waiting

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from holdfast import DataPart, Turn, TurnInput
-from holdfast.activities.mcp.approved import PinnedDefinitions
-from holdfast.configuration import McpServerSettings
+from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
+from holdfast.config.schema import McpServerSettings
+from holdfast.domain.calls.tool import Effect
 from holdfast.testing import build_request, decide_all, wait_until
-from holdfast.tools import Effect
 from tests.support.canaries import GIVEN, ROOT, TOLD, leaky
 from tests.support.engine import Engine
 from tests.support.mcp_servers import servers

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from holdfast import DecisionRefused, Response, Turn, TurnInput
-from holdfast.configuration import McpServerSettings
+from holdfast.config.schema import McpServerSettings
+from holdfast.domain.calls.tool import Effect
+from holdfast.domain.turn.views import ApprovalView
 from holdfast.testing import build_request, wait_until
-from holdfast.tools import Effect
-from holdfast.views import ApprovalView
 from tests.support.engine import Engine
 from tests.support.mcp_servers import free_port, http_server, node_server, ours, servers
 from tests.support.processes import hurried_worker

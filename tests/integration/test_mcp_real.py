@@ -20,10 +20,10 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from holdfast import BlobPart, DataPart, HoldfastPlugin, Response, Turn, TurnInput
-from holdfast.activities.mcp.status import ServerState
-from holdfast.configuration import McpServerSettings
+from holdfast.activities.mcp.server.status import ServerState
+from holdfast.config.schema import McpServerSettings
+from holdfast.domain.calls.tool import Effect
 from holdfast.testing import build_request, decide_all, wait_until
-from holdfast.tools import Effect
 from tests.support.engine import Engine
 from tests.support.mcp_servers import (
     HttpServer,

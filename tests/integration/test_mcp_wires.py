@@ -17,17 +17,16 @@ from typing import Any
 import pytest
 
 from holdfast import Result
-from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.mcp import connecting as connecting  # not while a test measures
-from holdfast.activities.mcp import server as looking_after
-from holdfast.activities.mcp.authorizing import LoginAuthorizer
-from holdfast.activities.mcp.logins import LoginFiles
+from holdfast.activities.mcp.auth.bearer import LoginAuthorizer
+from holdfast.activities.mcp.auth.login_store import LoginFiles
+from holdfast.activities.mcp.server import server as looking_after
+from holdfast.activities.mcp.server.status import ServerState
 from holdfast.activities.mcp.servers import McpServers
-from holdfast.activities.mcp.status import ServerState
-from holdfast.approvals import Confirmation, QuestionAnswer
-from holdfast.configuration import McpOauthSettings, McpServerSettings
+from holdfast.activities.registry.registry import Registry
+from holdfast.config.schema import McpOauthSettings, McpServerSettings
+from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
+from holdfast.domain.calls.tool import Effect, OutcomeUnknown, ToolFailure
 from holdfast.testing import FakeRun, wait_until
-from holdfast.tools import Effect, OutcomeUnknown, ToolFailure
 from tests.support.engine import Engine
 from tests.support.mcp_servers import free_port, http_server, ours, servers
 from tests.support.processes import command_line_worker
@@ -312,11 +311,11 @@ async def test_S45_no_trace_tells_what_a_server_says(tmp_path: Path, folder: Pat
                 print("traced by", name, flush=True)
                 return trace.NoOpTracer()
 
-        from holdfast.activities.catalogue.registry import Registry
+        from holdfast.activities.registry.registry import Registry
         from holdfast.activities.mcp.servers import McpServers
-        from holdfast.configuration import McpServerSettings, McpSettings
+        from holdfast.config.schema import McpServerSettings, McpSettings
         from holdfast.testing import FakeRun
-        from holdfast.tools import ToolFailure
+        from holdfast.domain.calls.tool import ToolFailure
 
         async def main():
             settings = McpServerSettings(command=sys.executable, args=(sys.argv[1], sys.argv[2]))

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast import DecisionRefused, Effect, Run, Turn, TurnInput, TurnView
-from holdfast.approvals import Confirmation
+from holdfast.domain.approvals.approval import Confirmation
+from holdfast.domain.calls.tool import NeedsAnswer
+from holdfast.domain.turn.views import ApprovalView
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.tools import NeedsAnswer
-from holdfast.views import ApprovalView
 from tests.support.engine import Engine
 from tests.support.waiting import asked, waiting
 

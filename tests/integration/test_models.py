@@ -24,13 +24,13 @@ from holdfast import (
     TurnInput,
     TurnLimits,
 )
-from holdfast.activities.conversations import ConversationCache
+from holdfast.activities.models.conversation_cache import ConversationCache
 from holdfast.activities.models.tool_names import ToolNames
-from holdfast.configuration import ModelServerSettings, ModelsSettings
-from holdfast.conversations import ConversationPage, ModelSettings, UserMessage
-from holdfast.queries import query_turn
+from holdfast.client.queries import query_turn
+from holdfast.config.schema import ModelServerSettings, ModelsSettings
+from holdfast.domain.conversation.messages import ConversationPage, ModelSettings, UserMessage
+from holdfast.domain.turn.activity_io import is_model_call
 from holdfast.testing import FakeTool, wait_until
-from holdfast.work import is_model_call
 from tests.support.engine import Engine
 from tests.support.providers import Act, Provider, provider
 

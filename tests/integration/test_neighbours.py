@@ -79,7 +79,7 @@ async def test_a_worker_with_other_tools_on_the_same_queue_is_reported(
 
 
 async def polls(client: Client, queue: str) -> bool:
-    from holdfast.workers.polling import fetch_queue
+    from holdfast.workers.lookup.task_queues import fetch_queue
 
     return bool((await fetch_queue(client, queue)).pollers)
 

@@ -19,7 +19,7 @@ from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.service import RPCError
 
 from holdfast import TurnInput
-from holdfast.measuring import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS
+from holdfast.telemetry.metrics import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS
 from holdfast.testing import build_request, script_model, wait_until
 from tests.support.canaries import GIVEN, TOLD, leaky_table
 from tests.support.engine import Engine

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import BadInput, DecisionNotice, Effect, Retries, Run, ToolFailure, TurnInput, tool
-from holdfast.activities.catalogue.registry import Registry
+from holdfast.activities.registry.registry import Registry
 from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import waiting

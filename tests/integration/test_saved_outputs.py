@@ -31,10 +31,10 @@ from holdfast import (
     TurnInput,
 )
 from holdfast.activities.models.media import REQUEST_ITEMS
-from holdfast.configuration import HookSettings, MediaKind, ModelServerSettings, ModelsSettings
-from holdfast.storage_settings import S3Settings, StorageSettings
+from holdfast.config.schema import HookSettings, MediaKind, ModelServerSettings, ModelsSettings
+from holdfast.config.sections import S3Settings, StorageSettings
+from holdfast.domain.calls.tool import ToolFailure
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.tools import ToolFailure
 from tests.support.clouds import BUCKET, s3_server
 from tests.support.engine import Engine
 from tests.support.providers import Act, Provider, provider

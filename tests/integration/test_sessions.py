@@ -18,8 +18,8 @@ from holdfast import (
     SessionInput,
     TurnInput,
 )
-from holdfast.memory import TurnMemory
-from holdfast.sessions import SessionChange
+from holdfast.domain.session.session_io import SessionChange
+from holdfast.domain.turn.carryover import TurnMemory
 from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.conversations import idle, pending, spoken
 from tests.support.engine import Engine

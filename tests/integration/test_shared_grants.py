@@ -23,18 +23,18 @@ from temporalio.worker import Worker
 pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'holdfast[postgres]'")
 
 from holdfast import DecisionAction, HoldfastPlugin, Scope, Settings, Turn, TurnInput
-from holdfast.activities.policy import shared as module
-from holdfast.activities.policy.saved import SavedGrants, save_grant
-from holdfast.activities.policy.shared import SharedGrants, open_shared_grants
-from holdfast.approvals import Decision
-from holdfast.encryption_settings import EncryptionSettings, KeySettings
+from holdfast.activities.policy import shared_grants as module
+from holdfast.activities.policy.saved_grants import SavedGrants, save_grant
+from holdfast.activities.policy.shared_grants import SharedGrants, open_shared_grants
+from holdfast.config.sections import EncryptionSettings, KeySettings
+from holdfast.domain.approvals.approval import Decision
+from holdfast.domain.approvals.grants import Grant
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.grants import Grant
-from holdfast.keyring import generate_key
+from holdfast.payloads.keyring import generate_key
 from holdfast.testing import build_request, wait_until
-from holdfast.workers.answers import GrantWish
-from holdfast.workers.deciding import DecisionChoice, DecisionReport, decide_all, with_offer
-from holdfast.workers.keeping_grants import GrantStore, open_grant_store
+from holdfast.workers.terminal.grant_store import GrantStore, open_grant_store
+from holdfast.workers.terminal.grant_text import GrantWish
+from holdfast.workers.terminal.live.send_decisions import DecisionChoice, DecisionReport, decide_all, with_offer
 from tests.support.engine import Engine, new_engine
 from tests.support.policies import run
 from tests.support.postgres import PostgresServer, postgres_server

@@ -20,16 +20,16 @@ from temporalio.worker import Worker
 pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'holdfast[postgres]'")
 
 from holdfast import HoldfastPlugin, Response, Settings, TurnInput
-from holdfast.activities.mcp import shared_logins
-from holdfast.activities.mcp.logins import Login, LoginFile, NotAuthorized, read_clock
-from holdfast.activities.mcp.shared_logins import SharedLogins, open_login_store
-from holdfast.activities.mcp.status import ServerState
-from holdfast.encryption_settings import EncryptionSettings, KeySettings
+from holdfast.activities.mcp.auth import shared_logins
+from holdfast.activities.mcp.auth.login_store import Login, LoginFile, NotAuthorized, read_clock
+from holdfast.activities.mcp.auth.shared_logins import SharedLogins, open_login_store
+from holdfast.activities.mcp.server.status import ServerState
+from holdfast.config.sections import EncryptionSettings, KeySettings
+from holdfast.domain.calls.tool import Effect
 from holdfast.errors import HoldfastError
-from holdfast.keyring import generate_key
+from holdfast.payloads.keyring import generate_key
 from holdfast.testing import build_request, decide_all, wait_until
-from holdfast.tools import Effect
-from holdfast.workers.mcp_servers import find_login_status, log_out, look_at_servers
+from holdfast.workers.mcp.servers import find_login_status, log_out, look_at_servers
 from tests.support.engine import Engine, new_engine
 from tests.support.mcp_guarded import Guarded, guarded_server, somebody_logs_in
 from tests.support.mcp_servers import servers
@@ -158,10 +158,10 @@ RENEW = """
 import asyncio, sys
 from pathlib import Path
 from holdfast import Settings
-from holdfast.activities.mcp.authorizing import ServerTokens
-from holdfast.activities.mcp.resolving import ResolvedServer
-from holdfast.activities.mcp.shared_logins import open_login_store
-from holdfast.configuration import McpOauthSettings
+from holdfast.activities.mcp.auth.bearer import ServerTokens
+from holdfast.activities.mcp.config.resolve import ResolvedServer
+from holdfast.activities.mcp.auth.shared_logins import open_login_store
+from holdfast.config.schema import McpOauthSettings
 
 async def main():
     logins = open_login_store(Settings(data=Path(sys.argv[1]), ledger="env:HOLDFAST_LEDGER"))

@@ -17,11 +17,11 @@ from temporalio.common import RawValue
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext, StorageDriverStoreContext
 
 from holdfast import Holdfast, Run, Settings, TurnInput
-from holdfast.activities.commands import build_environment
+from holdfast.activities.process.command import build_environment
+from holdfast.config.sections import GcsSettings, S3Settings, StorageSettings
 from holdfast.errors import BadInput, StoreUnavailable
-from holdfast.payloads import MISSING
-from holdfast.storage_settings import GcsSettings, S3Settings, StorageSettings
-from holdfast.stores import BucketStorage, build_buckets, build_drivers
+from holdfast.payloads.bucket_store import BucketStorage, build_buckets, build_drivers
+from holdfast.payloads.file_store import MISSING
 from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.clouds import BUCKET, Cloud, gcs_server, s3_server
 from tests.support.encrypting import encryption, found_in

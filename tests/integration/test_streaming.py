@@ -20,8 +20,8 @@ from holdfast import (
     Turn,
     TurnInput,
 )
-from holdfast.conversations import AssistantMessage, Conversation, ToolMessage
-from holdfast.queries import query_turn
+from holdfast.client.queries import query_turn
+from holdfast.domain.conversation.messages import AssistantMessage, Conversation, ToolMessage
 from holdfast.testing import FakeTool, wait_until
 from tests.support.engine import Engine
 from tests.support.stage import Stage, call

@@ -21,10 +21,12 @@ from temporalio.common import RawValue
 from temporalio.converter import StorageDriverStoreContext
 
 from holdfast import Holdfast, Run, TurnInput
-from holdfast.activities.ledger.entries import EffectKey
+from holdfast.activities.ledger.entry import EffectKey
 from holdfast.activities.ledger.sqlite import SqliteLedger
+from holdfast.config.sections import StorageSettings
+from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError
-from holdfast.payloads import (
+from holdfast.payloads.file_store import (
     SHARED_FOLDER,
     SWEPT_PREFIX,
     FileStorage,
@@ -33,12 +35,10 @@ from holdfast.payloads import (
     list_stored_files,
     note_namespace,
 )
-from holdfast.settings import Settings
-from holdfast.storage_settings import StorageSettings
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.workers.connecting import connect
-from holdfast.workers.reaching import NamespaceUsage, read_namespaces
-from holdfast.workers.sweeping import (
+from holdfast.workers.runtime.connect import connect
+from holdfast.workers.storage.referenced import NamespaceUsage, read_namespaces
+from holdfast.workers.storage.sweep import (
     DAY,
     SweepPlan,
     SweepResult,
@@ -322,7 +322,7 @@ async def cloud(
 async def test_S42_objects_that_nothing_needs_are_removed(
     swept_engine: Engine, server_address: str, cloud: tuple[str, Cloud]
 ) -> None:
-    from holdfast.stores import build_buckets
+    from holdfast.payloads.bucket_store import build_buckets
 
     engine, (kind, server) = swept_engine, cloud
     more = {"endpoint": server.url, "region": "us-east-1"} if kind == "s3" else {}
@@ -347,7 +347,7 @@ async def test_S42_objects_that_nothing_needs_are_removed(
 
 
 async def test_an_object_written_again_is_not_removed(swept_engine: Engine, cloud: tuple[str, Cloud]) -> None:
-    from holdfast.stores import build_buckets
+    from holdfast.payloads.bucket_store import build_buckets
 
     engine, (kind, server) = swept_engine, cloud
     more = {"endpoint": server.url, "region": "us-east-1"} if kind == "s3" else {}
@@ -389,7 +389,7 @@ def test_a_folder_that_others_use_too_is_known_by_them(tmp_path: Path) -> None:
 async def test_a_worker_that_stays_up_forgets_old_calls_again_and_again(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.plugin.SWEEP_EVERY", timedelta(seconds=0.05))
+    monkeypatch.setattr("holdfast.plugin.plugin.SWEEP_EVERY", timedelta(seconds=0.05))
     ledger = SqliteLedger(engine.settings.ledger_file)
     async with engine.worker():
         for number in (1, 2):

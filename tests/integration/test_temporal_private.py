@@ -8,7 +8,7 @@ from uuid import uuid4
 from temporalio import workflow
 from temporalio.worker import Worker
 
-from holdfast.queries import query_turn
+from holdfast.client.queries import query_turn
 from tests.support.engine import Engine
 
 LONGER_THAN_THE_DETECTOR = 3.0

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast import BlobPart, DataPart, Effect, Result, Run, TextPart, TurnInput, tool
-from holdfast.configuration import DiscoverySettings
+from holdfast.config.schema import DiscoverySettings
 from holdfast.testing import build_request, decide_all, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import asked, done, executing, waiting

@@ -28,10 +28,10 @@ from holdfast import (
     Turn,
     TurnInput,
 )
-from holdfast.spans import derive_root_place
-from holdfast.telemetry import TelemetrySettings
+from holdfast.config.sections import TelemetrySettings
+from holdfast.domain.calls.tool import Effect
+from holdfast.telemetry.spans import derive_root_place
 from holdfast.testing import FakeTool, build_request, decide_all, script_model, wait_until
-from holdfast.tools import Effect
 from tests.support.engine import Engine, new_engine
 from tests.support.mcp_servers import ours, servers
 from tests.support.observed import observed_worker

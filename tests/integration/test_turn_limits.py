@@ -20,14 +20,14 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 
 from holdfast import Confirming, DecisionRefused, Effect, Mode, Response, Run, SessionInput, Turn, TurnInput
-from holdfast.activities.beginnings import TurnStart, TurnStarts
-from holdfast.configuration import ModelServerSettings, ModelsSettings
-from holdfast.content import Result
-from holdfast.contexts import ContextChange
-from holdfast.conversations import ModelChoice, ScriptedReply
+from holdfast.activities.turn_beginnings import TurnStart, TurnStarts
+from holdfast.config.schema import ModelServerSettings, ModelsSettings
+from holdfast.domain.content import Result
+from holdfast.domain.context import ContextChange
+from holdfast.domain.conversation.messages import ModelChoice, ScriptedReply
+from holdfast.domain.turn.activity_io import ExecuteInput
+from holdfast.domain.turn.turn_io import TURN_WORKFLOW
 from holdfast.testing import FakeTool, build_request, script_model, wait_until
-from holdfast.turns import TURN_WORKFLOW
-from holdfast.work import ExecuteInput
 from tests.support.engine import Engine, new_engine
 from tests.support.providers import Act, provider
 from tests.support.waiting import listed, waiting

@@ -16,11 +16,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
 from holdfast import Effect, Holdfast, HoldfastPlugin, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
+from holdfast.domain.session.session_io import MOVE_SIGNAL
 from holdfast.errors import HoldfastError, ServerUnavailable
-from holdfast.sessions import MOVE_SIGNAL
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.workers import polling
+from holdfast.workers.lookup import task_queues
 from holdfast.workers.versions import deployments
+from holdfast.workers.versions.announce import announce_version
 from holdfast.workers.versions.deployments import (
     DeploymentConflict,
     QueuesMissing,
@@ -30,9 +31,8 @@ from holdfast.workers.versions.deployments import (
     set_current,
     wait_for_worker,
 )
-from holdfast.workers.versions.moving import move_workflow, wake_sessions
-from holdfast.workers.versions.starting import announce_version
-from holdfast.workflows import histories
+from holdfast.workers.versions.move import move_workflow, wake_sessions
+from holdfast.workflows import continue_as_new
 from tests.support.conversations import idle, runs, spoken
 from tests.support.engine import Engine
 from tests.support.versions import versioned, versions_in
@@ -91,7 +91,7 @@ async def test_S42_a_session_that_has_continued_on_its_version_still_goes_over(e
     start = SessionInput(turn=TurnInput(model=ModelChoice(script=script)))
     session = engine.holdfast.get_session()
     async with versioned(engine, deployment, "v1", ECHO, ASK):
-        with patch.object(histories, "EVENT_LIMIT", 20):
+        with patch.object(continue_as_new, "EVENT_LIMIT", 20):
             for number in range(3):
                 sent = await session.send(f"Message {number}", start=start)
                 await (await session.wait_for_turn(sent.turn)).result()
@@ -144,7 +144,7 @@ async def test_S42_a_session_that_came_back_from_an_upgrade_that_was_taken_back_
 
 
 async def test_S42_a_turn_that_continues_as_new_stays_with_its_version(engine: Engine, deployment: str) -> None:
-    with patch.object(histories, "EVENT_LIMIT", 20):
+    with patch.object(continue_as_new, "EVENT_LIMIT", 20):
         async with versioned(engine, deployment, "v1", ECHO, ASK):
             batches = tuple((build_request("ask", say=number),) for number in range(4))
             turn = await engine.start(TurnInput(batches=batches))
@@ -242,7 +242,7 @@ async def test_a_clock_that_is_ahead_pushes_no_worker_without_a_version_aside(en
     async with engine.worker(ASK), versioned(engine, deployment, "v1", ECHO, ASK, current=False) as settings:
         turn = await engine.start(TurnInput(batches=((build_request("ask"),),)))
         await wait_until(lambda: waiting(turn))
-        with patch.object(polling, "ALIVE", -timedelta(minutes=10)):  # as everybody looks to a clock that is ahead
+        with patch.object(task_queues, "ALIVE", -timedelta(minutes=10)):  # as everybody looks to a clock that is ahead
             await announce_version(engine.client, settings, said.append, claims=True)
         assert (await fetch_fleet(engine.client, deployment, engine.queue)).current is None
         await turn.cancel()

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from holdfast import Event, Holdfast, HoldfastPlugin, LiveOutput, NoWorker, Run, Turn, TurnInput, TurnNotFound, queries
+from holdfast import Event, Holdfast, HoldfastPlugin, LiveOutput, NoWorker, Run, Turn, TurnInput, TurnNotFound
+from holdfast.client import queries
 from holdfast.testing import FakeTool, build_request, decide_all, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
@@ -93,7 +94,7 @@ async def test_S40_a_turn_that_has_ended_is_asked_again_for_its_events(
     async with engine.worker(ASK), asyncio.timeout(30):
         events = await watching
     assert events[-1].after == "completed"
-    monkeypatch.setattr("holdfast.watching.ENDED_SECONDS", 0)
+    monkeypatch.setattr("holdfast.client.watch.ENDED_SECONDS", 0)
     with pytest.raises(NoWorker, match="has ended, and no worker is there to tell its events"):
         await _collect(turn)
 

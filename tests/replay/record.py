@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from holdfast.workers.audit.runs import gather_runs
-from holdfast.workflows import execution
+from holdfast.workers.audit.read.workflow_runs import gather_runs
+from holdfast.workflows import execute_call
 from tests.support.engine import Engine, new_engine
 from tests.support.hurried import LIMITS
 from tests.support.server import address_of, start_server
@@ -46,7 +46,7 @@ async def record() -> None:
 async def _played(name: str, play: Play, engine: Engine) -> str:
     """The id of what was played to its end."""
     if name in WITH_WORKERS:
-        limits = ((patch.object(execution, limit, value)) for limit, value in LIMITS.items())
+        limits = ((patch.object(execute_call, limit, value)) for limit, value in LIMITS.items())
         with ExitStack() as patched:
             for one in limits:
                 patched.enter_context(one)
@@ -79,8 +79,8 @@ def _without_traces(value: Any) -> Any:
 
 if __name__ == "__main__":
     with (  # histories name no machine
-        patch("holdfast.client.whoami", lambda: "recorder"),
-        patch("holdfast.turn.whoami", lambda: "recorder"),
-        patch("holdfast.session.whoami", lambda: "recorder"),
+        patch("holdfast.client.client.whoami", lambda: "recorder"),
+        patch("holdfast.client.turn.whoami", lambda: "recorder"),
+        patch("holdfast.client.session.whoami", lambda: "recorder"),
     ):
         asyncio.run(record())

@@ -20,9 +20,9 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 with workflow.unsafe.imports_passed_through():
     from holdfast import HoldfastPlugin, Settings
-    from holdfast.measuring import Measurement
-    from holdfast.observing import Instruments
-    from holdfast.spans import Span
+    from holdfast.plugin.telemetry import Instruments
+    from holdfast.telemetry.metrics import Measurement
+    from holdfast.telemetry.spans import Span
     from holdfast.workflows.session import SessionWorkflow
     from holdfast.workflows.turn import TurnWorkflow
     from tests.support.turns import PLAYS

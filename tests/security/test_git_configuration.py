@@ -15,15 +15,15 @@ import pytest
 
 from holdfast import Mode, Settings, TurnInput
 from holdfast.activities.builtin.shell import Shell
-from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.gate import Gate
-from holdfast.activities.outputs import OutputStore
-from holdfast.activities.policy.loading import list_sources, load_policy
-from holdfast.activities.ruling import CallContext
-from holdfast.calls import CallRequest
+from holdfast.activities.gate.gate import Gate
+from holdfast.activities.gate.verdict import CallContext
+from holdfast.activities.policy.load_policy import list_sources, load_policy
+from holdfast.activities.process.output_store import OutputStore
+from holdfast.activities.registry.registry import Registry
+from holdfast.domain.calls.call import CallRequest
+from holdfast.domain.calls.tool import ToolFailure
+from holdfast.domain.calls.verdicts import Allow, Ask, Verdict
 from holdfast.testing import FakeRun, build_request, wait_until
-from holdfast.tools import ToolFailure
-from holdfast.verdicts import Allow, Ask, Verdict
 from tests.support.engine import new_engine
 from tests.support.policies import rule
 from tests.support.waiting import waiting

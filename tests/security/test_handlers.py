@@ -22,10 +22,10 @@ from temporalio.common import RawValue
 from temporalio.service import RPCError
 
 from holdfast import Run, ScriptedReply, TurnInput
-from holdfast.conversations import ModelChoice
-from holdfast.model import Message, describe_problems
-from holdfast.queries import query_turn
-from holdfast.sessions import SessionInput
+from holdfast.client.queries import query_turn
+from holdfast.domain.base import Message, describe_problems
+from holdfast.domain.conversation.messages import ModelChoice
+from holdfast.domain.session.session_io import SessionInput
 from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.workflows.handlers import REFUSAL_LIMIT
 from holdfast.workflows.session import SessionWorkflow

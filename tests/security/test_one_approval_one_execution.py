@@ -25,15 +25,15 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 
 from holdfast import ApprovalView, Decision, Effect, Holdfast, Run, Turn, TurnInput
-from holdfast.approvals import Confirmation, QuestionAnswer
-from holdfast.approvers import Approver
-from holdfast.calls import Call, PendingQuestion
-from holdfast.keys import Signer
-from holdfast.signing import digest_decision, format_public_key, sign_decision
+from holdfast.client.signing_keys import Signer
+from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
+from holdfast.domain.approvals.signing import digest_decision, format_public_key, sign_decision
+from holdfast.domain.calls.call import Call, PendingQuestion
+from holdfast.domain.calls.tool import NeedsAnswer
+from holdfast.domain.turn.activity_io import ExecuteInput
+from holdfast.domain.turn.turn_io import TURN_WORKFLOW
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.tools import NeedsAnswer
-from holdfast.turns import TURN_WORKFLOW
-from holdfast.work import ExecuteInput
 from tests.support.engine import Engine
 from tests.support.waiting import asked, waiting
 

@@ -11,29 +11,29 @@ from typing import Any
 import pytest
 
 from holdfast import Mode, Settings, Tool, TurnInput
-from holdfast.activities.builtin.editing import Edit
+from holdfast.activities.builtin.edit import Edit
 from holdfast.activities.builtin.shell import Shell
-from holdfast.activities.builtin.writing import WriteFile
-from holdfast.activities.catalogue.registry import Registry
+from holdfast.activities.builtin.write_file import WriteFile
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.gate import Gate
-from holdfast.activities.outputs import OutputStore
-from holdfast.activities.policy.code_files import CODE_FILES, explain_code_file
-from holdfast.activities.policy.loading import list_sources, load_policy
-from holdfast.activities.policy.outside import complete_subject
-from holdfast.activities.policy.protecting import build_protected
-from holdfast.activities.policy.scopes import CandidateCall, is_covered
-from holdfast.activities.policy.subjects import build_call_subject
-from holdfast.activities.ruling import CallContext
-from holdfast.calls import CallRequest
-from holdfast.documents import read_content
+from holdfast.activities.gate.gate import Gate
+from holdfast.activities.gate.verdict import CallContext
+from holdfast.activities.policy.find_protected import build_protected
+from holdfast.activities.policy.grant_scopes import CandidateCall, is_covered
+from holdfast.activities.policy.load_policy import list_sources, load_policy
+from holdfast.activities.policy.protection.code_files import CODE_FILES, explain_code_file
+from holdfast.activities.policy.subject.subject import build_call_subject
+from holdfast.activities.policy.taint import complete_subject
+from holdfast.activities.process.output_store import OutputStore
+from holdfast.activities.registry.registry import Registry
+from holdfast.config.settings import load_settings
+from holdfast.config.toml_document import read_content
+from holdfast.config.trust import is_trusted
+from holdfast.domain.approvals.approval import Scope
+from holdfast.domain.calls.call import CallRequest
+from holdfast.domain.calls.tool import Effect, Run
+from holdfast.domain.calls.verdicts import Allow, Ask, Verdict
 from holdfast.errors import BadInput
-from holdfast.outcomes import Scope
-from holdfast.settings import load_settings
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.tools import Effect, Run
-from holdfast.trust import is_trusted
-from holdfast.verdicts import Allow, Ask, Verdict
 from tests.cli.support import Home
 from tests.support.engine import new_engine
 from tests.support.policies import rule

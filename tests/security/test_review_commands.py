@@ -14,20 +14,20 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from holdfast.activities.files.differences import build_diff
-from holdfast.activities.mcp.approved import PinnedDefinitions
-from holdfast.activities.mcp.definitions import Definition
-from holdfast.activities.mcp.tool import McpTool
-from holdfast.activities.policy.protected import ProtectedFiles
-from holdfast.activities.shell.analysis import analyse_command
-from holdfast.configuration import McpServerSettings
-from holdfast.content import escape_controls
-from holdfast.modes import Mode
-from holdfast.verdicts import Allow, Ask
+from holdfast.activities.files.diff import build_diff
+from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
+from holdfast.activities.mcp.server.definitions import Definition
+from holdfast.activities.mcp.tools.mcp_tool import McpTool
+from holdfast.activities.policy.protection.protected_files import ProtectedFiles
+from holdfast.activities.shell.analyze import analyse_command
+from holdfast.config.schema import McpServerSettings
+from holdfast.domain.calls.verdicts import Allow, Ask
+from holdfast.domain.modes import Mode
+from holdfast.util.text import escape_controls
 from tests.security.test_git_configuration import Repository
 from tests.security.test_git_configuration import repository as repository  # a fixture
 from tests.support.policies import policy, rule, run, said
-from tests.unit.test_mcp_showing import a_server
+from tests.unit.activities.mcp.tools.test_mcp_tool import a_server
 
 # Allow rules, and `harmless`
 

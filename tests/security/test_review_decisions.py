@@ -16,18 +16,17 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, Work
 from temporalio.common import RawValue, SearchAttributePair, TypedSearchAttributes
 
 from holdfast import Decision, Effect, Run, TurnInput
-from holdfast.approvals import digest_call
-from holdfast.calls import Call
-from holdfast.contexts import Context
+from holdfast.client.turn_reader import check_digest
+from holdfast.domain.approvals.approval import DecisionAction, Scope, digest_call
+from holdfast.domain.approvals.grants import Grant
+from holdfast.domain.approvals.signing import sign_decision
+from holdfast.domain.calls.call import Call
+from holdfast.domain.context import Context
+from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.domain.turn.views import ApprovalView
 from holdfast.errors import HoldfastError
-from holdfast.grants import Grant
-from holdfast.looking import check_digest
-from holdfast.outcomes import DecisionAction, Scope
-from holdfast.signing import sign_decision
+from holdfast.names import MEMO_KEY, STATE_ATTRIBUTE
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.turns import TURN_WORKFLOW
-from holdfast.views import ApprovalView
-from holdfast.workflows.attributes import MEMO_KEY, STATE_ATTRIBUTE
 from tests.security.test_one_approval_one_execution import (
     ANA,
     Counted,

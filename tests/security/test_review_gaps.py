@@ -29,31 +29,30 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from holdfast import Confirming, Decision, HoldfastPlugin, Settings, TurnInput
-from holdfast.activities.beginnings import TurnStart, TurnStarts
-from holdfast.activities.builtin.background import ReadCommand
-from holdfast.activities.builtin.fetching import Fetch
-from holdfast.activities.covering import is_approved
-from holdfast.activities.outputs import OutputStore
-from holdfast.activities.supervision.attending import Attendant
-from holdfast.activities.supervision.ended import CommandOwner
+from holdfast.activities.builtin.fetch import Fetch
+from holdfast.activities.builtin.shell_background import ReadCommand
+from holdfast.activities.gate.approval_checks import is_approved
+from holdfast.activities.process.output_store import OutputStore
+from holdfast.activities.supervision.attendant import Attendant
+from holdfast.activities.supervision.run_status import CommandOwner
 from holdfast.activities.supervision.runs import Runs
-from holdfast.activities.web.addresses import AddressRules
-from holdfast.approvals import Confirmation, digest_call
-from holdfast.approvers import Approver
-from holdfast.conversion import build_data_converter
-from holdfast.decisions import DecisionContext
+from holdfast.activities.turn_beginnings import TurnStart, TurnStarts
+from holdfast.config.address_rules import AddressRules
+from holdfast.config.named_files import NamedFiles
+from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.approval import Confirmation, DecisionAction, Needs, digest_call
+from holdfast.domain.approvals.signing import format_public_key, sign_decision
+from holdfast.domain.base import Unreadable
+from holdfast.domain.calls.decision_checks import DecisionContext
+from holdfast.domain.calls.tool import Effect, ToolFailure, ToolRef
+from holdfast.domain.calls.verdicts import UNFINISHED, Ask, BoundCall, NeedsApprovalAgain, Reject
+from holdfast.domain.turn.activity_io import BackgroundCommands, ExecuteInput
+from holdfast.domain.turn.turn_io import TURN_WORKFLOW
 from holdfast.errors import PayloadUnreadable
-from holdfast.named_files import NamedFiles
-from holdfast.outcomes import DecisionAction, Needs
-from holdfast.signing import format_public_key, sign_decision
+from holdfast.payloads.converter import build_data_converter
 from holdfast.testing import FakeRun, build_request, wait_until
-from holdfast.tools import Effect, ToolFailure, ToolRef
-from holdfast.turns import TURN_WORKFLOW
-from holdfast.unread import Unreadable
-from holdfast.verdicts import UNFINISHED, Ask, BoundCall, NeedsApprovalAgain, Reject
-from holdfast.work import BackgroundCommands, ExecuteInput
-from holdfast.workers.gateway import connections
-from holdfast.workers.gateway.serving import open_listener, run_gateway
+from holdfast.workers.gateway import serve
+from holdfast.workers.gateway.serve import open_listener, run_gateway
 from tests.security.test_one_approval_one_execution import input_of
 from tests.support.engine import Engine
 
@@ -67,7 +66,7 @@ async def test_S42_many_references_in_one_message_are_read_no_further_than_one_m
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reference takes 217 bytes, so one signal of 2 MB could name a payload of 1 MB ten thousand times."""
-    monkeypatch.setattr("holdfast.conversion.TOO_LARGE", 1_000_000)
+    monkeypatch.setattr("holdfast.payloads.converter.TOO_LARGE", 1_000_000)
     converter = build_data_converter(None, tmp_path / "payloads")
     [reference] = await converter.encode(["x" * 300_000])
     assert reference.ByteSize() < 300
@@ -379,7 +378,7 @@ async def test_S36_however_many_commands_are_asked_about_each_is_looked_at_once(
         looked.append(folder)
         return True
 
-    monkeypatch.setattr("holdfast.activities.supervision.folder.is_held", held)
+    monkeypatch.setattr("holdfast.activities.supervision.run_folder.is_held", held)
     client: Any = SimpleNamespace(namespace="default")
     attendant = Attendant(client, Runs(tmp_path), "q")
     asked = BackgroundCommands(turn="turn", handles=(*names, "*", "../x", "") * 20_000)
@@ -438,7 +437,7 @@ async def test_S45_whoever_asks_and_takes_no_answer_keeps_no_place_at_the_gatewa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else 64 of them with any token, or 500 with none, would shut everybody else out for as long as they like."""
-    monkeypatch.setattr(connections, "TAKE_SECONDS", 0.5)
+    monkeypatch.setattr(serve, "TAKE_SECONDS", 0.5)
     stop, listener = asyncio.Event(), open_listener("127.0.0.1", 0)
     listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)  # what a system holds back is not ours
     holdfast: Any = SimpleNamespace(client=None)  # nothing here asks the server

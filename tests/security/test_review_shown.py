@@ -11,18 +11,20 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from holdfast.approvals import Confirmation
-from holdfast.calls import Call, CallRequest, Status
-from holdfast.content import escape_controls, exact, has_invisible
+from holdfast.config.settings import Settings
+from holdfast.domain.approvals.approval import Confirmation
+from holdfast.domain.calls.call import Call, CallRequest, Status
+from holdfast.domain.calls.tool import Effect, ToolRef
+from holdfast.domain.calls.verdicts import BoundCall
+from holdfast.domain.content import exact
+from holdfast.domain.turn import views
+from holdfast.domain.turn.activity_io import LiveOutput
+from holdfast.domain.turn.views import build_approval_view
 from holdfast.errors import HoldfastError
-from holdfast.settings import Settings
-from holdfast.tools import Effect, ToolRef
-from holdfast.verdicts import BoundCall
-from holdfast.views import build_approval_view
-from holdfast.work import LiveOutput
-from holdfast.workers import questions, render
-from holdfast.workers.server import prepare_folder
-from holdfast.workers.tokens import TokenFile
+from holdfast.util.text import escape_controls, has_invisible
+from holdfast.workers.gateway.tokens import TokenFile
+from holdfast.workers.runtime.data_folder import prepare_folder
+from holdfast.workers.terminal import approval_text, render
 
 UNSEEN = [
     *(0x00, 0x07, 0x08, 0x0D, 0x1B, 0x7F, 0x85, 0x9B, 0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5),
@@ -70,9 +72,9 @@ def test_S22_what_cannot_be_seen_is_written_out_wherever_a_command_is_shown(code
     assert written in escape_controls(hidden)
     waiting = call(hidden)
     for shown in (
-        questions.render_question(build_approval_view("t", waiting)),
-        questions.render_question(questions.build_whole_approval("t", waiting)),
-        questions.format_whole(questions.build_whole_approval("t", waiting)),
+        approval_text.render_question(build_approval_view("t", waiting)),
+        approval_text.render_question(views.build_whole_approval("t", waiting)),
+        approval_text.format_whole(views.build_whole_approval("t", waiting)),
     ):
         assert written in printed(shown), shown
     told = printed(render.render_call(waiting))  # JSON says some of them in its own way
@@ -84,10 +86,10 @@ def test_S41_no_turn_looks_like_another_and_what_is_pasted_is_the_one_that_was_m
     name = f"dep{chr(code)}loy"
     assert exact(name) not in ("deploy", "dep loy")
     view = build_approval_view(name, call("ls"))
-    label = printed(questions.render_label(view))
+    label = printed(approval_text.render_label(view))
     assert "deploy" not in label
     assert "dep loy" not in label
-    words = questions.format_answer_command(view)
+    words = approval_text.format_answer_command(view)
     if code == 0:
         return  # no argument of a program holds it
     assert "\n" not in words
@@ -103,9 +105,9 @@ def test_S41_no_turn_looks_like_another_and_what_is_pasted_is_the_one_that_was_m
 
 @pytest.mark.parametrize("name", ["--turn=other", "-h", "--all", "--data=/tmp/x", "-", "--", "--by=ana", "--json"])
 def test_S41_the_id_of_a_turn_is_no_option_of_the_command_that_is_proposed(name: str) -> None:
-    words = questions.format_answer_command(build_approval_view(name, call("ls")))
+    words = approval_text.format_answer_command(build_approval_view(name, call("ls")))
     assert all(not word.startswith("-") for word in shlex.split(words)[2:]), words
-    assert name in printed(questions.render_label(build_approval_view(name, call("ls")))), (
+    assert name in printed(approval_text.render_label(build_approval_view(name, call("ls")))), (
         "the id itself is shown as it is"
     )
 
@@ -115,15 +117,15 @@ def test_S41_the_id_of_a_turn_is_no_option_of_the_command_that_is_proposed(name:
 )
 def test_S41_an_id_is_pasted_into_a_shell_as_it_is(name: str) -> None:
     view = build_approval_view(name, call("ls"))
-    words = questions.format_answer_command(view).replace("holdfast approve", "printf %s")
+    words = approval_text.format_answer_command(view).replace("holdfast approve", "printf %s")
     assert subprocess.run(["bash", "-c", words], capture_output=True, check=True).stdout.decode() == view.approval_id
 
 
 def test_S22_a_command_that_is_shown_in_the_place_of_the_one_that_would_run_hides_nothing() -> None:
     waiting = call("rm -rf /", shown="git status")
-    for view in (build_approval_view("t", waiting), questions.build_whole_approval("t", waiting)):
+    for view in (build_approval_view("t", waiting), views.build_whole_approval("t", waiting)):
         assert "rm -rf /" in view.others
-        assert "rm -rf /" in printed(questions.render_question(view))
+        assert "rm -rf /" in printed(approval_text.render_question(view))
     honest = call("git status")
     assert build_approval_view("t", honest).others == ""
 

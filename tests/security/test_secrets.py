@@ -14,12 +14,12 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.activities.commands import build_environment
-from holdfast.activities.supervision.trees import is_supervisor, list_descendants
-from holdfast.configuration import McpServerSettings, McpSettings, ModelServerSettings, ModelsSettings
-from holdfast.plugin import HoldfastPlugin
-from holdfast.process_secrets import hand_over_environment
-from holdfast.settings import Settings
+from holdfast.activities.process.command import build_environment
+from holdfast.activities.process.proc import is_supervisor, list_descendants
+from holdfast.config.schema import McpServerSettings, McpSettings, ModelServerSettings, ModelsSettings
+from holdfast.config.settings import Settings
+from holdfast.plugin.plugin import HoldfastPlugin
+from holdfast.util.process_secrets import hand_over_environment
 from tests.cli.support import SECONDS, Home, call
 from tests.support.marks import until
 
@@ -125,7 +125,7 @@ def as_nobody(program: str, secret: str) -> subprocess.Popen[str]:
     """Python that becomes an ordinary user, whose processes can be dumped, and then runs the program."""
     ordinary = f"""
 import ctypes, os, sys
-import holdfast.process_secrets, holdfast.activities.supervision.supervisor
+import holdfast.util.process_secrets, holdfast.activities.supervision.supervisor
 if os.getuid() == 0:
     os.setgid({NOBODY}), os.setuid({NOBODY})
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
@@ -151,7 +151,7 @@ def read_as_same_user(pid: int, file: str) -> subprocess.CompletedProcess[bytes]
 @pytest.mark.parametrize("protects", [False, True])
 def test_S45_a_protected_process_can_be_read_by_no_process_of_the_same_user(protects: bool, secret: str) -> None:
     """Without the protection it can: so the reading is real."""
-    protect = "holdfast.process_secrets.protect_process()" if protects else ""
+    protect = "holdfast.util.process_secrets.protect_process()" if protects else ""
     libc = "libc = ctypes.CDLL(None); libc.getenv.restype = ctypes.c_char_p"
     told = f"{libc}; print(libc.getenv(b'ANTHROPIC_API_KEY').decode(), flush=True)"
     with as_nobody(f"{protect}\n{told}\nsys.stdin.read()", secret) as process:
@@ -187,7 +187,7 @@ def test_an_environment_is_handed_over_whole_and_little_of_it_openly(size: int, 
     assert secret not in str(shown)
     program = """
 import os
-from holdfast.process_secrets import protect_process
+from holdfast.util.process_secrets import protect_process
 protect_process()
 print(len(os.environ["SECRET"]), os.read(0, 9), "HOLDFAST_ENVIRONMENT" in os.environ)
 """

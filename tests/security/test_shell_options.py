@@ -11,14 +11,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.activities.policy.granting import find_covering_grant
-from holdfast.activities.shell.analysis import analyse_command
-from holdfast.activities.shell.effects import find_effects, list_known_options
-from holdfast.activities.shell.knowledge import is_harmless
-from holdfast.approvals import Decision
-from holdfast.grants import Grant
-from holdfast.modes import Mode
-from holdfast.outcomes import DecisionAction, Scope
+from holdfast.activities.policy.grant_matching import find_covering_grant
+from holdfast.activities.shell.analyze import analyse_command
+from holdfast.activities.shell.programs.option_effects import find_effects, list_known_options
+from holdfast.activities.shell.programs.program_effects import is_harmless
+from holdfast.domain.approvals.approval import Decision, DecisionAction, Scope
+from holdfast.domain.approvals.grants import Grant
+from holdfast.domain.modes import Mode
 from tests.support.policies import load, policy, rule, run, said
 
 ATTACKS: dict[str, tuple[str, str]] = {

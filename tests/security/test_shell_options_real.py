@@ -21,9 +21,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.activities.shell.analysis import analyse_command
-from holdfast.activities.shell.effects import find_effects
-from holdfast.activities.shell.scripts import find_script_effects
+from holdfast.activities.shell.analyze import analyse_command
+from holdfast.activities.shell.programs.option_effects import find_effects
+from holdfast.activities.shell.programs.scripts import find_script_effects
 
 SECONDS = 20.0
 SECRET = "a-secret-of-another-program"

@@ -10,23 +10,22 @@ from typing import Any
 
 import pytest
 
-from holdfast.activities.mcp.definitions import Definition
-from holdfast.activities.mcp.questions import build_question
-from holdfast.activities.policy.granting import EXCEPTIONS, build_offers, find_covering_grant
+from holdfast.activities.mcp.server.definitions import Definition
+from holdfast.activities.mcp.server.elicitation_forms import build_question
+from holdfast.activities.policy.grant_matching import EXCEPTIONS, build_offers, find_covering_grant
 from holdfast.activities.policy.rules import Rule
-from holdfast.activities.policy.saved import save_grant
-from holdfast.approvals import ApprovalId, Confirmation, Decision
-from holdfast.calls import Call, CallRequest, Status
+from holdfast.activities.policy.saved_grants import save_grant
+from holdfast.config.settings import Settings
+from holdfast.domain.approvals.approval import ApprovalId, Confirmation, Decision, DecisionAction
+from holdfast.domain.approvals.grants import Grant
+from holdfast.domain.calls.call import Call, CallRequest, Status
+from holdfast.domain.turn.views import build_approval_view, build_inbox_summary
 from holdfast.errors import BadInput
-from holdfast.grants import Grant
-from holdfast.outcomes import DecisionAction
-from holdfast.settings import Settings
-from holdfast.views import build_approval_view, build_inbox_summary
-from holdfast.workers import questions
+from holdfast.workers.terminal import approval_text
 from tests.cli.support import Home, call
 from tests.support.policies import run
 from tests.support.rendering import printed
-from tests.unit.test_mcp_showing import asked
+from tests.unit.activities.mcp.tools.test_mcp_tool import asked
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -124,7 +123,7 @@ async def test_S39_the_title_of_a_servers_tool_stands_behind_the_server_and_the_
     view = build_approval_view("t", waiting)
     assert view.title == f"git/git_status ({title})"
     assert waiting.bound.title.startswith(f"git/git_status ({title}) ")
-    assert printed(questions.render_question(view), 120)[0].startswith("git/git_status (")
+    assert printed(approval_text.render_question(view), 120)[0].startswith("git/git_status (")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +188,7 @@ def test_S20_the_counts_of_a_diff_that_was_cut_are_those_of_the_whole(added: int
     for view in (build_approval_view("t", waiting), brief):
         assert (view.cut, view.changes) == (True, f"+{added:,} −{removed:,}")
         assert counted(view.diff or "") == text.count("\n")
-        shown = printed(questions.render_question(view), 100_000)
+        shown = printed(approval_text.render_question(view), 100_000)
         assert shown[1] == f"+{added:,} −{removed:,}"
         assert counted("\n".join(shown[2:-1])) == text.count("\n")
 

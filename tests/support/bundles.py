@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from holdfast.keys import Signer
-from holdfast.workers.audit.bundle import Manifest
-from holdfast.workers.audit.container import Container, ContainerWriter, inspect_container
-from holdfast.workers.audit.exporting import export_bundle
-from holdfast.workers.audit.runs import gather_runs
-from holdfast.workers.audit.stored import build_read_only_converter, build_storage_fetch
+from holdfast.client.signing_keys import Signer
+from holdfast.workers.audit.bundle.bundle import Manifest
+from holdfast.workers.audit.bundle.export import export_bundle
+from holdfast.workers.audit.bundle.tar import Container, ContainerWriter, inspect_container
+from holdfast.workers.audit.read.stored_payloads import build_read_only_converter, build_storage_fetch
+from holdfast.workers.audit.read.workflow_runs import gather_runs
 from tests.support.engine import Engine
 
 COMMAND = [sys.executable, "-m", "holdfast.workers.cli"]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from holdfast.configuration import McpServerSettings
+from holdfast.config.schema import McpServerSettings
 from tests.support.writings import pem
 
 ROOT = Path(__file__).parents[2]

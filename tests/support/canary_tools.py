@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from holdfast import Effect, Run
+from holdfast.domain.calls.tool import ToolFailure
 from holdfast.testing import FakeTool
-from holdfast.tools import ToolFailure
 
 CANARIES = {
     place: f"canary-{place}-Zk7Qp2"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from temporalio.client import Client
 
 from holdfast import Session, SessionView
-from holdfast.conversations import AssistantMessage, ConversationMessage, UserMessage
+from holdfast.domain.conversation.messages import AssistantMessage, ConversationMessage, UserMessage
 
 
 async def spoken(session: Session) -> list[str]:

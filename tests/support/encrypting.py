@@ -12,8 +12,8 @@ import pytest
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payload
 
-from holdfast.encryption_settings import EncryptionSettings, KeySettings
-from holdfast.keyring import generate_key
+from holdfast.config.sections import EncryptionSettings, KeySettings
+from holdfast.payloads.keyring import generate_key
 
 
 def encryption(monkeypatch: pytest.MonkeyPatch, *ids: str, **more: Any) -> EncryptionSettings:

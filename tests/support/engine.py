@@ -20,9 +20,9 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
 from holdfast import Holdfast, HoldfastPlugin, Session, Settings, Tool, Turn, TurnInput
-from holdfast.turns import TURN_WORKFLOW
-from holdfast.verdicts import ExecutionOutcome
-from holdfast.work import ExecuteInput
+from holdfast.domain.calls.verdicts import ExecutionOutcome
+from holdfast.domain.turn.activity_io import ExecuteInput
+from holdfast.domain.turn.turn_io import TURN_WORKFLOW
 
 
 class Engine:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from holdfast.activities.hooks.calls import AfterTool, BeforeTool
-from holdfast.activities.hooks.chain import Hook
-from holdfast.activities.hooks.commands import CommandRunner
-from holdfast.activities.hooks.functions import FunctionRunner
-from holdfast.configuration import OnFailure, When
-from holdfast.tools import Effect
+from holdfast.activities.hooks.command_hook import CommandRunner
+from holdfast.activities.hooks.function_hook import FunctionRunner
+from holdfast.activities.hooks.hook_chain import Hook
+from holdfast.activities.hooks.hook_io import AfterTool, BeforeTool
+from holdfast.config.schema import OnFailure, When
+from holdfast.domain.calls.tool import Effect
 
 WORKSPACE = Path("/project")
 

@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from holdfast.activities.catalogue.registry import Registry
 from holdfast.activities.mcp.servers import McpServers
-from holdfast.configuration import McpServerSettings, McpSettings
+from holdfast.activities.registry.registry import Registry
+from holdfast.config.schema import McpServerSettings, McpSettings
 from holdfast.testing import FakeRun
 
 ARGUMENTS: dict[str, dict[str, Any]] = {"s__add_numbers": {"a": 5, "b": 3}}

@@ -19,13 +19,13 @@ from typing import Any
 import httpx2
 
 from holdfast import Settings
-from holdfast.activities.catalogue.registry import Registry
-from holdfast.activities.mcp.authorizing import LoginAuthorizer
-from holdfast.activities.mcp.logins import LoginFiles
+from holdfast.activities.mcp.auth.bearer import LoginAuthorizer
+from holdfast.activities.mcp.auth.login_store import LoginFiles
 from holdfast.activities.mcp.servers import McpServers
-from holdfast.configuration import McpOauthSettings, McpServerSettings, McpSettings
+from holdfast.activities.registry.registry import Registry
+from holdfast.config.schema import McpOauthSettings, McpServerSettings, McpSettings
+from holdfast.domain.calls.tool import ToolFailure
 from holdfast.testing import FakeRun
-from holdfast.tools import ToolFailure
 from tests.support.mcp_guarded import somebody_logs_in
 
 LOGINS = 3

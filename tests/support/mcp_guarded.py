@@ -14,8 +14,8 @@ from typing import Any
 import httpx2
 
 from holdfast import Settings
-from holdfast.configuration import McpServerSettings
-from holdfast.workers.mcp_servers import LoginStatus, log_in
+from holdfast.config.schema import McpServerSettings
+from holdfast.workers.mcp.servers import LoginStatus, log_in
 from tests.support.mcp_servers import HttpServer, free_port, http_server
 
 PROGRAM = Path(__file__).with_name("mcp_oauth.py")

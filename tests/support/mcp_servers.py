@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.configuration import McpServerSettings, McpSettings
+from holdfast.config.schema import McpServerSettings, McpSettings
 from tests.support.programs import require_program
 
 PYTHON = ("mcp-server-fetch==2026.10.24", "mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19")

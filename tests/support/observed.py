@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.testing import wait_until
-from holdfast.workers.worker import READY_LINE
+from holdfast.workers.runtime.worker import READY_LINE
 from tests.support.engine import Engine
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.activities.policy.deciding import Policy, PolicyRule
-from holdfast.activities.policy.loading import LoadedFile, build_policy, load_shipped, read_policy_file
+from holdfast.activities.policy.load_policy import LoadedFile, build_policy, load_shipped, read_policy_file
+from holdfast.activities.policy.policy import Policy, PolicyRule
 from holdfast.activities.policy.rules import Tier
-from holdfast.activities.policy.subjects import Subject, build_call_subject
-from holdfast.documents import FileContent, Problem
-from holdfast.modes import Mode
+from holdfast.activities.policy.subject.subject import Subject, build_call_subject
+from holdfast.config.toml_document import FileContent, Problem
+from holdfast.domain.modes import Mode
 
 FILE = Path("/project/policy.toml")
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from holdfast.workers.worker import READY_LINE
+from holdfast.workers.runtime.worker import READY_LINE
 from tests.support.engine import Engine
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ from pathlib import Path
 from temporalio.testing import WorkflowEnvironment
 
 from holdfast import HoldfastPlugin
-from holdfast.workers.server import FAST_OPTIONS
-from holdfast.workflows.attributes import DEADLINE_ATTRIBUTE, STATE_ATTRIBUTE, TOOLS_ATTRIBUTE
+from holdfast.names import DEADLINE_ATTRIBUTE, STATE_ATTRIBUTE, TOOLS_ATTRIBUTE
+from holdfast.workers.embedded.temporal_server import FAST_OPTIONS
 
 TUNING = [word for option in FAST_OPTIONS for word in option]
 

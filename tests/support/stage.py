@@ -7,8 +7,8 @@ from collections import defaultdict
 from typing import Any
 
 from holdfast import CallRequest, Effect, Interrupt, Result, Run, ToolFailure
+from holdfast.domain.calls.tool import AbortsSiblings
 from holdfast.testing import FakeTool
-from holdfast.tools import AbortsSiblings
 
 PATIENCE = 20.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.activities.catalogue.registry import Registry
-from holdfast.tools import Invocation, Tool
+from holdfast.activities.registry.registry import Registry
+from holdfast.domain.calls.tool import Invocation, Tool
 
 
 def build(tool: Tool, workspace: Path, **arguments: Any) -> Invocation:

@@ -32,13 +32,13 @@ from holdfast import (
     TurnInput,
     TurnLimits,
 )
-from holdfast.approvals import Confirmation
-from holdfast.content import TextPart
-from holdfast.conversations import Usage
+from holdfast.domain.approvals.approval import Confirmation
+from holdfast.domain.calls.tool import NeedsAnswer, OutcomeUnknown
+from holdfast.domain.content import TextPart
+from holdfast.domain.conversation.messages import Usage
+from holdfast.domain.turn.views import ApprovalView, TurnView
 from holdfast.errors import TurnNotFound
 from holdfast.testing import FakeTool, build_request, decide_all, script_model, wait_until
-from holdfast.tools import NeedsAnswer, OutcomeUnknown
-from holdfast.views import ApprovalView, TurnView
 from tests.support.engine import Engine
 from tests.support.processes import hurried_worker
 from tests.support.versions import versioned

@@ -17,11 +17,11 @@ from typing import IO, Any
 from uuid import uuid4
 
 from holdfast import Settings, Tool
-from holdfast.deployments import DeploymentSettings
+from holdfast.config.sections import DeploymentSettings
 from holdfast.testing import wait_until
+from holdfast.workers.runtime.worker import READY_LINE
 from holdfast.workers.versions.deployments import fetch_fleet, is_known, set_current
 from holdfast.workers.versions.fleet import Fleet, Version
-from holdfast.workers.worker import READY_LINE
 from tests.support.engine import Engine
 from tests.support.processes import ROOT, WorkerProcess
 

@@ -1,4 +1,4 @@
-"""The shape of the repository: imports go one way, the core does no I/O, and every claimed rule has a test."""
+"""The shape of the repository: rooms import one way, the domain does no I/O, and every claimed rule has a test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -16,24 +20,120 @@ import holdfast
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
-OUTER = {
-    "__init__", "client", "watching", "configuration", "conversion", "documents", "functions", "hosts", "keys",
-    "named_files", "neighbours", "owner_key", "plugin", "payloads", "queries", "search_attributes", "settings",
-    "signatures", "suggestions", "temporal_private", "testing",
-    "trust", "beside", "encryption", "encryption_settings", "gcs", "keeping", "keyring", "s3",
-    "shared_outputs", "storage_settings", "stores",
-    "identity", "locks", "setting_values", "tails", "translating", "turn", "contact", "looking", "session",
-    "exporting", "observing", "live_turns", "sealing", "whole_files", "process_secrets",
+FOLDERS = ("activities", "workflows", "workers")
+MOST_MODULES = 25
+
+LAYERS = (
+    "holdfast",
+    "holdfast.errors",
+    "holdfast.names",
+    "holdfast.util",
+    "holdfast.domain",
+    "holdfast.domain.forms",
+    "holdfast.domain.approvals",
+    "holdfast.domain.calls",
+    "holdfast.domain.conversation",
+    "holdfast.domain.turn",
+    "holdfast.domain.session",
+    "holdfast.config",
+    "holdfast.payloads",
+    "holdfast.telemetry",
+    "holdfast.client",
+    "holdfast.function_tools",
+    "holdfast.activities.process",
+    "holdfast.activities.files",
+    "holdfast.activities.web",
+    "holdfast.activities.shell",
+    "holdfast.activities.ledger",
+    "holdfast.activities.supervision",
+    "holdfast.activities.policy",
+    "holdfast.activities.registry",
+    "holdfast.activities.hooks",
+    "holdfast.activities.search",
+    "holdfast.activities.builtin",
+    "holdfast.activities.models",
+    "holdfast.activities.mcp",
+    "holdfast.activities.execution",
+    "holdfast.activities.gate",
+    "holdfast.activities",
+    "holdfast.workflows",
+    "holdfast.plugin",
+    "holdfast.workers",
+    "holdfast.workers.runtime",
+    "holdfast.workers.lookup",
+    "holdfast.workers.gateway",
+    "holdfast.workers.storage",
+    "holdfast.workers.versions",
+    "holdfast.workers.mcp",
+    "holdfast.workers.terminal",
+    "holdfast.workers.embedded",
+    "holdfast.workers.audit",
+    "holdfast.workers.doctor",
+    "holdfast.workers.demo",
+    "holdfast.workers.cli",
+    "holdfast.testing",
+
+)  # fmt: skip
+"""The rooms. Each may import itself and those above it in this list, also lazily and for types alone.
+
+`holdfast` is the root package alone: it names what is public, and loads nothing of it when it is imported.
+"""
+
+SAME_THING = {
+    "approvals",
+    "chat",
+    "deployments",
+    "encryption",
+    "gateway",
+    "grants",
+    "ledger",
+    "mcp",
+    "policy",
+    "servers",
+    "services",
+    "session",
+    "sessions",
+    "task_queues",
+    "telemetry",
+    "temporal_server",
+    "tokens",
+    "tools",
+    "turn",
+
 }  # fmt: skip
-"""Files of src/holdfast that are not the domain: they talk to Temporal, to files or to the environment."""
-DOMAIN = sorted(path for path in SOURCE.glob("*.py") if path.stem not in OUTER)
-FOLDERS = {name: sorted((ROOT / name).rglob("*.py")) for name in ("activities", "workflows", "workers")}
+"""Names that several modules have because they are about the same thing, each on its level."""
+
 IO = {
     "asyncio", "concurrent", "ctypes", "fcntl", "ftplib", "glob", "http", "io", "logging", "mmap", "multiprocessing",
     "os", "pathlib", "random", "secrets", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl",
     "subprocess", "tempfile", "threading", "time", "urllib", "uuid",
 }  # fmt: skip
 """Modules that touch the world, a clock or chance."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the product by its full name."""
+    found = {}
+    for top, package in [(SOURCE, "holdfast"), *((ROOT / name, f"holdfast.{name}") for name in FOLDERS)]:
+        for path in top.rglob("*.py"):
+            inner = path.relative_to(top)
+            if top != SOURCE or inner.parts[0] not in FOLDERS:
+                name = ".".join([package, *inner.with_suffix("").parts])
+                found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def room_of(module: str) -> str:
+    """The room that a module stands in: the longest name of a layer that it begins with."""
+    rooms = [room for room in LAYERS[1:] if module == room or module.startswith(f"{room}.")]
+    if not rooms and module == LAYERS[0]:
+        return module
+    assert rooms, f"{module} stands in no room of LAYERS"
+    return max(rooms, key=len)
+
+
+DOMAIN = sorted(name for name in modules() if name.startswith("holdfast.domain"))
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
@@ -48,6 +148,17 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
 
 
+def imported(module: str) -> Iterator[tuple[int, str]]:
+    """The modules of Holdfast that a module imports; of `from package import module` the module alone."""
+    for node in ast.walk(ast.parse(modules()[module].read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names if alias.name in modules())
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "holdfast":
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield node.lineno, inner if inner in modules() else node.module
+
+
 def offences(path: Path, *banned: str) -> list[str]:
     return [
         f"{path.relative_to(ROOT)}:{line} imports {name}"
@@ -57,42 +168,77 @@ def offences(path: Path, *banned: str) -> list[str]:
 
 
 def test_there_is_something_to_look_at() -> None:
-    assert {"calls", "batches", "state", "approvals"} <= {path.stem for path in DOMAIN}
-    assert FOLDERS["activities"]
-    assert FOLDERS["workflows"]
+    assert "holdfast.domain.calls.call" in DOMAIN
+    for room in LAYERS:
+        assert any(room_of(name) == room for name in modules()), room
 
 
-@pytest.mark.parametrize("path", DOMAIN, ids=lambda path: path.stem)
-def test_domain_knows_neither_temporal_nor_the_folders_above_it(path: Path) -> None:
-    above = [f"holdfast.{name}" for name in (*FOLDERS, *(OUTER - {"__init__"}))]
-    assert offences(path, "temporalio", *above) == []
-
-
-@pytest.mark.parametrize("path", DOMAIN, ids=lambda path: path.stem)
-def test_domain_does_no_io(path: Path) -> None:
-    allowed = {"pathlib"} if path.stem == "tools" else set()
-    assert offences(path, *(IO - allowed)) == []
-
-
-@pytest.mark.parametrize("path", DOMAIN, ids=lambda path: path.stem)
-def test_domain_imports_the_standard_library_and_pydantic_only(path: Path) -> None:
-    known = {*sys.stdlib_module_names, "pydantic", "holdfast", "__future__"}
-    known |= {"cryptography"} if path.stem == "signing" else set()
-    assert [name for _, name in imports(path) if name.partition(".")[0] not in known] == []
-
-
-@pytest.mark.parametrize(
-    ("folder", "above"),
-    [("activities", ("holdfast.workflows", "holdfast.workers")), ("workflows", ("holdfast.workers",))],
-)
-def test_folders_know_nothing_of_the_folders_above_them(folder: str, above: tuple[str, ...]) -> None:
-    found = [offence for path in FOLDERS[folder] for offence in offences(path, *above)]
+@pytest.mark.parametrize("room", LAYERS[1:])
+def test_room_imports_only_rooms_above_it_in_the_list(room: str) -> None:
+    found = [
+        f"{modules()[name].relative_to(ROOT)}:{line} imports {other}"
+        for name in modules()
+        if room_of(name) == room
+        for line, other in imported(name)
+        if LAYERS.index(room_of(other)) > LAYERS.index(room)
+    ]
     assert found == []
 
 
+def test_root_package_loads_nothing_of_holdfast() -> None:
+    program = "import sys, holdfast; print(*(name for name in sys.modules if name.startswith('holdfast')))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert loaded == ["holdfast"]
+
+
+def test_no_folders_beside_each_other_import_each_other() -> None:
+    graph: dict[str, set[str]] = defaultdict(set)
+    for name, path in modules().items():
+        folder = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for _, other in imported(name):
+            there = other if modules()[other].name == "__init__.py" else other.rpartition(".")[0]
+            ours, theirs = folder.split("."), there.split(".")
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
+            if same < min(len(ours), len(theirs)):
+                graph[".".join(ours[: same + 1])].add(".".join(theirs[: same + 1]))
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(error.args[1][::-1]))
+
+
+def test_no_folder_holds_too_many_modules() -> None:
+    counts = Counter(path.parent for path in modules().values() if path.name != "__init__.py")
+    assert [str(folder.relative_to(ROOT)) for folder, count in counts.items() if count > MOST_MODULES] == []
+
+
+def test_a_name_of_a_module_means_one_thing() -> None:
+    counts = Counter(path.stem for path in modules().values() if not path.stem.startswith("__"))
+    assert {name for name, count in counts.items() if count > 1} == SAME_THING
+
+
+def test_every_folder_says_what_it_is_for() -> None:
+    for folder in {path.parent for path in modules().values()} - {ROOT / name for name in FOLDERS}:
+        init = folder / "__init__.py"
+        assert init.exists(), folder
+        assert ast.get_docstring(ast.parse(init.read_text())), init
+
+
+@pytest.mark.parametrize("name", DOMAIN)
+def test_domain_does_no_io(name: str) -> None:
+    allowed = {"pathlib"} if name == "holdfast.domain.calls.tool" else set()
+    assert offences(modules()[name], *(IO - allowed)) == []
+
+
+@pytest.mark.parametrize("name", DOMAIN)
+def test_domain_imports_the_standard_library_and_pydantic_only(name: str) -> None:
+    known = {*sys.stdlib_module_names, "pydantic", "holdfast", "__future__"}
+    known |= {"cryptography"} if name == "holdfast.domain.approvals.signing" else set()
+    assert [found for _, found in imports(modules()[name]) if found.partition(".")[0] not in known] == []
+
+
 def test_there_is_one_import_name() -> None:
-    every = [*SOURCE.glob("*.py"), *(path for paths in FOLDERS.values() for path in paths)]
-    assert [offence for path in every for offence in offences(path, *FOLDERS, "src")] == []
+    assert [offence for path in modules().values() for offence in offences(path, *FOLDERS, "src")] == []
     for name in FOLDERS:
         link = SOURCE / name
         assert link.is_symlink()
@@ -101,9 +247,9 @@ def test_there_is_one_import_name() -> None:
 
 def test_whoever_only_speaks_with_turns_imports_nothing_that_a_worker_needs() -> None:
     """Every command of a user does: it is half of the time that they take."""
-    program = "import sys, holdfast.client, holdfast.workers.connecting; print(*sys.modules)"
+    program = "import sys, holdfast.client.client, holdfast.workers.runtime.connect; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    heavy = ("temporalio.worker", "holdfast.activities.gate", "holdfast.activities.builtin", "mcp", "tree_sitter")
+    heavy = ("temporalio.worker", "holdfast.activities.gate.gate", "holdfast.activities.builtin", "mcp", "tree_sitter")
     assert [name for name in loaded if name in heavy] == []
     assert "temporalio.client" in loaded
 

@@ -38,7 +38,7 @@ def test_the_wheel_holds_one_top_level_name_and_every_module(tmp_path: Path) -> 
     [wheel] = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"holdfast", f"holdfast-{holdfast.__version__}.dist-info"}
-    modules = ["client.py", "py.typed", "workflows/turn.py", "activities/tools.py", "workers/cli.py"]
+    modules = ["client/client.py", "py.typed", "workflows/turn.py", "activities/tool_activities.py"]
     for module in [*modules, "activities/policy/defaults.toml"]:
         assert f"holdfast/{module}" in names
 

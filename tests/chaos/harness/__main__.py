@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import get_args
 
 from holdfast.errors import HoldfastError
-from holdfast.workers import logs
+from holdfast.workers.runtime import log_setup
 from tests.chaos.harness.fleet import HarnessBroken
 from tests.chaos.harness.report import Report, text_of
 from tests.chaos.harness.run import Options, Run
@@ -30,7 +30,7 @@ INTERRUPTED = 130
 def main() -> int:
     """Run it once."""
     options, as_json = _options()
-    logs.silence_logging()
+    log_setup.silence_logging()
     print(f"Seed {options.seed}", file=sys.stderr)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-chaos-"))
     kept = True

@@ -11,7 +11,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.model import Data
+from holdfast.domain.base import Data
 from tests.chaos.harness.attempts import Attempts
 from tests.chaos.harness.plan import PlannedCall, Point
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from holdfast.model import Data
+from holdfast.domain.base import Data
 from tests.chaos.harness.attempts import Attempts
 from tests.chaos.harness.counter import HOST, Counter
 from tests.chaos.harness.plan import MARK, Kind, PlannedCall

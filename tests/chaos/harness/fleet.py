@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.workers import tether
-from holdfast.workers.children import stop_child
+from holdfast.workers.runtime import tether
+from holdfast.workers.runtime.child_processes import stop_child
 from tests.chaos.harness.attempts import Attempts
 from tests.chaos.harness.worker import Orders
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from holdfast.content import Response, shorten_text
-from holdfast.model import Data
-from holdfast.turns import TurnResult
+from holdfast.domain.base import Data
+from holdfast.domain.content import Response
+from holdfast.domain.turn.turn_io import TurnResult
+from holdfast.util.text import shorten_text
 from tests.chaos.harness.effects import Truth
 from tests.chaos.harness.person import FAIL, UNKNOWN, Question
 from tests.chaos.harness.plan import Kind, PlannedCall, PlannedTurn

@@ -13,8 +13,8 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from holdfast import CallRequest, TurnInput
-from holdfast.model import Data
-from holdfast.modes import Mode
+from holdfast.domain.base import Data
+from holdfast.domain.modes import Mode
 from holdfast.testing import build_request, script_model
 
 T = TypeVar("T")

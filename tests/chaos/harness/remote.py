@@ -10,7 +10,7 @@ import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
-from holdfast.workers.children import start_child, stop_child
+from holdfast.workers.runtime.child_processes import start_child, stop_child
 from tests.chaos.harness.fleet import READY_SECONDS, HarnessBroken, import_path
 
 LOOK_SECONDS = 0.05

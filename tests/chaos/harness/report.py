@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from holdfast.model import Data
+from holdfast.domain.base import Data
 from tests.chaos.harness.deaths import Death
 from tests.chaos.harness.judging import EndedTurn, Finding, Wrong
 from tests.chaos.harness.person import AGAIN, DONE, FAIL, Question

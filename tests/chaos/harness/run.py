@@ -13,8 +13,8 @@ from pathlib import Path
 from temporalio.client import Client
 
 from holdfast import Holdfast, HoldfastPlugin, Settings
-from holdfast.workers.children import adopt_orphans
-from holdfast.workers.server import EmbeddedServer
+from holdfast.workers.embedded.temporal_server import EmbeddedServer
+from holdfast.workers.runtime.child_processes import adopt_orphans
 from tests.chaos.harness.cleaning import end, left_behind, see_off
 from tests.chaos.harness.counter import Counter
 from tests.chaos.harness.deaths import Deaths

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from holdfast.model import Data
+from holdfast.domain.base import Data
 
 How = Literal["doubled", "lost", "hung"]
 

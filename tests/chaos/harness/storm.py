@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from enum import StrEnum
 
-from holdfast.activities.supervision.trees import is_supervisor
-from holdfast.workers.server import EmbeddedServer
+from holdfast.activities.process.proc import is_supervisor
+from holdfast.workers.embedded.temporal_server import EmbeddedServer
 from tests.chaos.harness.attempts import Attempts
 from tests.chaos.harness.cleaning import descendants, is_local, kill_if
 from tests.chaos.harness.deaths import Death, Deaths

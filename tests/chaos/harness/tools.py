@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from holdfast import Confirmation, Effect, Invocation, Result, Run, Tool
-from holdfast.tools import StrictParameters
+from holdfast.domain.calls.tool import StrictParameters
 from tests.chaos.harness.attempts import Attempts
 from tests.chaos.harness.deaths import Deaths
 from tests.chaos.harness.effects import Effects, post

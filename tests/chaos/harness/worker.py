@@ -20,20 +20,19 @@ from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, WorkerConfig
 
 from holdfast import HoldfastPlugin, Settings
-from holdfast.activities.builtin.editing import Edit
+from holdfast.activities.builtin.edit import Edit
 from holdfast.activities.builtin.shell import Shell
-from holdfast.activities.builtin.writing import WriteFile
-from holdfast.activities.ledger.protocol import Ledger
-from holdfast.activities.mcp import connecting as connecting  # with the mcp package, before anybody is forked
-from holdfast.activities.mcp.tool import McpTool
-from holdfast.configuration import McpServerSettings, McpSettings
-from holdfast.model import Data
-from holdfast.modes import Mode
-from holdfast.tools import Effect
-from holdfast.verdicts import Failed, Finished
-from holdfast.workers import logs
-from holdfast.workers.connecting import connect_to
-from holdfast.workers.worker import run_worker
+from holdfast.activities.builtin.write_file import WriteFile
+from holdfast.activities.ledger.ledger import Ledger
+from holdfast.activities.mcp.tools.mcp_tool import McpTool
+from holdfast.config.schema import McpServerSettings, McpSettings
+from holdfast.domain.base import Data
+from holdfast.domain.calls.tool import Effect
+from holdfast.domain.calls.verdicts import Failed, Finished
+from holdfast.domain.modes import Mode
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.runtime.connect import connect_to
+from holdfast.workers.runtime.worker import run_worker
 from tests.chaos.harness.deaths import Deaths
 from tests.chaos.harness.effects import Effects
 from tests.chaos.harness.ledger import DeadlyLedger
@@ -140,7 +139,7 @@ def _servers(orders: Orders) -> McpSettings:
 
 async def serve(orders: Orders) -> None:
     """Work until a signal comes."""
-    logs.configure_logging()
+    log_setup.configure_logging()
     for tool in (Shell, WriteFile, Edit, McpTool):
         tool.heartbeat_seconds = HEARTBEAT_SECONDS
     settings = Settings(

@@ -1,0 +1,41 @@
+"""What people are told of their decisions and answers, in sentences that are true."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.domain.turn.update_bodies import DecisionResult
+from holdfast.workers.terminal.live.answer_input import describe_waiting
+from holdfast.workers.terminal.live.send_decisions import describe_decision
+from holdfast.workers.terminal.turn_board import Row
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "words"),
+    [
+        ("proceed_once", "scheduled", "decided; the call is scheduled."),
+        ("proceed_once", "awaiting_approval", "decided; the call waits for somebody else's word too."),
+        ("respond", "scheduled", "answered; the tool goes on with it."),
+        ("respond", "success", "answered; the model reads it as the result of the call."),
+        ("cancel", "scheduled", "declined; the tool is told so, and goes on."),
+        ("cancel", "cancelled", "decided; the call is cancelled."),
+        ("cancel", "error", "decided; the call counts as failed."),
+        ("modify", "validating", "decided; the call is checked again."),
+    ],
+)
+def test_S21_what_became_of_a_decision_is_a_sentence(outcome: str, status: str, words: str) -> None:
+    taken = DecisionResult.model_validate({"call": "b1c1", "status": status})
+    assert describe_decision("t/b1c1/1", taken, outcome) == f"t/b1c1/1: {words}"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        (("exec", "edit"), "a decision: press [a] to be asked, or use `holdfast approve`"),
+        (("question",), "an answer: press [a] to be asked, or use `holdfast respond`"),
+        (("exec", "question"), "a decision: press [a] to be asked, or use `holdfast approve` or `holdfast respond`"),
+    ],
+)
+def test_S41_what_is_put_off_says_with_which_command_it_is_answered(kinds: tuple[str, ...], words: str) -> None:
+    rows = [Row("b1c1", "b1", 1, 1, "t", "awaiting_approval", "t", asks=kind) for kind in kinds]
+    assert describe_waiting(rows) == words
