@@ -174,7 +174,7 @@ class _ReadCommandInvocation(Invocation):
         wait = f", after {self._arguments.wait_seconds:g} seconds at most" if self._arguments.wait_seconds else ""
         return f"Read the output of background command {self._handle.text}{wait}"
 
-    def concurrency_safe(self) -> bool:
+    def is_concurrency_safe(self) -> bool:
         return True
 
     async def execute(self, run: Run) -> Result:

@@ -94,7 +94,7 @@ async def test_S7_names_that_are_no_utf_8_are_shown_as_well_as_they_can(engine: 
 
 
 async def _decidable(turn: Any) -> Any:
-    view = await turn.view(live=False)
+    view = await turn.fetch_view(live=False)
     return view if view.approvals else None
 
 

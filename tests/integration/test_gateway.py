@@ -843,7 +843,7 @@ async def _mine(endpoint: Endpoint, *turns: Turn) -> list[str] | None:
 class Broken(Holdfast):
     """Something in it fails that nobody thought of."""
 
-    async def inbox_view(self) -> InboxView:
+    async def fetch_inbox(self) -> InboxView:
         """Never answers."""
         raise ZeroDivisionError("the secret inside")
 
@@ -861,7 +861,7 @@ async def test_an_error_that_nobody_expected_is_a_sentence_to_the_client_and_a_l
 class Slow(Holdfast):
     """Takes for ever."""
 
-    async def inbox_view(self) -> InboxView:
+    async def fetch_inbox(self) -> InboxView:
         """Never answers."""
         await asyncio.Event().wait()
         return InboxView()

@@ -274,7 +274,7 @@ async def test_S34_an_image_of_another_host_and_an_earlier_turn_is_seen(seeing: 
 
 
 async def _idle(session: Any, turns: int) -> bool:
-    view = await session.view()
+    view = await session.fetch_view()
     return bool(view.turns == turns and view.turn is None)
 
 

@@ -208,7 +208,7 @@ async def test_a_claim_that_the_server_goes_on_refusing_ends_with_its_reason(eng
 
     async with versioned(engine, deployment, "v1", ECHO, current=False):
         with (
-            patch.object(deployments, "_set", refuses),
+            patch.object(deployments, "_send_current", refuses),
             patch.object(deployments, "JOIN_SECONDS", 1),
             pytest.raises(HoldfastError, match="not today"),
         ):

@@ -32,7 +32,7 @@ OTHER_STEPS = (
 )
 """Where code takes a step that ours does not: a timer, before anything else. None can replay what the other did."""
 PATCHED = (
-    ("workflows/turn.py", "        judging = self._judge()\n        self._state.heed_limits()\n",
+    ("workflows/turn.py", "        judging = self._start_validation()\n        self._state.apply_limits()\n",
      '        if workflow.patched("one-more-step"):\n            await workflow.sleep(0.001)\n'),
 )  # fmt: skip
 """The same, as it is done where old turns go on with new code."""

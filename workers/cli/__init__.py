@@ -22,8 +22,8 @@ def main() -> NoReturn:
         code = _flush_output() or code
     except KeyboardInterrupt:
         code = _print_error("interrupted", INTERRUPTED)
-    if aside := sys.modules.get("holdfast.activities.process.sidecar"):
-        aside.close_all()
+    if sidecar := sys.modules.get("holdfast.activities.process.sidecar"):
+        sidecar.close_helpers()
     os._exit(code)
 
 
