@@ -35,7 +35,7 @@ async def _killed(engine: Engine, point: str, *calls: CallRequest) -> Turn:
     return turn
 
 
-@pytest.mark.parametrize("point", ["before-intend", "after-intend", "before-finish"])
+@pytest.mark.parametrize("point", ["before-record_intent", "after-record_intent", "before-record_result"])
 async def test_S31_an_edit_is_made_once_wherever_its_worker_dies(engine: Engine, point: str) -> None:
     turn = await _killed(engine, point, GROW)
     async with worker_process(engine):
@@ -45,7 +45,7 @@ async def test_S31_an_edit_is_made_once_wherever_its_worker_dies(engine: Engine,
 
 
 async def test_S31_an_edit_of_a_file_that_somebody_else_changed_meanwhile_is_asked_about(engine: Engine) -> None:
-    turn = await _killed(engine, "before-finish", GROW)
+    turn = await _killed(engine, "before-record_result", GROW)
     (engine.workspace / "notes").write_text("one, said somebody else\n")
     async with worker_process(engine):
         [item] = (await wait_until(lambda: waiting(turn), 60)).approvals
@@ -60,7 +60,7 @@ async def test_S31_an_edit_of_a_file_that_somebody_else_changed_meanwhile_is_ask
 
 async def test_S31_the_second_edit_of_a_file_is_begun_where_the_first_left_it(engine: Engine) -> None:
     turn = await _killed(
-        engine, "after-intend", GROW, build_request("edit", path="notes", old_text="e\n", new_text="e two\n")
+        engine, "after-record_intent", GROW, build_request("edit", path="notes", old_text="e\n", new_text="e two\n")
     )
     async with worker_process(engine):
         responses = (await turn.result()).responses

@@ -71,7 +71,7 @@ class _Dying(HoldfastPlugin):
     @cached_property
     def ledger(self) -> Ledger:
         made = super().ledger
-        for name in ("intend", "finish"):
+        for name in ("record_intent", "record_result"):
             setattr(made, name, self._killed_around(name, getattr(made, name)))
         return made
 
