@@ -31,6 +31,8 @@ LIMIT = 15.0
 """Seconds after the end of the starvation within which every turn takes another step."""
 LOOPS = 4
 FINISH_SECONDS = 300.0
+BUSY_LOOP = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
+"""Ends with its parent too: whoever is killed in the middle leaves no loop behind."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Starved:
 @contextmanager
 def busy_machine(starved: int, loops: int = LOOPS) -> Iterator[None]:
     """Busy loops beside a process at the lowest priority, until the end of the block."""
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
+    processes = [subprocess.Popen([sys.executable, "-c", BUSY_LOOP]) for _ in range(loops)]
     try:
         for task in os.listdir(f"/proc/{starved}/task"):
             os.setpriority(os.PRIO_PROCESS, int(task), 19)

@@ -106,13 +106,55 @@ class Holdfast:
             raise translate_error(error, turn_id) from error
         return self.get_turn(turn_id)
 
-    async def approve(self, approval_id: str, **details: Any) -> DecisionResult | None:
-        """Let one call run as it was shown. See `decide`."""
-        return await self.decide(approval_id, DecisionAction.PROCEED_ONCE, **details)
+    async def approve(
+        self,
+        approval_id: str,
+        *,
+        digest: str | None = None,
+        by: str | None = None,
+        note: str | None = None,
+        content: str | None = None,
+        arguments: dict[str, Any] | None = None,
+        seconds: float = UPDATE_SECONDS,
+    ) -> DecisionResult | None:
+        """Let one call run once, as it was shown, or with new `content` or `arguments`. See `decide`."""
+        return await self.decide(
+            approval_id,
+            DecisionAction.PROCEED_ONCE,
+            digest=digest,
+            by=by,
+            note=note,
+            content=content,
+            arguments=arguments,
+            seconds=seconds,
+        )
 
-    async def deny(self, approval_id: str, **details: Any) -> DecisionResult | None:
-        """Refuse one call. See `decide`."""
-        return await self.decide(approval_id, DecisionAction.CANCEL, **details)
+    async def deny(
+        self,
+        approval_id: str,
+        *,
+        digest: str | None = None,
+        by: str | None = None,
+        note: str | None = None,
+        scope: Scope | None = None,
+        remember: bool = False,
+        lasting: Lasting = "session",
+        stop_turn: bool = False,
+        seconds: float = UPDATE_SECONDS,
+    ) -> DecisionResult | None:
+        """Refuse one call; the model reads the `note`. See `decide`."""
+        return await self.decide(
+            approval_id,
+            DecisionAction.CANCEL,
+            digest=digest,
+            by=by,
+            note=note,
+            scope=scope,
+            remember=remember,
+            lasting=lasting,
+            stop_turn=stop_turn,
+            seconds=seconds,
+        )
 
     async def decide(
         self,
@@ -133,11 +175,19 @@ class Holdfast:
         decision_id: str | None = None,
         seconds: float = UPDATE_SECONDS,
     ) -> DecisionResult | None:
-        """Decide on one approval, addressed by its id alone. docs/approving.md tells what can be said.
+        """Decide on one approval, addressed by its id alone.
 
-        `digest` is that of what was shown; left out, it is looked up. Sent as an update; when updates are exhausted or
-        no worker answers within `seconds`, as a signal, and then the answer is None: it will count when a worker is
-        back. Raises DecisionRefused when it does not count.
+        `outcome`: what to do, `DecisionAction` or one of its names and aliases (`yes`, `no`, `yes_always`).
+        `digest`: of what was shown; None looks it up, which approves whatever waits now.
+        `by`: the name of the person; None is the signer's, or the login name of this process.
+        `content`, `arguments`: what is to run instead (S25), or the answer to a question.
+        `scope`, `uses`, `lasting`, `expires`: how far and how long a grant reaches; None is the narrowest offer,
+        without a limit. `remember`: a refusal leaves a grant too. `stop_turn`: a refusal ends the turn.
+        `decision_id`: the same id counts once; None makes a new one.
+
+        Sent as an update. When updates are exhausted, or no worker answers within `seconds`, it is sent as a signal and
+        the answer is None: it counts when a worker is back. Raises DecisionRefused when it does not count, BadInput
+        when it cannot be a decision, TurnNotFound, ServerUnavailable.
         """
         decision = await self.prepare_decision(
             approval_id,

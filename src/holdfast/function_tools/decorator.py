@@ -24,7 +24,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any, TypedDict, Unpack, cast, overload
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -37,22 +37,27 @@ from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import shorten_text
 
 _PARTS = (TextPart, DataPart, BlobPart)
-_TRAITS = {
-    "display_name",
-    "interrupt",
-    "aborts_siblings",
-    "live_output",
-    "markdown",
-    "task_queue",
-    "on_host",
-    "asks",
-    "open_world",
-    "destructive",
-    "edits",
-    "retries",
-    "timeout_seconds",
-    "heartbeat_seconds",
-}
+
+
+class ToolTraits(TypedDict, total=False):
+    """The options of a tool that are attributes of `Tool`, where their meaning stands."""
+
+    display_name: str | None
+    interrupt: Interrupt
+    aborts_siblings: AbortsSiblings
+    live_output: bool
+    markdown: bool
+    task_queue: str | None
+    on_host: bool
+    asks: bool
+    open_world: bool
+    destructive: bool
+    edits: str | None
+    retries: Retries | None
+    timeout_seconds: float
+    heartbeat_seconds: float
+
+
 ConfirmAnswer = bool | str | Confirmation | None
 Confirm = bool | str | Callable[..., ConfirmAnswer | Awaitable[ConfirmAnswer]]
 ConcurrencySafe = bool | Callable[..., bool]
@@ -67,30 +72,23 @@ def tool(function: Function, /) -> FunctionTool: ...
 def tool(
     *,
     name: str | None = None,
-    display_name: str | None = None,
     description: str | None = None,
     effect: Effect = Effect.ONCE,
     confirm: Confirm | None = None,
     concurrency_safe: ConcurrencySafe | None = None,
-    interrupt: Interrupt = Interrupt.BLOCK,
-    aborts_siblings: AbortsSiblings = False,
-    live_output: bool = False,
-    markdown: bool = False,
-    task_queue: str | None = None,
-    on_host: bool = False,
-    asks: bool = False,
-    open_world: bool = False,
-    destructive: bool = False,
-    edits: str | None = None,
-    retries: Retries | None = None,
     on_decision: OnDecision | None = None,
-    timeout_seconds: float = 600,
-    heartbeat_seconds: float = 10,
+    **traits: Unpack[ToolTraits],
 ) -> Callable[[Function], FunctionTool]: ...
 
 
 def tool(function: Function | None = None, /, **options: Any) -> Any:
-    """Make a tool from a function: `@tool`, or `@tool(effect=Effect.READ, …)`. BadInput when its types do not do."""
+    """Make a tool from a function: `@tool`, or `@tool(effect=Effect.READ, …)`.
+
+    `name`, `description`: None takes the function's. `effect`: what a repetition does (S31). `confirm`: whether or why
+    to ask a person, a function of the arguments at will; None asks unless it merely reads. `concurrency_safe`: may it
+    run beside others; None says yes if it merely reads. `on_decision`: is told of the decision on its call.
+    Raises BadInput when its types cannot be a tool's.
+    """
     return FunctionTool(function) if function else lambda found: FunctionTool(found, **options)
 
 
@@ -109,7 +107,7 @@ class FunctionTool(Tool):
         confirm: Confirm | None = None,
         concurrency_safe: ConcurrencySafe | None = None,
         on_decision: OnDecision | None = None,
-        **traits: Any,
+        **traits: Unpack[ToolTraits],
     ) -> None:
         _check_function(function, concurrency_safe)
         said = read_signature(function)
@@ -123,8 +121,9 @@ class FunctionTool(Tool):
         self.Parameters = said.parameters
         self.runs = said.runs
         for trait, value in traits.items():
-            if trait not in _TRAITS:
-                raise BadInput(f"{trait!r} is not an option of a tool. {did_you_mean(trait, _TRAITS)}".rstrip())
+            if trait not in ToolTraits.__annotations__:
+                known = did_you_mean(trait, ToolTraits.__annotations__)
+                raise BadInput(f"{trait!r} is not an option of a tool. {known}".rstrip())
             setattr(self, trait, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

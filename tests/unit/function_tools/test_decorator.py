@@ -223,7 +223,7 @@ def test_option_that_does_not_exist_is_refused(option: str) -> None:
 
 def test_misspelt_option_is_refused_with_a_suggestion() -> None:
     with pytest.raises(BadInput, match='Did you mean "timeout_seconds"'):
-        FunctionTool(plain, timeout_second=5)
+        FunctionTool(plain, timeout_second=5)  # type: ignore[call-arg]
 
 
 # What cannot be a tool
