@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.activities.tool_activities import ToolActivities
     from holdfast.domain.calls.call import Call
     from holdfast.domain.calls.verdicts import Allow, Ask, ExecutionOutcome, Lost, NeedsApprovalAgain, Stopped
-    from holdfast.domain.turn.activity_io import CallToValidate, ExecuteInput
+    from holdfast.domain.turn.activity_io import CallToValidate
     from holdfast.domain.turn.decisions import build_bound_request
     from holdfast.domain.turn.turn_state import TurnState
     from holdfast.util.text import shorten_text
@@ -118,27 +118,7 @@ def _start_activity(
     queue, asks = call.bound.host or traits.task_queue, traits.asks and state.input.interactive
     return workflow.start_activity_method(
         ToolActivities.execute,
-        ExecuteInput(
-            call_id=call.id,
-            bound=call.bound,
-            run=call.run,
-            pause=call.pause,
-            begun=begun,
-            stop=stop,
-            seen=state.list_seen_digests(call),
-            mode=state.mode,
-            interactive=state.input.interactive,
-            approvals=call.approvals,
-            shown=call.shown,
-            grants=state.grants.select_for_execution(call.grant),
-            wrote=state.list_written_digests(call),
-            expired=call.expired,
-            tainted=bool(state.tainted),
-            requester=state.input.requester,
-            context=state.context,
-            tools=state.input.tools,
-            confirm=state.input.confirm,
-        ),
+        state.build_execute_input(call, begun=begun, stop=stop),
         activity_id=f"{_format_activity_id(call)}-stop" if stop else _format_activity_id(call),
         task_queue=queue,
         schedule_to_start_timeout=limit if queue else None,

@@ -35,24 +35,31 @@ class CallToValidate(Data):
     """The digest under which it is asked about: no verdict is needed that would ask the same."""
 
 
-class ValidateInput(Data):
-    """Input of the activity `holdfast.validate`: the calls of a batch."""
+class TurnFacts(Data):
+    """The facts of a turn that its calls are judged by, the same when they are validated and when they execute."""
 
-    calls: tuple[CallToValidate, ...]
     seen: dict[str, str] = Field(default_factory=dict)
-    """Files as the turn last read or wrote them, by their digests."""
+    """Digests of files as the turn last read or wrote them, by path; of an execution, only of files it would change."""
     mode: Mode = Mode.DEFAULT
     interactive: bool = True
     grants: tuple[Grant, ...] = ()
+    """Those that may answer; for an execution, the grant that let the call proceed and every refusal that stands."""
     tainted: bool = False
     """The turn has taken in content from outside."""
     requester: str | None = None
-    approval_seconds: float | None = None
     context: Context = Context()
     """What the calls would run within."""
     tools: tuple[str, ...] | None = None
-    """Names and patterns of the tools that the turn was started with; None for all."""
+    """Names and patterns of the tools that the turn was started with; None for all. The executing worker asks the
+    server for them and for `confirm`, and takes these only where the server does not know the turn."""
     confirm: Confirming = Confirming.POLICY
+
+
+class ValidateInput(TurnFacts):
+    """Input of the activity `holdfast.validate`: the calls of a batch."""
+
+    calls: tuple[CallToValidate, ...]
+    approval_seconds: float | None = None
 
 
 class ValidateResult(Data):
@@ -75,7 +82,7 @@ class ValidateResult(Data):
     """Nothing was judged: hooks, or tools whose own check may take long, must not hold a workflow task open."""
 
 
-class ExecuteInput(Data):
+class ExecuteInput(TurnFacts):
     """Input of the activity `holdfast.execute`: one call, and what allows it."""
 
     call_id: str
@@ -89,27 +96,14 @@ class ExecuteInput(Data):
     stop: bool = False
     """Do not begin it: stop what an earlier attempt left at work, and say what became of it."""
     decision: Decision | None = None
-    seen: dict[str, str] = Field(default_factory=dict)
-    """Of the files the call would change: their digests as the turn last read or wrote them."""
-    mode: Mode = Mode.DEFAULT
-    interactive: bool = True
     approvals: tuple[Decision, ...] = ()
     """The decisions that let it proceed."""
     shown: dict[str, JsonValue] | None = None
     """The arguments that the decision was about, when it changed them in the same step."""
-    grants: tuple[Grant, ...] = ()
-    """The grant that let it proceed, and every refusal that stands."""
     wrote: dict[str, str] = Field(default_factory=dict)
     """Of the files the call would change: their digests as the turn last wrote them."""
     expired: bool = False
     """Its deadline passed, and the default was to let it run."""
-    tainted: bool = False
-    requester: str | None = None
-    context: Context = Context()
-    """What the call runs within."""
-    tools: tuple[str, ...] | None = None
-    """Names and patterns of the tools that the turn was started with; None for all. The worker looks that up itself."""
-    confirm: Confirming = Confirming.POLICY
 
     @property
     def decisions(self) -> tuple[Decision, ...]:

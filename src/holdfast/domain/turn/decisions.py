@@ -24,7 +24,7 @@ from holdfast.domain.calls.decision_checks import DecisionContext, check_decisio
 from holdfast.domain.calls.events import shorten_line
 from holdfast.domain.calls.verdicts import Verdict
 from holdfast.domain.modes import Mode
-from holdfast.domain.turn.activity_io import CallToValidate, ValidateInput, ValidateResult
+from holdfast.domain.turn.activity_io import CallToValidate, ExecuteInput, TurnFacts, ValidateInput, ValidateResult
 from holdfast.domain.turn.execution import ExecutionState
 from holdfast.domain.turn.update_bodies import DecisionResult, EditingNotice
 from holdfast.errors import DecisionRefused, RequestRefused
@@ -50,16 +50,36 @@ class DecisionState(ExecutionState):
         return self._has_keys or any(approver.key is not None for approver in self.approvers)
 
     def build_validate_input(self, calls: tuple[CallToValidate, ...]) -> ValidateInput:
-        """What validation is told of these calls and of their turn."""
-        return ValidateInput(
-            calls=calls,
-            seen=dict(self.seen),
+        """The input of the activity that validates these calls."""
+        facts = self._build_facts(self.seen, self.grants.restore_uses(self._list_used_grants(calls)))
+        return ValidateInput(**dict(facts), calls=calls, approval_seconds=self.input.approval_seconds)
+
+    def build_execute_input(self, call: Call, *, begun: bool = False, stop: bool = False) -> ExecuteInput:
+        """The input of the activity that executes this call, or, with `stop`, that stops what is left of it."""
+        assert call.bound, "only validated calls are scheduled"
+        facts = self._build_facts(self.list_seen_digests(call), self.grants.select_for_execution(call.grant))
+        return ExecuteInput(
+            **dict(facts),
+            call_id=call.id,
+            bound=call.bound,
+            run=call.run,
+            pause=call.pause,
+            begun=begun,
+            stop=stop,
+            approvals=call.approvals,
+            shown=call.shown,
+            wrote=self.list_written_digests(call),
+            expired=call.expired,
+        )
+
+    def _build_facts(self, seen: Mapping[str, str], grants: tuple[Grant, ...]) -> TurnFacts:
+        return TurnFacts(
+            seen=dict(seen),
             mode=self.mode,
             interactive=self.input.interactive,
-            grants=self.grants.restore_uses(self._list_used_grants(calls)),
+            grants=grants,
             tainted=bool(self.tainted),
             requester=self.input.requester,
-            approval_seconds=self.input.approval_seconds,
             context=self.context,
             tools=self.input.tools,
             confirm=self.input.confirm,
