@@ -1,7 +1,7 @@
 """`grep`: lines of the workspace's files that match a regular expression.
 
-Files are chosen and opened here, by the same walk as everywhere, and handed to a child process as descriptors; what it
-finds is read and written out here. So the answer is the same whichever engine searched, and no link leads it astray.
+Files are chosen and opened here, by the same walk as everywhere, and handed to ripgrep as descriptors; what it finds is
+read and written out here. So no link leads it astray.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pydantic import Field
 from holdfast.activities.builtin.glob import list_walk_notes, resolve_searchable
 from holdfast.activities.files.walk import Walk, WalkEntry, format_path
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.search.engines import Engine, Hit, Matcher, Query, installed_engine, run_search
 from holdfast.activities.search.excerpts import build_excerpts
+from holdfast.activities.search.ripgrep import Hit, Matcher, Query, run_search
 from holdfast.activities.search.text_files import FILE_LIMIT, TextFiles, read_descriptor
 from holdfast.domain.calls.tool import Effect, Interrupt, Invocation, Run, StrictParameters, Tool, ToolFailure
 from holdfast.domain.content import Result, TextPart
@@ -36,7 +36,7 @@ class Grep(Tool):
     name = "grep"
     description = (
         "Search the text files of the workspace for a regular expression, line by line. What git ignores is left out, "
-        "and so are binary and very large files. Look-around and back-references are not available everywhere."
+        "and so are binary and very large files. There is no look-around and there are no back-references."
     )
     effect = Effect.READ
     interrupt = Interrupt.CANCEL
@@ -62,9 +62,9 @@ class Grep(Tool):
         limit: int = Field(default=200, ge=1, le=5_000, description="Most matches (or files) to show")
         include_ignored: bool = Field(default=False, description="Also search what git ignores")
 
-    def __init__(self, engine: Engine | None = None) -> None:
-        """`engine` is the one that is installed when left out."""
-        self._engine = engine
+    def __init__(self, ripgrep: str | None = None) -> None:
+        """`ripgrep` is the program; the installed one when left out."""
+        self._ripgrep = ripgrep
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a file or folder inside the workspace."""
@@ -73,18 +73,23 @@ class Grep(Tool):
         glob = PathPattern(arguments.glob.removeprefix("./"), anywhere=True) if arguments.glob else None
         room = Workspace(workspace)
         place = resolve_searchable(room, arguments.path)
-        return _GrepInvocation(arguments, room, place, glob, self._engine or installed_engine())
+        return _GrepInvocation(arguments, room, place, glob, self._ripgrep)
 
 
 class _GrepInvocation(Invocation):
     def __init__(
-        self, arguments: Grep.Parameters, workspace: Workspace, place: str, glob: PathPattern | None, engine: Engine
+        self,
+        arguments: Grep.Parameters,
+        workspace: Workspace,
+        place: str,
+        glob: PathPattern | None,
+        ripgrep: str | None,
     ) -> None:
         self._arguments = arguments
         self._workspace = workspace
         self._place = place
         self._glob = glob
-        self._engine = engine
+        self._ripgrep = ripgrep
 
     def describe(self) -> str:
         return f"Search {self._arguments.path} for {self._arguments.pattern}"
@@ -93,7 +98,7 @@ class _GrepInvocation(Invocation):
         return True
 
     async def execute(self, run: Run) -> Result:
-        matcher = Matcher(self._engine, run)
+        matcher = Matcher(run, self._ripgrep)
         report = _Report(self._arguments.limit)
         try:
             await run_search(matcher, partial(self._search_files, matcher, report))

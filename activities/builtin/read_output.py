@@ -20,8 +20,8 @@ from pydantic import Field
 
 from holdfast.activities.files.media_types import MediaKind
 from holdfast.activities.process.output_store import OutputStore
-from holdfast.activities.search.engines import Hit, Matcher, Query, installed_engine, run_search
 from holdfast.activities.search.excerpts import build_excerpts
+from holdfast.activities.search.ripgrep import Hit, Matcher, Query, run_search
 from holdfast.domain.calls.tool import Effect, Interrupt, Invocation, Run, StrictParameters, Tool, ToolFailure
 from holdfast.domain.content import READ_OUTPUT, BlobPart, Result
 from holdfast.errors import HoldfastError
@@ -119,7 +119,7 @@ class _ReadOutputInvocation(Invocation):
             raise ToolFailure("output_not_readable", f"The output {self._name!r} cannot be read: {error}") from error
 
     async def _search_output(self, run: Run, data: bytes) -> str:
-        matcher = Matcher(installed_engine(), run)
+        matcher = Matcher(run)
         try:
             return await run_search(matcher, partial(self._search_data, matcher, data))
         except TimeoutError as error:

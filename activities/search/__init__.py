@@ -1,1 +1,1 @@
-"""Searching the content of files, by ripgrep or our own engine, in a process that can be killed."""
+"""Searching the content of files, by ripgrep in a process that can be killed."""

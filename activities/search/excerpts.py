@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.activities.search.engines import Hit
+from holdfast.activities.search.ripgrep import Hit
 
 MAX_WIDTH = 500
 """Characters of a line that are shown."""

