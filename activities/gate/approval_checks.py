@@ -103,7 +103,7 @@ def check_roles(policy: Policy, approvers: Collection[Approver]) -> None:
         if role is not None and len(known) < wanted:
             raise BadInput(
                 f"a rule wants {wanted} with the role {role!r}, and {len(known)} of the [[approvers]] hold it: "
-                "name them in the settings file (docs/approvers.md)"
+                "name them in the settings file (docs/how-to/approvers.md)"
             )
 
 

@@ -1,7 +1,7 @@
 """Hooks before and after a tool: other people's commands and functions that have a say in every call (S35).
 
 They tighten and never loosen: a hook can deny, ask, rewrite arguments, replace a result or stop the turn, and there is
-no word with which it could allow. One that fails denies, unless its settings say otherwise. docs/hooks.md explains it;
+no word with which it could allow. One that fails denies, unless its settings say otherwise (docs/how-to/hooks.md);
 the names below are what the author of a hook imports, and `load_hooks.load_hooks` is what a worker calls.
 """
 

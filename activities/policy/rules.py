@@ -1,4 +1,4 @@
-"""A rule, and a file of rules: what may stand in it. docs/policy.md explains it.
+"""A rule, and a file of rules: what may stand in it. docs/reference/policy.md explains it.
 
 Frozen data, checked when it is made: a pattern that cannot be read, an empty list or a rule that says nothing is an
 error. What needs other rules, or a call to try it on, is for whoever loads the file: `inspect` and `compare` in the

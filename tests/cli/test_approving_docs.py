@@ -1,10 +1,9 @@
-"""docs/approving.md does what it says: every block with a test mark is executed, every code of a refusal is told."""
+"""The page on approving does what it says: every block with a test mark is executed, every refusal is told."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
@@ -12,19 +11,20 @@ from temporalio.client import Client
 from holdfast import Holdfast, HoldfastPlugin, Settings, TurnInput
 from holdfast.testing import build_request, wait_until
 from tests.cli.support import SECONDS, Home
-from tests.cli.test_readme import ROOT, _address, _blocks, _shell
+from tests.cli.test_readme import _address, _shell
+from tests.support.pages import ROOT, read_blocks, read_page
 from tests.support.waiting import waiting
 
-DOCS = "docs/approving.md"
+PAGE = "approving"
 REFUSALS = re.compile(r'DecisionRefused\(\s*"(\w+)"')
 
 
 def test_S21_the_story_of_the_page_works_as_written(home: Home) -> None:
-    blocks = _blocks(DOCS)
+    blocks = read_blocks(PAGE)
     _shell(home, blocks["start"])
     home.seen("deploy", call="b1c4", after="awaiting_approval")
     shown = _shell(home, blocks["look"])
-    sample = re.search(r"```\n(deploy/b1c1/1.*?)```", (ROOT / DOCS).read_text(), re.DOTALL)
+    sample = re.search(r"```\n(deploy/b1c1/1.*?)```", read_page(PAGE), re.DOTALL)
     assert sample
     assert sample[1] in shown
 
@@ -41,7 +41,7 @@ def test_S21_the_story_of_the_page_works_as_written(home: Home) -> None:
 
 
 def test_S23_the_stock_command_gives_a_standing_answer(home: Home) -> None:
-    blocks = _blocks(DOCS)
+    blocks = read_blocks(PAGE)
     _shell(home, blocks["signal_start"])
     home.seen("clocks", after="awaiting_approval")
     _shell(home, blocks["signal"], TEMPORAL_ADDRESS=_address(home))
@@ -51,7 +51,7 @@ def test_S23_the_stock_command_gives_a_standing_answer(home: Home) -> None:
 
 async def test_the_python_of_the_page_settles_a_turn(home: Home) -> None:
     names: dict[str, Any] = {}
-    exec(_blocks(DOCS)["python"], names)
+    exec(read_blocks(PAGE)["python"], names)
     client = await Client.connect(_address(home), plugins=[HoldfastPlugin(Settings(data=home.data))])
     holdfast = Holdfast(client)
     calls = (
@@ -68,8 +68,8 @@ async def test_the_python_of_the_page_settles_a_turn(home: Home) -> None:
 
 
 def test_every_code_of_a_refused_decision_is_told() -> None:
-    source = "".join(path.read_text() for path in Path(ROOT / "src" / "holdfast").glob("*.py"))
-    told = (ROOT / DOCS).read_text() + (ROOT / "docs" / "approvers.md").read_text()
+    source = "".join(path.read_text() for path in (ROOT / "src" / "holdfast").rglob("*.py"))
+    told = read_page(PAGE) + read_page("approvers")
     codes = set(REFUSALS.findall(source))
     assert len(codes) > 15
     assert {code for code in codes if f"`{code}`" not in told} == set()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.cli.support import Home, call
 from tests.cli.test_chat import script
-from tests.cli.test_readme import _blocks, _shell
+from tests.cli.test_readme import _shell
+from tests.support.pages import read_blocks, read_page
 
-PAGE = "docs/audit.md"
+PAGE = "audit"
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_a_workflow_of_another_kind_is_none_of_ours(home: Home) -> None:
 
 
 def test_the_commands_of_the_page_do_what_it_says(home: Home) -> None:
-    blocks = _blocks(PAGE)
+    blocks = read_blocks(PAGE)
     start, rest = blocks["show"].split("holdfast approve", 1)
     _shell(home, start)
     home.seen("rollout", call="b1c2", after="awaiting_approval")  # as a reader's hands would let pass
@@ -158,5 +158,5 @@ def test_the_page_names_every_kind_of_entry(home: Home) -> None:
 
     from holdfast.workers.audit.timeline.timeline import EntryKind
 
-    text = (Path(__file__).parents[2] / PAGE).read_text()
+    text = read_page(PAGE)
     assert [kind for kind in get_args(EntryKind) if f"`{kind}`" not in text] == []

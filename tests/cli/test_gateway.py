@@ -19,9 +19,9 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.cli.support import COMMAND, SECONDS, Home, Up, call
+from tests.support.pages import read_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"<!-- test: (\w+) -->\n```\w+\n(.*?)```", re.DOTALL)
 USUAL = "http://127.0.0.1:8234"
 
 
@@ -204,10 +204,6 @@ def test_a_key_that_does_not_vouch_signs_nothing_here(home: Home) -> None:
 # The documents
 
 
-def _blocks(name: str) -> dict[str, str]:
-    return dict(BLOCK.findall((ROOT / name).read_text()))
-
-
 def _shell(home: Home, script: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{home.env['PATH']}"
     done = subprocess.run(
@@ -229,7 +225,7 @@ def test_S41_the_lines_of_the_documents_decide_over_http(home: Home) -> None:
         url = running.where["url"]
         home.start("deploy-7", call("shell", command="echo deployed"))
         home.seen("deploy-7", after="awaiting_approval")
-        blocks = _blocks("docs/http.md")
+        blocks = read_blocks("http")
         told = [json.loads(line) for line in _shell(home, blocks["first"].replace(USUAL, url)).splitlines()]
         inbox, taken, standing = told
         assert "deploy-7/b1c1/1" in [item["approval_id"] for item in inbox["approvals"]]
@@ -239,7 +235,7 @@ def test_S41_the_lines_of_the_documents_decide_over_http(home: Home) -> None:
         assert "dashboard  viewer" in re.sub(" {2,}", "  ", _shell(home, blocks["tokens"]))
 
         # The item is asked for right after the start: give validation its moment, as a reader's hands would.
-        start, rest = _blocks("README.md")["http"].split("\n", 1)
+        start, rest = read_blocks("README")["http"].split("\n", 1)
         _shell(home, start)
         home.seen("load", after="awaiting_approval")
         assert '"counted": true' in _shell(home, rest.replace(USUAL, url))

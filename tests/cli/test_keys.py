@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -17,9 +16,8 @@ import pytest
 from holdfast.client.signing_keys import load_signer
 from holdfast.domain.approvals.approval import Decision
 from tests.cli.support import SECONDS, Home, call
+from tests.support.pages import read_blocks
 from tests.support.server import temporal_command
-
-DOCS = Path(__file__).parents[2] / "docs" / "approvers.md"
 
 
 def settings(home: Home, text: str) -> Path:
@@ -52,7 +50,7 @@ def test_a_key_is_made_listed_and_shown_and_its_lines_are_settings(empty: Home) 
 
 
 def test_the_commands_of_the_document_run_as_written(empty: Home) -> None:
-    [script] = re.findall(r"<!-- test: create -->\n```sh\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    script = read_blocks("approvers")["create"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{empty.env['PATH']}"
     done = subprocess.run(
         ["bash", "-euc", script],

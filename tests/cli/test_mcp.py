@@ -21,6 +21,7 @@ from tests.cli.support import COMMAND, SECONDS, Home
 from tests.cli.test_terminal import ended, terminal
 from tests.support.mcp_guarded import SECRET, Guarded, guarded_server
 from tests.support.mcp_servers import OURS
+from tests.support.pages import read_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 BROWSER = """
@@ -346,7 +347,7 @@ def test_help_has_examples_and_exit_codes(empty: Home) -> None:
 
 # The docs
 
-DOCS = dict(re.findall(r"<!-- test: (\w+) -->\n```\w+\n(.*?)```", (ROOT / "docs" / "mcp.md").read_text(), re.DOTALL))
+DOCS = read_blocks("mcp")
 
 
 async def test_the_commands_of_the_docs_do_what_they_say(empty: Home, guarded: Guarded) -> None:

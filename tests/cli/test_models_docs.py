@@ -1,6 +1,6 @@
 """The pages on models, sessions and running unattended do what they say: every block with a test mark is executed.
 
-And links between pages lead somewhere, and every kind of failure and every limit is told.
+And every kind of failure and every limit is told.
 """
 
 from __future__ import annotations
@@ -21,18 +21,12 @@ from holdfast.domain.conversation.messages import ModelSettings
 from holdfast.domain.turn.delegation import Delegation
 from holdfast.testing import wait_until
 from tests.cli.support import SECONDS, Home
-from tests.cli.test_readme import ROOT, _address, _blocks, _shell
+from tests.cli.test_readme import _address, _shell
+from tests.support.pages import ROOT, read_blocks, read_page, read_samples
 
-MODELS, SCRIPTED, LOCAL = "docs/models.md", "docs/models/scripted.md", "docs/models/local.md"
-SESSIONS, UNATTENDED, TOOLS = "docs/sessions.md", "docs/unattended.md", "docs/tools.md"
-PAGES = sorted(str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-SAMPLE = re.compile(r"<!-- sample: (\w+) -->\n```\n(.*?)```", re.DOTALL)
-LINK = re.compile(r"\]\(([^)\s:]+)\)")
+MODELS, SCRIPTED, LOCAL = "models", "models/scripted", "models/local"
+SESSIONS, UNATTENDED, TOOLS = "sessions", "unattended", "tools"
 TYPES = re.compile(r'(?:"(\w+)"\)|type="(\w+)")')
-
-
-def _samples(page: str) -> dict[str, str]:
-    return dict(SAMPLE.findall((ROOT / page).read_text()))
 
 
 def _words(shown: str) -> list[str]:
@@ -45,19 +39,19 @@ async def _holdfast(home: Home) -> Holdfast:
 
 
 def test_the_scripted_turn_of_the_page_goes_as_it_is_shown(home: Home) -> None:
-    shown = _words(_shell(home, "exec 2>&1\n" + _blocks(SCRIPTED)["run"]))
-    assert [line for line in _words(_samples(SCRIPTED)["run"]) if line not in shown] == []
+    shown = _words(_shell(home, "exec 2>&1\n" + read_blocks(SCRIPTED)["run"]))
+    assert [line for line in _words(read_samples(SCRIPTED)["run"]) if line not in shown] == []
     assert shown[-1] == "I have looked."
 
 
 def test_S44_the_limit_of_the_page_ends_the_turn_as_it_is_shown(home: Home) -> None:
-    shown = _shell(home, _blocks(SCRIPTED)["limits"])
-    assert [line for line in _samples(SCRIPTED)["limits"].splitlines() if line not in shown] == []
+    shown = _shell(home, read_blocks(SCRIPTED)["limits"])
+    assert [line for line in read_samples(SCRIPTED)["limits"].splitlines() if line not in shown] == []
 
 
 async def test_the_scripts_of_the_page_delegate(home: Home) -> None:
     names: dict[str, Any] = {}
-    exec(_blocks(SCRIPTED)["python"], names)
+    exec(read_blocks(SCRIPTED)["python"], names)
     holdfast = await _holdfast(home)
     async with asyncio.timeout(SECONDS):
         turn = await holdfast.start(TurnInput(prompt="How many?", model=names["MODEL"]))
@@ -69,8 +63,8 @@ async def test_the_scripts_of_the_page_delegate(home: Home) -> None:
 
 async def test_the_python_of_the_models_page_asks_a_model(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
-    exec(_blocks(MODELS)["python"], names)
-    assert names["CHOICE"].names == ("anthropic:claude-sonnet-4-5", "openai:gpt-5.5")
+    exec(read_blocks(MODELS)["python"], names)
+    assert names["CHOICE"].model_names == ("anthropic:claude-sonnet-4-5", "openai:gpt-5.5")
     slow = ModelChoice(script=(ScriptedReply(text="It was a dark and stormy night.", seconds=2),))
     async with asyncio.timeout(SECONDS):
         assert await names["ask"](await _holdfast(home), slow, "Tell") == "It was a dark and stormy night."
@@ -82,7 +76,7 @@ async def test_the_python_of_the_models_page_asks_a_model(home: Home, capsys: py
 @pytest.mark.parametrize("page", [MODELS, LOCAL])
 def test_the_settings_of_the_pages_are_right(page: str, tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
-    file.write_text(_blocks(page)["settings"])
+    file.write_text(read_blocks(page)["settings"])
     models = load_settings(file).models
     assert models.default
     assert all(server.url.endswith("/v1") == (server.speaks == "openai") for server in models.servers.values())
@@ -90,9 +84,9 @@ def test_the_settings_of_the_pages_are_right(page: str, tmp_path: Path) -> None:
 
 def test_S34_what_models_take_is_as_the_page_says(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
-    file.write_text(_blocks(MODELS)["takes"])
+    file.write_text(read_blocks(MODELS)["takes"])
     assert load_settings(file).models.takes["anthropic:*"] == ("image", "document")
-    words = (ROOT / MODELS).read_text()
+    words = read_page(MODELS)
     assert (
         f"the {REQUEST_ITEMS} newest of them, up to {REQUEST_BYTES / 1e6:g} MB together and {ITEM_BYTES / 1e6} MB"
         in words
@@ -100,13 +94,13 @@ def test_S34_what_models_take_is_as_the_page_says(tmp_path: Path) -> None:
 
 
 def test_S18_S24_the_story_of_the_sessions_page_works_as_written(home: Home) -> None:
-    blocks = _blocks(SESSIONS)
+    blocks = read_blocks(SESSIONS)
     begun = _shell(home, blocks["begin"])
     assert "There is a note to be sorted." in begun
     assert "Turn tidy~2 takes it up." in begun
     home.seen("tidy~2", after="awaiting_approval")
     shown = _shell(home, blocks["look"])
-    assert _samples(SESSIONS)["look"] in shown
+    assert read_samples(SESSIONS)["look"] in shown
 
     stands = _shell(home, blocks["always"])
     assert "until the session ends" in stands
@@ -127,7 +121,7 @@ async def _idle(home: Home, session: str) -> bool:
 
 async def test_the_python_of_the_sessions_page_counts_a_message_once(home: Home) -> None:
     names: dict[str, Any] = {}
-    exec(_blocks(SESSIONS)["python"], names)
+    exec(read_blocks(SESSIONS)["python"], names)
     model = ModelChoice(script=(ScriptedReply(text="Good day."), ScriptedReply(text="Good night.")))
     holdfast = await _holdfast(home)
     async with asyncio.timeout(SECONDS):
@@ -137,19 +131,19 @@ async def test_the_python_of_the_sessions_page_counts_a_message_once(home: Home)
 
 
 def test_the_unattended_run_of_the_page_denies_and_completes(home: Home) -> None:
-    shown = _shell(home, _blocks(UNATTENDED)["run"])
-    assert _samples(UNATTENDED)["run"].strip() in shown
+    shown = _shell(home, read_blocks(UNATTENDED)["run"])
+    assert read_samples(UNATTENDED)["run"].strip() in shown
 
 
 def test_the_deadline_of_the_page_denies(home: Home) -> None:
-    shown = _shell(home, _blocks(UNATTENDED)["deadline"])
+    shown = _shell(home, read_blocks(UNATTENDED)["deadline"])
     assert "expired: Nobody answered before the deadline" in shown
     assert "turn completed" in shown
 
 
 def test_S29_the_rules_of_the_page_are_right(home: Home, tmp_path: Path) -> None:
     file = tmp_path / "nightly.toml"
-    file.write_text(_blocks(UNATTENDED)["policy"])
+    file.write_text(read_blocks(UNATTENDED)["policy"])
     done = home.run("policy", "check", str(file))
     assert done.returncode == 0, done.stderr
 
@@ -161,13 +155,13 @@ def test_every_failure_of_a_model_is_told() -> None:
         *re.findall(r'"(rate_limited|model_\w+)"', source),
         "context_window",
     }
-    told = (ROOT / MODELS).read_text()
+    told = read_page(MODELS)
     assert len(found) > 10
     assert {one for one in found - {"no_answer", "google"} if f"`{one}`" not in told} == set()
 
 
 def test_every_limit_and_every_setting_of_a_model_is_told() -> None:
-    told = (ROOT / MODELS).read_text()
+    told = read_page(MODELS)
     for name, field in TurnLimits.model_fields.items():
         default = f"{field.default:,}" if field.default else {"seconds": "a year", "tokens": "none"}[name]
         assert f"| `--max-{name}` | `{name}` | {default} |" in told
@@ -175,25 +169,10 @@ def test_every_limit_and_every_setting_of_a_model_is_told() -> None:
 
 
 def test_every_built_in_tool_is_told() -> None:
-    told = (ROOT / TOOLS).read_text()
+    told = read_page(TOOLS)
     assert [name for name in BUILT_IN if f"| `{name}` |" not in told] == []
 
 
 def test_every_argument_of_delegating_is_told() -> None:
-    told = (ROOT / TOOLS).read_text().partition("## Delegating")[2]
+    told = read_page(TOOLS).partition("## Delegating")[2]
     assert [name for name in Delegation.model_fields if f"| `{name}` |" not in told] == []
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
-    for target in LINK.findall((ROOT / page).read_text()):
-        name, _, part = target.partition("#")
-        file = (ROOT / page).parent / name if name else ROOT / page
-        assert file.exists(), target
-        if part:
-            headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
-            assert part in {_anchor(heading) for heading in headings}, target
-
-
-def _anchor(heading: str) -> str:
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -16,10 +16,10 @@ from holdfast.config.schema import Configuration, parse_configuration
 from holdfast.config.toml_document import FileContent
 from holdfast.telemetry.metrics import COUNTERS, GAUGES, HISTOGRAMS, list_zero_series
 from tests.cli.support import SECONDS, Home, call
-from tests.cli.test_readme import ROOT, _blocks
 from tests.support.observed import free_port, samples
+from tests.support.pages import ROOT, read_blocks, read_page
 
-PAGE = "docs/observing.md"
+PAGE = "observability"
 SLOW_GATEWAY = """
 import signal, sys
 if "gateway" in sys.orig_argv:
@@ -28,31 +28,31 @@ if "gateway" in sys.orig_argv:
 
 
 def _telemetry() -> Configuration:
-    block = _blocks(PAGE)["observing"]
+    block = read_blocks(PAGE)["observing"]
     return parse_configuration(FileContent(ROOT / "holdfast.toml", block.encode())).get_value()
 
 
 def test_the_settings_of_the_page_are_read() -> None:
     found = _telemetry().telemetry
     assert found.model_fields_set == set(type(found).model_fields)
-    [job] = yaml.safe_load(_blocks(PAGE)["scrape"])["scrape_configs"]
+    [job] = yaml.safe_load(read_blocks(PAGE)["scrape"])["scrape_configs"]
     assert job["static_configs"][0]["targets"] == [found.metrics]
 
 
 def test_the_alerts_of_the_page_name_metrics_and_outcomes_that_there_are() -> None:
-    rules: list[dict[str, Any]] = yaml.safe_load(_blocks(PAGE)["alerts"])["groups"][0]["rules"]
+    rules: list[dict[str, Any]] = yaml.safe_load(read_blocks(PAGE)["alerts"])["groups"][0]["rules"]
     known = {*(f"{name}_total" for name in COUNTERS), *HISTOGRAMS, *GAUGES}
     used = {name for rule in rules for name in re.findall(r"holdfast_\w+", rule["expr"])}
     assert used <= known
     assert len({rule["alert"] for rule in rules}) == len(rules)
-    text = (ROOT / PAGE).read_text()
+    text = read_page(PAGE)
     for word in re.findall(r'(?:outcome|reason)(?:=~?|!~)"([\w|]+)"', " ".join(rule["expr"] for rule in rules)):
         assert all(f"`{one}`" in text or one == "no_worker" for one in word.split("|"))
 
 
 def test_what_the_alerts_look_for_is_there_before_it_happens() -> None:
     """`increase` sees nothing of a series that begins with its first event."""
-    rules: list[dict[str, Any]] = yaml.safe_load(_blocks(PAGE)["alerts"])["groups"][0]["rules"]
+    rules: list[dict[str, Any]] = yaml.safe_load(read_blocks(PAGE)["alerts"])["groups"][0]["rules"]
     there = [(f"{one.name}_total", one.labels) for one in list_zero_series(["shell"])]
     rises = re.compile(r"increase\((\w+)(?:\{(\w+)=~?\"([\w|]+)\"\})?\[")
     found = [rises.match(rule["expr"]) for rule in rules if "increase" in rule["expr"]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,13 +18,7 @@ from holdfast import CallRequest, Holdfast, HoldfastPlugin, Settings, Tool, Turn
 from holdfast.config.settings import load_settings
 from holdfast.testing import build_request, decide_all
 from tests.cli.support import SECONDS, Home
-
-ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"<!-- test: (\w+) -->\n```\w+\n(.*?)```", re.DOTALL)
-
-
-def _blocks(name: str) -> dict[str, str]:
-    return dict(BLOCK.findall((ROOT / name).read_text()))
+from tests.support.pages import read_blocks
 
 
 def _shell(home: Home, script: str, **env: str) -> str:
@@ -44,7 +37,7 @@ def _shell(home: Home, script: str, **env: str) -> str:
 
 
 def test_the_first_run_of_the_readme_works_as_written(home: Home) -> None:
-    blocks = _blocks("README.md")
+    blocks = read_blocks("README")
     # The inbox is asked right after the start: give validation its moment, as a reader's hands would.
     start, ask = blocks["start"].rsplit("\n", 2)[0], "holdfast inbox"
     _shell(home, start)
@@ -63,19 +56,19 @@ def test_the_first_run_of_the_readme_works_as_written(home: Home) -> None:
 
 
 def test_the_conversation_of_the_readme_is_answered_and_kept(home: Home) -> None:
-    told = _shell(home, _blocks("README.md")["session"])
+    told = _shell(home, read_blocks("README")["session"])
     assert told.startswith("All is there.\n")
     assert "Is all there?" in told.removeprefix("All is there.\n")
 
 
 def test_S29_the_rules_of_the_readme_are_right_and_deny_the_push(home: Home) -> None:
-    told = _shell(home, _blocks("README.md")["policy"])
+    told = _shell(home, read_blocks("README")["policy"])
     assert "policy.toml: ok" in told
     assert "deny" in told
 
 
 def test_S23_the_stock_command_of_the_readme_decides(home: Home) -> None:
-    _shell(home, _blocks("README.md")["signal"], TEMPORAL_ADDRESS=_address(home))
+    _shell(home, read_blocks("README")["signal"], TEMPORAL_ADDRESS=_address(home))
     assert home.seen("clock", kind="turn")["after"] == "completed"
 
 
@@ -84,7 +77,7 @@ def _address(home: Home) -> str:
 
 
 def test_the_python_of_the_readme_runs_a_turn(home: Home) -> None:
-    script = _blocks("README.md")["python"] + f"\n\nasyncio.run(main({_address(home)!r}))\n"
+    script = read_blocks("README")["python"] + f"\n\nasyncio.run(main({_address(home)!r}))\n"
     done = subprocess.run(
         [sys.executable, "-c", script], env=home.env, capture_output=True, text=True, timeout=SECONDS, check=False
     )
@@ -103,7 +96,7 @@ async def _texts(home: Home, settings: Settings, tools: list[Tool], *calls: Call
 
 async def test_the_function_of_the_readme_is_a_tool(home: Home) -> None:
     names: dict[str, Any] = {}
-    exec(_blocks("README.md")["function"], names)
+    exec(read_blocks("README")["function"], names)
     settings = Settings(data=home.data, workspace=home.workspace, task_queue="readme-function")
     assert await _texts(home, settings, [names["weather"]], build_request("weather", city="Rome")) == [
         '{"city": "Rome", "degrees": 21}'
@@ -112,7 +105,7 @@ async def test_the_function_of_the_readme_is_a_tool(home: Home) -> None:
 
 async def test_the_class_of_the_how_to_works_in_a_turn(home: Home) -> None:
     names: dict[str, Any] = {}
-    exec(_blocks("docs/tools.md")["tool"], names)
+    exec(read_blocks("tools")["tool"], names)
     settings = Settings(data=home.data, workspace=home.workspace, task_queue="how-to-class")
     calls = (build_request("count_words", text="one two three"), build_request("count_words", text=" "))
     assert await _texts(home, settings, [names["CountWords"]()], *calls) == ["3", "There is nothing to count."]
@@ -120,7 +113,7 @@ async def test_the_class_of_the_how_to_works_in_a_turn(home: Home) -> None:
 
 async def test_the_functions_of_the_how_to_work_in_a_turn(home: Home) -> None:
     names: dict[str, Any] = {}
-    exec(_blocks("docs/tools.md")["function"], names)
+    exec(read_blocks("tools")["function"], names)
     settings = Settings(data=home.data, workspace=home.workspace, task_queue="how-to-function")
     calls = (build_request("longest_word", text="a bcd ef"), build_request("publish", title="News", body="None."))
     longest, published = await _texts(home, settings, [names["longest_word"], names["publish"]], *calls)
@@ -129,7 +122,7 @@ async def test_the_functions_of_the_how_to_work_in_a_turn(home: Home) -> None:
 
 
 async def test_the_discovery_of_the_how_to_works_in_a_turn(home: Home, tmp_path: Path) -> None:
-    blocks = _blocks("docs/tools.md")
+    blocks = read_blocks("tools")
     (tmp_path / "project_tools.py").write_text(blocks["discovery"])
     file = tmp_path / "holdfast.toml"
     file.write_text(blocks["settings"])

@@ -1,4 +1,4 @@
-"""docs/streaming.md does what it says: every block with a test mark is executed, every code of a refusal is told."""
+"""The page on streaming does what it says: every block with a test mark is executed, every refusal is told."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from temporalio.client import Client
 from holdfast import CallRequest, Holdfast, HoldfastPlugin
 from holdfast.testing import build_request
 from tests.cli.support import SECONDS, Home
-from tests.cli.test_readme import ROOT, _address, _blocks, _shell
+from tests.cli.test_readme import _address, _shell
+from tests.support.pages import ROOT, read_blocks, read_page, read_samples
 
-DOCS = "docs/streaming.md"
-SAMPLE = re.compile(r"<!-- sample: model -->\n```\n(.*?)```", re.DOTALL)
+PAGE = "streaming"
 REFUSALS = re.compile(r'RequestRefused\(\s*"(\w+)"')
 
 
@@ -25,23 +25,21 @@ def _words(shown: str) -> list[str]:
 
 
 def test_S12_the_streamed_turn_of_the_page_is_watched_as_it_is_shown(home: Home) -> None:
-    sample = SAMPLE.search((ROOT / DOCS).read_text())
-    assert sample
-    shown = _words(_shell(home, _blocks(DOCS)["model"]))
-    assert [line for line in _words(sample[1]) if line not in shown] == []
+    shown = _words(_shell(home, read_blocks(PAGE)["model"]))
+    assert [line for line in _words(read_samples(PAGE)["model"]) if line not in shown] == []
 
 
 def test_S15_the_failing_command_of_the_page_cancels_the_one_beside_it(home: Home) -> None:
-    blocks = _blocks(DOCS)
+    blocks = read_blocks(PAGE)
     _shell(home, blocks["siblings"])
     home.seen("steps", call="b1c2", after="awaiting_approval")
-    said = re.search(r"`(Cancelled: parallel .*)`", (ROOT / DOCS).read_text())
+    said = re.search(r"`(Cancelled: parallel .*)`", read_page(PAGE))
     assert said
     assert said[1] in _shell(home, blocks["abort"])
 
 
 def test_S11_calls_are_added_as_on_the_page(home: Home) -> None:
-    blocks = _blocks(DOCS)
+    blocks = read_blocks(PAGE)
     assert "has 2 calls and is complete" in _shell(home, blocks["add"])
     shown = _shell(home, blocks["attempt"])
     assert "batch b2 discarding 1 call: The connection broke" in shown
@@ -50,7 +48,7 @@ def test_S11_calls_are_added_as_on_the_page(home: Home) -> None:
 
 async def test_S11_the_python_of_the_page_streams_a_model(home: Home) -> None:
     names: dict[str, Any] = {}
-    exec(_blocks(DOCS)["python"], names)
+    exec(read_blocks(PAGE)["python"], names)
     attempts = 0
 
     async def model() -> AsyncIterator[CallRequest]:
@@ -69,7 +67,7 @@ async def test_S11_the_python_of_the_page_streams_a_model(home: Home) -> None:
 
 
 def test_S18_the_message_of_the_page_interrupts(home: Home) -> None:
-    blocks = _blocks(DOCS)
+    blocks = read_blocks(PAGE)
     _shell(home, blocks["run"])
     home.seen("work", call="b1c2", after="awaiting_approval")
     shown = _shell(home, blocks["interrupt"])
@@ -79,19 +77,19 @@ def test_S18_the_message_of_the_page_interrupts(home: Home) -> None:
 
 
 def test_every_code_of_calls_that_are_refused_is_told() -> None:
-    folder = ROOT / "src" / "holdfast"
-    files = ("streaming.py", "turns.py", "state.py")
+    folder = ROOT / "src" / "holdfast" / "domain" / "turn"
+    files = ("streams.py", "turn_io.py", "turn_state.py")
     codes = {code for file in files for code in REFUSALS.findall((folder / file).read_text())}
-    told = (ROOT / DOCS).read_text()
+    told = read_page(PAGE)
     of_starting = {"empty_turn", "model_and_batches", "no_prompt", "no_model", "not_yours"}
     assert len(codes) > 10
     assert {code for code in codes - of_starting if f"`{code}`" not in told} == set()
 
 
 def test_every_answer_of_a_stop_is_what_calls_say() -> None:
-    sources = [*(ROOT / "src" / "holdfast").glob("*.py"), *(ROOT / "workflows").glob("*.py")]
+    sources = [*(ROOT / "src" / "holdfast").rglob("*.py"), *(ROOT / "workflows").glob("*.py")]
     source = "".join(path.read_text() for path in sources)
-    stops = (ROOT / DOCS).read_text().partition("## Stopping")[2]
+    stops = read_page(PAGE).partition("## Stopping")[2]
     answers = re.findall(r"\| `((?:The) [^`]+)`", stops)
     assert len(answers) == 5
     assert [answer for answer in answers if answer not in source] == []

@@ -25,6 +25,7 @@ from tests.support.canaries import GIVEN, TOLD, leaky_table
 from tests.support.engine import Engine
 from tests.support.observed import Observed, observed_worker, samples
 from tests.support.otlp import Collector, collector
+from tests.support.pages import read_page
 from tests.support.waiting import waiting
 from tests.support.writings import tells
 
@@ -277,7 +278,7 @@ async def _run(engine: Engine, file: Path, **environment: str) -> tuple[int | No
 
 
 def test_every_metric_is_told_in_the_docs() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "observing.md").read_text()
+    text = read_page("observability")
     names = [f"{name}_total" for name in COUNTERS] + [*HISTOGRAMS, *GAUGES]
     assert [name for name in names if f"`{name}`" not in text] == []
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "security.md").read_text()
+from tests.support.pages import ROOT, read_page
+
+PAGE = read_page("security")
 
 
 def test_every_test_that_the_threat_model_names_exists() -> None:

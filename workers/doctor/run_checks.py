@@ -54,7 +54,7 @@ async def _reach_server(around: CheckContext, address: str | None) -> tuple[Chec
 def _describe_start(settings: Settings) -> str:
     return (
         f"`holdfast up` starts one on the data folder {settings.data}; where another one is say --address, "
-        "TEMPORAL_ADDRESS or Temporal's own configuration (docs/operating.md)"
+        "TEMPORAL_ADDRESS or Temporal's own configuration (docs/how-to/operating.md)"
     )
 
 

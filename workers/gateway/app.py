@@ -1,4 +1,4 @@
-"""The application: what can be asked, each a thin layer over `Holdfast`. docs/http.md tells them.
+"""The application: what can be asked, each a thin layer over `Holdfast`. docs/reference/http.md tells them.
 
 What a turn decides about a decision is not repeated here: its refusals are passed on, with their codes.
 """

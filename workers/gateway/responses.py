@@ -29,7 +29,7 @@ MESSAGE_LIMIT = 2_000
 _COMMON_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 _MESSAGES = {
-    404: "there is nothing here: see docs/http.md for what there is",
+    404: "there is nothing here: see docs/reference/http.md for what there is",
     405: "this is not done with that method: see the header Allow",
 }
 

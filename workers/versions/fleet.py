@@ -110,7 +110,7 @@ def _advise_routing(fleet: Fleet, own_build: str | None) -> Iterable[str]:
 def _describe_stuck(version: Version) -> str:
     return (
         f"{version.open} wait for a worker of version {version.build!r}, and none polls: start one, or move them to "
-        "another version (docs/upgrading.md tells when that works): holdfast versions move ID BUILD"
+        "another version (docs/how-to/upgrading.md tells when that works): holdfast versions move ID BUILD"
     )
 
 

@@ -20,7 +20,7 @@ from holdfast.errors import BadInput
 
 UNSIGNED_WARNING = (
     "Decisions are not signed here: whoever may write to the Temporal namespace can approve calls, in any name. "
-    "Guard the namespace, or give the approvers keys (docs/approvers.md)."
+    "Guard the namespace, or give the approvers keys (docs/how-to/approvers.md)."
 )
 
 
@@ -43,7 +43,7 @@ def find_approvers(settings: Settings) -> tuple[Approver, ...]:
     if not settings.owner_key_file.exists():
         if settings.decisions == "signed":
             raise BadInput(
-                'decisions = "signed", and nobody has a key: name approvers with keys (docs/approvers.md), '
+                'decisions = "signed", and nobody has a key: name approvers with keys (docs/how-to/approvers.md), '
                 "or start `holdfast up`, which makes one for its data folder"
             )
         return settings.approvers

@@ -1,4 +1,4 @@
-"""The settings file `holdfast.toml`: what may stand in it, with defaults for all of it. docs/settings.md explains it.
+"""The settings file `holdfast.toml`: what may stand in it, with defaults for all of it (docs/reference/settings.md).
 
 Frozen data. Where the file comes from and whether it counts is in `trust`; what the environment and the command line
 say besides is in `settings`.

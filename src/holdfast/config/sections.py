@@ -5,7 +5,7 @@ Credentials are the environment's, as the libraries of either cloud know them; n
 Never a key itself: the file is shown and kept about.
 
 Without a build a worker has no version, and takes up whatever there is. With one, a turn stays with the version that it
-began on. docs/upgrading.md tells both ways.
+began on. docs/how-to/upgrading.md tells both ways.
 """
 
 from __future__ import annotations

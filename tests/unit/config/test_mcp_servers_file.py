@@ -15,6 +15,7 @@ from holdfast.config.mcp_servers_file import load_configured, load_disabled, loa
 from holdfast.config.schema import McpServerSettings, McpSettings, parse_configuration
 from holdfast.config.toml_document import FileContent
 from holdfast.errors import BadInput
+from tests.support.pages import read_blocks, read_page
 
 HERE = {"TOKEN": "0123456789", "PLACE": "/usr/share", "HOME": "/home/ada-lovelace", "EMPTY": ""}
 
@@ -269,23 +270,21 @@ def test_too_many_servers_are_told() -> None:
 
 # The docs
 
-DOCS = Path(__file__).parents[3] / "docs"
-
 
 def test_the_example_of_the_docs_is_read() -> None:
-    [block] = re.findall(r"<!-- test: servers -->\n```toml\n(.*?)```", (DOCS / "mcp.md").read_text(), re.DOTALL)
+    block = read_blocks("mcp")["servers"]
     found = parse_configuration(FileContent(Path("/project/holdfast.toml"), block.encode())).get_value().mcp
     assert list(found.servers) == ["git", "tracker", "notes"]
 
 
 def test_the_settings_tell_every_key_and_its_true_default() -> None:
-    text = (DOCS / "settings.md").read_text()
+    text = read_page("settings")
     told = dict(re.findall(r"^\| `mcp\.servers\.NAME\.(\w+)` \| (.*?) \|", text, re.MULTILINE))
     fields = {name: one for name, one in McpServerSettings.model_fields.items() if not one.exclude}
     assert set(told) == set(fields)
     for name in ("trust", "timeout_seconds", "start_seconds", "args", "env", "headers", "exclude", "effects"):
         default = fields[name].get_default(call_default_factory=True)
         assert told[name].strip("`") == str(default).lower().replace("()", "[]"), name
-    [block] = re.findall(r"<!-- test: settings -->\n```toml\n(.*?)```", text, re.DOTALL)
+    block = read_blocks("settings")["settings"]
     servers = parse_configuration(FileContent(Path("/project/holdfast.toml"), block.encode())).get_value().mcp.servers
     assert {name for one in servers.values() for name in one.model_fields_set} == set(fields)

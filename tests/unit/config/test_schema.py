@@ -31,8 +31,8 @@ from holdfast.domain.base import Message
 from holdfast.domain.calls.tool import Effect
 from holdfast.errors import BadInput
 from holdfast.util.text import escape_controls
+from tests.support.pages import read_blocks, read_page
 
-DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
 FILE = Path("/project/holdfast.toml")
 DISCOVERY = '[[discovery]]\nname = "a"\ndiscovery_command = "./t list"\ncall_command = ["./t", "call"]\n'
 APPROVER = '[[approvers]]\nname = "ada"\n'
@@ -60,7 +60,7 @@ def loaded(text: str) -> Configuration:
 
 
 def example() -> str:
-    [block] = re.findall(r"<!-- test: settings -->\n```toml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    block = read_blocks("settings")["settings"]
     return str(block)
 
 
@@ -92,7 +92,7 @@ def test_the_example_of_the_docs_is_read_and_holds_every_key() -> None:
 
 
 def test_the_table_of_the_docs_tells_every_key_and_its_true_default() -> None:
-    told = dict(re.findall(r"^\| `([\w.]+)` \| `?(.*?)`? \|", DOCS.read_text(), re.MULTILINE))
+    told = dict(re.findall(r"^\| `([\w.]+)` \| `?(.*?)`? \|", read_page("settings"), re.MULTILINE))
     tools, limits, gateway = Configuration().tools, Configuration().limits, Configuration().gateway
     telemetry = Configuration().telemetry
     for prefix, table in (
@@ -171,8 +171,7 @@ def test_values_are_frozen_and_can_be_made_in_code(tmp_path: Path) -> None:
 
 
 def test_a_sandbox_is_asked_for_as_the_docs_say_and_never_by_default() -> None:
-    docs = DOCS.with_name("commands.md").read_text()
-    [block] = re.findall(r"<!-- test: sandbox -->\n```toml\n(.*?)```", docs, re.DOTALL)
+    block = read_blocks("shell-commands")["sandbox"]
     shell = loaded(block).tools.shell
     assert (shell.sandbox, shell.network) == ("bwrap", False)
     assert loaded(block.replace("false", "true")).tools.shell.network

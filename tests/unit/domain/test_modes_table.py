@@ -1,4 +1,4 @@
-"""The table of docs/policy.md that tells what each mode does to each kind of call, held true by asking the gate."""
+"""The table of the page on policy that tells what each mode does to each kind of call, held true by asking the gate."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from holdfast.domain.calls.tool import Effect, Run
 from holdfast.domain.calls.verdicts import Ask, Deny, Reject
 from holdfast.domain.modes import Confirming, Mode
 from holdfast.testing import FakeTool
+from tests.support.pages import read_page
 
-DOCS = Path(__file__).parents[3] / "docs" / "policy.md"
 COLUMNS = ["default", "auto_edit", "plan", "yolo", "yolo, `yolo_asks = false`", '`confirm = "always"`']
 Example = tuple[str, dict[str, JsonValue]]
 EXAMPLES: dict[str, tuple[Example, ...]] = {
@@ -114,7 +114,7 @@ async def _said(gate: Gate, example: Example, **of: Any) -> str:
 def _table() -> dict[str, list[str]]:
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in DOCS.read_text().splitlines()
+        for line in read_page("policy").splitlines()
         if line.startswith("|")
     ]
     start = next(place for place, row in enumerate(rows) if row[1:] == COLUMNS)

@@ -1,4 +1,4 @@
-"""The words of an audit: what a turn or a session did, as data. `--json` is exactly this; docs/audit.md explains it.
+"""The words of an audit: what a turn or a session did, as data. `--json` is exactly this (docs/how-to/audit.md).
 
 New fields get defaults: bundles carry a timeline as it was told when they were made.
 """

@@ -91,7 +91,8 @@ def _find_signer(settings: Settings) -> Signer | None:
     if signer is None or signer.vouches:
         return signer
     print_note(
-        f"The gateway does not sign with the key of {signer.name!r}: it does not vouch for others (docs/approvers.md)."
+        f"The gateway does not sign with the key of {signer.name!r}: it does not vouch for others "
+        "(docs/how-to/approvers.md)."
     )
     return None
 

@@ -81,7 +81,8 @@ def list_servers(json: Json = False, data: Data = None) -> None:
         return
     if not found.servers and not refused:
         print_text(
-            f"No MCP servers: name some in the settings, as [mcp.servers.NAME] (docs/mcp.md).{_find_hint(settings)}"
+            "No MCP servers: name some in the settings, as [mcp.servers.NAME] "
+            f"(docs/how-to/mcp.md).{_find_hint(settings)}"
         )
     if found.servers:
         header = ("server", "status", "protocol", "tools", "effects", "where")

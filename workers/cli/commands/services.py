@@ -58,7 +58,9 @@ def up(
     worker: Annotated[
         bool, typer.Option("--worker/--no-worker", help="A worker; without it, one of your own takes the turns.")
     ] = True,
-    gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="The HTTP endpoint (docs/http.md).")] = True,
+    gateway: Annotated[
+        bool, typer.Option("--gateway/--no-gateway", help="The HTTP endpoint (docs/reference/http.md).")
+    ] = True,
     gateway_port: Annotated[
         int | None, typer.Option(help="Its port; else the settings, else 8234, or a free one.", min=0, max=65535)
     ] = None,
@@ -118,7 +120,8 @@ def worker(
         list[str] | None, typer.Option("--tools", metavar="MODULE:NAME", help="More tools, from a module.")
     ] = None,
     current_if_none: Annotated[
-        bool, typer.Option("--current-if-none", help="Make its version current, where none is (docs/upgrading.md).")
+        bool,
+        typer.Option("--current-if-none", help="Make its version current, where none is (docs/how-to/upgrading.md)."),
     ] = False,
 ) -> None:
     """Run a worker: it validates and executes the calls of turns.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 versions = typer.Typer(
-    help="Versions of the workers (docs/upgrading.md): list, set-current, drain, move.",
+    help="Versions of the workers (docs/how-to/upgrading.md): list, set-current, drain, move.",
     epilog=format_example("holdfast versions list", "holdfast versions set-current 2026-11-18.1 --wait 5m"),
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -240,7 +240,7 @@ def _print_fleet(fleet: Fleet) -> None:
     if not fleet.versions:
         print_text(
             f"No worker has a version of {fleet.deployment!r}: every worker takes up whatever there is "
-            "(docs/upgrading.md)."
+            "(docs/how-to/upgrading.md)."
         )
         return
     header = ("version", "status", "workers", "open turns", "open sessions", "other workflows")

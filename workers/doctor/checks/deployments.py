@@ -10,7 +10,7 @@ from holdfast.workers.doctor.report import Finding, ok, problem, warning
 from holdfast.workers.versions.deployments import fetch_fleet
 from holdfast.workers.versions.fleet import Fleet
 
-_LIST_HINT = "see `holdfast versions list` and docs/upgrading.md"
+_LIST_HINT = "see `holdfast versions list` and docs/how-to/upgrading.md"
 
 
 async def _examine_versions(around: CheckContext) -> list[Finding]:

@@ -137,7 +137,7 @@ async def _examine_payloads(around: CheckContext) -> list[Finding]:
             lost += [turn.id] if isinstance(found, Unreadable) else []
     if lost:
         says = f"{len(lost)} of {looked} payloads of recent turns are not to be found from here, as of {lost[0]!r}"
-        return [problem(says, "let clients and workers see the same payloads/ (docs/operating.md)")]
+        return [problem(says, "let clients and workers see the same payloads/ (docs/how-to/operating.md)")]
     return [ok(f"{looked} payloads of recent turns were looked for and found" if looked else "none to look for")]
 
 

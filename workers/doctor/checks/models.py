@@ -35,7 +35,7 @@ async def _examine_keys(around: CheckContext) -> list[Finding]:
     if not names:
         return [
             *found,
-            warning(f"the default model {default!r} is of no provider that is known here", "see docs/models.md"),
+            warning(f"the default model {default!r} is of no provider that is known here", "see docs/how-to/models.md"),
         ]
     return [*found, _report_key(f"the default model {default!r}", names, any(environment.get(name) for name in names))]
 

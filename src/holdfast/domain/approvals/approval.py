@@ -4,7 +4,7 @@ An approval is addressed by `<workflow id>/<call id>/<revision>`; the digest is 
 both, so it can only count for exactly what was shown. Nothing here knows how a decision travels.
 
 A scope is told in the question before it is granted: `git status` and nothing else, this file, this host. Its fields
-are those of a policy rule and mean the same (docs/policy.md), so a grant can be kept as a rule.
+are those of a policy rule and mean the same (docs/reference/policy.md), so a grant can be kept as a rule.
 """
 
 from __future__ import annotations

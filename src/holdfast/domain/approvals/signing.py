@@ -1,8 +1,8 @@
 """Signed decisions: the bytes that a signature is over, and whether one counts (S22).
 
-Ed25519 over a decision as JSON, whole: whoever changes a field breaks the signature. docs/approvers.md gives the format
-for others to follow. Pure: where keys are kept is in `signing_keys`, and when a decision is checked is for its takers
-to say.
+Ed25519 over a decision as JSON, whole: whoever changes a field breaks the signature. docs/how-to/approvers.md has the
+format for others to follow. Pure: where keys are kept is in `signing_keys`, and when a decision is checked is for its
+takers to say.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ from holdfast.config.settings import Settings, load_settings
 from holdfast.config.toml_document import FileContent
 from holdfast.errors import BadInput
 from tests.support.hooks import after, before
+from tests.support.pages import read_blocks, read_page
 from tests.support.programs import require_program
 
-DOCS = Path(__file__).parents[4] / "docs" / "hooks.md"
 FILE = Path("/project/holdfast.toml")
 HOOK = '[[hooks]]\nname = "a"\nwhen = "before"\n'
 CODE = """
@@ -347,7 +347,7 @@ def test_the_digest_tells_nothing_of_the_values_of_variables() -> None:
 
 
 def blocks() -> dict[str, str]:
-    return dict(re.findall(r"<!-- test: (\w+) -->\n```\w+\n(.*?)```", DOCS.read_text(), re.DOTALL))
+    return read_blocks("hooks")
 
 
 @pytest.fixture
@@ -413,8 +413,8 @@ def test_the_docs_tell_what_a_hook_is_told_and_may_answer() -> None:
     told = json.loads(blocks()["told_before"])
     assert json.loads(BeforeTool.model_validate(told).encode()) == told
     assert list(told) == ["when", "phase", *(name for name in BeforeTool.model_fields if name not in ("when", "phase"))]
-    tables = DOCS.read_text().split("## Answers")[1]
+    tables = read_page("hooks").split("## Answers")[1]
     for title, kind in (("before", BeforeAnswer), ("after", AfterAnswer)):
         table = tables.split(f"| {title} a call |")[1].split("\n\n")[0]
         assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(kind.model_fields)
-    assert {name for name in AfterTool.model_fields if f'"{name}"' not in DOCS.read_text()} == set()
+    assert {name for name in AfterTool.model_fields if f'"{name}"' not in read_page("hooks")} == set()

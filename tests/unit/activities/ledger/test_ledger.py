@@ -24,8 +24,8 @@ from holdfast.config.schema import Configuration, parse_configuration
 from holdfast.config.settings import Settings, load_settings
 from holdfast.config.toml_document import FileContent
 from holdfast.errors import BadInput
+from tests.support.pages import read_blocks, read_page
 
-DOCS = Path(__file__).parents[4] / "docs" / "once.md"
 NOW = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 KEY = EffectKey(turn="turn", call="b1c1", digest="d" * 64)
 PASSWORD = "hunter2"
@@ -198,10 +198,10 @@ def test_the_address_may_be_in_a_variable_with_its_password(tmp_path: Path, monk
 
 
 def test_the_example_of_the_docs_is_read() -> None:
-    [block] = re.findall(r"<!-- test: ledger -->\n```toml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    block = read_blocks("ledger")["ledger"]
     found = parse_configuration(FileContent(Path("/f/holdfast.toml"), block.encode())).get_value()
     assert (found.ledger, found.ledger_days) == ("env:HOLDFAST_LEDGER", 30)
-    [address] = re.findall(r"export HOLDFAST_LEDGER='(.*)'", DOCS.read_text())
+    [address] = re.findall(r"export HOLDFAST_LEDGER='(.*)'", read_page("ledger"))
     assert format_address(resolve_address("env:HOLDFAST_LEDGER", {"HOLDFAST_LEDGER": address})) == (
         "postgresql://db.example.com/holdfast"
     )

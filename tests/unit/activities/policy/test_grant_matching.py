@@ -29,6 +29,7 @@ from holdfast.domain.approvals.grants import MAX_GRANTS, Grant
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
 from holdfast.errors import BadInput
+from tests.support.pages import read_page
 from tests.support.policies import run
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -156,7 +157,7 @@ def test_what_is_covered_is_told_without_anything_hidden() -> None:
 
 
 def test_the_docs_tell_what_is_offered() -> None:
-    docs = (Path(__file__).parents[4] / "docs" / "policy.md").read_text()
+    docs = read_page("policy")
     [table] = re.findall(r"^\| call \| offered \|\n\| --- \| --- \|\n((?:\|.*\n)+)", docs, re.MULTILINE)
     rows = [[cell.strip() for cell in line.strip("|\n").split(" | ")] for line in table.splitlines()]
     told = {command: len(row[1].split("; ")) for row in rows for command in re.findall("`(.*?)`", row[0])}

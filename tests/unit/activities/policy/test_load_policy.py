@@ -29,9 +29,10 @@ from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
 from holdfast.errors import BadInput
 from holdfast.util.text import escape_controls
+from tests.support.pages import find_page
 from tests.support.policies import FILE, found, load, policy, rule, run, said
 
-DOCS = Path(__file__).parents[4] / "docs" / "policy.md"
+DOCS = find_page("policy")
 DENY = '[[rule]]\ndecision = "deny"\n'
 
 

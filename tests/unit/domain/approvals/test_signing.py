@@ -34,13 +34,14 @@ from holdfast.domain.approvals.signing import (
     sign_decision,
 )
 from holdfast.errors import DecisionRefused
+from tests.support.pages import find_page, read_blocks
 
 ADA, BOB, GATE, STRANGER = (Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32) for seed in range(1, 5))
 NOW = datetime(2031, 1, 30, 12, tzinfo=UTC)
 LONG_AGO = datetime(999, 1, 1, tzinfo=UTC)
 """When nothing below has expired."""
-DOCS = Path(__file__).parents[4] / "docs" / "approvers.md"
-BLOCKS = dict(re.findall(r"<!-- test: (\w+) -->\n```\w*\n(.*?)```", DOCS.read_text(), re.DOTALL))
+DOCS = find_page("approvers")
+BLOCKS = read_blocks("approvers")
 
 
 def public(key: Ed25519PrivateKey) -> str:

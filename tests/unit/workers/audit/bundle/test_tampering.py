@@ -258,7 +258,7 @@ def _signed(text: bytes, key: Ed25519PrivateKey) -> bytes:
 
 
 def test_S43_what_was_written_anew_is_told_by_the_key_or_the_head(bundle: Path, unsigned: Path, tmp_path: Path) -> None:
-    """Without either it holds together: docs/audit.md says what that proves."""
+    """Without either it holds together: docs/how-to/audit.md says what that proves."""
     forged = _rewritten(members(unsigned), None)
     assert looked_at(tmp_path, forged).is_intact
     head = verify_bundle(unsigned).head
