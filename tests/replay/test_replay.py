@@ -120,6 +120,9 @@ class _Kept(list[Span]):
     def put(self, span: Span) -> None:
         self.append(span)
 
+    def close(self) -> None:
+        """Nothing is left to send."""
+
 
 @pytest.mark.parametrize("name", STORED)
 async def test_a_stored_history_replays_in_the_sandbox_while_traced_and_nothing_is_recorded_again(

@@ -24,7 +24,7 @@ from temporalio.worker import ActivityInboundInterceptor, WorkflowInboundInterce
 from holdfast.config.sections import TelemetrySettings
 from holdfast.domain.turn.turn_io import TURN_WORKFLOW
 from holdfast.telemetry.activity import ObservedActivity
-from holdfast.telemetry.exporter import SpanQueue, SpanSink, open_queue
+from holdfast.telemetry.exporter import SpanSink, open_sender
 from holdfast.telemetry.metrics import (
     COUNTERS,
     GAUGES,
@@ -127,8 +127,7 @@ class TelemetryInterceptor(client.Interceptor, worker.Interceptor):
         if self.counting is None and meter is not MetricMeter.noop:
             self.counting = Instruments(meter)
         if self.sink is None and self._settings.traces == "otlp":
-            self.sink = queue = open_queue(self.worker)
-            queue.on_loss = self._count_lost
+            self.sink = open_sender(self.worker, self._count_lost)
 
     @asynccontextmanager
     async def observe_worker(self, client_used: client.Client, task_queue: str) -> AsyncIterator[None]:
@@ -145,9 +144,9 @@ class TelemetryInterceptor(client.Interceptor, worker.Interceptor):
             if looking:
                 looking.cancel()
             self._users -= 1
-            if not self._users and isinstance(self.sink, SpanQueue):
-                queue, self.sink = self.sink, None
-                await asyncio.to_thread(queue.close)
+            if not self._users and self.sink:
+                sink, self.sink = self.sink, None
+                await asyncio.to_thread(sink.close)
 
     def _count_lost(self, spans: int) -> None:
         if self.counting:

@@ -1,23 +1,24 @@
-"""Spans on their way to a collector: a bounded queue, and a thread that empties it.
+"""Spans on their way to a collector, by OpenTelemetry's batch processor.
 
-A collector that is away costs a turn nothing: what does not fit any more is counted and dropped, and a line a minute
-says so. The packages of OpenTelemetry are needed here alone, and loaded when a worker is to trace.
+A collector that is away costs a turn nothing: what finds no room in the queue is counted and dropped, and the log says
+so once a minute. The packages of OpenTelemetry are needed here alone, and loaded when a worker is to trace. A tracer is
+not used: it would give spans other ids than they have.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from holdfast.errors import BadInput
 from holdfast.telemetry.spans import Span, SpanPlace
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
 
@@ -45,84 +46,78 @@ class SpanSink(Protocol):
     def put(self, span: Span) -> None:
         """Take one; at once, whatever happens to it."""
 
+    def close(self) -> None:
+        """Send what is left, for a bounded time. Nothing more is taken."""
 
-class SpanQueue:
-    """Takes spans from any thread, and sends them from one of its own."""
 
-    def __init__(
-        self, send: Callable[[Sequence[Span]], bool], stop: Callable[[], None], *, most: int = MAX_QUEUED
-    ) -> None:
-        """`send` may take its time, and says whether they arrived; `stop` makes it give up."""
-        self._send = send
-        self._stop = stop
-        self._most = most
-        self._spans: deque[Span] = deque()
-        self._more = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._closing = False
-        self._told_at = -QUIET_SECONDS
-        self._untold = 0
+class SpanSender:
+    """Takes spans from any thread. The batch processor takes it for its exporter, so that it can count what arrives."""
+
+    def __init__(self, exporter: SpanExporter, resource: Resource, on_loss: Callable[[int], None]) -> None:
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        self._exporter = exporter
+        self._resource = resource
+        self._on_loss = on_loss
+        self._processor = BatchSpanProcessor(
+            cast("SpanExporter", self), MAX_QUEUED, DELAY_SECONDS * 1_000, max_export_batch_size=BATCH_SIZE
+        )
+        self._lock = Lock()
+        self._waiting = 0
+        self._closed = False
+        self._reported_at = -QUIET_SECONDS
+        self._unreported = 0
         self.lost = 0
         """Spans that did not arrive, ever."""
-        self.on_loss: Callable[[int], None] | None = None
+        self.shutdown = exporter.shutdown
 
     def put(self, span: Span) -> None:
         """Take one; what there is no room for is lost."""
-        with self._more:
-            if self._closing or len(self._spans) >= self._most:
+        with self._lock:
+            if self._closed or self._waiting >= MAX_QUEUED:
                 self._note_lost(1)
                 return
-            self._spans.append(span)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._send_batches, name="holdfast-spans", daemon=True)
-                self._thread.start()
-            if len(self._spans) == 1 or len(self._spans) >= BATCH_SIZE:
-                self._more.notify()
+            self._waiting += 1
+        self._processor.on_end(_convert_span(span, self._resource))
+
+    def export(self, spans: Sequence[ReadableSpan]) -> None:
+        """Send a batch. The thread of the processor calls it."""
+        with self._lock:
+            if not self._waiting:  # `close` gave them up
+                return
+            self._waiting -= len(spans)
+        arrived = self._exporter.export(spans).name == "SUCCESS"
+        with self._lock:
+            self._note_lost(0 if arrived else len(spans))
 
     def close(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Send what is left, for so long at most."""
-        with self._more:
-            self._closing, thread = True, self._thread
-            self._more.notify()
-        if thread:
-            thread.join(seconds)
-        with self._more:
-            if self._spans:
-                self._note_lost(len(self._spans))
-                self._spans.clear()
-        self._stop()
-
-    def _send_batches(self) -> None:
-        while batch := self._take_batch():
-            try:
-                arrived = self._send(batch)
-            except Exception:  # whatever a collector or its package does, spans are only spans
-                arrived = False
-            if not arrived:
-                with self._more:
-                    self._note_lost(len(batch))
-
-    def _take_batch(self) -> list[Span]:
-        """What goes next; nothing when there will be nothing more."""
-        with self._more:
-            while not self._spans and not self._closing:
-                self._more.wait()
-            if not self._closing and len(self._spans) < BATCH_SIZE:
-                self._more.wait(DELAY_SECONDS)
-            return [self._spans.popleft() for _ in range(min(BATCH_SIZE, len(self._spans)))]
+        """Send what is left, for so long at most; the processor by itself would take up to 30 seconds."""
+        self._closed = True
+        flushing = Thread(target=self._processor.shutdown, name="holdfast-spans", daemon=True)
+        flushing.start()
+        flushing.join(seconds)
+        with self._lock:
+            left, self._waiting = self._waiting, 0
+            self._note_lost(left)
+        if flushing.is_alive():
+            self.shutdown()  # ends the attempt that is under way
 
     def _note_lost(self, count: int) -> None:
+        if not count:
+            return
         self.lost += count
-        self._untold += count
-        if self.on_loss:
-            self.on_loss(count)
-        if time.monotonic() - self._told_at >= QUIET_SECONDS:
-            _LOGGER.warning("%d spans did not reach the collector of traces", self._untold)
-            self._told_at, self._untold = time.monotonic(), 0
+        self._unreported += count
+        self._on_loss(count)
+        if time.monotonic() - self._reported_at >= QUIET_SECONDS:
+            _LOGGER.warning("%d spans did not reach the collector of traces", self._unreported)
+            self._reported_at, self._unreported = time.monotonic(), 0
 
 
-def open_queue(worker: str) -> SpanQueue:
-    """The queue to the collector that OpenTelemetry's variables name; BadInput where that cannot be had."""
+def open_sender(worker: str, on_loss: Callable[[int], None] = lambda _: None) -> SpanSender:
+    """The way to the collector that OpenTelemetry's variables name; BadInput where that cannot be had.
+
+    `on_loss` is told how many spans did not arrive.
+    """
     check_protocol()
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -138,12 +133,7 @@ def open_queue(worker: str) -> SpanQueue:
             f"with {type(error).__name__}"
         ) from None
     service = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "holdfast"}
-    resource = Resource.create({**service, "service.instance.id": worker})
-
-    def send(spans: Sequence[Span]) -> bool:
-        return exporter.export([_convert_span(span, resource) for span in spans]).name == "SUCCESS"
-
-    return SpanQueue(send, exporter.shutdown)
+    return SpanSender(exporter, Resource.create({**service, "service.instance.id": worker}), on_loss)
 
 
 def check_protocol() -> None:
