@@ -37,8 +37,9 @@ types: setup
 histories: setup
 	$(BIN)/python -m tests.replay.record
 
-# Our turns beside a hand-written workflow, in the same run.
+# Our turns beside a hand-written workflow and the peers, in the same run; then what the parts cost.
 bench: setup
+	$(BIN)/python -m tests.bench.compare
 	$(BIN)/python -m tests.bench.judging
 	$(BIN)/python -m tests.bench.ledger
 	$(BIN)/python -m tests.bench.encryption
