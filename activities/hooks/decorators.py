@@ -8,7 +8,7 @@ The function stays what it is. Where a settings file names a function, its setti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from pydantic import ValidationError
@@ -33,9 +33,21 @@ def before_tool(
 ) -> Callable[[Function], Function]: ...
 
 
-def before_tool(function: Any = None, /, **traits: Any) -> Any:
-    """Ask this function before a call: `@before_tool`, or `@before_tool(tools=["shell"])`."""
-    return _mark_function(When.BEFORE, function, traits)
+def before_tool(
+    function: Function | None = None,
+    /,
+    *,
+    tools: tuple[str, ...] | list[str] = ("*",),
+    timeout_seconds: float = 10,
+    on_failure: FailureAction = "deny",
+) -> Any:
+    """Mark a function as a hook before a call: `@before_tool`, or `@before_tool(tools=["shell"])`.
+
+    `tools`: names of the tools it is for, `*` for any text. `timeout_seconds`: how long it may take. `on_failure`:
+    whether a hook that fails or takes too long denies the call, or is ignored. Returns the function. BadInput for an
+    option that is not valid.
+    """
+    return _mark_function(When.BEFORE, function, tools, timeout_seconds, on_failure)
 
 
 @overload
@@ -48,9 +60,21 @@ def after_tool(
 ) -> Callable[[Function], Function]: ...
 
 
-def after_tool(function: Any = None, /, **traits: Any) -> Any:
-    """Ask this function after a call: `@after_tool`, or `@after_tool(on_failure="ignore")`."""
-    return _mark_function(When.AFTER, function, traits)
+def after_tool(
+    function: Function | None = None,
+    /,
+    *,
+    tools: tuple[str, ...] | list[str] = ("*",),
+    timeout_seconds: float = 10,
+    on_failure: FailureAction = "deny",
+) -> Any:
+    """Mark a function as a hook after a call: `@after_tool`, or `@after_tool(on_failure="ignore")`.
+
+    `tools`: names of the tools it is for, `*` for any text. `timeout_seconds`: how long it may take. `on_failure`:
+    whether a hook that fails or takes too long denies the call, or is ignored. Returns the function. BadInput for an
+    option that is not valid.
+    """
+    return _mark_function(When.AFTER, function, tools, timeout_seconds, on_failure)
 
 
 def find_mark(function: object) -> HookTraits | None:
@@ -59,7 +83,10 @@ def find_mark(function: object) -> HookTraits | None:
     return found if isinstance(found, HookTraits) else None
 
 
-def _mark_function(when: When, function: Any, given: dict[str, Any]) -> Any:
+def _mark_function(
+    when: When, function: Any, tools: Sequence[str], timeout_seconds: float, on_failure: FailureAction
+) -> Any:
+    given = {"tools": tools, "timeout_seconds": timeout_seconds, "on_failure": on_failure}
     try:
         traits = HookTraits.model_validate({"when": when, **given})
     except ValidationError as error:

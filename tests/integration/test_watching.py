@@ -95,7 +95,7 @@ async def test_S40_a_turn_that_has_ended_is_asked_again_for_its_events(
         events = await watching
     assert events[-1].after == "completed"
     monkeypatch.setattr("holdfast.client.watch.ENDED_SECONDS", 0)
-    with pytest.raises(NoWorker, match="has ended, and no worker is there to tell its events"):
+    with pytest.raises(NoWorker, match="has ended, and no worker answers for its events"):
         await _collect(turn)
 
 

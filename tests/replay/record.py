@@ -79,8 +79,8 @@ def _without_traces(value: Any) -> Any:
 
 if __name__ == "__main__":
     with (  # histories name no machine
-        patch("holdfast.client.client.whoami", lambda: "recorder"),
-        patch("holdfast.client.turn.whoami", lambda: "recorder"),
-        patch("holdfast.client.session.whoami", lambda: "recorder"),
+        patch("holdfast.client.client.get_login_name", lambda: "recorder"),
+        patch("holdfast.client.turn.get_login_name", lambda: "recorder"),
+        patch("holdfast.client.session.get_login_name", lambda: "recorder"),
     ):
         asyncio.run(record())

@@ -350,7 +350,7 @@ async def test_S22_what_is_told_of_a_waiting_call_is_what_its_digest_is_of(engin
         assert digest == call.bound.digest
         for change in CHANGES.values():
             told = call.model_copy(update={"bound": call.bound.model_copy(update=change(call))})
-            with pytest.raises(HoldfastError, match="not those that an approval would be for"):
+            with pytest.raises(HoldfastError, match="do not match its digest"):
                 check_digest(told)
         await turn.cancel()
 

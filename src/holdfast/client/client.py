@@ -1,31 +1,33 @@
-"""What an application imports: start turns, decide, watch, list what waits.
+"""The client of an application: start turns and sessions, decide on approvals, list what is pending.
 
-    holdfast = Holdfast(await connect())
+    client = await Client.connect("localhost:7233", plugins=[HoldfastPlugin()])
+    holdfast = Holdfast(client)
     turn = await holdfast.start(TurnInput(batches=[[CallRequest(tool="shell", arguments={"command": "ls"})]]))
     async for item in turn.watch():
         ...
 
-Watching long-polls the history and asks the turn by query; nothing a viewer does is in the history (S40).
+Watching long-polls the history and queries the turn, so nothing that a viewer does is in the history (S40).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.service import RPCError
 
 from holdfast.client.error_mapping import translate_error
-from holdfast.client.handle import whoami
 from holdfast.client.queries import query_turn
 from holdfast.client.session import Session
 from holdfast.client.turn import UPDATE_SECONDS, Turn
-from holdfast.client.turn_reader import own_of, read_memo
+from holdfast.client.turn_reader import read_memo, select_own_approvals
 from holdfast.client.watch import TurnFeeds
+from holdfast.client.workflow_connection import get_login_name
 from holdfast.domain.approvals.approval import (
     ACTION_ALIASES,
     ALWAYS_ACTIONS,
@@ -50,13 +52,18 @@ if TYPE_CHECKING:
 __all__ = ["Holdfast", "Session", "Turn"]
 
 FETCH_SECONDS = 2.0
-"""How long an inbox waits for a turn that has more to show than its memo holds."""
+"""How long the inbox waits for a turn whose memo does not hold all of its pending approvals."""
 
 
 class Holdfast:
-    """Holdfast over a connected Temporal client (one with `HoldfastPlugin`).
+    """Starts turns and sessions, sends decisions and lists pending approvals, over a connected Temporal client.
 
-    `signer` signs its decisions; else the key of the plugin's data folder does, if `holdfast up` made one.
+    The client needs `HoldfastPlugin`. `task_queue` is the queue of the workers that run what is started here. `signer`
+    signs the decisions; None takes the key of the plugin's data folder, which `holdfast up` creates, or signs nothing
+    when there is none.
+
+    Every method that talks to the server raises ServerUnavailable when no server answers, NoWorker when a worker is
+    needed and none answers, and TurnNotFound when the id is unknown. All errors are subclasses of HoldfastError.
     """
 
     def __init__(self, client: Client, *, task_queue: str = TASK_QUEUE, signer: Signer | None = None) -> None:
@@ -67,22 +74,30 @@ class Holdfast:
 
     @property
     def actor_name(self) -> str:
-        """In whose name things are done here, when no other is given."""
-        return self._signer.name if self._signer else whoami()
+        """The name in which decisions are sent unless `by` says otherwise: the signer's, else the login name."""
+        return self._signer.name if self._signer else get_login_name()
 
     def get_turn(self, turn_id: str) -> Turn:
-        """A turn by its id; nothing is asked of the server yet."""
+        """Return a handle to the turn with this id. Does not contact the server, so the turn need not exist."""
         return Turn(self.client, turn_id, self._feeds)
 
     def get_session(self, session_id: str | None = None) -> Session:
-        """A session by its id, or a new one; nothing is asked of the server yet."""
+        """Return a handle to the session with this id, or to a new one. Does not contact the server.
+
+        Raises BadInput for an id that no session can have.
+        """
         session_id = f"session-{uuid4().hex[:12]}" if session_id is None else session_id
         if not session_id.strip() or len(session_id) > 400 or ID_MARK in session_id:
             raise BadInput(f"a session's id has between 1 and 400 characters, and no {ID_MARK}")
         return Session(self.client, session_id, self._feeds, self.task_queue, self.actor_name)
 
     async def start(self, input: TurnInput, *, turn_id: str | None = None) -> Turn:
-        """Start a turn. An id that is in use, or was, is refused."""
+        """Start a turn and return it; the calls are validated and run by the workers of the task queue.
+
+        `turn_id` is the workflow id; None makes a new one. An id starts one turn: a second call with the same id raises
+        RequestRefused with the code `id_in_use`, also after the first turn has ended. Raises RequestRefused for an
+        input that no turn can run, and BadInput for an invalid id.
+        """
         check_outside(input)
         check_input(input)
         check_size(len(input.model_dump_json()))
@@ -114,10 +129,13 @@ class Holdfast:
         by: str | None = None,
         note: str | None = None,
         content: str | None = None,
-        arguments: dict[str, Any] | None = None,
+        arguments: Mapping[str, JsonValue] | None = None,
         seconds: float = UPDATE_SECONDS,
     ) -> DecisionResult | None:
-        """Let one call run once, as it was shown, or with new `content` or `arguments`. See `decide`."""
+        """Let one call run once, as it was shown, or with new `content` or `arguments`.
+
+        Takes, returns and raises what `decide` does.
+        """
         return await self.decide(
             approval_id,
             DecisionAction.PROCEED_ONCE,
@@ -142,7 +160,10 @@ class Holdfast:
         stop_turn: bool = False,
         seconds: float = UPDATE_SECONDS,
     ) -> DecisionResult | None:
-        """Refuse one call; the model reads the `note`. See `decide`."""
+        """Refuse one call; the model reads the `note` as the reason. `stop_turn` ends the turn as well (S19).
+
+        Takes, returns and raises what `decide` does.
+        """
         return await self.decide(
             approval_id,
             DecisionAction.CANCEL,
@@ -165,7 +186,7 @@ class Holdfast:
         by: str | None = None,
         note: str | None = None,
         content: str | None = None,
-        arguments: dict[str, Any] | None = None,
+        arguments: Mapping[str, JsonValue] | None = None,
         scope: Scope | None = None,
         remember: bool = False,
         uses: int | None = None,
@@ -175,19 +196,24 @@ class Holdfast:
         decision_id: str | None = None,
         seconds: float = UPDATE_SECONDS,
     ) -> DecisionResult | None:
-        """Decide on one approval, addressed by its id alone.
+        """Decide on one approval, which is addressed by its id alone.
 
-        `outcome`: what to do, `DecisionAction` or one of its names and aliases (`yes`, `no`, `yes_always`).
-        `digest`: of what was shown; None looks it up, which approves whatever waits now.
-        `by`: the name of the person; None is the signer's, or the login name of this process.
-        `content`, `arguments`: what is to run instead (S25), or the answer to a question.
-        `scope`, `uses`, `lasting`, `expires`: how far and how long a grant reaches; None is the narrowest offer,
-        without a limit. `remember`: a refusal leaves a grant too. `stop_turn`: a refusal ends the turn.
-        `decision_id`: the same id counts once; None makes a new one.
+        `outcome`: a `DecisionAction`, or one of its names and aliases (`yes`, `no`, `yes_always`).
+        `digest`: the digest of what was shown; None looks it up, which approves whatever is pending at that moment.
+        `by`: the name of the person; None is the signer's name, or the login name of this process.
+        `content`, `arguments`: the new text or arguments of the call (S25), or the answer to a question.
+        `scope`, `uses`, `lasting`, `expires`: what a grant covers, for how many calls and how long; None is the first
+        scope that the approval offers, without a limit. `remember`: a refusal leaves a grant too, which denies.
+        `stop_turn`: a refusal ends the turn.
+        `decision_id`: decisions with the same id count once; None makes a new id.
+        `seconds`: how long to wait for a worker.
 
-        Sent as an update. When updates are exhausted, or no worker answers within `seconds`, it is sent as a signal and
-        the answer is None: it counts when a worker is back. Raises DecisionRefused when it does not count, BadInput
-        when it cannot be a decision, TurnNotFound, ServerUnavailable.
+        Returns what the turn made of it. The decision is sent as an update. When the updates of the run are exhausted,
+        or no worker answers within `seconds`, it is sent as a signal and None is returned: it counts when a worker is
+        back.
+
+        Raises DecisionRefused when the decision does not count (`code` says why), BadInput when it is not a valid
+        decision, TurnNotFound, and ServerUnavailable.
         """
         decision = await self.prepare_decision(
             approval_id,
@@ -216,7 +242,7 @@ class Holdfast:
         by: str | None = None,
         note: str | None = None,
         content: str | None = None,
-        arguments: dict[str, Any] | None = None,
+        arguments: Mapping[str, JsonValue] | None = None,
         scope: Scope | None = None,
         remember: bool = False,
         uses: int | None = None,
@@ -225,9 +251,10 @@ class Holdfast:
         stop_turn: bool = False,
         decision_id: str | None = None,
     ) -> Decision:
-        """The decision that `decide` would send, signed where there is a key. Nothing is sent.
+        """Build the decision that `decide` would send, signed if there is a key. Sends nothing.
 
-        Any SDK can deliver it, as the body of the signal or update `decide`. BadInput when it cannot be a decision.
+        Any Temporal SDK can deliver it as the body of the signal or update `decide`. Raises BadInput when it is not a
+        valid decision, and what looking up the digest or the scope raises.
         """
         address = ApprovalId.parse(approval_id)
         turn = self.get_turn(address.turn)
@@ -245,7 +272,7 @@ class Holdfast:
                     "at": datetime.now(UTC),
                     "note": note,
                     "content": content,
-                    "arguments": arguments,
+                    "arguments": None if arguments is None else dict(arguments),
                     "scope": scope,
                     "remember": remember,
                     "uses": uses,
@@ -259,16 +286,17 @@ class Holdfast:
         return self._signer.sign(decision) if self._signer else decision
 
     async def list_approvals(self) -> list[ApprovalView]:
-        """Everything that waits for a person, in all turns, the most urgent first. Most turns need no worker for it.
+        """Return every pending approval of all turns, the most urgent first.
 
-        Turns that can be read neither from the server nor by asking them are in `inbox_view`.
+        Turns whose approvals cannot be read are left out; `fetch_inbox` names them.
         """
         return list((await self.fetch_inbox()).approvals)
 
     async def fetch_inbox(self) -> InboxView:
-        """The same, and the turns in which something may wait that cannot be read.
+        """Return every pending approval of all turns, and the turns whose approvals could not be read, with the reason.
 
-        PayloadUnreadable when nothing else waits and one of these is encrypted with a key that this process lacks.
+        Up to 20 approvals of a turn are read from its memo, without a worker. Raises PayloadUnreadable when there is
+        nothing to show and a turn is encrypted with a key that this process lacks.
         """
         query = f"{STATE_ATTRIBUTE.name} = 'awaiting_approval' AND ExecutionStatus = 'Running'"
         items: list[ApprovalView] = []
@@ -293,16 +321,16 @@ class Holdfast:
         )
 
     async def _fetch_omitted(self, turn_id: str, known: set[str]) -> list[ApprovalView]:
-        """What the memo had no room for."""
+        """Ask the turn for the pending approvals that its memo had no room for."""
         try:
             view = await query_turn(self.client, turn_id, "view", result_type=TurnView, seconds=FETCH_SECONDS)
         except (RPCError, WorkflowQueryFailedError) as error:
             raise translate_error(error, turn_id) from error
-        return [item for item in own_of(turn_id, view.approvals) if item.approval_id not in known]
+        return [item for item in select_own_approvals(turn_id, view.approvals) if item.approval_id not in known]
 
 
 def _find_signer(client: Client) -> Signer | None:
-    """That of the client's plugin. By its name, since the plugin imports all that a worker needs."""
+    """The signer of the client's plugin. By attribute name: importing the plugin would import what a worker needs."""
     signers = (getattr(plugin, "signer", None) for plugin in client.config().get("plugins", ()))
     return next((signer for signer in signers if signer), None)
 

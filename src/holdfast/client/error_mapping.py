@@ -1,4 +1,6 @@
-"""Temporal's failures in our words, for everything that talks to a turn from outside."""
+"""Translation of Temporal's exceptions into those of `holdfast.errors`, for everything that talks to a turn from
+outside.
+"""
 
 from __future__ import annotations
 
@@ -17,36 +19,34 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.errors import DecisionRefused, HoldfastError, NoWorker, RequestRefused, ServerUnavailable, TurnNotFound
 
 ENCODED = "Encoded failure"
-"""What Temporal says in the place of words that a codec has encoded."""
+"""The message of a failure that a codec encrypted and this process cannot decrypt."""
 UNDECODED = "Failed decoding arguments"
 
 
 def translate_refusal(error: WorkflowUpdateFailedError, kind: type[DecisionRefused] | type[RequestRefused]) -> Any:
-    """Why a turn did not take an update."""
+    """The exception for an update that a turn refused; the type of its ApplicationError becomes the `code`."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
         return kind(cause.type or "refused", cause.message)
     words = str(cause or error)
     if UNDECODED in words:
         words = (
-            "the worker could not read this: it may lack the key that this client writes with, or not see what it "
-            "stores (`holdfast encryption check` and `holdfast storage check`, here and there, tell)"
+            "the worker could not decode the request: it may lack this client's encryption key, or have no access to "
+            "its payload store (run `holdfast encryption check` and `holdfast storage check` on both sides)"
         )
     return kind("refused", words)
 
 
 def translate_error(error: Exception, turn_id: str, kind: str = "turn") -> HoldfastError:
-    """Temporal's exceptions in our words; `kind` is what has this id."""
+    """The exception for any error of Temporal's client. `kind`: what the id is of, `turn` or `session`."""
     if isinstance(error, HoldfastError):
         return error
     if isinstance(error, WorkflowFailureError):
         cause = error.cause
         words = cause.message if isinstance(cause, ApplicationError) else str(cause or error)
         if words == ENCODED:
-            words = (
-                "the reason is encrypted, and cannot be read here (`holdfast encryption check` tells which keys are)"
-            )
-        return HoldfastError(f"{kind} {turn_id!r} did not end by itself: {words}")
+            words = "the reason is encrypted with a key that is missing here (see `holdfast encryption check`)"
+        return HoldfastError(f"{kind} {turn_id!r} failed: {words}")
     if isinstance(error, WorkflowQueryFailedError | WorkflowQueryRejectedError):
         return NoWorker(f"no worker could answer for {kind} {turn_id!r}: {error}")
     if isinstance(error, TimeoutError | WorkflowUpdateRPCTimeoutOrCancelledError):
@@ -55,12 +55,12 @@ def translate_error(error: Exception, turn_id: str, kind: str = "turn") -> Holdf
         return _translate_rpc_error(error, turn_id, kind)
     name = type(error).__name__
     if name == "WorkflowAlreadyStartedError":
-        return RequestRefused("id_in_use", f"a {kind} called {turn_id!r} exists already: choose another id")
+        return RequestRefused("id_in_use", f"the {kind} id {turn_id!r} is in use: choose another id")
     return HoldfastError(f"{name}: {error}")
 
 
 def build_no_worker(turn_id: str, kind: str = "turn") -> NoWorker:
-    """What to do when nobody answers."""
+    """The exception for a request that no worker answered."""
     return NoWorker(f"no worker answered for {kind} {turn_id!r}: start one with `holdfast worker` or `holdfast up`")
 
 
@@ -75,7 +75,7 @@ def _translate_rpc_error(error: RPCError, turn_id: str, kind: str) -> HoldfastEr
     if nobody_polls or error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
         return build_no_worker(turn_id, kind)
     if "invalid search attribute" in error.message:
-        return NoWorker("no worker of Holdfast has ever run on this server: start one with `holdfast worker`")
+        return NoWorker("no Holdfast worker has ever run on this server: start one with `holdfast worker`")
     if error.status is RPCStatusCode.UNAVAILABLE:
         return ServerUnavailable(f"the Temporal server does not answer: {error.message}")
     return HoldfastError(f"the Temporal server refused ({error.status.name}): {error.message}")

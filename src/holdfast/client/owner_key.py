@@ -1,8 +1,8 @@
-"""The key of a data folder: what makes signed decisions the default for one person (S22).
+"""The key of a data folder, which makes signed decisions the default for a single user (S22).
 
-`holdfast up` makes it, readable by its owner alone. Workers on the folder take it for an approver's, and the command
-line, the gateway and the Python client sign with it. So nobody approves who merely reaches the namespace: no web page,
-no other user of the machine. It counts only where the settings give no approver a key: a team's keys stand alone.
+`holdfast up` creates it, readable by its owner alone. Workers on the folder accept it as an approver's key, and the
+command line, the gateway and the Python client sign with it. So write access to the namespace alone approves nothing,
+whether from a web page or another user of the machine. It applies only where the settings give no approver a key.
 
 `decisions = "unsigned"` in the settings switches it off, for a namespace that is guarded by other means.
 """
@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from holdfast.client.handle import whoami
 from holdfast.client.signing_keys import Signer, make_key, read_key
+from holdfast.client.workflow_connection import get_login_name
 from holdfast.config.settings import Settings
 from holdfast.domain.approvals.actors import ANYONE, Approver
 from holdfast.domain.approvals.signing import format_public_key
 from holdfast.errors import BadInput
 
 UNSIGNED_WARNING = (
-    "Decisions are not signed here: whoever may write to the Temporal namespace can approve calls, in any name. "
+    "Decisions are not signed here: anyone who can write to the Temporal namespace can approve calls, in any name. "
     "Guard the namespace, or give the approvers keys (docs/how-to/approvers.md)."
 )
 
 
 def ensure_owner_key(settings: Settings) -> None:
-    """Make the folder's key, unless it is there or not wanted. BadInput when it cannot be written or used."""
+    """Create the folder's key unless it exists or is switched off. BadInput when it cannot be written or read."""
     if not _is_wanted(settings):
         return
     with suppress(FileExistsError):
@@ -34,9 +34,9 @@ def ensure_owner_key(settings: Settings) -> None:
 
 
 def find_approvers(settings: Settings) -> tuple[Approver, ...]:
-    """Whose decisions count on this worker: those of the settings, and the owner of the data folder.
+    """Return the approvers of this worker: those of the settings, and the owner of the data folder.
 
-    BadInput when there is a key that cannot be used, or when the settings want signatures and nobody could give one.
+    BadInput when a key is unusable, or when the settings require signatures and nobody has a key.
     """
     if not _is_wanted(settings):
         return settings.approvers
@@ -52,15 +52,16 @@ def find_approvers(settings: Settings) -> tuple[Approver, ...]:
 
 
 def find_owner_signer(settings: Settings) -> Signer | None:
-    """Who signs with the folder's key: in whatever name a decision is given, else in ours. None where there is none.
+    """Return the signer with the folder's key, or None. It may sign in any name; the default is the login name.
 
-    A key that others own or could read is passed over: then decisions go unsigned, and are refused where that matters.
+    A key that other users own or can read is ignored: decisions then go unsigned, and are refused where signatures
+    matter.
     """
     if not _is_wanted(settings):
         return None
     try:
         return (
-            Signer(whoami(), read_key(settings.owner_key_file), vouches=True)
+            Signer(get_login_name(), read_key(settings.owner_key_file), vouches=True)
             if settings.owner_key_file.exists()
             else None
         )
@@ -69,5 +70,5 @@ def find_owner_signer(settings: Settings) -> Signer | None:
 
 
 def _is_wanted(settings: Settings) -> bool:
-    """Does the folder's key count? Not beside keys of approvers."""
+    """Whether the folder's key applies: not beside keys of approvers."""
     return settings.decisions != "unsigned" and all(approver.key is None for approver in settings.approvers)

@@ -1,11 +1,11 @@
-"""Queries of a running turn: with a bound on their time, and the tail of a running call.
+"""Queries of a running turn, with a bounded time, and requests to the worker that runs a call.
 
-While a workflow task is pending the server may hold a query back and attach it to the next one; a task with a local
-activity that gets such a visitor is split in two, which writes three events that nobody would have written unasked. So
-our embedded server holds nothing back: it refuses a query at the wrong moment (RESOURCE_EXHAUSTED), and we ask again a
-few milliseconds later, where Temporal's own client would wait a second.
+While a workflow task is pending the server may hold a query back and attach it to the next task; a task that has a
+local activity and such a query is split in two, which writes three more events. The embedded server therefore holds no
+query back (`history.MaxBufferedQueryCount=0`): it refuses one at the wrong moment with RESOURCE_EXHAUSTED, and the
+query is repeated here after some milliseconds, where Temporal's own client would wait a second.
 
-In a file of its own: whoever only watches imports nothing of what a worker needs.
+This module imports nothing that only a worker needs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.domain.turn.activity_io import BackgroundCommands, LiveOutput, Run
 T = TypeVar("T")
 
 QUERY_SECONDS = 10.0
-"""How long an answer may take."""
+"""The default time limit of a query."""
 FIRST_PAUSE = 0.01
 LONGEST_PAUSE = 0.02
 
@@ -44,7 +44,10 @@ async def query_turn(
     run_id: str | None = None,
     seconds: float = QUERY_SECONDS,
 ) -> T:
-    """The answer of a turn's query; RPCError when none came in time."""
+    """Query a workflow and return the decoded answer.
+
+    Raises RPCError when no answer came within `seconds`, WorkflowQueryFailedError when the workflow refused the query.
+    """
     request = QueryWorkflowRequest(
         namespace=client.namespace, execution=WorkflowExecution(workflow_id=turn_id, run_id=run_id or "")
     )
@@ -70,7 +73,7 @@ async def query_turn(
 
 
 def _is_being_retried(error: RPCError) -> bool:
-    """Did the turn's last workflow task fail? The server offers it again by itself; on a busy machine that may help."""
+    """Whether the last workflow task failed. The server retries it by itself, which may help on a busy machine."""
     return error.status is RPCStatusCode.FAILED_PRECONDITION and "Workflow Task in failed state" in error.message
 
 
@@ -78,8 +81,11 @@ ASK_SECONDS = timedelta(seconds=5)
 
 
 async def fetch_output(client: Client, host: str, call: RunningCall) -> LiveOutput | None:
-    """The last 100,000 characters of a running call; None when its worker does not answer or runs it no more."""
-    with suppress(Exception):  # a server without activities of their own, a worker that has just ended
+    """Ask the worker that runs a call for the last 100,000 characters of its output.
+
+    None when the worker does not answer or does not run the call any more.
+    """
+    with suppress(Exception):  # a server without standalone activities, or a worker that has just ended
         found = await build_bare_client(client).execute_activity(
             "holdfast.output",
             call,
@@ -92,10 +98,12 @@ async def fetch_output(client: Client, host: str, call: RunningCall) -> LiveOutp
     return None
 
 
-async def still_running(
+async def filter_running_commands(
     client: Client, turn: str, commands: tuple[BackgroundCommand, ...]
 ) -> tuple[BackgroundCommand, ...]:
-    """Those of a turn's background commands that still run, as their hosts say; all of a host that does not answer."""
+    """Keep those background commands that still run, as their hosts say. A host that does not answer keeps all of its
+    own.
+    """
     ended: set[str] = set()
     for host in {one.host for one in commands if one.host}:
         handles = tuple(one.handle for one in commands if one.host == host)
@@ -113,7 +121,7 @@ async def still_running(
 
 
 def build_bare_client(client: Client) -> Client:
-    """The same connection and encoding, without our plugin and without files for what is long."""
+    """A client on the same connection and codec, without our plugin and without external storage."""
     config: ClientConfig = client.config(active_config=True)
     config["plugins"] = []
     config["data_converter"] = dataclasses.replace(config["data_converter"], external_storage=None)

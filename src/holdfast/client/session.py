@@ -1,4 +1,4 @@
-"""One session, from outside: what is said to it, how it stands, what was said in it."""
+"""One session as a client uses it: messages, the running turn, grants, the conversation."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.error_mapping import build_no_worker, translate_error, translate_refusal
-from holdfast.client.handle import WorkflowConnection, whoami
 from holdfast.client.queries import QUERY_SECONDS
+from holdfast.client.workflow_connection import WorkflowConnection, get_login_name
 from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.base import describe_problems
 from holdfast.domain.conversation.messages import ConversationMessage, ConversationPage, ModelChoice
@@ -58,7 +58,11 @@ POLL_SECONDS = 0.2
 
 
 class Session(WorkflowConnection):
-    """One session, from outside."""
+    """A handle to one session, made by `Holdfast.get_session`.
+
+    Methods that send an update raise NoWorker when no worker answers within ten seconds, and RequestRefused when the
+    session does not accept it.
+    """
 
     kind: ClassVar[str] = "session"
     _result_type: ClassVar[type] = SessionResult
@@ -66,7 +70,7 @@ class Session(WorkflowConnection):
     def __init__(self, client: Client, session_id: str, feeds: TurnFeeds, task_queue: str, actor_name: str) -> None:
         super().__init__(client, session_id, feeds)
         self._task_queue = task_queue
-        self._me = actor_name
+        self._actor_name = actor_name
 
     async def send(
         self,
@@ -80,33 +84,35 @@ class Session(WorkflowConnection):
         limits: TurnLimits | None = None,
         confirm: Confirming = Confirming.POLICY,
     ) -> SendResult:
-        """Say something; which turn takes it up. With `start` the first message creates the session.
+        """Send a user's message and return which turn takes it up.
 
-        `how`: while a turn runs, a message waits for a turn of its own, or interrupts it, or is read after the batch
-        at work. With a `message_id` of yours, repeating it says nothing more. `interactive` and `limits` are for the
-        turn that it begins, where they are to be others than the session's, and so is `confirm`, which only tightens.
+        `start`: creates the session with this input if it does not exist yet. `how`: what happens while a turn runs;
+        the message waits for a turn of its own (`queue`), interrupts the turn (`interrupt`), or is read by its model
+        after the running batch (`append`). `message_id`: a second call with the same id sends nothing and returns the
+        same turn. `interactive`, `limits` and `confirm` apply to the turn that the message begins; `confirm` can only
+        tighten. Raises BadInput for an invalid message, RequestRefused with the code `closed` for a closed session.
         """
-        said = {"message": message, "how": how, "by": by or self._me, "id": message_id or uuid4().hex}
+        said = {"message": message, "how": how, "by": by or self._actor_name, "id": message_id or uuid4().hex}
         try:
             body = SendMessage.model_validate(
                 {**said, "interactive": interactive, "limits": limits, "confirm": confirm}
             )
         except ValidationError as error:
-            raise BadInput(f"this cannot be said: {describe_problems(error, 'message')}") from error
+            raise BadInput(f"invalid message: {describe_problems(error, 'message')}") from error
         if start is None:
             return await self._send_update("send", body, SendResult, f"say-{body.id}")
         return await self._send_or_start(body, start)
 
     async def _send_or_start(self, body: SendMessage, start: SessionInput) -> SendResult:
-        """One request that does both, so that no message is lost between them.
+        """Send and start in one request, so that no message is lost between the two.
 
-        A session that continues as new at that moment aborts it, and each takes ten at a time: then it is sent again,
-        and counts once.
+        The server aborts the request when the session continues as new at that moment, and takes ten at a time. Then it
+        is repeated; the message id makes it count once.
         """
         check_session(start)
         try:
             async with asyncio.timeout(QUERY_SECONDS):
-                while (sent := await self._send_and_start(body, start)) is None:  # noqa: ASYNC110 - it gives no notice
+                while (sent := await self._send_and_start(body, start)) is None:  # noqa: ASYNC110 - there is no event to wait for
                     await asyncio.sleep(RETRY_SECONDS)
                 return sent
         except WorkflowUpdateFailedError as error:
@@ -119,7 +125,7 @@ class Session(WorkflowConnection):
             raise translate_error(error, self.id, self.kind) from error
 
     async def _send_and_start(self, body: SendMessage, start: SessionInput) -> SendResult | None:
-        """None when it is to be tried again."""
+        """Returns None when the request is to be repeated."""
         operation: WithStartWorkflowOperation[object, SessionResult] = WithStartWorkflowOperation(
             SESSION_WORKFLOW,
             start,
@@ -136,67 +142,70 @@ class Session(WorkflowConnection):
             aborted = error.status is RPCStatusCode.UNAVAILABLE and "aborted" in error.message
             if not aborted and error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
                 raise
-            with suppress(RPCError):  # it keeps the error for whoever asks for the workflow
+            with suppress(RPCError):  # else the operation reports an exception that was never retrieved
                 await operation.workflow_handle()
             return None
         return sent
 
     async def withdraw(self, message_id: str, *, by: str | None = None) -> None:
-        """Take back a message that has not had its turn; RequestRefused when it has."""
-        await self._send_update("withdraw", WithdrawMessage(id=message_id, by=by or self._me), None)
+        """Withdraw a message that no turn has taken up. RequestRefused when a turn has."""
+        await self._send_update("withdraw", WithdrawMessage(id=message_id, by=by or self._actor_name), None)
 
     async def interrupt(self, *, by: str | None = None) -> None:
-        """Stop the turn that runs. Everything in it is answered, and the session goes on."""
-        await self._send_update("interrupt", InterruptTurn(by=by or self._me), None)
+        """Stop the running turn. Its calls are answered, and the session goes on. RequestRefused when no turn runs."""
+        await self._send_update("interrupt", InterruptTurn(by=by or self._actor_name), None)
 
     async def close(self, *, now: bool = False, by: str | None = None) -> None:
-        """Take nothing more, and end when what was said is done; `now`: stop the turn that runs."""
-        await self._send_update("close", CloseSession(by=by or self._me, now=now), None)
+        """Accept no more messages, and end after the queued ones. `now` stops the running turn and drops the queue."""
+        await self._send_update("close", CloseSession(by=by or self._actor_name, now=now), None)
 
     async def configure(
         self, *, model: ModelChoice | None = None, mode: Mode | None = None, by: str | None = None
     ) -> None:
-        """Change how the next turns go. The mode is changed in the turn that runs, which hands it on when it ends."""
-        wish = SessionChange(model=model, mode=mode, by=by or self._me)
+        """Change the model and the mode of the next turns. The mode also changes in the running turn, which hands it
+        on.
+        """
+        wish = SessionChange(model=model, mode=mode, by=by or self._actor_name)
         if mode and (turn := await self.find_running_turn()):
-            with suppress(RequestRefused):  # it has just ended
+            with suppress(RequestRefused):  # the turn has just ended
                 await turn.set_mode(mode, wish.by)
                 wish = wish.model_copy(update={"mode": None})
         if wish.model or wish.mode:
             await self._send_update("configure", wish, None)
 
     async def result(self) -> SessionResult:
-        """Wait for the end."""
+        """Wait until the session ends and return its result."""
         found: SessionResult = await self._translate_errors(self._handle.result())
         return found
 
     async def find_running_turn(self) -> Turn | None:
-        """The turn that runs."""
+        """Return the running turn, or None."""
         turn_id = (await self._send_query("view", SessionView)).turn
         return self.get_turn(turn_id) if turn_id else None
 
     async def wait_for_turn(self, turn_id: str) -> Turn:
-        """A turn of this session, once it is there: others may have theirs before.
+        """Wait until a turn of this session has started, and return it.
 
-        HoldfastError when it will not come, since the session was closed, or the message withdrawn.
+        HoldfastError when it will not start because the session was closed or the message was withdrawn.
         """
         turn = self.get_turn(turn_id)
         while not await turn.exists():
             view = await self.fetch_view()
             passed = view.turns >= parse_session_number(turn_id) and view.turn != turn_id
             if view.status == "closed" or (passed and not await turn.exists()):
-                raise HoldfastError(f"turn {turn_id!r} does not begin any more: see `holdfast sessions show`")
+                why = "its message was withdrawn or the session closed; see `holdfast sessions show`"
+                raise HoldfastError(f"turn {turn_id!r} will not start: {why}")
             await asyncio.sleep(POLL_SECONDS)
         return turn
 
     def get_turn(self, turn_id: str) -> Turn:
-        """A turn of this session."""
+        """Return a handle to a turn of this session. Does not contact the server."""
         from holdfast.client.turn import Turn
 
         return Turn(self._client, turn_id, self._feeds)
 
     async def fetch_view(self) -> SessionView:
-        """How it stands, and what its turn does."""
+        """Return the state of the session and what its running turn does."""
         description = await self._translate_errors(self._handle.describe())
         view = await self._send_query("view", SessionView)
         if description.status is not WorkflowExecutionStatus.RUNNING:
@@ -205,11 +214,11 @@ class Session(WorkflowConnection):
             return view.model_copy(update={"doing": view.status})
         try:
             return add_turn_view(view, await self.get_turn(view.turn).fetch_view(live=False))
-        except HoldfastError:  # it has just begun, or just ended
+        except HoldfastError:  # the turn has just started or just ended
             return view.model_copy(update={"status": "thinking", "doing": "thinking"})
 
     async def fetch_messages(self) -> AsyncIterator[ConversationMessage]:
-        """What was said in it, as far as a model would still be told; without what the turn that runs has added."""
+        """Yield the messages of the conversation, after compaction; without those of the running turn."""
         after, epoch = 0, None
         while True:
             page = await self._send_query("messages", ConversationPage, after, epoch)
@@ -220,7 +229,7 @@ class Session(WorkflowConnection):
                 return
 
     async def fetch_grants(self) -> tuple[Grant, ...]:
-        """The standing answers: those of the turn that runs, if one does."""
+        """Return the grants of the running turn, else those of the session."""
         if turn := await self.find_running_turn():
             try:
                 return await turn.fetch_grants()
@@ -229,14 +238,14 @@ class Session(WorkflowConnection):
         return await self._send_query("grants", tuple[Grant, ...])
 
     async def revoke(self, grant_id: str, by: str | None = None) -> Grant:
-        """Take a standing answer back, wherever it is now."""
+        """Revoke a grant, in the running turn or in the session, and return it. RequestRefused when there is none."""
         if turn := await self.find_running_turn():
             return await turn.revoke(grant_id, by)
-        return await self._send_update("revoke", GrantAddress(grant=grant_id, by=by or whoami()), Grant)
+        return await self._send_update("revoke", GrantAddress(grant=grant_id, by=by or get_login_name()), Grant)
 
 
 def add_turn_view(view: SessionView, turn: TurnView) -> SessionView:
-    """A session's view with what its turn does."""
+    """A session's view with the state of its running turn."""
     pending = tuple(item.approval_id for item in turn.approvals)
     if turn.state == "ended":
         return view.model_copy(update={"doing": "idle"})

@@ -1,11 +1,10 @@
 """Private keys on disk, and the signer that is made of one.
 
-A key is a file that only its owner may read, in the format that every tool for keys knows (PKCS#8 in PEM, no
-passphrase), under the name of whose key it is:
+A key is a file that only its owner may read, in PKCS#8 PEM without a passphrase, named after its owner:
 
     $XDG_CONFIG_HOME/holdfast/keys/NAME      (~/.config)
 
-HOLDFAST_KEY says which one signs: such a name, or a path. What a signature is over is in `signing`.
+HOLDFAST_KEY says which key signs: a name, or a path. `domain/approvals/signing.py` says what a signature covers.
 """
 
 from __future__ import annotations
@@ -34,33 +33,36 @@ from holdfast.errors import BadInput
 from holdfast.util.text import shorten_text
 
 SIGNATURE_LIFETIME = timedelta(days=1)
-"""How long a signed answer to one call counts: what is kept back or played again later is worth nothing."""
+"""How long a signed `proceed_once` counts, so that one that is withheld or replayed later is worthless."""
 _LIMIT = 10_000
-"""Bytes of a file; a key has 119."""
+"""Bytes read of a key file; a key has 119."""
 
 
 @dataclass(frozen=True)
 class Signer:
-    """Signs decisions in somebody's name; one that vouches, in the name of whom the decision says it is from."""
+    """Signs decisions as `name`. With `vouches` the decision keeps the name that it already has."""
 
     name: str
     key: Ed25519PrivateKey = field(repr=False)
     vouches: bool = False
 
     def sign(self, decision: Decision) -> Decision:
-        """The decision as it is sent. BadInput when it holds what nobody can sign."""
+        """Return the decision with its signature, and an expiry of one day where it lets one call run.
+
+        BadInput when its fields cannot be written as canonical JSON.
+        """
         said: dict[str, object] = {"by": (self.vouches and decision.by) or self.name}
         if decision.outcome is DecisionAction.PROCEED_ONCE and decision.expires is None:
             said["expires"] = datetime.now(UTC) + SIGNATURE_LIFETIME
         try:
             return sign_decision(decision.model_copy(update=said), self.key)
         except (ValueError, OverflowError, RecursionError) as error:
-            raise BadInput(f"this decision cannot be signed: {shorten_text(str(error), 200)}") from error
+            raise BadInput(f"the decision cannot be signed: {shorten_text(str(error), 200)}") from error
 
 
 @dataclass(frozen=True)
 class StoredKey:
-    """A key in the folder: its public half, or why it is of no use."""
+    """A key file: its public half, or the `problem` that makes it unusable."""
 
     name: str
     file: Path
@@ -69,31 +71,31 @@ class StoredKey:
 
     @property
     def id(self) -> str | None:
-        """What decisions call it."""
+        """The id by which decisions name the key."""
         return derive_key_id(self.public) if self.public else None
 
 
 def find_keys_folder() -> Path:
-    """Where keys are kept. A relative path in the variable does not count, as the standard has it."""
+    """The folder of keys. A relative XDG_CONFIG_HOME is ignored, as its specification says."""
     given = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
     try:
         return (given if given.is_absolute() else Path("~/.config").expanduser()) / "holdfast" / "keys"
     except RuntimeError:
-        raise BadInput("you have no home folder to keep keys in: set XDG_CONFIG_HOME") from None
+        raise BadInput("there is no home folder for keys: set XDG_CONFIG_HOME") from None
 
 
 def create_key(name: str) -> StoredKey:
-    """Make a key and keep it for its owner alone. BadInput when there is one by that name."""
+    """Create a key, readable by its owner alone. BadInput when the name is taken."""
     file = find_keys_folder() / _check_name(name)
     try:
         key = make_key(file)
     except FileExistsError:
-        raise BadInput(f"there is a key called {name!r} already, and it is not overwritten: {str(file)!r}") from None
+        raise BadInput(f"the key {name!r} exists already and is not overwritten: {str(file)!r}") from None
     return StoredKey(name, file, format_public_key(key.public_key()))
 
 
 def make_key(file: Path) -> Ed25519PrivateKey:
-    """Make a key in this file, for its owner alone. FileExistsError when there is one; BadInput when it cannot be."""
+    """Create a key in this file. FileExistsError when it exists, BadInput when it cannot be written."""
     key = Ed25519PrivateKey.generate()
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     if os.path.lexists(file):
@@ -109,7 +111,7 @@ def make_key(file: Path) -> Ed25519PrivateKey:
 
 
 def list_keys() -> list[StoredKey]:
-    """Every key in the folder, by name."""
+    """Return every key in the folder, by name."""
     try:
         files = sorted(file for file in find_keys_folder().iterdir() if not file.name.startswith("."))
     except FileNotFoundError:
@@ -120,13 +122,16 @@ def list_keys() -> list[StoredKey]:
 
 
 def find_key(key_name: str) -> StoredKey:
-    """The key that is meant by a name, or by a path, which holds a slash. BadInput when it is of no use."""
+    """Return the key with this name, or at this path if it holds a slash. BadInput when it is unusable."""
     file = _locate_key(key_name)
     return StoredKey(_read_owner(file), file, format_public_key(read_key(file).public_key()))
 
 
 def load_signer(named: str, approvers: Iterable[Approver] = ()) -> Signer:
-    """The signer that a name or a path means: called as the approvers call its key, else as the file is."""
+    """Return the signer with the key of this name or path.
+
+    It is named as the approvers name its public key, else as the file is. BadInput when the key is unusable.
+    """
     file = _locate_key(named)
     key = read_key(file)
     public = format_public_key(key.public_key())
@@ -135,7 +140,7 @@ def load_signer(named: str, approvers: Iterable[Approver] = ()) -> Signer:
 
 
 def read_key(file: Path) -> Ed25519PrivateKey:
-    """Read a private key. Never waits; BadInput when it is none, or when others may read or write it."""
+    """Read a private key without blocking. BadInput when it is not one, or when others may read or write the file."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -146,15 +151,15 @@ def read_key(file: Path) -> Ed25519PrivateKey:
             os.close(descriptor)
     except FileNotFoundError:
         raise BadInput(
-            f"there is no key {str(file)!r}: `holdfast keys list` tells those there are, "
-            "`holdfast keys create NAME` makes one, and a path to one holds a slash"
+            f"no key {str(file)!r}: see `holdfast keys list`, create one with `holdfast keys create NAME`, "
+            "or give a path, which holds a slash"
         ) from None
     except (OSError, ValueError) as error:
         raise BadInput(f"the key {str(file)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
         key = load_pem_private_key(text, password=None)
     except TypeError:
-        raise BadInput(f"the key {str(file)!r} has a passphrase, and nobody is there to give it") from None
+        raise BadInput(f"the key {str(file)!r} has a passphrase: save it without one") from None
     except (ValueError, UnsupportedAlgorithm):
         raise BadInput(f"{str(file)!r} is not a private key in PEM: make one with `holdfast keys create`") from None
     if not isinstance(key, Ed25519PrivateKey):
@@ -166,12 +171,12 @@ def _explain_unfit(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"
     if status.st_mode & 0o077:
-        return "may be read or written by others, so it may be theirs by now: make a new one, or chmod 600"
+        return "may be read or written by other users, who may have copied it: create a new one, or chmod 600"
     return None
 
 
 def _write_new(file: Path, text: bytes) -> None:
-    """All of it or nothing: half a key would stand in the way of a whole one."""
+    """Write the whole file or none: half a key would block its name."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "wb") as opened:
@@ -192,7 +197,7 @@ def _check_key(file: Path) -> StoredKey:
 
 
 def _read_owner(file: Path) -> str:
-    """Whose key it is, as far as its file says."""
+    """The owner's name, from the file name."""
     return file.name.removesuffix(".pem")
 
 
@@ -202,15 +207,15 @@ def _locate_key(named: str) -> Path:
     try:
         return Path(named).expanduser().absolute()
     except RuntimeError:
-        raise BadInput(f"{named!r} names a home folder that nobody has") from None
+        raise BadInput(f"{named!r}: unknown home folder") from None
 
 
 def _check_name(name: str) -> str:
-    """A name that can be a file's and a person's."""
+    """Return the name if it is fit for a file and a person. BadInput otherwise."""
     plain = name.isprintable() and name == name.strip() and "/" not in name and not name.startswith((".", "-", "~"))
     if not name or not plain or len(name.encode()) > 200:
         raise BadInput(
-            f"{shorten_text(name, 80)!r} cannot be a key's name: up to 200 bytes of what shows, no slash, and no `.`, "
-            "`-` or `~` first"
+            f"{shorten_text(name, 80)!r} is not a valid key name: up to 200 bytes, printable, without a slash, and not "
+            "beginning with `.`, `-` or `~`"
         )
     return name

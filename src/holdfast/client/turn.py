@@ -1,4 +1,4 @@
-"""One turn, from outside: how it stands, what is said to it, how it ended."""
+"""One turn as a client changes it: decisions, further batches, interrupts, cancellation."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.error_mapping import translate_error, translate_refusal
-from holdfast.client.handle import whoami
 from holdfast.client.turn_reader import TurnReader
+from holdfast.client.workflow_connection import get_login_name
 from holdfast.domain.approvals.approval import ApprovalId, Decision
 from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.base import Message, describe_problems
@@ -42,7 +42,7 @@ from holdfast.util.digests import digest_canonical
 M = TypeVar("M", bound=Message)
 
 UPDATE_SECONDS = 5.0
-"""How long an update may take before a decision goes by signal instead."""
+"""How long a decision waits for the answer to its update before it is sent as a signal."""
 
 TRY_SIGNAL = {
     RPCStatusCode.FAILED_PRECONDITION,  # the limit of updates per run
@@ -51,13 +51,22 @@ TRY_SIGNAL = {
     RPCStatusCode.CANCELLED,
     RPCStatusCode.UNAVAILABLE,
 }
+"""The errors of an update after which a decision is sent as a signal."""
 
 
 class Turn(TurnReader):
-    """One turn, from outside."""
+    """A handle to one turn, made by `Holdfast.start`, `Holdfast.get_turn` or a session.
+
+    Updates are answered by a worker: methods that send one raise NoWorker when none answers within ten seconds. The
+    update may still take effect when a worker is back. They raise RequestRefused when the turn does not accept it.
+    """
 
     async def decide(self, decision: Decision, *, seconds: float = UPDATE_SECONDS) -> DecisionResult | None:
-        """Send a decision: see `Holdfast.decide`."""
+        """Send a decision that `Holdfast.prepare_decision` or another program made. Returns and raises what
+        `Holdfast.decide` does.
+
+        The same decision sent twice counts once, and the second call returns the status of the call.
+        """
         try:
             async with asyncio.timeout(seconds):
                 update_id = digest_canonical([decision.approval_id, decision.key])
@@ -81,7 +90,10 @@ class Turn(TurnReader):
         return None
 
     async def submit(self, calls: list[CallRequest] | tuple[CallRequest, ...], *, key: str | None = None) -> str:
-        """Queue a further batch; its id. With a `key` of yours, repeating it queues nothing more."""
+        """Queue another batch and return its id. For turns without a model.
+
+        `key`: a second call with the same key queues nothing and returns the id of the first batch.
+        """
         check_batch(tuple(calls))
         check_size(sum(len(call.model_dump_json()) for call in calls))
         update_id = f"submit-{key}" if key else None
@@ -97,10 +109,11 @@ class Turn(TurnReader):
         complete: bool = False,
         reason: str | None = None,
     ) -> AddCallsResult:
-        """Add calls as they come to a reply of your own model, under a name of yours (S11).
+        """Add calls to a reply that the caller's own model is still writing, and return the batch and its size (S11).
 
-        `at` is the place of the first of them in the reply: what is sent twice counts once. Another `attempt` discards
-        what came from the one before, for this `reason`. Nothing more comes when it is `complete`.
+        `stream` names the reply. `at` is the index of the first of these calls in the reply: what is sent twice counts
+        once. A higher `attempt` discards the calls of the attempt before it, for this `reason`. After `complete` the
+        stream takes no more calls. Raises BadInput for an invalid argument.
         """
         calls = tuple(calls)
         check_size(sum(len(call.model_dump_json()) for call in calls))
@@ -109,58 +122,72 @@ class Turn(TurnReader):
         return await self._send_update("add_calls", body, AddCallsResult)
 
     async def interrupt(self, message: str, *, by: str | None = None) -> None:
-        """Say something meanwhile: tools that may be interrupted stop, and the turn goes on with the message (S18)."""
-        body = _build_body(Interruption, message=message, by=by or whoami())
+        """Interrupt the turn with a user's message: tools that may be interrupted stop, and the turn goes on with it
+        (S18).
+
+        Sent as a signal, so it needs no worker. Raises RequestRefused when the turn has ended, BadInput for an empty
+        message.
+        """
+        body = _build_body(Interruption, message=message, by=by or get_login_name())
         await self._check_running()
         await self._translate_errors(self._handle.signal("interrupt", body))
 
     async def withdraw(self, batch_id: str) -> BatchResult:
-        """Take a queued batch back."""
+        """Withdraw a queued batch, which then never starts, and return it. RequestRefused once it has started (S14)."""
         return await self._send_update("withdraw", _build_body(BatchAddress, batch=batch_id), BatchResult)
 
     async def set_mode(self, mode: Mode | str, by: str | None = None) -> Mode | None:
-        """Change how much proceeds without asking; what waits is judged again.
+        """Change how much proceeds without asking; pending calls are judged again (S27).
 
-        Answers with the mode that counts, as far as the worker permits; None when nothing waits that would tell.
+        Returns the mode that applies, which the worker may restrict; None when no pending call was judged, so that it
+        is not known yet. Raises BadInput for an unknown mode.
         """
         if mode not in list(Mode):
-            raise BadInput(f"{mode!r} is no mode: say {', '.join(list(Mode)[:-1])} or {list(Mode)[-1]}")
+            raise BadInput(f"unknown mode {mode!r}: use {', '.join(list(Mode)[:-1])} or {list(Mode)[-1]}")
         return (
             await self._send_update(
-                "set_mode", _build_body(ModeChange, mode=Mode(mode), by=by or whoami()), SetModeResult
+                "set_mode", _build_body(ModeChange, mode=Mode(mode), by=by or get_login_name()), SetModeResult
             )
         ).counts
 
     async def note_editing(self, approval_id: str, *, by: str | None = None, seconds: float = 900) -> None:
-        """Tell others that somebody has an approval open in an editor; with 0 seconds, that they are done."""
-        notice = _build_body(EditingNotice, approval_id=approval_id, by=by or whoami(), seconds=seconds)
+        """Tell other viewers that `by` edits a pending approval for the next `seconds`; 0 says that the edit is
+        done.
+        """
+        notice = _build_body(EditingNotice, approval_id=approval_id, by=by or get_login_name(), seconds=seconds)
         await self._send_update("editing", notice, None)
 
     async def revoke(self, grant_id: str, by: str | None = None) -> Grant:
-        """Take a standing answer back."""
-        return await self._send_update("revoke", _build_body(GrantAddress, grant=grant_id, by=by or whoami()), Grant)
+        """Revoke a grant of this turn and return it. RequestRefused when the turn has no grant with this id."""
+        return await self._send_update(
+            "revoke", _build_body(GrantAddress, grant=grant_id, by=by or get_login_name()), Grant
+        )
 
     async def cancel_call(self, call_id: str, reason: str | None = None) -> None:
-        """Stop one call; its siblings go on."""
+        """Cancel one call; its siblings go on. The model reads the `reason`."""
         await self._send_update("cancel_call", _build_body(CallAddress, call=call_id, reason=reason), None)
 
     async def cancel_batch(self, batch_id: str, reason: str | None = None) -> None:
-        """Stop the batch at work; the turn goes on."""
+        """Cancel every call of the running batch; the turn goes on. The model reads the `reason`."""
         await self._send_update("cancel_batch", _build_body(BatchAddress, batch=batch_id, reason=reason), None)
 
     async def finish(self) -> None:
-        """End a turn that was kept open, once its queue is empty."""
+        """End a turn that was started with `keep_open`, once its queue is empty."""
         await self._send_update("finish", None, None)
 
     async def cancel(self) -> None:
-        """Stop everything; the turn ends as `cancelled`, with every call answered."""
+        """Cancel the turn: running calls are stopped and every call is answered; it ends with the status `cancelled`
+        (S16).
+
+        Returns when the request is recorded, not when the turn has ended. RequestRefused when it has ended before.
+        """
         await self._check_running()
         await self._translate_errors(self._handle.cancel())
 
 
 def _build_body(kind: type[M], **fields: Any) -> M:
-    """The body of a message; BadInput when it cannot be said."""
+    """Build the body of an update or signal. BadInput when a field is invalid."""
     try:
         return kind(**fields)
     except ValidationError as error:
-        raise BadInput(f"this cannot be said to a turn: {describe_problems(error)}") from error
+        raise BadInput(f"invalid message to a turn: {describe_problems(error)}") from error

@@ -1,4 +1,4 @@
-"""Looking at one turn from outside: how it stands, what happens, what was answered. Nothing here changes it."""
+"""One turn as a client reads it: its view, its events, its responses. Nothing here changes the turn."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from temporalio.client import (
 )
 
 from holdfast.client.error_mapping import translate_error
-from holdfast.client.handle import WorkflowConnection
-from holdfast.client.queries import fetch_output, still_running
+from holdfast.client.queries import fetch_output, filter_running_commands
 from holdfast.client.watch import WatchItem, read_live_outputs
+from holdfast.client.workflow_connection import WorkflowConnection
 from holdfast.domain.approvals.approval import ApprovalId, DecisionAction, Scope, digest_call
 from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.calls.call import Call, Status
@@ -37,13 +37,14 @@ MAX_TRIES = 20
 
 
 class TurnReader(WorkflowConnection):
-    """One turn, looked at."""
+    """The reading half of `Turn`."""
 
     async def result(self) -> TurnResult:
-        """Wait for the end.
+        """Wait until the turn ends and return its result.
 
-        The earlier runs of a turn that has continued as new are asked for their batches. When no worker answers, all
-        of them are named in `base`, and the batches are those of the last run.
+        The earlier runs of a turn that continued as new are queried for their batches. When no worker answers,
+        `batches` holds those of the last run, and `unread` names the runs that are missing. HoldfastError when the turn
+        failed as a workflow.
         """
         last = await self._fetch_last_result()
         try:
@@ -53,14 +54,14 @@ class TurnReader(WorkflowConnection):
         return last.model_copy(update={"batches": (*(batch for page in pages for batch in page), *last.batches)})
 
     async def _fetch_last_result(self) -> TurnResult:
-        """What its last run ended with."""
+        """The result of the last run."""
         try:
             return cast(TurnResult, await self._handle.result())
         except Exception as error:
             raise translate_error(error, self.id) from error
 
     async def exists(self) -> bool:
-        """Has it begun?"""
+        """Return whether the turn has been started."""
         try:
             await self._translate_errors(self._handle.describe())
         except TurnNotFound:
@@ -68,13 +69,17 @@ class TurnReader(WorkflowConnection):
         return True
 
     async def fetch_view(self, *, live: bool = True) -> TurnView:
-        """How it stands: bounded, with live output while something runs, with the result once it has ended."""
+        """Return the state of the turn, with long values cut.
+
+        `live` adds the live output of running calls. An ended turn's view holds its result, and is without calls when
+        no worker answers.
+        """
         description = await self._translate_errors(self._handle.describe())
         if description.status is not WorkflowExecutionStatus.RUNNING:
             ended = await self._build_ended_view(description.status)
             return await self._with_commands(ended) if live else ended
         view = await self._send_query("view", TurnView)
-        own = own_of(self.id, view.approvals)
+        own = select_own_approvals(self.id, view.approvals)
         view = view.model_copy(update={"approvals": drop_stale_editors(datetime.now(UTC), own)})
         if live:
             view = await self._with_commands(view)
@@ -98,13 +103,13 @@ class TurnReader(WorkflowConnection):
         return view.model_copy(update={"batch": view.batch.model_copy(update={"calls": calls})})
 
     async def _with_commands(self, view: TurnView) -> TurnView:
-        """With the background commands that still run, as their hosts say."""
+        """The view with those of its background commands that still run."""
         if not view.commands:
             return view
-        return view.model_copy(update={"commands": await still_running(self._client, self.id, view.commands)})
+        return view.model_copy(update={"commands": await filter_running_commands(self._client, self.id, view.commands)})
 
     async def _build_ended_view(self, status: WorkflowExecutionStatus | None) -> TurnView:
-        """An ended turn's result needs no worker; its last view does, and is left out when none answers."""
+        """The result of an ended turn is in its history; its last view needs a worker and is empty without one."""
         result = await self._fetch_last_result() if status is WorkflowExecutionStatus.COMPLETED else None
         try:
             view = await self._send_query("view", TurnView)
@@ -122,7 +127,7 @@ class TurnReader(WorkflowConnection):
         return f"the workflow is {status.name if status else 'gone'}"
 
     async def fetch_events(self, after: int = 0) -> EventPage:
-        """The events after a sequence number."""
+        """Return a page of events with a sequence number above `after`, oldest first."""
         page = await self._send_query("events", EventPage, after)
         if page.earlier is None:
             return page
@@ -130,7 +135,10 @@ class TurnReader(WorkflowConnection):
         return earlier.model_copy(update={"more": True, "finished": False})
 
     async def fetch_call(self, call_id: str) -> Call:
-        """The whole record of one call."""
+        """Return the whole record of one call. BadInput when the turn has no such call.
+
+        HoldfastError when the shown arguments are not those that the digest of a pending call is over.
+        """
         kind = cast("type[Call | None]", Call | None)
         call = await self._query_runs("call", kind, call_id)
         if call is None:
@@ -139,7 +147,7 @@ class TurnReader(WorkflowConnection):
         return call
 
     async def fetch_output(self, call_id: str) -> LiveOutput | None:
-        """The last 100,000 characters a running call has put out; None when it does not run."""
+        """Return the last 100,000 characters that a running call has printed; None when it does not run."""
         description = await self._translate_errors(self._handle.describe())
         running = {item.call_id: item for item in await read_live_outputs(self._client, description)}
         shown = running.get(call_id)
@@ -148,7 +156,7 @@ class TurnReader(WorkflowConnection):
         return await fetch_output(self._client, shown.host, RunningCall(turn=self.id, call=call_id)) or shown
 
     async def fetch_batch(self, batch_id: str) -> BatchResult:
-        """One batch and the responses it has."""
+        """Return one batch and the responses that it has so far. BadInput when the turn has no such batch."""
         kind = cast("type[BatchResult | None]", BatchResult | None)
         batch = await self._query_runs("batch", kind, batch_id)
         if batch is None:
@@ -156,9 +164,9 @@ class TurnReader(WorkflowConnection):
         return batch
 
     async def _query_runs(self, query: str, kind: type[T], name: str) -> T:
-        """What the run of the turn says that has this call or batch; what its last one says when none has.
+        """Query the run that has this call or batch, else the last run.
 
-        One that continues as new while it is asked is asked again.
+        Repeated while the turn continues as new.
         """
         while True:
             answer = None
@@ -171,7 +179,7 @@ class TurnReader(WorkflowConnection):
                 return cast(T, answer)
 
     async def _list_runs(self, batch_id: str) -> list[str | None]:
-        """The runs of a turn that continued as new, the likeliest to have this batch first; None is its last one."""
+        """The run ids of a turn, the likeliest to have this batch first; None stands for the last run."""
         number = batch_id.removeprefix("b")
         if not (number.isascii() and number.isdigit() and len(number) < 12):
             return [None]
@@ -184,17 +192,20 @@ class TurnReader(WorkflowConnection):
         return [ids[first], *reversed(ids[:first]), *ids[first + 1 :], None]
 
     async def fetch_conversation(self) -> Conversation | None:
-        """What its model was told and said, as far as it is still told; None without a model."""
+        """Return what the turn's model is told and has replied, after compaction; None for a turn without a model."""
         return await self._send_query("conversation", cast("type[Conversation | None]", Conversation | None))
 
     def watch(self, after: int = 0) -> AsyncIterator[WatchItem]:
-        """Events and live output as they happen, until the turn ends."""
+        """Yield events with a sequence number above `after`, and live output, as they happen, until the turn ends.
+
+        Survives restarts of worker and server. Any number of watchers in a process cost one poll.
+        """
         return self._feeds.watch(self.id, after)
 
     async def watch_responses(self) -> AsyncIterator[Response]:
-        """The answers to its calls, in order and each once, as they become final; until the turn ends (S13).
+        """Yield the responses to the turn's calls, in request order and each once, as they become final (S13).
 
-        Of a turn with a model, also those of a reply that is still being written: `watch` tells if it is discarded.
+        In a turn with a model this includes a reply that is still being written: `watch` reports when it is discarded.
         """
         known: dict[str, Response] = {}
         async with aclosing(self._feeds.watch(self.id)) as items:  # type: ignore[type-var]
@@ -205,7 +216,7 @@ class TurnReader(WorkflowConnection):
                     yield known.pop(item.call)
 
     async def _fetch_answers(self, call_id: str) -> tuple[Response, ...]:
-        """A page of answers, that of this call first. Two runs may change places while they are asked."""
+        """A page of responses that begins with this call's. Repeated while the turn continues as new."""
         for _ in range(MAX_TRIES):
             if found := await self._query_runs("answers", tuple[Response, ...], call_id):
                 return found
@@ -213,25 +224,30 @@ class TurnReader(WorkflowConnection):
         raise HoldfastError(f"no run of turn {self.id!r} has the answer to {call_id!r}")
 
     async def fetch_grants(self) -> tuple[Grant, ...]:
-        """The standing answers of this turn."""
+        """Return the grants that this turn holds."""
         return await self._send_query("grants", tuple[Grant, ...])
 
     async def fetch_digest(self, address: ApprovalId) -> str:
-        """The digest of what an approval shows: from the memo, or from the turn itself."""
+        """Return the digest of what a pending approval shows, from the memo or from the turn.
+
+        Raises DecisionRefused when the turn has ended or the approval is not pending.
+        """
         description = await self._translate_errors(self._handle.describe())
         if description.status is not WorkflowExecutionStatus.RUNNING:
-            raise DecisionRefused("not_waiting", f"turn {self.id!r} has ended: nothing in it waits for a decision")
+            raise DecisionRefused("not_waiting", f"turn {self.id!r} has ended: it has no pending approval")
         memo = await read_memo(description)
         known = [item.digest for item in memo.approvals if item.approval_id == str(address)]
         if known:
             return known[0]
         call = await self._send_query("call", cast("type[Call | None]", Call | None), address.call)
         if call is None or call.approval_digest is None:
-            raise DecisionRefused("unknown_approval", f"nothing waits under {str(address)!r}: see `holdfast inbox`")
+            raise DecisionRefused("unknown_approval", f"no pending approval {str(address)!r}: see `holdfast inbox`")
         return call.approval_digest
 
     async def fetch_scope(self, address: ApprovalId, outcome: DecisionAction) -> Scope | None:
-        """The first scope that an approval offers for an outcome, the narrowest of all for a refusal."""
+        """Return the first scope that a pending approval offers for this outcome, for `cancel` the first of all; or
+        None.
+        """
         shown = (await self.fetch_call(address.call)).confirmation
         offers = shown.offers if shown else ()
         fitting = (offer.scope for offer in offers if outcome in (offer.outcome, DecisionAction.CANCEL))
@@ -239,23 +255,24 @@ class TurnReader(WorkflowConnection):
 
 
 async def read_memo(found: WorkflowExecution) -> InboxSummary:
-    """What a turn's memo says waits. Of one that cannot be read: that something may, which the turn itself knows."""
-    if (
-        found.typed_search_attributes.get(STATE_ATTRIBUTE) != "awaiting_approval"
-    ):  # the memo stays as it was when it last waited
+    """Read from a turn's memo which approvals are pending.
+
+    A memo that cannot be read counts as one pending approval of unknown content: the turn itself is then asked.
+    """
+    if found.typed_search_attributes.get(STATE_ATTRIBUTE) != "awaiting_approval":  # the memo may be outdated
         return InboxSummary()
     try:
         kept = InboxSummary.model_validate(await found.memo_value(MEMO_KEY, {}))
     except Exception:
         return InboxSummary(total=1)
-    own = own_of(found.id, kept.approvals)
+    own = select_own_approvals(found.id, kept.approvals)
     return kept.model_copy(update={"approvals": own, "total": kept.total - len(kept.approvals) + len(own)})
 
 
 def check_digest(call: Call) -> None:
-    """HoldfastError where what is shown of a waiting call is not what would be approved by its digest.
+    """Check that the shown arguments of a pending call are those its digest is over. HoldfastError when they are not.
 
-    Whoever can write to the namespace can answer in a turn's place.
+    Anybody who can write to the namespace can answer queries in a turn's place.
     """
     bound = call.bound
     if call.status is not Status.AWAITING_APPROVAL or bound is None:
@@ -270,13 +287,16 @@ def check_digest(call: Call) -> None:
     )
     if digest != bound.digest:
         raise HoldfastError(
-            f"the arguments that are told of call {call.id!r} are not those that an approval would be for: "
-            "something else than a worker of yours answers for this turn"
+            f"the arguments shown for call {call.id!r} do not match its digest: "
+            "a program other than your workers answers queries for this turn"
         )
 
 
-def own_of(turn_id: str, approvals: Iterable[ApprovalView]) -> tuple[ApprovalView, ...]:
-    """Of what a workflow says waits: its own. Nobody speaks for another turn, whose approval would look like this."""
+def select_own_approvals(turn_id: str, approvals: Iterable[ApprovalView]) -> tuple[ApprovalView, ...]:
+    """Drop approvals whose id names another turn.
+
+    A workflow could otherwise publish an approval that looks like another turn's.
+    """
     start = f"{turn_id}/"
     return tuple(
         item

@@ -1,7 +1,7 @@
-"""Watching a turn without touching it: a long poll of its history says when to look, a query says what changed.
+"""Watching a turn at no cost to its history: a long poll of the history says when to look, a query says what changed.
 
-Live output is in no history; it is read from the heartbeats that `describe` shows, and only while something runs. All
-watchers of one turn in one process share one feed, so the hundredth costs the server no more than the first.
+Live output is not in the history; it is read from the heartbeats in `describe`, and only while a call runs. All
+watchers of one turn in a process share one feed, so the hundredth costs the server no more than the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WatchItem = Event | LiveOutput
 LIVE_SECONDS = 0.4
 RETRY_SECONDS = 0.5
 ENDED_SECONDS = 10.0
-"""How long a turn that has ended is asked again for its last events, after a first time without an answer."""
+"""How long an ended turn is queried for its last events, after the first query without an answer."""
 
 _ENDINGS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
@@ -36,11 +36,11 @@ _ENDINGS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
 }
 _NEWS_EVENTS = {EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, *_ENDINGS}
-"""The history events after which there may be something new to see."""
+"""The history events after which the turn may have new events."""
 
 
 class TurnFeeds:
-    """The feeds of one client, each alive while somebody watches it."""
+    """The feeds of one client. A feed lives while somebody watches its turn."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -48,7 +48,9 @@ class TurnFeeds:
         self._watchers: dict[str, int] = {}
 
     async def watch(self, turn_id: str, after: int = 0) -> AsyncIterator[WatchItem]:
-        """Events after `after` and live output, until the turn ends. Survives restarts of worker and server."""
+        """Yield events with a sequence number above `after`, and live output, until the turn ends; survives
+        restarts.
+        """
         shown: dict[str, int] = {}
         async with self._open_feed(turn_id) as feed:
             while True:
@@ -82,7 +84,7 @@ class TurnFeeds:
 
 
 class _TurnFeed:
-    """Everything one process knows of one turn, kept up to date."""
+    """The events and live outputs of one turn, kept up to date."""
 
     def __init__(self, client: Client, turn_id: str) -> None:
         self.events: list[Event] = []
@@ -101,13 +103,13 @@ class _TurnFeed:
         self._tasks = [asyncio.create_task(self._poll_history()), asyncio.create_task(self._follow_turn())]
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _poll_history(self) -> None:
-        """Note whenever there may be something to see; go on after any interruption."""
+        """Set `_news` whenever the history grows; start again after any interruption."""
         while not self._ended:
             try:
                 async for event in self._handle.fetch_history_events(wait_new_event=True, skip_archival=True):
@@ -122,7 +124,7 @@ class _TurnFeed:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _follow_turn(self) -> None:
-        """Look when there is news, and at the heartbeats while something runs."""
+        """Query the turn when there is news, and read heartbeats while a call runs."""
         await self._news.wait()
         deadline = math.inf
         while not self.finished:
@@ -132,7 +134,7 @@ class _TurnFeed:
             if ended and not seen:
                 deadline = min(deadline, time.monotonic() + ENDED_SECONDS)
                 if time.monotonic() >= deadline:
-                    what = f"turn {self._handle.id!r} has ended, and no worker is there to tell its events"
+                    what = f"turn {self._handle.id!r} has ended, and no worker answers for its events"
                     self.failed = NoWorker(what)
             if seen or self.failed:
                 self.finished = self.finished or ended
@@ -146,15 +148,15 @@ class _TurnFeed:
 
     @property
     def _is_live(self) -> bool:
-        """Is there anything that may put out something meanwhile?"""
+        """Whether a call runs or the model writes."""
         return self._thinking or bool(self._executing)
 
     async def _fetch_news(self) -> bool:
-        """Take in the events since the last look; False when nobody can answer just now."""
+        """Read the events since the last query; False when no worker answers."""
         while True:
             try:
                 page = await self._fetch_page()
-            except PayloadUnreadable as error:  # not here, however often it is asked
+            except PayloadUnreadable as error:  # a retry would not help
                 self.failed, self.finished = error, True
                 return True
             except Exception:
@@ -174,6 +176,7 @@ class _TurnFeed:
         if self._earlier is None:
             return page
         self._earlier = self._earlier if page.more else None
+        """The earlier run of the turn whose events are being read."""
         return page.model_copy(update={"more": True, "finished": False})
 
     async def _ask_run(self, run_id: str | None) -> EventPage:
@@ -193,7 +196,7 @@ class _TurnFeed:
                 self.outputs.pop(event.call, None)
 
     async def _read_live_output(self) -> None:
-        """Take in the live output of what runs."""
+        """Read the live output of running calls."""
         try:
             description = await self._handle.describe()
         except RPCError:
@@ -211,11 +214,11 @@ class _TurnFeed:
 
 
 async def read_live_outputs(client: Client, description: WorkflowExecutionDescription) -> list[LiveOutput]:
-    """The live output of every running call, from its last heartbeat."""
+    """Return the live output of every running call, from its last heartbeat."""
     found = []
     for pending in description.raw_description.pending_activities:
         if pending.heartbeat_details.payloads:
-            with suppress(Exception):  # other people's activities may heartbeat anything
+            with suppress(Exception):  # activities of other programs may heartbeat anything
                 [output] = await client.data_converter.decode(pending.heartbeat_details.payloads, [LiveOutput])
                 found.append(output)
     return found

@@ -81,7 +81,18 @@ def tool(
 ) -> Callable[[Function], FunctionTool]: ...
 
 
-def tool(function: Function | None = None, /, **options: Any) -> Any:
+def tool(
+    function: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = Effect.ONCE,
+    confirm: Confirm | None = None,
+    concurrency_safe: ConcurrencySafe | None = None,
+    on_decision: OnDecision | None = None,
+    **traits: Unpack[ToolTraits],
+) -> Any:
     """Make a tool from a function: `@tool`, or `@tool(effect=Effect.READ, …)`.
 
     `name`, `description`: None takes the function's. `effect`: what a repetition does (S31). `confirm`: whether or why
@@ -89,7 +100,20 @@ def tool(function: Function | None = None, /, **options: Any) -> Any:
     run beside others; None says yes if it merely reads. `on_decision`: is told of the decision on its call.
     Raises BadInput when its types cannot be a tool's.
     """
-    return FunctionTool(function) if function else lambda found: FunctionTool(found, **options)
+
+    def build_tool(found: Function) -> FunctionTool:
+        return FunctionTool(
+            found,
+            name=name,
+            description=description,
+            effect=effect,
+            confirm=confirm,
+            concurrency_safe=concurrency_safe,
+            on_decision=on_decision,
+            **traits,
+        )
+
+    return build_tool(function) if function else build_tool
 
 
 class FunctionTool(Tool):

@@ -93,7 +93,7 @@ class Drive:
                     self.ended.append(EndedTurn(turn=planned, result=result))
                     return
             except HoldfastError as error:
-                if "did not end by itself" in str(error):
+                if " failed: " in str(error):
                     self.ended.append(EndedTurn(turn=planned, problem=str(error)))
                     return
             await asyncio.sleep(RETRY_SECONDS)  # the server or every worker is away

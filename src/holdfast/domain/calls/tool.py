@@ -335,7 +335,12 @@ class Invocation(ABC):
 
     @abstractmethod
     async def execute(self, run: Run) -> Result:
-        """Do it."""
+        """Run the call and return its result.
+
+        Raise ToolFailure to fail with a type and a message, NeedsAnswer to ask a person and go on in another `execute`,
+        OutcomeUnknown when nobody can know whether the call took effect. Any other exception ends the call as an error
+        with its type and message. A stop arrives as asyncio.CancelledError: end what was started, then raise it again.
+        """
 
 
 class Tool(ABC):

@@ -304,7 +304,7 @@ def test_a_mark_says_what_the_settings_would() -> None:
     assert find_mark(len) is None
 
 
-@pytest.mark.parametrize("traits", [{"tools": []}, {"timeout_seconds": 0}, {"on_failure": "allow"}, {"name": "x"}])
+@pytest.mark.parametrize("traits", [{"tools": []}, {"timeout_seconds": 0}, {"on_failure": "allow"}])
 def test_a_mark_that_makes_no_sense_is_refused(traits: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="a hook cannot be marked like this"):
         before_tool(**traits)

@@ -1,4 +1,6 @@
-"""The connection to the workflow of one turn or session, and the default name of the person who decides."""
+"""The connection to the workflow of one turn or session: updates, queries and signals, with Temporal's errors
+translated.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ T = TypeVar("T")
 
 
 class WorkflowConnection:
-    """One turn or session, and the line to it."""
+    """The connection to one turn or session. `id` is its workflow id."""
 
     kind: ClassVar[str] = "turn"
     _result_type: ClassVar[type] = TurnResult
@@ -38,7 +40,7 @@ class WorkflowConnection:
         self._client = client
         self._feeds = feeds
         self._runs: tuple[EarlierRun, ...] = ()
-        """Those before its last one, as far as they were asked for."""
+        """The earlier runs of a turn that continued as new, as of the last time they were fetched."""
         self._handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(turn_id, result_type=self._result_type)
 
     async def _send_update(self, name: str, body: Any, result_type: type[T] | None, update_id: str | None = None) -> T:
@@ -75,14 +77,14 @@ class WorkflowConnection:
             raise translate_error(error, self.id, self.kind) from error
 
     async def _check_running(self) -> None:
-        """RequestRefused when it has ended."""
+        """Raise RequestRefused with the code `ended` if the workflow has ended."""
         description = await self._translate_errors(self._handle.describe())
         if description.status is not WorkflowExecutionStatus.RUNNING:
             raise RequestRefused("ended", f"{self.kind} {self.id!r} has ended")
 
 
-def whoami() -> str:
-    """Who decides, when nobody says: the user and the host."""
+def get_login_name() -> str:
+    """Return the default name of the person who decides: the login name and the host of this process."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):
