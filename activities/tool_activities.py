@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -26,9 +25,8 @@ from holdfast.activities.execution.run_tool import run_tool, run_with_heartbeats
 from holdfast.activities.execution.share_outputs import share_outputs
 from holdfast.activities.gate.approval_checks import is_as_shown
 from holdfast.activities.gate.gate import Gate
-from holdfast.activities.gate.judge_batch import judge_calls
+from holdfast.activities.gate.prepare_call import CallContext
 from holdfast.activities.gate.records import RecordFolder
-from holdfast.activities.gate.verdict import CallContext
 from holdfast.activities.ledger.entry import EffectKey, Spending
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.turn_beginnings import TurnStart, TurnStarts
@@ -95,21 +93,9 @@ class ToolActivities:
             slow = self._gate.find_slow_part(call.request.tool for call in input.calls)
             if slow:
                 return ValidateResult(verdicts={}, approvers=None, needs_time=slow)
-        call_context = CallContext(
-            seen=input.seen,
-            mode=input.mode,
-            interactive=input.interactive,
-            grants=input.grants,
-            tainted=input.tainted,
-            requester=input.requester,
-            approval_seconds=input.approval_seconds,
-            turn_id=activity.info().workflow_id or "",
-            context=input.context,
-            tools=input.tools,
-            confirm=input.confirm,
-        )
+        call_context = CallContext(**dict(input), turn_id=activity.info().workflow_id or "")
         try:
-            verdicts = await run_with_heartbeats(judge_calls(self._gate, input.calls, call_context))
+            verdicts = await run_with_heartbeats(self._gate.judge_batch(input.calls, call_context))
         except Exception as error:
             if activity.info().attempt < JUDGING_ATTEMPTS:
                 raise
@@ -156,21 +142,10 @@ class ToolActivities:
                 return known
             untouched = known == "untouched"
         request = CallRequest(tool=bound.tool.name, arguments=dict(bound.arguments))
-        call_context = CallContext(
-            seen=input.seen,
-            mode=input.mode,
-            interactive=input.interactive,
-            grants=self._gate.select_valid_grants(input.grants, key.turn),
-            tainted=input.tainted,
-            requester=input.requester,
-            turn_id=key.turn,
-            call_id=input.call_id,
-            context=input.context,
-            phase="execute",
-        )
         try:
-            begun = await self._find_turn_start(input, info)
-            call_context = replace(call_context, tools=begun.tools, confirm=begun.confirm)
+            started = await self._find_turn_start(input, info)
+            facts = {**dict(input), "grants": self._gate.select_valid_grants(input.grants, key.turn), **dict(started)}
+            call_context = CallContext(**facts, turn_id=key.turn, phase="execute")
             verdict, invocation, retries = await run_with_heartbeats(self._gate.judge(request, call_context))
         except asyncio.CancelledError:
             if is_stop_requested():

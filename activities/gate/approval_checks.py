@@ -1,4 +1,4 @@
-"""Does what a call brings along cover it, as this worker would run it (S22)?
+"""What people said of a call: whether a decision, an answer or a grant covers it, as this worker would run it (S22).
 
 Nothing in an activity's input is taken at its word: a decision must be about this call of this turn, signed where
 approvers have keys, and from people whose word the rule wants.
@@ -6,13 +6,20 @@ approvers have keys, and from people whose word the rule wants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from holdfast.activities.policy.conditions import CallFacts
+from holdfast.activities.policy.grant_matching import find_covering_grant
+from holdfast.activities.policy.grant_scopes import CandidateCall
 from holdfast.activities.policy.policy import Policy
-from holdfast.domain.approvals.actors import Approver
+from holdfast.activities.policy.rules import Rule, RuleEffect
+from holdfast.activities.policy.saved_grants import GrantSource
+from holdfast.activities.policy.subject.subject import Subject
+from holdfast.domain.approvals.actors import Actor, Approver
 from holdfast.domain.approvals.approval import (
     PROCEED_ACTIONS,
     ApprovalId,
@@ -27,6 +34,7 @@ from holdfast.domain.approvals.signing import check_signature
 from holdfast.domain.calls.decision_checks import DecisionContext, check_needs, normalise_name
 from holdfast.domain.calls.transitions import read_answer
 from holdfast.domain.calls.verdicts import Ask, BoundCall
+from holdfast.domain.modes import Mode
 from holdfast.domain.turn.activity_io import ExecuteInput
 from holdfast.domain.turn.ids import find_family
 from holdfast.errors import BadInput, DecisionRefused
@@ -34,6 +42,9 @@ from holdfast.util.digests import digest_canonical
 
 ApplyChange = Callable[[dict[str, JsonValue], Decision], dict[str, JsonValue]]
 """The arguments that a decision makes of those that were shown, checked; ValueError when they do not fit."""
+
+
+# Decisions
 
 
 def is_approved(
@@ -48,68 +59,6 @@ def is_approved(
         return False
     names = {normalise_name(decision.by) for decision in decisions}
     return len(names) >= shown.needs.approvals if shown.needs.approvals > 1 else bool(decisions)
-
-
-def is_valid_answer(
-    answer: QuestionAnswer, question: Confirmation, digest: str, call_id: str, context: DecisionContext, now: datetime
-) -> bool:
-    """Did somebody whose word counts here give this answer, to this question, under this digest?
-
-    Without keys whoever writes to the namespace answers for anybody, so what the turn says is all that is known.
-    """
-    decision = answer.decision
-    if decision is None or not has_keys(context.approvers):
-        return not has_keys(context.approvers)
-    try:
-        approval = ApprovalId.parse(decision.approval_id)
-        check_signature(decision, context.approvers, now)
-        check_needs(question, decision, context)
-        same = read_answer(question, decision) == answer
-    except (BadInput, DecisionRefused, ValueError):
-        return False
-    about_this = (approval.turn, approval.call, decision.digest) == (context.turn_id, call_id, digest)
-    return about_this and same and decision.outcome in (DecisionAction.RESPOND, DecisionAction.CANCEL)
-
-
-def is_valid_grant(grant: Grant, context: DecisionContext, now: datetime) -> bool:
-    """Was this grant given in this turn or, unless it was for that one alone, in its session, by somebody whose word
-    counts here, for what it says?"""
-    try:
-        given_in = ApprovalId.parse(grant.decision.approval_id).turn
-        elsewhere = find_family(given_in) != find_family(context.turn_id)
-        check_signature(grant.decision, context.approvers, now)
-    except (BadInput, DecisionRefused):
-        return False
-    if elsewhere or not (grant.scope == grant.decision.scope or not has_keys(context.approvers)):
-        return False
-    return not grant.is_allowance or grant.decision.lasting != "turn" or given_in == context.turn_id
-
-
-def may_grant_answer(grant: Grant, shown: Confirmation, context: DecisionContext) -> bool:
-    """May this grant answer this question: is it from somebody whose word the rule wants? A refusal is anybody's."""
-    if not grant.is_allowance:
-        return True
-    try:
-        check_needs(shown, grant.decision, context)
-    except DecisionRefused:
-        return False
-    return shown.needs.approvals == 1
-
-
-def check_roles(policy: Policy, approvers: Collection[Approver]) -> None:
-    """BadInput when a rule wants the word of people whom there are not: such a call would wait for ever."""
-    for role, wanted in policy.required_approvals.items():
-        known = [approver.name for approver in approvers if role in approver.roles]
-        if role is not None and len(known) < wanted:
-            raise BadInput(
-                f"a rule wants {wanted} with the role {role!r}, and {len(known)} of the [[approvers]] hold it: "
-                "name them in the settings file (docs/how-to/approvers.md)"
-            )
-
-
-def has_keys(approvers: Collection[Approver]) -> bool:
-    """Does anybody have a key, so that nothing unsigned counts?"""
-    return any(approver.key is not None for approver in approvers)
 
 
 def _is_approving(
@@ -165,3 +114,146 @@ def is_as_shown(approved: BoundCall, now: BoundCall, wrote: Mapping[str, str]) -
 def find_stale_file(bound: BoundCall, seen: Mapping[str, str]) -> str | None:
     """A file the call would change that is not as the turn last saw it."""
     return next((path for path, digest in bound.basis.items() if seen.get(path, digest) != digest), None)
+
+
+# Answers to questions
+
+
+def is_valid_answer(
+    answer: QuestionAnswer, question: Confirmation, digest: str, call_id: str, context: DecisionContext, now: datetime
+) -> bool:
+    """Did somebody whose word counts here give this answer, to this question, under this digest?
+
+    Without keys whoever writes to the namespace answers for anybody, so what the turn says is all that is known.
+    """
+    decision = answer.decision
+    if decision is None or not has_keys(context.approvers):
+        return not has_keys(context.approvers)
+    try:
+        approval = ApprovalId.parse(decision.approval_id)
+        check_signature(decision, context.approvers, now)
+        check_needs(question, decision, context)
+        same = read_answer(question, decision) == answer
+    except (BadInput, DecisionRefused, ValueError):
+        return False
+    about_this = (approval.turn, approval.call, decision.digest) == (context.turn_id, call_id, digest)
+    return about_this and same and decision.outcome in (DecisionAction.RESPOND, DecisionAction.CANCEL)
+
+
+# Grants
+
+
+def is_valid_grant(grant: Grant, context: DecisionContext, now: datetime) -> bool:
+    """Was this grant given in this turn or, unless it was for that one alone, in its session, by somebody whose word
+    counts here, for what it says?"""
+    try:
+        given_in = ApprovalId.parse(grant.decision.approval_id).turn
+        elsewhere = find_family(given_in) != find_family(context.turn_id)
+        check_signature(grant.decision, context.approvers, now)
+    except (BadInput, DecisionRefused):
+        return False
+    if elsewhere or not (grant.scope == grant.decision.scope or not has_keys(context.approvers)):
+        return False
+    return not grant.is_allowance or grant.decision.lasting != "turn" or given_in == context.turn_id
+
+
+def may_grant_answer(grant: Grant, shown: Confirmation, context: DecisionContext) -> bool:
+    """May this grant answer this question: is it from somebody whose word the rule wants? A refusal is anybody's."""
+    if not grant.is_allowance:
+        return True
+    try:
+        check_needs(shown, grant.decision, context)
+    except DecisionRefused:
+        return False
+    return shown.needs.approvals == 1
+
+
+class GrantAnswer(NamedTuple):
+    """What a grant says to a call, and who gave it."""
+
+    allows: bool
+    rule: str
+    actor: Actor
+    message: str = ""
+    """For the model, when it refuses."""
+    grant: str | None = None
+    """The turn's grant; None for one that is kept in a file."""
+    exact: bool = False
+    """It is about this very call, whatever is in it."""
+
+
+def find_grant_answer(
+    call: Subject | CallFacts, digest: str, grants: Iterable[Grant], saved: GrantSource | None, now: datetime
+) -> GrantAnswer | None:
+    """The answer of the turn's grants, else of the saved ones. A refusal of either comes before an allowance."""
+    own = find_covering_grant(grants, call, digest, now)
+    kept = saved.find_covering(call, now) if saved else None
+    answers = [*([_answer_from_grant(own)] if own else []), *([_answer_from_saved(kept)] if kept else [])]
+    return min(answers, key=lambda answer: answer.allows, default=None)
+
+
+def _answer_from_grant(grant: Grant) -> GrantAnswer:
+    note = f": {grant.decision.note}" if grant.decision.note else ""
+    return GrantAnswer(
+        allows=grant.is_allowance,
+        rule=f"grant {grant.id}: {grant.covers}",
+        actor=Actor(kind="person", name=grant.given_by),
+        message=f"Refused by {grant.given_by}, for every call of this kind ({grant.covers}){note}",
+        grant=grant.id,
+        exact=grant.scope.digest is not None,
+    )
+
+
+def _answer_from_saved(rule: Rule) -> GrantAnswer:
+    return GrantAnswer(
+        allows=rule.decision is RuleEffect.ALLOW,
+        rule=f"kept: {rule.name}",
+        actor=Actor(kind="policy", name=f"kept: {rule.name}"),
+        message=f"Refused for good ({rule.name}: {rule.reason})",
+    )
+
+
+def find_answer_in_parts(
+    policy: Policy, subject: Subject, digest: str, grants: Iterable[Grant], saved: GrantSource | None, mode: Mode
+) -> GrantAnswer | None:
+    """The rules and grants that cover a plain chain of commands together, each of them a part.
+
+    At most one grant of the turn, and none for a number of calls: a call uses up one.
+    """
+    whole = CandidateCall(subject).rebuilt_facts if subject.command is not None else None
+    parts = whole.split_programs() if whole else ()
+    lasting = [grant for grant in grants if grant.decision.uses is None]
+    found: list[GrantAnswer] = []
+    for part in parts if len(parts) > 1 else ():
+        ruling = policy.find_ruling(part, mode)
+        if ruling and ruling.decision is RuleEffect.ALLOW and not ruling.anything:
+            label = f"{ruling.tier.value}: {ruling.rule}"
+            found.append(GrantAnswer(True, label, Actor(kind="policy", name=label)))
+            continue
+        answer = find_grant_answer(part, digest, lasting, saved, datetime.now(UTC))
+        if answer is None or not answer.allows or answer.exact:
+            return None
+        found.append(answer)
+    if not found or len({answer.grant for answer in found if answer.grant}) > 1:
+        return None
+    by = next((answer for answer in found if answer.grant), found[0])
+    return by._replace(rule="; ".join(dict.fromkeys(answer.rule for answer in found)))
+
+
+# Approvers
+
+
+def check_roles(policy: Policy, approvers: Collection[Approver]) -> None:
+    """BadInput when a rule wants the word of people whom there are not: such a call would wait for ever."""
+    for role, wanted in policy.required_approvals.items():
+        known = [approver.name for approver in approvers if role in approver.roles]
+        if role is not None and len(known) < wanted:
+            raise BadInput(
+                f"a rule wants {wanted} with the role {role!r}, and {len(known)} of the [[approvers]] hold it: "
+                "name them in the settings file (docs/how-to/approvers.md)"
+            )
+
+
+def has_keys(approvers: Collection[Approver]) -> bool:
+    """Does anybody have a key, so that nothing unsigned counts?"""
+    return any(approver.key is not None for approver in approvers)

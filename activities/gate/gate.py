@@ -1,14 +1,13 @@
 """The gate: the one judgement on a call, made when it is validated and made again where it executes.
 
-It looks the tool up, reads the arguments, asks the tool what a person should see, and lets policy speak. What breaks
-on the way becomes a rejection of this one call, never an exception (S5, S6, S7).
+`Gate.judge` is the whole way. What breaks on it becomes a rejection of this one call, never an exception (S5, S6, S7).
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -16,17 +15,27 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import JsonValue
 
 from holdfast.activities.execution.run_tool import contain_exits
-from holdfast.activities.gate.approval_checks import find_stale_file, is_approved, is_valid_answer
-from holdfast.activities.gate.prepare import prepare_call
-from holdfast.activities.gate.verdict import CallContext, PolicyJudge
-from holdfast.activities.hooks.combine import BeforeOutcome, Denial
+from holdfast.activities.gate.approval_checks import find_stale_file, is_approved, is_valid_answer, is_valid_grant
+from holdfast.activities.gate.prepare_call import (
+    CallContext,
+    CallRefused,
+    PreparedCall,
+    apply_change,
+    check_call_arguments,
+    find_unknown_tools,
+    prepare_call,
+    reject_call,
+    resolve_tool,
+)
+from holdfast.activities.gate.verdict import Rulebook, apply_deadline, apply_grants, apply_rules
+from holdfast.activities.hooks.combine import BeforeOutcome
 from holdfast.activities.hooks.hook_chain import Hooks
 from holdfast.activities.hooks.hook_io import BeforeTool
 from holdfast.activities.policy.load_policy import load_policy
 from holdfast.activities.policy.policy import Policy
 from holdfast.activities.policy.protection.protected_files import ProtectedFiles
 from holdfast.activities.policy.saved_grants import GrantSource
-from holdfast.activities.registry.arguments import InvalidArguments, check_arguments
+from holdfast.activities.registry.arguments import CheckedArguments, InvalidArguments
 from holdfast.activities.registry.registry import BUILT_IN, RegisteredTool, Registry
 from holdfast.domain.approvals.actors import Actor, Approver
 from holdfast.domain.approvals.approval import Confirmation, Decision, DecisionAction, QuestionAnswer, digest_question
@@ -34,22 +43,17 @@ from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.calls.decision_checks import DecisionContext
 from holdfast.domain.calls.tool import Declaration, Effect, Invocation, Retries
-from holdfast.domain.calls.verdicts import Ask, BoundCall, Deny, Reject, Verdict
-from holdfast.domain.content import CallError
-from holdfast.domain.context import Context, names_tool
+from holdfast.domain.calls.verdicts import Allow, Ask, BoundCall, Deny, Verdict
 from holdfast.domain.modes import DEFAULT_PERMITTED, Confirming, Mode
-from holdfast.domain.turn.activity_io import ExecuteInput
+from holdfast.domain.turn.activity_io import CallToValidate, ExecuteInput
 from holdfast.errors import BadInput
 from holdfast.util.digests import digest_canonical
-from holdfast.util.suggestions import did_you_mean
-from holdfast.util.text import exception_text, shorten_text
+from holdfast.util.text import exception_text
 
 T = TypeVar("T")
 
-ARGUMENTS_LIMIT = 1_048_576
-"""Bytes of one call's arguments."""
 JUDGE_SECONDS = 20.0
-"""What one call's validation may take: a tool's own checks are other people's code, and may hang."""
+"""What one call's judgement may take beside its hooks: a tool's own checks are other people's code, and may hang."""
 
 
 class Judgement(NamedTuple):
@@ -79,139 +83,125 @@ class Gate:
         confirm: Confirming = Confirming.POLICY,
     ) -> None:
         """`keeps_once`: what must not run twice stays on this host, since no other knows what became of it."""
+        policy, protected = policy or load_policy(()), protected or ProtectedFiles(workspace)
         self._registry = registry
         self._modes = modes
-        self._policy_judge = PolicyJudge(policy or load_policy(()), workspace, approvers, saved, protected, confirm)
+        self._rulebook = Rulebook(policy, workspace, protected, approvers, saved, confirm)
+        self._keeps_once = keeps_once
         self.hooks = hooks or Hooks()
         self.approvers = approvers
         self.host_queue = host_queue
-        self._keeps_once = keeps_once
-        self._confirm = confirm
         self.workspace = workspace
-        self.rules_digest = self._policy_judge.policy.digest
         self.explain_missing_tool: Callable[[], str] = lambda: ""
         """What a call of an unknown tool is told besides: other workers may have it."""
 
-    @property
-    def catalogue_digest(self) -> str:
-        """The digest of the tools that there are now."""
-        return self._registry.digest
+    # Judging
 
-    @property
-    def digest(self) -> str:
-        """Changes whenever a tool, a rule or a hook does, and with what every call is asked about."""
-        always = [self._confirm.value] if self._confirm is Confirming.ALWAYS else []
-        return digest_canonical([self.catalogue_digest, self.rules_digest, self.hooks.hook_descriptions, *always])
+    async def judge(
+        self, request: CallRequest, context: CallContext | None = None, change: Decision | None = None
+    ) -> Judgement:
+        """The verdict on one call, as asked for or as a person changed it, with its invocation when it could run.
 
-    @property
-    def digest_texts(self) -> dict[str, Any]:
-        """What its digests stand for: the rules, the hooks, and the tools that there are now."""
+        A tool or a hook that hangs, breaks or exits costs its own call, and no more. Judging twice changes nothing.
+        """
+        context = self._limit_context(context or CallContext())
+        try:
+            entry = await resolve_tool(self._registry, request.tool, context, self.explain_missing_tool)
+            limit, was_changed = _TimeLimit(entry), change is not None and change.outcome is DecisionAction.MODIFY
+            checked = await limit.run(check_call_arguments(entry, request.arguments, change))
+            hooked = await self._ask_hooks(entry, checked, context)
+            prepared = await limit.run(self._prepare(entry, checked, hooked, context))
+            ruled = await limit.run(apply_rules(self._rulebook, prepared, context, hooked.ask, was_changed=was_changed))
+            granted = await limit.run(apply_grants(self._rulebook, ruled, context))
+            verdict = await limit.run(_check_writable(apply_deadline(self._rulebook, granted, context)))
+        except CallRefused as refused:
+            return Judgement(refused.verdict)
+        return Judgement(verdict, granted.prepared.invocation, entry.tool.retries)
+
+    async def judge_batch(self, calls: Collection[CallToValidate], context: CallContext) -> dict[str, Verdict]:
+        """One verdict per call; none for a call that is asked about as it was known to be.
+
+        A grant that is good for two calls answers the first two that it covers, and no third (S24). `context` is that
+        of all of them, with the grants of the turn.
+        """
+        grants = self.select_valid_grants(context.grants, context.turn_id)
+        room = {grant.id: grant.decision.uses - grant.used for grant in grants if grant.decision.uses is not None}
+        verdicts: dict[str, Verdict] = {}
+        left = list(calls)
+        while left:
+            known = {"grants": tuple(grant for grant in grants if room.get(grant.id, 1) > 0)}
+            judged = await asyncio.gather(
+                *(
+                    self.judge(call.request, context.model_copy(update={**known, "call_id": call.id}), call.change)
+                    for call in left
+                )
+            )
+            verdicts |= {call.id: judgement.verdict for call, judgement in zip(left, judged, strict=True)}
+            left = [call for call in left if not _take_grant_use(verdicts[call.id], room)]
+        asked = {call.id: call.known for call in calls}
         return {
-            "policy": self._policy_judge.policy.rule_texts,
-            "hooks": self.hooks.hook_descriptions,
-            "catalogue": self._registry.definition_digests,
+            call_id: verdict for call_id, verdict in verdicts.items() if not _is_known_question(verdict, asked[call_id])
         }
-
-    def find_slow_part(self, names: Iterable[str]) -> Literal["hooks", "tools"] | None:
-        """What may take long in judging calls of these tools: hooks, or tools that do not promise a quick check."""
-        if not self.hooks.is_empty:
-            return "hooks"
-        entries = [self._registry.get(name) for name in names if not self._registry.is_unknown(name)]
-        quick = all(entry and (entry.source == BUILT_IN or entry.tool.checks_quickly) for entry in entries)
-        return None if quick else "tools"
-
-    def list_definitions(self, names: Collection[str]) -> list[dict[str, JsonValue]]:
-        """What these tools say of themselves."""
-        found = (self._registry.get(name) for name in names)
-        return [entry.declaration.definition for entry in found if entry]
 
     def limit_mode(self, mode: Mode) -> Mode:
         """The mode that counts when a turn wishes for this one. Planning loosens nothing, and is anybody's."""
         return mode if mode in self._modes or mode is Mode.PLAN else Mode.DEFAULT
 
-    def select_valid_grants(self, grants: tuple[Grant, ...], turn_id: str) -> tuple[Grant, ...]:
-        """The grants that calls of this turn may be judged by."""
-        return self._policy_judge.select_valid_grants(grants, turn_id)
+    def _limit_context(self, context: CallContext) -> CallContext:
+        return context.model_copy(update={"mode": self.limit_mode(context.mode)})
 
-    async def judge(
-        self, request: CallRequest, call_context: CallContext | None = None, change: Decision | None = None
-    ) -> Judgement:
-        """The verdict on one call, as asked for or as a person changed it.
-
-        A tool or a hook that hangs or breaks costs its own call, and no more.
-        """
-        given = call_context or CallContext()
-        if not names_tool(given.tools, request.tool):
-            return Judgement(Reject(error=self.build_not_allowed(request.tool, given.tools or ())))
-        entry = await self._registry.wait_for_tool(request.tool)
-        if entry is None:
-            return Judgement(Reject(error=self._build_unknown(request.tool)))
-        if not given.context.has_tool(request.tool):
-            return Judgement(Reject(error=self._build_not_offered(request.tool, given.context)))
-        return await self._judge_entry(
-            entry, request.arguments, replace(given, mode=self.limit_mode(given.mode)), change
-        )
-
-    async def _judge_entry(
-        self, entry: RegisteredTool, arguments: JsonValue, call_context: CallContext, change: Decision | None
-    ) -> Judgement:
-        """Hear the hooks, if there are any, then let the call be prepared and the rules speak."""
-        was_changed = change is not None and change.outcome is DecisionAction.MODIFY
-        if change:
-            try:
-                arguments = _apply_change(entry, arguments, change)
-            except ValueError as error:
-                return _reject_invalid(entry, error)
+    async def _ask_hooks(self, entry: RegisteredTool, checked: CheckedArguments, context: CallContext) -> BeforeOutcome:
+        """What the hooks make of a call; CallRefused when one denies it (S35). Each has a time limit of its own."""
         if self.hooks.is_empty:
-            return await self._run_in_time(
-                entry, self._prepare_and_rule(entry, arguments, call_context, was_changed=was_changed)
-            )
-        checked = await self._run_in_time(entry, _check_entry_arguments(entry, arguments))
-        if isinstance(checked, Judgement):
-            return checked
-        hook_answer = await self.hooks.ask_before(self._build_hook_input(entry, checked, call_context))
-        if hook_answer.deny:
-            return Judgement(_build_denial(hook_answer, hook_answer.deny))
-        return await self._run_in_time(
-            entry, self._prepare_and_rule(entry, checked, call_context, hook_answer, was_changed=was_changed)
-        )
-
-    def _build_hook_input(
-        self, entry: RegisteredTool, arguments: dict[str, JsonValue], call_context: CallContext
-    ) -> BeforeTool:
+            return BeforeOutcome(checked.written)
         declaration = entry.declaration
-        return BeforeTool(
-            turn_id=call_context.turn_id,
-            call_id=call_context.call_id,
-            tool=declaration.name,
-            server=declaration.server,
-            effect=declaration.effect,
-            arguments=arguments,
-            mode=call_context.mode,
-            workspace=self.workspace,
-            phase=call_context.phase,
+        outcome = await self.hooks.ask_before(
+            BeforeTool(
+                turn_id=context.turn_id,
+                call_id=context.call_id,
+                tool=declaration.name,
+                server=declaration.server,
+                effect=declaration.effect,
+                arguments=checked.written,
+                mode=context.mode,
+                workspace=self.workspace,
+                phase=context.phase,
+            )
         )
+        if denial := outcome.deny:
+            by, actor = f"hook: {denial.hook}", Actor(kind="hook", name=denial.hook)
+            raise CallRefused(Deny(rule=by, message=denial.reason, actor=actor, stop_turn=outcome.stop_turn))
+        return outcome
 
-    async def _run_in_time(self, entry: RegisteredTool, work: Coroutine[Any, Any, T]) -> T | Judgement:
-        """Other people's checks, which may hang or break: at the cost of their own call."""
-        name = entry.declaration.name
-        judging = asyncio.create_task(contain_exits(work))
-        try:
-            await asyncio.wait({judging}, timeout=JUDGE_SECONDS)
-        finally:
-            judging.cancel()
-        if not judging.done():
-            return _reject("validation_failed", f"{name!r} took over {JUDGE_SECONDS:g} seconds to be prepared")
-        if judging.cancelled():
-            return _reject("validation_failed", f"{name!r} cancelled its own preparation")
-        error = judging.exception()
-        if isinstance(error, ValueError):
-            return _reject_invalid(entry, error)
-        if isinstance(error, BadInput):
-            return _reject("validation_failed", f"{name!r} cannot be called: {exception_text(error)}")
-        if error is not None:
-            return _reject(type(error).__name__, f"{name!r} could not be prepared: {exception_text(error)}")
-        return judging.result()
+    async def _prepare(
+        self, entry: RegisteredTool, checked: CheckedArguments, hooked: BeforeOutcome, context: CallContext
+    ) -> PreparedCall:
+        """The call as hooks left it; CallRefused when a file it would change is not as the turn last saw it."""
+        given = checked.written
+        if hooked.rewritten_by:
+            checked = await check_call_arguments(entry, hooked.arguments)
+        prepared = await prepare_call(entry, checked, self.workspace, context.context)
+        if hooked.rewritten_by:
+            prepared = prepared.update_bound(rewritten_by=hooked.rewritten_by, given=given)
+        if self._is_bound_to_host(entry.declaration):
+            prepared = prepared.update_bound(host=self.host_queue)
+        if stale := find_stale_file(prepared.bound, context.seen):
+            raise reject_call(
+                "file_changed", f"{stale!r} has changed since it was read: read it again, then decide anew"
+            )
+        return prepared
+
+    def _is_bound_to_host(self, tool: Declaration) -> bool:
+        """Do its calls live on this host?"""
+        kept = self._keeps_once and tool.effect is Effect.ONCE and tool.traits.task_queue is None
+        return kept or tool.traits.on_host
+
+    # What people said
+
+    def select_valid_grants(self, grants: tuple[Grant, ...], turn_id: str) -> tuple[Grant, ...]:
+        """The grants that calls of this turn may be judged by: from somebody whose word counts here."""
+        context, now = DecisionContext(turn_id, self.approvers), datetime.now(UTC)
+        return tuple(grant for grant in grants if is_valid_grant(grant, context, now))
 
     def is_approved(self, input: ExecuteInput, verdict: Ask, turn_id: str) -> bool:
         """Do the decisions that a call brings along cover it, as this worker would run it?"""
@@ -219,11 +209,11 @@ class Gate:
         if entry is None or entry.declaration.digest != verdict.bound.tool.definition:
             return False  # it went or changed this very moment
 
-        def apply_change(shown: dict[str, JsonValue], decision: Decision) -> dict[str, JsonValue]:
-            return entry.schema.check(_apply_change(entry, shown, decision))[0]
+        def apply_checked(shown: dict[str, JsonValue], decision: Decision) -> dict[str, JsonValue]:
+            return entry.schema.check(apply_change(entry, shown, decision)).written
 
         context = DecisionContext(turn_id, self.approvers, input.requester)
-        return is_approved(input, verdict, context, datetime.now(UTC), apply_change)
+        return is_approved(input, verdict, context, datetime.now(UTC), apply_checked)
 
     def is_valid_answer(
         self,
@@ -238,117 +228,105 @@ class Gate:
         context, digest = DecisionContext(turn_id, self.approvers), digest_question(bound.digest, question, state)
         return is_valid_answer(answer, question, digest, call_id, context, datetime.now(UTC))
 
-    async def _prepare_and_rule(
-        self,
-        entry: RegisteredTool,
-        arguments: JsonValue,
-        call_context: CallContext,
-        hook_answer: BeforeOutcome | None = None,
-        *,
-        was_changed: bool,
-    ) -> Judgement:
-        rewritten = hook_answer.arguments if hook_answer else arguments
-        _check_size(entry, rewritten)
-        prepared = await prepare_call(entry, rewritten, self.workspace, call_context.context)
-        if self._is_bound_to_host(entry.declaration):
-            prepared = prepared._replace(bound=prepared.bound.model_copy(update={"host": self.host_queue}))
-        if hook_answer and hook_answer.rewritten_by:
-            record = {"rewritten_by": hook_answer.rewritten_by, "given": arguments}
-            prepared = prepared._replace(bound=prepared.bound.model_copy(update=record))
-        if stale := find_stale_file(prepared.bound, call_context.seen):
-            message = f"{stale!r} has changed since it was read: read it again, then decide anew"
-            return _reject("file_changed", message)
-        asks = hook_answer.ask if hook_answer else ()
-        verdict, prepared = await self._policy_judge.judge_call(
-            entry, prepared, call_context, asks, was_changed=was_changed
-        )
-        verdict.model_dump_json()  # what cannot be written down must fail here, not for the whole batch
-        return Judgement(verdict, prepared.invocation, entry.tool.retries)
+    # What it judges by
 
-    def _is_bound_to_host(self, tool: Declaration) -> bool:
-        """Do its calls live on this host?"""
-        kept = self._keeps_once and tool.effect is Effect.ONCE and tool.traits.task_queue is None
-        return kept or tool.traits.on_host
+    @property
+    def catalogue_digest(self) -> str:
+        """The digest of the tools that there are now."""
+        return self._registry.digest
 
-    def build_not_allowed(self, name: str, tools: tuple[str, ...]) -> CallError:
-        """What a call is told whose turn was started with other tools."""
-        known = [entry.declaration.name for entry in self._registry.entries]
-        there = _describe_tools([tool for tool in known if names_tool(tools, tool)])
-        message = f"{shorten_text(name, 100)!r} is not among the tools that this turn was started with. {there}"
-        return CallError(type="tool_not_available", message=shorten_text(message, 2_000))
+    @property
+    def rules_digest(self) -> str:
+        """The digest of the rules."""
+        return self._rulebook.policy.digest
 
-    async def find_unknown_tools(self, tools: Collection[str]) -> tuple[str, ...]:
-        """The entries of a list that name no tool, each with what may have been meant.
+    @property
+    def digest(self) -> str:
+        """Changes whenever a tool, a rule or a hook does, and with what every call is asked about."""
+        confirm = self._rulebook.confirm
+        always = [confirm.value] if confirm is Confirming.ALWAYS else []
+        return digest_canonical([self.catalogue_digest, self.rules_digest, self.hooks.hook_descriptions, *always])
 
-        None that may name a tool of a source which cannot be asked at present.
-        """
-        for name in tools:
-            await self._registry.wait_for_tool(name)  # one whose source is not there yet is waited for
-        known = [entry.declaration.name for entry in self._registry.entries]
-        named = (name for name in tools if not self._registry.is_source_missing(name))
-        unknown = [name for name in named if not any(names_tool((name,), one) for one in known)]
-        return tuple(f"{shorten_text(name, 100)!r}. {did_you_mean(name, known)}".rstrip() for name in unknown)
+    @property
+    def digest_texts(self) -> dict[str, Any]:
+        """What its digests are of: the rules, the hooks, and the tools that there are now."""
+        return {
+            "policy": self._rulebook.policy.rule_texts,
+            "hooks": self.hooks.hook_descriptions,
+            "catalogue": self._registry.definition_digests,
+        }
 
-    def _build_not_offered(self, name: str, context: Context) -> CallError:
-        known = [tool for tool in context.tools or () if self._registry.get(tool)]
-        message = f"{shorten_text(name, 100)!r} cannot be used at this point of the turn. {_describe_tools(known)}"
-        return CallError(type="tool_not_available", message=shorten_text(message, 2_000))
+    def list_definitions(self, names: Collection[str]) -> list[dict[str, JsonValue]]:
+        """The definitions of these tools, as far as they are here."""
+        found = (self._registry.get(name) for name in names)
+        return [entry.declaration.definition for entry in found if entry]
 
-    def _build_unknown(self, name: str) -> CallError:
-        if known := self._registry.explain_missing(name):
-            return known
-        hint = did_you_mean(name, [entry.declaration.name for entry in self._registry.entries])
-        missing = ", ".join(dict.fromkeys(problem.source for problem in self._registry.problems))
-        left_out = f"Some tools are not available, from: {shorten_text(missing, 300)}." if missing else ""
-        parts = (f"No tool is called {shorten_text(name, 100)!r}.", hint, left_out, self.explain_missing_tool())
-        message = " ".join(filter(None, parts))
-        return CallError(type="tool_not_registered", message=message)
+    def find_slow_part(self, names: Iterable[str]) -> Literal["hooks", "tools"] | None:
+        """What may take long in judging calls of these tools: hooks, or tools that do not promise a quick check."""
+        if not self.hooks.is_empty:
+            return "hooks"
+        entries = [self._registry.get(name) for name in names if not self._registry.is_unknown(name)]
+        quick = all(entry and (entry.source == BUILT_IN or entry.tool.checks_quickly) for entry in entries)
+        return None if quick else "tools"
+
+    async def find_unknown_tools(self, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        """The names and patterns that match no tool, each with what may have been meant."""
+        return await find_unknown_tools(self._registry, patterns)
 
 
-def _describe_tools(known: list[str]) -> str:
-    """The tools that there are, as far as they fit."""
-    there = f"There are {', '.join(map(repr, known[:10]))}" if known else "There is none"
-    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
-    return f"{there}{more}."
+class _TimeLimit:
+    """What the steps of one judgement that run other people's code may take together.
+
+    A step that takes longer is left behind; one that raises or asks to exit rejects the call.
+    """
+
+    def __init__(self, entry: RegisteredTool) -> None:
+        self._name = entry.declaration.name
+        self._left = JUDGE_SECONDS
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`; CallRefused when there is none."""
+        began, task = time.monotonic(), asyncio.create_task(contain_exits(work))
+        try:
+            await asyncio.wait({task}, timeout=max(0.0, self._left))
+        finally:
+            task.cancel()
+        self._left -= time.monotonic() - began
+        if not task.done():
+            raise reject_call("validation_failed", f"{self._name!r} took over {JUDGE_SECONDS:g} seconds to be prepared")
+        if task.cancelled():
+            raise reject_call("validation_failed", f"{self._name!r} cancelled its own preparation")
+        if error := task.exception():
+            raise self._explain(error) from None
+        return task.result()
+
+    def _explain(self, error: BaseException) -> CallRefused:
+        match error:
+            case CallRefused():
+                return error
+            case ValueError():
+                limit = 4_000 if isinstance(error, InvalidArguments) else 1_000  # ours are as long as need be
+                words = f"Invalid arguments for {self._name!r}: {exception_text(error, limit)}"
+                return reject_call("invalid_tool_params", words)
+            case BadInput():
+                return reject_call("validation_failed", f"{self._name!r} cannot be called: {exception_text(error)}")
+        return reject_call(type(error).__name__, f"{self._name!r} could not be prepared: {exception_text(error)}")
 
 
-def _apply_change(entry: RegisteredTool, arguments: JsonValue, change: Decision) -> JsonValue:
-    """The arguments as a person wants them: given as such, or as the text that the tool lets them edit (S25)."""
-    if change.arguments is not None:
-        return change.arguments
-    if entry.tool.edits is None or not isinstance(arguments, dict):
-        raise ValueError("it has no text that can be edited")
-    return {**arguments, entry.tool.edits: change.content}
+async def _check_writable(verdict: Verdict) -> Verdict:
+    """The verdict. What JSON cannot say must fail here, at the cost of one call, and not with the whole batch."""
+    verdict.model_dump_json()
+    return verdict
 
 
-def _build_denial(hook_answer: BeforeOutcome, denial: Denial) -> Deny:
-    actor = Actor(kind="hook", name=denial.hook)
-    return Deny(rule=f"hook: {denial.hook}", message=denial.reason, actor=actor, stop_turn=hook_answer.stop_turn)
+def _take_grant_use(verdict: Verdict, room: dict[str, int]) -> bool:
+    """Is there room for it in its grant? Then it takes it."""
+    grant = verdict.grant if isinstance(verdict, Allow) else None
+    if grant is None or grant not in room:
+        return True
+    room[grant] -= 1
+    return room[grant] >= 0
 
 
-async def _check_entry_arguments(entry: RegisteredTool, arguments: JsonValue) -> dict[str, JsonValue]:
-    _check_size(entry, arguments)
-    return (await check_arguments(entry.schema, arguments))[0]
-
-
-def _check_size(entry: RegisteredTool, arguments: JsonValue) -> None:
-    size = len(CallRequest(tool=entry.declaration.name, arguments=arguments).model_dump_json().encode())
-    if size > ARGUMENTS_LIMIT:
-        limit = f"they take {size:,} bytes; the limit is {ARGUMENTS_LIMIT:,}"
-        raise InvalidArguments(f"{limit}. Pass large content in smaller pieces or by file.")
-
-
-def _reject_invalid(entry: RegisteredTool, error: ValueError) -> Judgement:
-    name = entry.declaration.name
-    return _reject(
-        "invalid_tool_params", f"Invalid arguments for {name!r}: {exception_text(error, _find_message_limit(error))}"
-    )
-
-
-def _reject(kind: str, message: str) -> Judgement:
-    return Judgement(Reject(error=CallError(type=kind, message=message)))
-
-
-def _find_message_limit(error: ValueError) -> int:
-    """Our own words are as long as they need to be; a tool's are cut."""
-    return 4_000 if isinstance(error, InvalidArguments) else 1_000
+def _is_known_question(verdict: Verdict, digest: str | None) -> bool:
+    return digest is not None and isinstance(verdict, Ask) and verdict.bound.digest == digest

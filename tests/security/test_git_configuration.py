@@ -16,7 +16,7 @@ import pytest
 from holdfast import Mode, Settings, TurnInput
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.gate.gate import Gate
-from holdfast.activities.gate.verdict import CallContext
+from holdfast.activities.gate.prepare_call import CallContext
 from holdfast.activities.policy.load_policy import list_sources, load_policy
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.registry.registry import Registry

@@ -16,7 +16,7 @@ from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.builtin.write_file import WriteFile
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.gate.gate import Gate
-from holdfast.activities.gate.verdict import CallContext
+from holdfast.activities.gate.prepare_call import CallContext
 from holdfast.activities.policy.find_protected import build_protected
 from holdfast.activities.policy.grant_scopes import CandidateCall, is_covered
 from holdfast.activities.policy.load_policy import list_sources, load_policy

@@ -14,9 +14,9 @@ from importlib.metadata import entry_points
 from typing import Literal
 
 from holdfast.activities.builtin import build_builtin_tools
+from holdfast.activities.gate.approval_checks import find_grant_answer
 from holdfast.activities.gate.gate import Gate
-from holdfast.activities.gate.prepare import build_rule_subject, prepare_call
-from holdfast.activities.gate.verdict import CallContext, find_grant_answer
+from holdfast.activities.gate.prepare_call import CallContext, build_rule_subject, check_call_arguments, prepare_call
 from holdfast.activities.hooks.load_hooks import ENTRY_POINT_GROUP
 from holdfast.activities.policy.find_protected import build_protected
 from holdfast.activities.policy.grant_matching import build_offers, may_use_grants
@@ -116,7 +116,8 @@ async def _explain_with_grants(
     else:
         verdict = (await gate.judge(request, CallContext(mode=mode, tainted=tainted))).verdict
         if not isinstance(verdict, Reject):
-            prepared = await prepare_call(entry, request.arguments, settings.workspace, Context())
+            checked = await check_call_arguments(entry, request.arguments)
+            prepared = await prepare_call(entry, checked, settings.workspace, Context())
             protected = build_protected(settings)
             subject = build_rule_subject(settings.workspace, prepared, tainted=tainted, protected=protected)
         found = policy.explain_ruling(subject, mode)

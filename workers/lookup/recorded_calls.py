@@ -17,7 +17,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from holdfast.activities.gate.prepare import build_rule_arguments
+from holdfast.activities.gate.prepare_call import build_rule_arguments
 from holdfast.activities.policy.compare import RecordedCall
 from holdfast.activities.policy.subject.subject import Subject, build_call_subject
 from holdfast.activities.policy.taint import complete_subject, may_send, may_take_in

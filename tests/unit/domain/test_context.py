@@ -15,12 +15,12 @@ from pydantic import ValidationError
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.execution.context_changes import resolve_context_change
 from holdfast.activities.gate.gate import Gate
-from holdfast.activities.gate.prepare import build_rule_subject, prepare_call
-from holdfast.activities.gate.verdict import CallContext
+from holdfast.activities.gate.prepare_call import CallContext, build_rule_subject, prepare_call
 from holdfast.activities.policy.grant_matching import build_offers, find_covering_grant
 from holdfast.activities.policy.load_policy import build_policy
 from holdfast.activities.policy.subject.subject import Subject
 from holdfast.activities.process.output_store import OutputStore
+from holdfast.activities.registry.arguments import check_arguments
 from holdfast.activities.registry.registry import Registry
 from holdfast.domain.approvals.approval import Decision, Offer
 from holdfast.domain.approvals.grants import Grant
@@ -202,7 +202,8 @@ async def _subject(workspace: Path, tmp_path: Path, context: Context, **more: An
     registry = Registry([Shell(OutputStore(tmp_path / "outputs"))])
     entry = registry.get("shell")
     assert entry
-    prepared = await prepare_call(entry, {"command": "make test", **more}, workspace, context)
+    checked = await check_arguments(entry.schema, {"command": "make test", **more})
+    prepared = await prepare_call(entry, checked, workspace, context)
     return build_rule_subject(workspace, prepared), prepared.bound.digest
 
 

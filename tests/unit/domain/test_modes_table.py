@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from holdfast.activities.builtin import build_builtin_tools
 from holdfast.activities.gate.gate import Gate
-from holdfast.activities.gate.verdict import CallContext
+from holdfast.activities.gate.prepare_call import CallContext
 from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
 from holdfast.activities.mcp.server.definitions import Definition
 from holdfast.activities.mcp.server.server import Server

@@ -22,7 +22,7 @@ from holdfast.activities.builtin.write_file import WriteFile
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.gate.approval_checks import is_as_shown
 from holdfast.activities.gate.gate import Gate
-from holdfast.activities.gate.verdict import CallContext
+from holdfast.activities.gate.prepare_call import CallContext
 from holdfast.activities.registry.registry import Registry
 from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.calls.tool import Effect, Invocation, ToolFailure, ToolRef

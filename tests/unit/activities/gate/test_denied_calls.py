@@ -18,7 +18,7 @@ from holdfast.activities.builtin.write_file import WriteFile
 from holdfast.activities.execution.live_run import LiveRuns
 from holdfast.activities.execution.once import EffectRunner
 from holdfast.activities.gate.gate import Gate
-from holdfast.activities.gate.verdict import CallContext
+from holdfast.activities.gate.prepare_call import CallContext
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.activities.policy.load_policy import build_policy
 from holdfast.activities.policy.rules import Tier
@@ -140,7 +140,7 @@ async def _try(
     )
     grant = Grant(id="g1", scope=given_scope, covers="", decision=always, given_at=now)
     of = CallContext(mode=mode, grants=(grant,), turn_id=TURN)
-    plain = (await gate.judge(request, replace(of, grants=()))).verdict
+    plain = (await gate.judge(request, of.model_copy(update={"grants": ()}))).verdict
     with_grant = (await gate.judge(request, of)).verdict
     if isinstance(plain, Deny):
         assert isinstance(with_grant, Deny), "a grant lifted a denial"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from holdfast.activities.gate.approval_checks import is_approved
 from holdfast.activities.gate.gate import Gate
+from holdfast.activities.hooks.hook_chain import Hooks
+from holdfast.activities.hooks.hook_io import BeforeTool
 from holdfast.activities.registry.registry import Registry
 from holdfast.domain.approvals.approval import Confirmation, Decision
 from holdfast.domain.calls.call import CallRequest
@@ -21,6 +25,7 @@ from holdfast.domain.calls.verdicts import Allow, Ask, BoundCall, Deny, Reject, 
 from holdfast.domain.content import CallError, Result
 from holdfast.domain.turn.activity_io import ExecuteInput
 from holdfast.errors import BadInput
+from tests.support.hooks import function
 
 
 class Fake(Invocation):
@@ -141,6 +146,95 @@ async def test_S22_digest_changes_with_the_definition() -> None:
     assert isinstance(one, Allow)
     assert isinstance(two, Allow)
     assert one.bound.digest != two.bound.digest
+
+
+# The way of a judgement
+
+
+def on_the_way(steps: list[str], *, broken: str = "") -> Gate:
+    """A gate with one tool and one hook, both of which note when they are asked."""
+
+    def note(step: str) -> None:
+        steps.append(step)
+        if step == broken:
+            raise RuntimeError(step)
+
+    class Noting(Copy):
+        class Parameters(Copy.Parameters):
+            @field_validator("source")
+            @classmethod
+            def check(cls, value: str) -> str:
+                note(f"check {value}")
+                return value
+
+    def rewrite(call: BeforeTool) -> dict[str, Any]:
+        note(f"hook {call.phase}")
+        return {"arguments": {**call.arguments, "source": "b"}, "decision": "ask"}
+
+    def build() -> Invocation:
+        note("prepare")
+        return Fake(confirm=lambda: note("confirm"))
+
+    return Gate(Registry([Noting(build)]), Path("/"), hooks=Hooks([function(rewrite)]))
+
+
+async def test_S35_arguments_are_checked_before_hooks_are_asked_and_again_when_these_rewrite_them() -> None:
+    steps: list[str] = []
+    request = CallRequest(tool="copy_file", arguments={"source": "a"})
+    verdict = (await on_the_way(steps).judge(request)).verdict
+    assert isinstance(verdict, Ask)
+    assert (verdict.bound.arguments, verdict.bound.given) == ({"source": "b"}, {"source": "a"})
+    once = list(dict.fromkeys(steps))
+    assert once == ["check a", "hook validate", "check b", "prepare", "confirm"]
+    assert steps.count("hook validate") == steps.count("prepare") == steps.count("confirm") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"), [("copy", {"source": "a"}, []), ("copy_file", {"times": 2}, [])]
+)
+async def test_S35_hooks_hear_of_no_call_that_could_not_run(
+    name: str, arguments: dict[str, JsonValue], expected: list[str]
+) -> None:
+    steps: list[str] = []
+    verdict = (await on_the_way(steps).judge(CallRequest(tool=name, arguments=arguments))).verdict
+    assert (verdict.kind, steps) == ("reject", expected)
+
+
+@pytest.mark.parametrize("step", ["check a", "check b", "prepare", "confirm"])
+async def test_S7_a_step_that_breaks_is_the_last_one(step: str) -> None:
+    steps: list[str] = []
+    request = CallRequest(tool="copy_file", arguments={"source": "a"})
+    error = error_of((await on_the_way(steps, broken=step).judge(request)).verdict)
+    assert (error.type, steps[-1]) == ("RuntimeError", step)
+
+
+@pytest.mark.parametrize("error", [SystemExit(4), KeyboardInterrupt(), GeneratorExit()], ids=lambda e: type(e).__name__)
+async def test_S7_a_tool_that_asks_to_end_the_process_is_rejected(error: BaseException) -> None:
+    found = error_of(await judge(Copy(lambda: fail(error))))
+    assert f"'copy_file' could not be prepared: The tool raised {type(error).__name__}" in found.message
+
+
+async def test_S7_a_tool_that_hangs_and_hears_of_no_stop_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.activities.gate.gate.JUDGE_SECONDS", 0.05)
+    heard, ended = asyncio.Event(), asyncio.Event()
+
+    class Hanging(Fake):
+        async def should_confirm(self) -> Confirmation | None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            heard.set()
+            await ended.wait()
+            return None
+
+    found = error_of(await judge(Copy(Hanging)))
+    assert (found.type, found.message) == ("validation_failed", "'copy_file' took over 0.05 seconds to be prepared")
+    await asyncio.wait_for(heard.wait(), 5)
+    ended.set()
+
+
+async def test_S7_a_tool_that_cancels_its_own_preparation_is_rejected() -> None:
+    found = error_of(await judge(Copy(lambda: fail(asyncio.CancelledError()))))
+    assert (found.type, found.message) == ("validation_failed", "'copy_file' cancelled its own preparation")
 
 
 # Unknown tools

@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.gate.gate import Gate
-from holdfast.activities.gate.judge_batch import judge_calls
-from holdfast.activities.gate.verdict import CallContext
+from holdfast.activities.gate.prepare_call import CallContext
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.registry.registry import Registry
 from holdfast.domain.approvals.approval import Decision, Scope
@@ -56,14 +55,14 @@ async def test_S24_uses_are_never_overdrawn(
         CallToValidate(id=f"b1c{place}", request=CallRequest(tool="shell", arguments={"command": command}))
         for place, command in enumerate(commands, start=1)
     ]
-    found = await judge_calls(gate, calls, CallContext(grants=tuple(grants), turn_id="turn"))
+    found = await gate.judge_batch(calls, CallContext(grants=tuple(grants), turn_id="turn"))
     assert answers(found) == expected
 
 
 async def test_what_is_asked_about_as_it_was_known_needs_no_verdict(tmp_path: Path) -> None:
     gate = Gate(Registry([Shell(OutputStore(tmp_path))]), tmp_path)
     call = CallToValidate(id="b1c1", request=CallRequest(tool="shell", arguments={"command": "echo a"}))
-    [verdict] = (await judge_calls(gate, [call], CallContext())).values()
+    [verdict] = (await gate.judge_batch([call], CallContext())).values()
     assert isinstance(verdict, Ask)
     for known, count in ((verdict.bound.digest, 0), ("another", 1)):
-        assert len(await judge_calls(gate, [call.model_copy(update={"known": known})], CallContext())) == count
+        assert len(await gate.judge_batch([call.model_copy(update={"known": known})], CallContext())) == count
