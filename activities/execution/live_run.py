@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
 from holdfast.domain.calls.call import PendingQuestion
 from holdfast.domain.content import Part, TextPart
 from holdfast.domain.turn.activity_io import LiveOutput, RunningCall
-from holdfast.util.text import drop_surrogates, exception_text, strip_all_but_styles, strip_controls
+from holdfast.util.text import drop_surrogates, exception_text, skip_escape_code, strip_all_but_styles, strip_controls
 
 Asker = Callable[[Confirmation], Awaitable[QuestionAnswer]]
 
@@ -133,7 +132,7 @@ class LiveRun:
 
     def build_live_output(self, most: int = TAIL_SHOWN) -> LiveOutput:
         """The end of the output, harmless for a terminal."""
-        end = drop_surrogates(_take_last(self._tail.text, most))
+        end = _take_last(drop_surrogates(self._tail.text[-2 * most :]), most)
         styled = strip_all_but_styles(end)
         return LiveOutput(
             call_id=self._call_id,
@@ -172,16 +171,7 @@ def _fit_bytes(text: str, most: int) -> str:
 
 def _take_last(text: str, most: int) -> str:
     """The last characters, without the rest of an escape code that begins before them."""
-    start = max(0, len(text) - most)
-    cut = _ESCAPE_START.search(text, max(0, start - ESCAPE_LIMIT), start)
-    rest = _ESCAPE_REST.match(text, start) if cut else None
-    return text[rest.end() if rest else start :]
-
-
-ESCAPE_LIMIT = 80
-"""Characters of the longest escape code that is looked for."""
-_ESCAPE_START = re.compile(r"\x1b(?:\[[0-?]*)?$")
-_ESCAPE_REST = re.compile(r"\[?[0-?]*[@-~]?")
+    return text[skip_escape_code(text, max(0, len(text) - most)) :]
 
 
 def is_stop_requested() -> bool:

@@ -52,7 +52,7 @@ async def run_with_heartbeats(work: Coroutine[Any, Any, T], beat: Callable[[], o
     try:
         while not task.done():
             await asyncio.wait({task}, timeout=BEAT_SECONDS)
-            if not activity.info().is_local:
+            if not task.done() and not activity.info().is_local:
                 activity.heartbeat(*([beat()] if beat else []))
     finally:
         task.cancel()
@@ -161,7 +161,8 @@ async def _end_timed_out(
     while not tool.done() and time.monotonic() < deadline:
         with suppress(asyncio.CancelledError):  # it is being stopped already
             await asyncio.wait({tool}, timeout=BEAT_SECONDS)
-        activity.heartbeat(run.build_heartbeat())
+        if not tool.done():
+            activity.heartbeat(run.build_heartbeat())
     if tool.done() and not tool.cancelled() and tool.exception() is None:
         return _build_outcome(tool, run, None, outputs)  # it finished all the same, and nobody gains by not knowing
     message = f"The call was stopped: it ran longer than its limit of {seconds:g} seconds"

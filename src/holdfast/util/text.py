@@ -95,6 +95,13 @@ def strip_controls(text: str) -> str:
     return _CONTROLS.sub("", text)
 
 
+def skip_escape_code(text: str, start: int) -> int:
+    """Where the escape code ends that begins before `start` and reaches over it; `start` itself without one."""
+    begins = max(text.rfind("\x1b", 0, start), text.rfind("\x9b", 0, start))
+    code = _ESCAPES.match(text, begins) if begins >= 0 else None
+    return max(start, code.end()) if code else start
+
+
 def seen(text: str) -> str:
     """`text` as `plain` makes it, without anything that a model reads and a person does not see."""
     return _HIDDEN.sub("", strip_controls(text))

@@ -95,7 +95,7 @@ def test_S32_heartbeat_of_any_mixture_is_small_and_is_the_end(pieces: list[str],
     run.write(written)
     beat = run.build_heartbeat()
     assert size(beat) <= BEAT_LIMIT
-    assert drop_surrogates(strip_controls(written[-4_000:])).endswith(beat.tail)
+    assert strip_controls(drop_surrogates(written)).endswith(beat.tail)
     assert (beat.call_id, beat.pid, beat.host) == ("b100c1000", 4_194_304, HOST)
 
 
