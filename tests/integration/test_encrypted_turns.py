@@ -14,11 +14,12 @@ from temporalio.common import RawValue
 
 from holdfast import Holdfast, Run, SessionInput, TurnInput
 from holdfast.client.turn import Turn
+from holdfast.client.turn_reader import fetch_memo
 from holdfast.domain.calls.tool import ToolFailure
 from holdfast.errors import DecisionRefused, HoldfastError, NoWorker, PayloadUnreadable, RequestRefused
 from holdfast.payloads.encryption import ENCRYPTED, KEY_ID, VOUCHED, find_key_id
 from holdfast.testing import FakeTool, build_request, decide_all, script_model, wait_until
-from holdfast.workers.lookup.approvals import fetch_memo_summary, fetch_waiting
+from holdfast.workers.lookup.approvals import fetch_waiting
 from tests.support.encrypting import encryption, payloads_in
 from tests.support.engine import Engine
 from tests.support.waiting import listed, speaking, waiting
@@ -223,7 +224,7 @@ async def test_S41_what_an_unreadable_memo_may_hold_is_asked_of_the_turn_and_nev
     inbox = await stranger.fetch_inbox()  # no worker answers
     assert f"{plain.id}/b1c1/1" in [item.approval_id for item in inbox.approvals]
     assert "no worker answered" in inbox.unread[secret.id]
-    assert (await fetch_memo_summary(stranger, secret.id)).total == 1
+    assert (await fetch_memo(stranger.client, secret.id)).total == 1
     with pytest.raises(NoWorker):
         await fetch_waiting(stranger, secret.id)
     async with engine.worker(ASKS):
@@ -244,10 +245,10 @@ async def test_S41_what_was_decided_waits_no_more_though_the_memo_still_has_it(e
     async with engine.worker(FakeTool("hang", hang, asks=True)):
         turn = await engine.start(TurnInput(batches=((build_request("hang"),),)))
         await wait_until(lambda: waiting(turn))
-        assert (await fetch_memo_summary(engine.holdfast, turn.id)).total == 1
+        assert (await fetch_memo(engine.client, turn.id)).total == 1
         await engine.holdfast.decide(f"{turn.id}/b1c1/1", "yes")
         await asyncio.wait_for(begun.wait(), 30)
-        assert (await fetch_memo_summary(engine.holdfast, turn.id)).approvals == ()
+        assert (await fetch_memo(engine.client, turn.id)).approvals == ()
         await turn.cancel()
         await turn.result()
 

@@ -16,14 +16,14 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, Work
 from temporalio.common import RawValue, SearchAttributePair, TypedSearchAttributes
 
 from holdfast import Decision, Effect, Run, TurnInput
-from holdfast.client.turn_reader import check_digest
+from holdfast.client.turn_reader import check_digest, fetch_memo
 from holdfast.domain.approvals.approval import DecisionAction, Scope, digest_call
 from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.approvals.signing import sign_decision
 from holdfast.domain.calls.call import Call
 from holdfast.domain.context import Context
 from holdfast.domain.turn.turn_io import TURN_WORKFLOW
-from holdfast.domain.turn.views import ApprovalView
+from holdfast.domain.turn.views import ApprovalView, InboxSummary
 from holdfast.errors import HoldfastError
 from holdfast.names import MEMO_KEY, STATE_ATTRIBUTE
 from holdfast.testing import FakeTool, build_request, wait_until
@@ -322,6 +322,25 @@ async def test_S41_a_workflow_that_speaks_for_another_turn_is_not_heard(engine: 
         assert [(one.approval_id, one.title) for one in found] == [(item.approval_id, item.title)]
         await stranger.terminate()
         await turn.cancel()
+
+
+@pytest.mark.parametrize(
+    "memo",
+    [{}, {MEMO_KEY: "garbage"}, {MEMO_KEY: {"approvals": 7}}],
+    ids=["missing", "text", "wrong type"],
+)
+async def test_S41_a_memo_that_cannot_be_read_counts_as_one_pending_approval(
+    engine: Engine, memo: dict[str, Any]
+) -> None:
+    """Never as none: what waits must not be hidden. The turn itself is then asked, and named where it does not say."""
+    attributes = TypedSearchAttributes([SearchAttributePair(STATE_ATTRIBUTE, "awaiting_approval")])
+    name = f"{engine.queue}-unread"
+    await engine.client.start_workflow(
+        "nobody's", id=name, task_queue="nobody", memo=memo, search_attributes=attributes
+    )
+    assert await fetch_memo(engine.client, name) == InboxSummary(total=1)
+    await engine.client.get_workflow_handle(name).terminate()
+    assert await fetch_memo(engine.client, f"{name}-no-such") == InboxSummary(total=1)
 
 
 async def _listed_by_server(engine: Engine, name: str) -> bool:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from temporalio.service import RPCError
-
 from holdfast.client.client import Holdfast
-from holdfast.client.turn_reader import read_memo
+from holdfast.client.turn_reader import fetch_memo
 from holdfast.domain.approvals.approval import ApprovalId
 from holdfast.domain.calls.call import Call, Status
-from holdfast.domain.turn.views import ApprovalView, InboxSummary, build_whole_approval
+from holdfast.domain.turn.views import ApprovalView, build_whole_approval
 from holdfast.errors import BadInput, DecisionRefused, NoWorker, RequestRefused
 
 
@@ -46,21 +44,13 @@ async def fetch_waiting(holdfast: Holdfast, turn_id: str) -> list[ApprovalView]:
     try:
         view = await holdfast.get_turn(turn_id).fetch_view(live=False)
     except NoWorker:
-        kept = await fetch_memo_summary(holdfast, turn_id)
+        kept = await fetch_memo(holdfast.client, turn_id)
         if kept.total > len(kept.approvals):
             raise
         return list(kept.approvals)
     if view.result:
         raise RequestRefused("ended", f"turn {turn_id!r} has ended: nothing in it waits for a decision")
     return list(view.approvals)
-
-
-async def fetch_memo_summary(holdfast: Holdfast, turn_id: str) -> InboxSummary:
-    """What the turn's memo says waits; that something may, where the server does not tell it."""
-    try:
-        return await read_memo(await holdfast.client.get_workflow_handle(turn_id).describe())
-    except RPCError:
-        return InboxSummary(total=1)
 
 
 def parse_turn_id(approval: ApprovalView) -> str:

@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 from typing import TypeVar, cast
 
 from temporalio.client import (
+    Client,
     WorkflowExecution,
     WorkflowExecutionStatus,
 )
+from temporalio.service import RPCError
 
 from holdfast.client.error_mapping import translate_error
 from holdfast.client.queries import fetch_output, filter_running_commands
@@ -254,15 +256,27 @@ class TurnReader(WorkflowConnection):
         return next(fitting, None)
 
 
+async def fetch_memo(client: Client, turn_id: str) -> InboxSummary:
+    """Fetch a turn's memo and read from it which approvals are pending; see `read_memo`.
+
+    Where the server does not say, that counts like a memo that cannot be read.
+    """
+    try:
+        return await read_memo(await client.get_workflow_handle(turn_id).describe())
+    except RPCError:
+        return InboxSummary(total=1)
+
+
 async def read_memo(found: WorkflowExecution) -> InboxSummary:
     """Read from a turn's memo which approvals are pending.
 
-    A memo that cannot be read counts as one pending approval of unknown content: the turn itself is then asked.
+    A memo that is missing or cannot be read counts as one pending approval of unknown content: the turn itself is then
+    asked.
     """
     if found.typed_search_attributes.get(STATE_ATTRIBUTE) != "awaiting_approval":  # the memo may be outdated
         return InboxSummary()
     try:
-        kept = InboxSummary.model_validate(await found.memo_value(MEMO_KEY, {}))
+        kept = InboxSummary.model_validate(await found.memo_value(MEMO_KEY))
     except Exception:
         return InboxSummary(total=1)
     own = select_own_approvals(found.id, kept.approvals)

@@ -290,14 +290,14 @@ def _print_started(turn_id: str, json: bool) -> None:
 
 async def _fetch_view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
     """How a turn stands. When no worker answers, what the server knows is shown before that is said."""
+    from holdfast.client.turn_reader import fetch_memo
     from holdfast.errors import NoWorker
-    from holdfast.workers.lookup.approvals import fetch_memo_summary
     from holdfast.workers.terminal import approval_text, render
 
     try:
         return await holdfast.get_turn(turn).fetch_view()
     except NoWorker:
-        kept = await fetch_memo_summary(holdfast, turn)
+        kept = await fetch_memo(holdfast.client, turn)
         if kept.approvals and not json:
             print_note(f"No worker answers; the server knows that {kept.total} wait in turn {turn}:")
             render.build_console().print(approval_text.render_approvals(kept.approvals))
