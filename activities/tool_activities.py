@@ -49,7 +49,7 @@ from holdfast.domain.content import CallError, Result, TextPart
 from holdfast.domain.turn.activity_io import ExecuteInput, LiveOutput, ValidateInput, ValidateResult
 from holdfast.domain.turn.turn_io import TURN_WORKFLOW
 from holdfast.errors import HoldfastError
-from holdfast.util.digests import digest_canonical
+from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import exception_text
 
 JUDGING_ATTEMPTS = 5

@@ -16,8 +16,7 @@ from pydantic import Field
 
 from holdfast.activities.builtin.write_file import build_write_result, write_content
 from holdfast.activities.files.diff import build_diff
-from holdfast.activities.files.present import digest_content, read_present
-from holdfast.activities.files.workspace import READ_LIMIT, Workspace
+from holdfast.activities.files.workspace import READ_LIMIT, Workspace, digest_content
 from holdfast.domain.approvals.approval import Confirmation
 from holdfast.domain.calls.tool import Effect, Invocation, Run, StrictParameters, Tool, ToolFailure
 from holdfast.domain.content import Result
@@ -77,7 +76,7 @@ class _EditInvocation(Invocation):
         return f"Edit {self._place}"
 
     def digest_before(self) -> Mapping[str, str]:
-        return {self._place: digest_content(read_present(self._workspace, self._place))}
+        return {self._place: digest_content(self._workspace.read_present(self._place))}
 
     def digest_after(self) -> Mapping[str, str]:
         return {self._place: digest_content(self.compute_change().after)}

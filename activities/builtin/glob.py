@@ -16,7 +16,7 @@ from holdfast.activities.files.walk import GIT_FOLDER, Walk, WalkEntry, format_p
 from holdfast.activities.files.workspace import Workspace
 from holdfast.domain.calls.tool import Effect, Interrupt, Invocation, Run, StrictParameters, Tool, ToolFailure
 from holdfast.domain.content import Result
-from holdfast.util.globs.path_globs import PathPattern
+from holdfast.util.globs import PathPattern
 from holdfast.util.text import shorten_text
 
 FILES_SHOWN = 1_000

@@ -24,7 +24,7 @@ from holdfast.activities.search.ripgrep import Hit, Matcher, Query, run_search
 from holdfast.activities.search.text_files import FILE_LIMIT, TextFiles, read_descriptor
 from holdfast.domain.calls.tool import Effect, Interrupt, Invocation, Run, StrictParameters, Tool, ToolFailure
 from holdfast.domain.content import Result, TextPart
-from holdfast.util.globs.path_globs import PathPattern
+from holdfast.util.globs import PathPattern
 
 TEXT_LIMIT = 1_000_000
 """Characters of an answer."""

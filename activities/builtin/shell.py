@@ -24,9 +24,8 @@ from holdfast.activities.builtin.shell_background import BackgroundLimits, start
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.policy.protection.git_configuration import find_git_doubts, guard_git, guard_git_unasked
 from holdfast.activities.policy.subject.shell_commands import describe_programs
-from holdfast.activities.process.command import Command, build_environment, is_withheld
+from holdfast.activities.process.command import Command, build_environment, is_withheld, run_to_end
 from holdfast.activities.process.output_store import OutputStore
-from holdfast.activities.process.process_tree import run_to_end
 from holdfast.activities.supervision.command_call import call_command, call_supervised_command
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox

@@ -18,9 +18,8 @@ from typing import Literal
 from pydantic import Field
 from temporalio import activity
 
-from holdfast.activities.process.command import Command, describe_exit_code
+from holdfast.activities.process.command import Command, describe_exit_code, run_to_end
 from holdfast.activities.process.output_store import OutputStore
-from holdfast.activities.process.process_tree import run_to_end
 from holdfast.activities.supervision.run_status import CommandOwner, RunEnd
 from holdfast.activities.supervision.runs import NAME_PATTERN, Runs
 from holdfast.activities.supervision.sandbox import Sandbox

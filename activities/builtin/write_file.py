@@ -10,8 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from holdfast.activities.files.diff import build_diff
-from holdfast.activities.files.present import digest_content, read_present
-from holdfast.activities.files.workspace import READ_LIMIT, Workspace
+from holdfast.activities.files.workspace import READ_LIMIT, Workspace, digest_content
 from holdfast.domain.approvals.approval import Confirmation
 from holdfast.domain.calls.tool import Effect, Invocation, Run, StrictParameters, Tool, ToolFailure
 from holdfast.domain.content import Result, TextPart
@@ -68,7 +67,7 @@ class _WriteInvocation(Invocation):
         return f"Write {self._path} ({len(self._content):,} characters)"
 
     def digest_before(self) -> Mapping[str, str]:
-        before = read_present(self._workspace, self._path)
+        before = self._workspace.read_present(self._path)
         return {} if before == self._bytes else {self._path: digest_content(before)}
 
     def digest_after(self) -> Mapping[str, str]:

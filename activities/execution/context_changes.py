@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from holdfast.activities.files.present import digest_content, read_present
-from holdfast.activities.files.workspace import Workspace
+from holdfast.activities.files.workspace import Workspace, digest_content
 from holdfast.domain.calls.tool import ToolFailure
 from holdfast.domain.calls.verdicts import BoundCall, ExecutionOutcome, Finished
 from holdfast.domain.content import Result, TextPart
@@ -73,7 +72,7 @@ def find_file_state(folder: Path, bound: BoundCall, wrote: Mapping[str, str]) ->
     """How the files that a call changes are now, given what the turn itself has written of them."""
     room = Workspace(folder)
     try:
-        now = {path: digest_content(read_present(room, path)) for path in {**bound.basis, **bound.leaves}}
+        now = {path: digest_content(room.read_present(path)) for path in {**bound.basis, **bound.leaves}}
     except (ToolFailure, OSError):
         return "otherwise"
     if all(now[path] == digest for path, digest in bound.leaves.items()):

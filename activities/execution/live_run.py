@@ -16,12 +16,18 @@ from pathlib import Path
 from pydantic import JsonValue
 from temporalio import activity
 
-from holdfast.activities.process.tail import Tail
 from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
 from holdfast.domain.calls.call import PendingQuestion
 from holdfast.domain.content import Part, TextPart
 from holdfast.domain.turn.activity_io import LiveOutput, RunningCall
-from holdfast.util.text import drop_surrogates, exception_text, skip_escape_code, strip_all_but_styles, strip_controls
+from holdfast.util.text import (
+    Tail,
+    drop_surrogates,
+    exception_text,
+    skip_escape_code,
+    strip_all_but_styles,
+    strip_controls,
+)
 
 Asker = Callable[[Confirmation], Awaitable[QuestionAnswer]]
 

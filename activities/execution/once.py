@@ -22,8 +22,8 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from holdfast.activities.execution.live_run import LiveRun
 from holdfast.activities.ledger.entry import EffectKey, LedgerEntry, Spending
 from holdfast.activities.ledger.ledger import Ledger, LedgerRefused, LedgerUnavailable
+from holdfast.activities.process.command import run_to_end
 from holdfast.activities.process.proc import read_start_time
-from holdfast.activities.process.process_tree import run_to_end
 from holdfast.domain.calls.tool import Invocation
 from holdfast.domain.calls.verdicts import UNFINISHED, ExecutionOutcome, Failed, Finished, Lost
 from holdfast.domain.content import CallError, Result

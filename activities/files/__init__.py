@@ -1,1 +1,1 @@
-"""Files of the workspace: opened beneath it, walked, matched, compared."""
+"""Files of the workspace: opened, walked, compared. No tool and no policy."""

@@ -1,4 +1,4 @@
-"""What some bytes are: by what they begin with, and by what a server says of them."""
+"""The media type of content: from its first bytes, and from the Content-Type that a server declares."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 SNIFF_BYTES = 8_192
-"""Bytes looked at."""
+"""Bytes that are examined."""
 UNKNOWN_TYPE = "application/octet-stream"
 
 _MAGIC = {
@@ -21,7 +21,7 @@ _MAGIC = {
     b"\x1f\x8b": "application/gzip",
 }
 _WORDS = {b"GIF87a", b"GIF89a", b"ID3"}
-"""A text may begin with these."""
+"""Magic numbers that a text may also begin with."""
 _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = re.compile(
@@ -33,7 +33,7 @@ _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.ASCII | re.IGNO
 _DECLARED = re.compile(rb"(?:<meta[^>]+charset|<\?xml[^>]+encoding)\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _HTML_START = re.compile(rb"\s*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 _CHARSETS = re.compile(r"(utf-(8|16|32)|ascii|iso8859|iso2022|cp|koi8|gb|hz|big5|euc|shift_jis|johab|mac|tis).*")
-"""Codecs of Python that are charsets of the web; some of the others take quadratic time, or are no charsets."""
+"""Python codecs that are charsets of the web; some of the others take quadratic time or are no charsets."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class MediaKind:
 
 
 def find_media_kind(head: bytes, content_type: str) -> MediaKind:
-    """What the server says it is; what it looks like, when the server does not know."""
+    """The media type that a server declares, else one that is guessed from the first bytes; and the charset."""
     declared = content_type.partition(";")[0].strip().lower()
     media_type = (
         declared if _MEDIA_TYPE.fullmatch(declared) and declared != UNKNOWN_TYPE else _guess_type(head, declared)
@@ -64,7 +64,7 @@ def find_media_kind(head: bytes, content_type: str) -> MediaKind:
 
 
 def find_binary_type(data: bytes) -> str | None:
-    """What a file is by its first bytes; None for text."""
+    """The media type of a binary file by its first bytes; None for text."""
     for magic, kind in _MAGIC.items():
         if data.startswith(magic) and (magic not in _WORDS or b"\0" in data[:SNIFF_BYTES]):
             return kind
@@ -90,7 +90,7 @@ def _is_utf8(head: bytes) -> bool:
 
 
 def _find_charset(head: bytes, content_type: str, media_type: str) -> str:
-    """From the header, then from the document, then UTF-8."""
+    """The charset from the header, else from the document, else UTF-8."""
     declared = _CHARSET.search(content_type)
     if declared and (codec := _find_codec(declared[1])):
         return codec
@@ -98,7 +98,7 @@ def _find_charset(head: bytes, content_type: str, media_type: str) -> str:
         return "utf-16"
     inside = _DECLARED.search(head) if media_type != "text/plain" else None
     codec = _find_codec(inside[1].decode("ascii", "replace")) if inside else None
-    # A declaration that could be read as ASCII is not in UTF-16, whatever it says.
+    # A document that declares its charset in ASCII is not in UTF-16, whatever it declares (HTML, "prescan").
     return codec if codec and not codec.startswith(("utf-16", "utf-32")) else "utf-8-sig"
 
 
@@ -109,5 +109,5 @@ def _find_codec(name: str) -> str | None:
         return None
     if not _CHARSETS.fullmatch(codec):
         return None
-    # Browsers read these three as Windows does, and pages are written for browsers.
+    # As browsers do (WHATWG Encoding): these labels mean windows-1252.
     return {"iso8859-1": "cp1252", "ascii": "cp1252", "utf-8": "utf-8-sig"}.get(codec, codec)

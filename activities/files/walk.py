@@ -1,8 +1,8 @@
-"""Walking the workspace: every file below a folder, in the order of its path, and what git ignores left out.
+"""Walks the workspace: every file below a folder, in the order of its path, without those that git ignores.
 
-Links are never followed. Folders are opened by name from the open folder above them and left by `..`, which must be
-the folder we came from, so that one swapped for a link leads nowhere, and however deep a tree is, two descriptors are
-open. `.git` is never entered. A folder with a `.git` of its own is a repository of its own: the rules above end there.
+Links are never followed. A folder is opened by its name in the open folder above it and left by `..`, which must be the
+folder that we came from. So a folder that is swapped for a link leads nowhere, and two descriptors are enough for any
+depth. `.git` is never entered. A folder with its own `.git` is a repository of its own: the rules above do not apply.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from holdfast.activities.files.ignore_rules import IgnoreRules
 from holdfast.activities.files.workspace import Workspace, format_name
-from holdfast.util.globs.path_globs import IgnoreRules
 from holdfast.util.text import escape_controls
 
 MAX_ENTRIES = 500_000
@@ -29,37 +29,37 @@ GIT_FOLDER = ".git"
 
 EntryKind: TypeAlias = Literal["file", "link", "folder", "other"]
 PlacedRules: TypeAlias = tuple[tuple[int, IgnoreRules], ...]
-"""Each with how much of a path is before it: the length of its folder's. The last decides first."""
+"""Rules with the length of the path of their folder. The last ones decide first."""
 
 
 def format_path(path: str) -> str:
-    """A path as text: on one line, nothing in it hidden, and what is no UTF-8 replaced."""
+    """A path as one line of text: controls are escaped, and bytes that are no UTF-8 are replaced."""
     return escape_controls(os.fsencode(path).decode("utf-8", "replace")).replace("\n", "␊").replace("\t", "␉")
 
 
 @dataclass(frozen=True)
 class WalkEntry:
-    """Something in a folder. `folder` is the descriptor of that folder, open until the walk goes on."""
+    """One entry of a folder. `folder` is the descriptor of that folder, open until the walk goes on."""
 
     path: str
-    """From the root of the workspace."""
+    """Relative to the root of the workspace."""
     name: str
     kind: EntryKind
     folder: int
 
     def read_status(self) -> os.stat_result:
-        """What it is; of a link, the link."""
+        """The status of the entry; of a link, that of the link itself."""
         return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
 
     def open_file(self) -> int:
-        """A descriptor to read it by; never waits for a pipe. OSError for a link."""
+        """A descriptor for reading; never waits for a pipe. OSError for a link."""
         return os.open(self.name, FILE_FLAGS, dir_fd=self.folder)
 
 
 class Walk:
-    """Everything below `start` that is no folder, once; `start` may be a file, which is then all there is.
+    """Yields everything below `start` that is no folder, once. When `start` is a file, only that.
 
-    `start` is a place as `Workspace.resolve_path` gives it: no links. OSError when it cannot be opened.
+    `start` comes from `Workspace.resolve_path`, so it holds no links. OSError when it cannot be opened.
     """
 
     def __init__(
@@ -78,15 +78,15 @@ class Walk:
         self._stop = stop or threading.Event()
         self.visited = 0
         self.ignored = 0
-        """Entries left out; what an ignored folder holds is not counted."""
+        """Entries that were left out; the content of an ignored folder is not counted."""
         self.unreadable = 0
         """Folders that could not be read, or were moved away meanwhile."""
         self.start_ignored = False
         self.ended_early = False
-        """There was more than `MAX_ENTRIES`."""
+        """There were more than `MAX_ENTRIES`."""
 
     def list_entries(self) -> Generator[WalkEntry, None, None]:
-        """In the order of their paths. Close it when you stop early: it holds folders open."""
+        """The entries in the order of their paths. Close the generator when you stop early: it holds folders open."""
         with self._workspace.open_descriptor(".", os.O_RDONLY | os.O_DIRECTORY) as root:
             trail = _Trail(root)
             try:
@@ -108,7 +108,7 @@ class Walk:
             yield from self._walk_below(trail, rules)
 
     def _walk_below(self, trail: _Trail, rules: PlacedRules) -> Iterator[WalkEntry]:
-        """A stack of our own: Python's would end in a deep tree."""
+        """With a list as the stack: a deep tree would exceed the recursion limit."""
         levels = [self._build_level(trail, rules)]
         while levels and not self._stop.is_set():
             level = levels[-1]
@@ -169,7 +169,7 @@ class Walk:
 
 
 def list_ignored(workspace: Workspace, folder: str) -> set[str]:
-    """The names in a folder that git ignores, as `Workspace.list_names` gives them; none when the folder itself is."""
+    """The names in a folder that git ignores, as `Workspace.list_names` has them; none when the folder is ignored."""
     kept: set[str] = set()
 
     def skip_folder(path: str) -> bool:
@@ -191,7 +191,7 @@ class _Level:
 
 
 class _Trail:
-    """The folder we stand in, and the way we came."""
+    """The current folder of a walk, and the folders above it."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -201,17 +201,17 @@ class _Trail:
 
     @property
     def path(self) -> str:
-        """Of the folder, with a slash at its end; empty for the root."""
+        """The path of the folder with a slash at its end; empty for the root."""
         return "".join(f"{name}/" for name in self.names)
 
     def enter(self, name: str) -> None:
-        """Go down. OSError, and we stay, when it is no folder that we may read."""
+        """Enter a folder. OSError, without moving, when it cannot be opened."""
         self._stand_in(os.open(name, FOLDER_FLAGS, dir_fd=self.here))
         self.names.append(name)
         self._passed.append(_read_identity(self.here))
 
     def leave(self) -> bool:
-        """Go up; False when the folder above is no longer where it was, and then nothing in it can be reached."""
+        """Go up; False when the folder above was moved, so that nothing in it can be reached."""
         self.names.pop()
         self._passed.pop()
         return self._arrive_at(lambda: os.open("..", FOLDER_FLAGS, dir_fd=self.here)) or self._arrive_at(
@@ -219,7 +219,7 @@ class _Trail:
         )
 
     def close(self) -> None:
-        """Let go."""
+        """Close the descriptor."""
         os.close(self.here)
 
     def _arrive_at(self, way: Callable[[], int]) -> bool:
@@ -234,7 +234,7 @@ class _Trail:
         return True
 
     def _reopen_folder(self) -> int:
-        """The whole way from the root: what we stood in was moved, so that `..` is another folder."""
+        """Open the folder from the root: the one that we were in was moved, so `..` leads elsewhere."""
         folder = os.open(".", FOLDER_FLAGS, dir_fd=self._root)
         for name in self.names:
             try:
@@ -261,7 +261,7 @@ def _find_kind(mode: int) -> EntryKind:
 
 
 def _find_entry_kind(entry: os.DirEntry[str]) -> EntryKind:
-    """As the folder itself tells; asking for each file would take several times as long."""
+    """From the folder itself: a stat of each file takes several times as long."""
     if entry.is_file(follow_symlinks=False):
         return "file"
     if entry.is_dir(follow_symlinks=False):
@@ -277,7 +277,7 @@ def _has_entry(name: str, folder: int) -> bool:
 
 
 def _read_excluded(folder: int) -> IgnoreRules | None:
-    """The rules in .git/info/exclude, each step opened without following a link."""
+    """The rules in .git/info/exclude, opened without following a link."""
     with suppress(OSError), _open_below(GIT_FOLDER, folder) as git, _open_below("info", git) as info:
         return _read_rules("exclude", info)
     return None

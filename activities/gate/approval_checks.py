@@ -38,7 +38,7 @@ from holdfast.domain.modes import Mode
 from holdfast.domain.turn.activity_io import ExecuteInput
 from holdfast.domain.turn.ids import find_family
 from holdfast.errors import BadInput, DecisionRefused
-from holdfast.util.digests import digest_canonical
+from holdfast.util.json_values import digest_canonical
 
 ApplyChange = Callable[[dict[str, JsonValue], Decision], dict[str, JsonValue]]
 """The arguments that a decision makes of those that were shown, checked; ValueError when they do not fit."""

@@ -47,7 +47,7 @@ from holdfast.domain.calls.verdicts import Allow, Ask, BoundCall, Deny, Verdict
 from holdfast.domain.modes import DEFAULT_PERMITTED, Confirming, Mode
 from holdfast.domain.turn.activity_io import CallToValidate, ExecuteInput
 from holdfast.errors import BadInput
-from holdfast.util.digests import digest_canonical
+from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import exception_text
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from holdfast.activities.gate.gate import Gate
 from holdfast.domain.calls.verdicts import Allow, Ask, Verdict
-from holdfast.util.digests import encode_canonical
 from holdfast.util.files import write_whole
+from holdfast.util.json_values import encode_canonical
 
 RecordKind = Literal["catalogue", "definition", "hooks", "policy"]
 RECORD_KINDS: tuple[RecordKind, ...] = ("catalogue", "definition", "hooks", "policy")

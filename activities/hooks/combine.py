@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from holdfast.activities.hooks.hook_io import AfterAnswer, BeforeAnswer
 from holdfast.config.schema import OnFailure
-from holdfast.util.digests import digest_canonical
+from holdfast.util.json_values import digest_canonical
 
 Arguments = dict[str, JsonValue]
 Phase = Literal["validate", "execute"]

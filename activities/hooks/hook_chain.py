@@ -32,8 +32,8 @@ from holdfast.activities.hooks.hook_io import (
     clean_text,
 )
 from holdfast.config.schema import OnFailure, When
-from holdfast.util.digests import digest_canonical
-from holdfast.util.globs.text_globs import Glob
+from holdfast.util.globs import Glob
+from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import exception_text
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from holdfast.activities.mcp.server.status import ServerStatus
 from holdfast.activities.mcp.tools.publish import ToolPublisher
 from holdfast.activities.mcp.tools.resource_tools import build_reading_tools, find_read_kind
 from holdfast.activities.mcp.transport.server_log import ServerLog
-from holdfast.activities.process.process_tree import run_to_end
+from holdfast.activities.process.command import run_to_end
 from holdfast.activities.registry.registry import Registry
 from holdfast.config.mcp_servers_file import load_configured
 from holdfast.config.schema import McpSettings

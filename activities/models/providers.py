@@ -15,7 +15,7 @@ from pydantic_ai.models import Model, infer_model
 from holdfast.config.provider_keys import MODEL_KEYS
 from holdfast.config.schema import MediaKind, ModelServerSettings, ModelsSettings
 from holdfast.errors import BadInput
-from holdfast.util.globs.text_globs import Glob
+from holdfast.util.globs import Glob
 
 NO_KEY = "none"
 """For a server that wants no key, and a package that does."""

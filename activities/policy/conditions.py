@@ -26,7 +26,7 @@ from holdfast.activities.policy.subject.command_patterns import parse_phrase
 from holdfast.activities.policy.subject.shell_commands import CommandReading, Demand
 from holdfast.activities.policy.subject.subject import Subject, is_inside
 from holdfast.activities.policy.subject.ternary import Truth, combine_all, combine_any, to_truth
-from holdfast.util.globs.text_globs import Glob
+from holdfast.util.globs import Glob
 from holdfast.util.text import escape_controls, shorten_text
 
 _SHOWN_LIMIT = 200

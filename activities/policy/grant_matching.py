@@ -21,7 +21,7 @@ from holdfast.activities.shell.programs.program_effects import is_harmless
 from holdfast.activities.shell.programs.subcommands import find_subcommand
 from holdfast.domain.approvals.approval import DecisionAction, Offer, Scope
 from holdfast.domain.approvals.grants import Grant
-from holdfast.util.globs.text_globs import escape_glob
+from holdfast.util.globs import escape_glob
 from holdfast.util.text import drop_surrogates, elide_middle, escape_controls
 
 __all__ = ["may_use_grants", "find_covering_grant", "build_offers", "build_scope_rule"]

@@ -13,8 +13,8 @@ from holdfast.activities.policy.rules import CONDITION_KEYS, Rule, RuleEffect, R
 from holdfast.activities.policy.subject.subject import BUILT_IN, DESCRIPTION_ARGUMENT, CallKind
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
-from holdfast.util.digests import digest_canonical
-from holdfast.util.globs.text_globs import Glob
+from holdfast.util.globs import Glob
+from holdfast.util.json_values import digest_canonical
 from holdfast.util.suggestions import suggest_names
 
 _POSSIBLE = re.compile(r"[A-Za-z0-9_.:/-]*")

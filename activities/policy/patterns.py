@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from holdfast.activities.policy.subject.subject import is_inside
 from holdfast.activities.policy.subject.ternary import Truth, to_truth
-from holdfast.util.globs.path_globs import PathPattern
+from holdfast.util.globs import PathPattern
 
 PATTERN_LIMIT = 2_000
 """Characters of a regular expression."""

@@ -31,7 +31,7 @@ from holdfast.domain.approvals.approval import Deadline, Needs
 from holdfast.domain.base import Data
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
-from holdfast.util.digests import digest_canonical
+from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import escape_controls
 
 DOUBT_REASON = "it may be what this rule denies: that is not known before it runs"

@@ -11,8 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from holdfast.activities.policy.patterns import Expression, HostPattern, explain_unfit_value
 from holdfast.activities.policy.subject.command_patterns import parse_phrase
 from holdfast.util.durations import parse_duration
-from holdfast.util.globs.path_globs import PathPattern
-from holdfast.util.globs.text_globs import Glob
+from holdfast.util.globs import Glob, PathPattern
 from holdfast.util.text import drop_surrogates, escape_controls
 
 MAX_ALTERNATIVES = 1_000

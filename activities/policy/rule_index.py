@@ -9,7 +9,7 @@ from typing import NamedTuple
 from holdfast.activities.policy.conditions import CallFacts
 from holdfast.activities.policy.rules import Rule
 from holdfast.activities.policy.subject.command_patterns import parse_phrase
-from holdfast.util.globs.text_globs import Glob
+from holdfast.util.globs import Glob
 
 CACHED_TOOLS = 500
 """Tools whose rules are remembered: a worker has few."""

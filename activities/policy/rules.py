@@ -39,7 +39,7 @@ from holdfast.domain.base import Message
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
 from holdfast.util.durations import parse_duration
-from holdfast.util.globs.text_globs import Glob
+from holdfast.util.globs import Glob
 from holdfast.util.text import escape_controls
 
 MAX_RULES = 5_000

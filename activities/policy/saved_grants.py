@@ -25,8 +25,8 @@ from holdfast.activities.policy.subject.subject import CallKind, Subject
 from holdfast.config.toml_document import FILE_LIMIT, FileContent, Problem, format_problems, read_content
 from holdfast.domain.approvals.grants import Grant
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.util.digests import digest_canonical
 from holdfast.util.files import hold_lock, write_whole
+from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import escape_controls, shorten_text
 
 

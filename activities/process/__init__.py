@@ -1,1 +1,1 @@
-"""Processes of the operating system: commands, their trees, their output. No tool and no policy."""
+"""Processes of the operating system: commands, their trees and their output. No tool and no policy."""

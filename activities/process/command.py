@@ -1,32 +1,50 @@
-"""Running one command: its output read as it comes, its time limited, its process tree dead before we return."""
+"""One command that ends with its worker: its output read as it comes, its time limited, its process tree killed.
+
+A process tree is everything in the process group of the command, and everything that carries its mark: an environment
+variable that children inherit, so that a process that left the group (setsid, double fork) is found as well. One that
+also clears its environment is not found; only a PID namespace would hold that (`supervision.sandbox`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
-from holdfast.activities.process.process_tree import MARKER, kill_tree, run_to_end
+from holdfast.activities.process.proc import list_pids, read_state
 from holdfast.config.provider_keys import MODEL_KEYS, OUR_PREFIXES
 from holdfast.domain.calls.tool import ToolFailure
 
-_WITHHELD_NAMES = set(MODEL_KEYS)
-"""Others that it does not: they are for asking models, and what the settings refer to (`withhold_variables`)."""
+T = TypeVar("T")
+Sink = Callable[[bytes], object]
+"""Takes the output of a command, piece by piece."""
+
+MARKER = "HOLDFAST_CALL"
+"""The variable that marks every process of a call."""
+TERM_SECONDS = 2.0
+KILL_SECONDS = 5.0
+POLL_SECONDS = 0.02
 USUAL_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM")
-"""Variables a command gets that inherits none of the others."""
+"""Variables of the worker that a command gets even when it inherits none."""
 CHUNK_SIZE = 65_536
 READ_SECONDS = 5.0
-"""How long output is still read after the end, when something we cannot find holds it open."""
-
-Sink = Callable[[bytes], object]
+"""How long output is read after the end of a command, while a process that cannot be found holds the pipe open."""
+_WITHHELD_NAMES = set(MODEL_KEYS)
+_KILL_THREADS = ThreadPoolExecutor(4, "holdfast-processes")
+"""Apart from the default threads of the event loop: a stop must not wait behind slow files."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """What to run, and where."""
+    """What to run, where, and for how long."""
 
     words: Sequence[str]
     directory: Path
@@ -35,21 +53,24 @@ class Command:
     """All of it: nothing else is inherited."""
     input: bytes = b""
     follow: bool = False
-    """Its shell tells where it ended (`supervision.working_directory`). Only a supervisor hears that."""
+    """The words report the final folder of the shell (`supervision.run_protocol`). Only a supervisor reads that."""
 
 
 def withhold_variables(*names: str) -> None:
-    """Let no command of this process inherit these variables."""
+    """From now on, no command of this process inherits these variables."""
     _WITHHELD_NAMES.update(names)
 
 
 def is_withheld(name: str) -> bool:
-    """Is this a variable that commands do not get?"""
+    """Is this a variable that commands never get: one of Holdfast, a key of a model, or one that was withheld?"""
     return name.upper().startswith(OUR_PREFIXES) or name in _WITHHELD_NAMES
 
 
 def build_environment(added: Mapping[str, str], *, inherit: bool = True) -> dict[str, str]:
-    """What a command finds in its environment: ours without what is only ours, and what was added."""
+    """The environment of a command: the worker's variables that are not withheld, then those that are `added`.
+
+    Without `inherit`, only the usual ones of the worker.
+    """
     names = [name for name in os.environ if not is_withheld(name)]
     kept = {name: os.environ[name] for name in names if inherit or name in USUAL_VARIABLES or name.startswith("LC_")}
     return {**kept, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", **added}
@@ -58,9 +79,10 @@ def build_environment(added: Mapping[str, str], *, inherit: bool = True) -> dict
 async def run_command(
     command: Command, key: str, *, output: Sink, errors: Sink | None = None, on_start: Callable[[int], None]
 ) -> int:
-    """Its exit code, negative for a signal. TimeoutError when it ran too long; nothing of it is left in any case.
+    """Run a command to its end; its exit code, negative for a signal. Nothing of its process tree is left.
 
-    What it says on standard error goes to `errors`, or to `output` in the order it was said.
+    Standard error goes to `errors`, or to `output` in the order of writing. Raises ToolFailure when the command could
+    not start, TimeoutError when it ran too long.
     """
     pipes = [_Pipe(output)] + ([_Pipe(errors)] if errors else [])
     try:
@@ -78,23 +100,46 @@ async def run_command(
     reading = [asyncio.create_task(pipe.read()) for pipe in pipes]
     try:
         if (task := asyncio.current_task()) and task.cancelling():
-            raise asyncio.CancelledError  # it came while the command was starting
+            raise asyncio.CancelledError  # it was cancelled while the command was starting
         async with asyncio.timeout(command.seconds):
             return await process.wait()
     finally:
-        # However it ended; and a stop that comes now comes too late, for a command that has ended keeps its result.
+        # Not to be cancelled: a command that has ended keeps its result, also when a stop comes now.
         await run_to_end(_end_process(process, key, reading))
 
 
+def describe_exit_code(code: int) -> str:
+    """A sentence for an exit code other than 0; a negative one is a signal."""
+    return f"The command was ended by signal {-code}" if code < 0 else f"The command exited with code {code}"
+
+
+async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await `work` to its end, however often this task is cancelled meanwhile. For cleaning up."""
+    task = asyncio.create_task(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(task)
+    return task.result()
+
+
+async def kill_tree(group: int, key: str) -> None:
+    """Send SIGTERM to a process tree, and SIGKILL to what is left after two seconds.
+
+    Returns when nothing is left, or after five seconds of killing.
+    """
+    if not await _signal_until_gone(group, key, signal.SIGTERM, TERM_SECONDS):
+        await _signal_until_gone(group, key, signal.SIGKILL, KILL_SECONDS)
+
+
 class _Pipe:
-    """A pipe of our own: asyncio's would make `wait` last until every background child has closed it."""
+    """A pipe of our own: with asyncio's, `wait` would last until every background child has closed it."""
 
     def __init__(self, sink: Sink) -> None:
         self.receiving, self.sending = os.pipe()
         self._sink = sink
 
     async def read(self) -> None:
-        """Give everything to the sink."""
+        """Pass everything on to the sink, until the other end is closed."""
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self.receiving, "rb", buffering=0)
@@ -107,7 +152,7 @@ class _Pipe:
 
 
 async def _start_process(command: Command, key: str, pipes: Sequence[_Pipe]) -> asyncio.subprocess.Process:
-    # Input comes from a file: a command that does not read it cannot make us wait.
+    # The input is a file, not a pipe: a command that does not read it cannot block the worker.
     with tempfile.TemporaryFile() as input:
         input.write(command.input)
         input.seek(0)
@@ -123,7 +168,7 @@ async def _start_process(command: Command, key: str, pipes: Sequence[_Pipe]) -> 
 
 
 async def _end_process(process: asyncio.subprocess.Process, key: str, reading: Sequence[asyncio.Task[None]]) -> None:
-    """Nothing of the command is left, and everything it said is read."""
+    """Kill the process tree, and read the output to its end."""
     await kill_tree(process.pid, key)
     await process.wait()
     _, late = await asyncio.wait(reading, timeout=READ_SECONDS)
@@ -134,6 +179,47 @@ async def _end_process(process: asyncio.subprocess.Process, key: str, reading: S
             task.result()
 
 
-def describe_exit_code(code: int) -> str:
-    """An exit code in words."""
-    return f"The command was ended by signal {-code}" if code < 0 else f"The command exited with code {code}"
+async def _signal_until_gone(group: int, key: str, number: signal.Signals, seconds: float) -> bool:
+    """Send a signal to a process tree; whether all of it ended in time.
+
+    SIGKILL is also sent to processes that appear meanwhile. SIGTERM is not: they may be how a command cleans up.
+    """
+    told: set[int] = set()
+    deadline = time.monotonic() + seconds
+    loop = asyncio.get_running_loop()
+    while members := await loop.run_in_executor(_KILL_THREADS, _list_members, group, key):
+        if time.monotonic() > deadline:
+            return False
+        for pid in members - told if number == signal.SIGKILL or not told else ():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+        told |= members
+        await asyncio.sleep(POLL_SECONDS)
+    return True
+
+
+def _list_members(group: int, key: str) -> set[int]:
+    """The living processes of the group or with the mark; without /proc, the group alone as one negative number."""
+    if not Path("/proc/self/environ").exists():
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, 0)
+            return {-group}
+        return set()
+    mark, own = f"{MARKER}={key}".encode(), os.getpid()
+    return {
+        pid
+        for pid in list_pids()
+        if pid != own and read_state(pid) not in (None, "Z") and (_is_in_group(pid, group) or _has_mark(pid, mark))
+    }
+
+
+def _is_in_group(pid: int, group: int) -> bool:
+    with suppress(OSError):
+        return os.getpgid(pid) == group
+    return False
+
+
+def _has_mark(pid: int, mark: bytes) -> bool:
+    with suppress(OSError):
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False

@@ -1,7 +1,8 @@
-"""Where whole outputs are kept when only part of them reaches the model (S33).
+"""Outputs of tools, bounded for the model, with the whole kept in a file (S33).
 
-Files are named by the hash of their content, readable by their owner only. Nothing of a name comes from a model. They
-are this host's; what a call has answered with is shared with workers of other hosts as well, when the call ends.
+Files are named by the hash of their content and readable by their owner only; no part of a name comes from a model.
+They belong to this host. When a call ends, those of its result are also shared with workers of other hosts
+(`payloads.shared_outputs`).
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
     from holdfast.payloads.shared_outputs import SharedOutputs
 
 SAVED_LIMIT = 5_000_000_000
-"""Bytes of one whole output that are kept."""
+"""Bytes that are kept of one output."""
 BLOB_LIMIT = 50_000_000
-"""Bytes of one part that is no text."""
+"""Bytes that are kept of one binary part."""
 PARTS_LIMIT = 100
 SEEN_LIMIT = 100
 NOTE_LIMIT = 1_000
@@ -63,10 +64,10 @@ class OutputStore:
         self.limit = limit
         self.max_bytes = max_bytes
         self.shared_outputs: SharedOutputs | None = None
-        """Where workers of every host read them; a worker has it, and whoever only lists tools does not."""
+        """Where workers of other hosts read outputs; None outside of a worker."""
 
     def save(self, text: str) -> str:
-        """Keep a text; where it is, or nothing when it could not be kept."""
+        """Keep a text; the path of its file, or an empty text when it could not be kept."""
         return self._save_data(text.encode("utf-8", "replace"), ".txt")
 
     def _save_data(self, data: bytes, suffix: str) -> str:
@@ -78,14 +79,14 @@ class OutputStore:
         return spool.keep_file(suffix)
 
     def find_saved(self, path: str) -> Path | None:
-        """The file of a saved output, when `path` is one of ours: its name says what it holds, so nobody guesses it."""
+        """The file of a saved output; None when `path` is none. Names are hashes, so nobody guesses one."""
         file = Path(path)
         return file if file.parent == self.folder and _OUTPUT_NAME.fullmatch(file.name) else None
 
     async def share_parts(self, turn: str, parts: Iterable[Part]) -> None:
-        """Let the session of a turn read the saved outputs among these parts, on whichever host.
+        """Share the saved outputs among these parts with the session of a turn, for workers of other hosts.
 
-        StoreUnavailable or OSError when that cannot be done now. A second call does the same again.
+        Raises StoreUnavailable or OSError when that fails now. A second call writes the same again.
         """
         for part in parts:
             file = (
@@ -99,12 +100,12 @@ class OutputStore:
                 )
 
     def open_spool(self) -> Spool:
-        """A growing output whose length nobody knows yet."""
+        """A spool for an output of unknown length. OSError when no file can be made."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return Spool(self.folder, self.limit, self.max_bytes)
 
     def bound_parts(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        """Parts whose text together respects the limit (S33); the whole is saved when it did not. Bytes are kept."""
+        """Parts whose texts together are within the limit (S33). The whole is saved when they were not."""
         kept = tuple(self._keep_blob(part) if isinstance(part, BlobPart) else part for part in parts)
         if len(kept) <= PARTS_LIMIT and sum(len(part.text) for part in kept) <= self.limit + _count_note_room(kept):
             return kept
@@ -118,7 +119,7 @@ class OutputStore:
         return (self._shorten_text("\n".join(part.text for part in kept)), *blobs)
 
     def bound_result(self, result: object) -> Result:
-        """A tool's result within the limits. What is no result at all becomes text: tools are other people's code."""
+        """A tool's result within the limits. Whatever else a tool returned becomes text."""
         if not isinstance(result, Result):
             result = Result.from_text(_to_text(result))
         display = self._format_parts(result.shown) if result.shown else result.display
@@ -129,7 +130,7 @@ class OutputStore:
         return Result(parts=parts, display=display, seen=seen, context=result.context, command=result.command)
 
     def _format_parts(self, parts: tuple[Part, ...]) -> str:
-        """Parts as a person is shown them, with where bytes among them are kept."""
+        """The text that a person is shown of parts; for bytes, the path of their file."""
         return "\n".join((self._keep_blob(part) if isinstance(part, BlobPart) else part).text for part in parts)
 
     def _shorten_text(self, text: str) -> TextPart:
@@ -139,7 +140,7 @@ class OutputStore:
         return TextPart(text=truncate_output(text, self.limit, whole=whole), whole=whole)
 
     def _keep_blob(self, blob: BlobPart) -> BlobPart:
-        """A part whose bytes are in a file, if they can be, and whose description is short."""
+        """The part with its bytes moved to a file, if that is possible, and its description shortened."""
         whole = blob.whole if blob.whole is None or self.find_saved(blob.whole) else ""
         if blob.data is not None:
             whole = "" if len(blob.data) > BLOB_LIMIT else self._save_data(blob.data, find_suffix(blob.media_type))
@@ -153,19 +154,19 @@ class OutputStore:
 
 
 def _squeeze_text(part: TextPart, room: int) -> TextPart:
-    """A text that was already cut, cut further to leave room for others; its whole stays where it is."""
+    """A text that was cut before, cut further to leave room for others; the saved whole stays the same."""
     head = int(room * HEAD_SHARE)
     text = join_ends(part.text[:head], part.text[len(part.text) - (room - head) :], None, whole=part.whole)
     return TextPart(text=text, whole=part.whole)
 
 
 def _count_note_room(parts: tuple[Part, ...]) -> int:
-    """How much longer a text may be that was already cut, for the line that says so."""
+    """Characters by which a text that was cut before may exceed the limit: the line that says so."""
     return NOTE_LIMIT if any(isinstance(part, TextPart) and part.whole is not None for part in parts) else 0
 
 
 def _to_text(value: object) -> str:
-    """Anything as text: by now it has been made, whatever its author did to its words."""
+    """Any value as text, also one whose `__str__` raises."""
     try:
         return str(value)
     except Exception:
@@ -173,16 +174,16 @@ def _to_text(value: object) -> str:
 
 
 def find_suffix(media_type: str) -> str:
-    """How a file of this type usually ends; nothing of it comes from outside.
+    """The suffix of a file of this media type, from a fixed list.
 
-    Text of every kind is plain: a page that a stranger sent is not to open in a browser.
+    Every kind of text is `.txt`: HTML of a stranger must not open in a browser.
     """
     kind = media_type.lower().partition(";")[0].strip()
     return _SUFFIXES.get(kind, ".txt" if kind.startswith("text/") else ".bin")
 
 
 class Spool:
-    """An output on its way to a file: memory holds only its two ends, however long it gets."""
+    """A growing output, written to a file; memory holds only both of its ends."""
 
     def __init__(self, folder: Path, limit: int, max_bytes: int) -> None:
         descriptor, name = tempfile.mkstemp(prefix=".spool-", dir=folder)
@@ -200,7 +201,7 @@ class Spool:
         self._room = max_bytes
 
     def write(self, data: bytes) -> str:
-        """Add bytes; the text they are."""
+        """Add bytes; they are returned as text."""
         if self._room < len(data):
             self._mark_broken()
         self._room -= len(data)
@@ -209,7 +210,7 @@ class Spool:
         return self._add_text(self._decoder.decode(data))
 
     def build_part(self) -> TextPart:
-        """The output if it is short, otherwise its two ends and where the whole is. Ends the spool."""
+        """The whole output when it is short, else both ends and the path of the whole. Ends the spool."""
         self._add_text(self._decoder.decode(b"", final=True))
         if self._size <= self._limit:
             self.discard()
@@ -227,14 +228,14 @@ class Spool:
         return text
 
     def keep_file(self, suffix: str = ".txt") -> str:
-        """Give the file its name, and say where it is; nothing when there was no room. Ends the spool."""
+        """Keep the file under its final name; its path, or an empty text after a failed write. Ends the spool."""
         final = self._path.with_name(self._hash.hexdigest() + suffix)
         self._try_step(self._file.close)
         self._try_step(lambda: self._path.rename(final))
         return "" if self._broken else str(final)
 
     def _try_step(self, step: Callable[[], object]) -> None:
-        """Use the file while that works: on a full disk the command and the ends of its output go on without."""
+        """Use the file unless that failed before: on a full disk a command goes on, and only the whole is lost."""
         if self._broken:
             return
         try:
@@ -247,7 +248,7 @@ class Spool:
         self.discard()
 
     def discard(self) -> None:
-        """Drop the file, unless it was kept. Ends the spool."""
+        """Remove the file unless it was kept. Ends the spool; a second call does nothing."""
         with suppress(OSError):
             self._file.close()
         self._path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""Work on what strangers wrote, done aside: by a process that is asked, and may die of it.
+"""A helper process for work on untrusted input: it is asked one question at a time, and may crash or run out of time.
 
-For code that holds the interpreter while it runs, or may crash it, on input that somebody else chose. One process for
-each kind of work and each of ours, started when it is first needed and again when it is gone. It limits itself by the
-time of the processor, so that a busy machine changes no answer, and ends with us, by the end of the socket between us.
+For code that holds the interpreter lock for long, or may corrupt memory (tree-sitter), on input that a model or a
+server chose. One process for each kind of work, started at the first question and again when it has died. Its limit is
+processor time, so a busy machine changes no answer. It ends with this process: the socket between them closes.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 WAIT_SECONDS = 20.0
-"""For an answer, at the most."""
+"""The longest wait for an answer."""
 CLOSE_SECONDS = 1.0
 _INHERITED = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 class HelperProcess:
-    """Asks the process; safe in threads and after a fork. It blocks: as long as the work takes, and no longer."""
+    """Asks a helper process. Safe in threads and after a fork; it blocks the thread that asks."""
 
     def __init__(self, module: str, *, cpu_seconds: float) -> None:
-        """`module` has a function `answer`, which takes and gives what JSON can say."""
+        """`module` has a function `answer`, which takes and returns JSON values."""
         self._module = module
         self._cpu_seconds = cpu_seconds
         self._lock = threading.Lock()
@@ -36,11 +36,11 @@ class HelperProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, if there is one."""
+        """The process id of the helper; None when it does not run."""
         return self._child.process.pid if self._child else None
 
     def ask(self, request: Any) -> Any:
-        """What it answers; None when it did not come to its end."""
+        """The answer to a request; None when the helper crashed or took too long."""
         with self._lock:
             try:
                 child = self._get_child()
@@ -51,7 +51,7 @@ class HelperProcess:
                 return None
 
     def close(self) -> None:
-        """End the process; the next question starts another. One that is being asked is left to itself."""
+        """End the process; the next question starts another. Gives up when a question is under way for too long."""
         if self._lock.acquire(timeout=CLOSE_SECONDS):
             try:
                 self._end_child()
@@ -60,7 +60,7 @@ class HelperProcess:
 
     def _get_child(self) -> _ChildProcess:
         if self._child and self._child.owner_pid != os.getpid():
-            self._child = None  # our parent's, since we were forked
+            self._child = None  # we are a fork of the process that started it
         if self._child and self._child.process.poll() is not None:
             self._end_child()
         self._child = self._child or _ChildProcess(self._module, self._cpu_seconds)
@@ -76,7 +76,7 @@ _HELPERS: list[HelperProcess] = []
 
 
 def close_helpers() -> None:
-    """End every process: for whoever leaves without the interpreter's own end."""
+    """End every helper process. For programs that leave by `os._exit`, without atexit handlers."""
     for one in _HELPERS:
         one.close()
 

@@ -1,8 +1,8 @@
-"""A process that answers lines of JSON, one by one, and dies of what takes it too long (`sidecar.py` asks it).
+"""The script of a helper process (`sidecar.py`): it answers lines of JSON, and is killed when one takes too long.
 
     python sidecar_main.py MODULE CPU_SECONDS PATH…
 
-MODULE has a function `answer`. It is a script: what it imports is found in the folders it is given.
+MODULE has a function `answer`, and is imported from the folders that are given.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ MEMORY_BYTES = 2**31
 
 
 def main(module: str, cpu_seconds: float, folders: list[str]) -> None:
-    """Answer until nobody asks any more."""
+    """Answer one line after the other until the input ends. SIGPROF ends the process after CPU_SECONDS of one line."""
     sys.path[:] = folders
     answer = import_module(module).answer
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
-        said = json.dumps(answer(json.loads(line)))
+        reply = json.dumps(answer(json.loads(line)))
         signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.buffer.write(said.encode() + b"\n")
+        sys.stdout.buffer.write(reply.encode() + b"\n")
         sys.stdout.buffer.flush()
 
 

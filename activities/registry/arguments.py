@@ -18,7 +18,7 @@ from holdfast.activities.registry.json_schema import CHECK_EXECUTOR, CheckedSche
 from holdfast.domain.calls.tool import Declaration, Tool
 from holdfast.errors import BadInput
 from holdfast.util.json_values import is_json_value, is_too_deep
-from holdfast.util.text import seen
+from holdfast.util.text import remove_invisible
 
 PROBLEMS_SHOWN = 8
 PARAMETERS_SHOWN = 40
@@ -52,7 +52,7 @@ def strip_invisible(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 def _strip_value(value: JsonValue, name: str = "") -> JsonValue:
     if isinstance(value, str):
-        return seen(value) if name in ("title", "description") else value
+        return remove_invisible(value) if name in ("title", "description") else value
     if isinstance(value, list):
         return [_strip_value(item) for item in value]
     return {name: _strip_value(item, name) for name, item in value.items()} if isinstance(value, dict) else value

@@ -29,7 +29,7 @@ from holdfast.domain.base import Data, describe_problems
 from holdfast.domain.calls.tool import Effect, Invocation, Run, Tool, ToolFailure
 from holdfast.domain.content import Result
 from holdfast.errors import BadInput
-from holdfast.util.text import seen, shorten_text, strip_controls
+from holdfast.util.text import remove_invisible, shorten_text, strip_controls
 
 OUTPUT_LIMIT = 4_000_000
 """Bytes a discovery may print."""
@@ -192,7 +192,7 @@ class DiscoveredTool(Tool):
     def __init__(self, settings: DiscoverySettings, declared: DiscoveredDeclaration, outputs: OutputStore) -> None:
         self.name = declared.name
         self.display_name = declared.display_name
-        self.description = seen(declared.description or f"{declared.name}, a tool of {settings.name}")
+        self.description = remove_invisible(declared.description or f"{declared.name}, a tool of {settings.name}")
         self.effect = declared.effect or settings.effect
         self.timeout_seconds = settings.call_timeout_seconds + 30
         self.Parameters = {"type": "object", **strip_invisible(declared.parameters)}

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from holdfast.activities.process.sidecar import HelperProcess
 from holdfast.errors import BadInput
-from holdfast.util.digests import digest_canonical
+from holdfast.util.json_values import digest_canonical
 
 SCHEMA_LIMIT = 262_144
 """Bytes of a schema."""

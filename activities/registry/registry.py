@@ -21,7 +21,7 @@ from holdfast.domain.base import describe_problems
 from holdfast.domain.calls.tool import Declaration, Effect, Tool
 from holdfast.domain.content import NAME_LIMIT, CallError
 from holdfast.errors import BadInput
-from holdfast.util.digests import digest_canonical
+from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import drop_surrogates, exception_text, shorten_text, strip_controls
 
 BUILT_IN = "built in"

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from holdfast.activities.process.process_tree import MARKER, kill_tree, run_to_end
+from holdfast.activities.process.command import MARKER, kill_tree, run_to_end
 from holdfast.domain.calls.tool import Run, ToolFailure
 from holdfast.util.installed_programs import find_program
 

@@ -15,7 +15,7 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.activities.process.process_tree import run_to_end
+from holdfast.activities.process.command import run_to_end
 from holdfast.activities.supervision.run_status import CommandOwner
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.supervised_run import SupervisedRun

@@ -9,10 +9,8 @@ import asyncio
 import codecs
 from collections.abc import Callable
 
-from holdfast.activities.process.command import Command, Sink, describe_exit_code, run_command
+from holdfast.activities.process.command import Command, Sink, describe_exit_code, run_command, run_to_end
 from holdfast.activities.process.output_store import OutputStore, Spool
-from holdfast.activities.process.process_tree import run_to_end
-from holdfast.activities.process.tail import Tail
 from holdfast.activities.supervision.run_status import RunEnd
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
@@ -20,7 +18,7 @@ from holdfast.activities.supervision.supervised_run import SupervisedRun
 from holdfast.domain.calls.tool import OutcomeUnknown, Run, ToolFailure
 from holdfast.domain.content import Result, TextPart
 from holdfast.domain.context import ContextChange
-from holdfast.util.text import strip_controls
+from holdfast.util.text import Tail, strip_controls
 
 
 async def run_supervised(

@@ -14,9 +14,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.activities.process.command import Command
+from holdfast.activities.process.command import MARKER, TERM_SECONDS, Command
 from holdfast.activities.process.output_store import SAVED_LIMIT
-from holdfast.activities.process.process_tree import MARKER, TERM_SECONDS
 from holdfast.activities.supervision import run_folder as files
 from holdfast.activities.supervision.launch import explain_unsupported, launch_supervisor
 from holdfast.activities.supervision.placement import Placement, find_placement

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.activities.process.command import kill_tree
 from holdfast.activities.process.proc import read_start_time
-from holdfast.activities.process.process_tree import kill_tree
 from holdfast.activities.supervision import run_folder as files
 from holdfast.activities.supervision.launch import reap_ended
 from holdfast.activities.supervision.run_status import RunEnd, RunRecord, RunStatus, read_status

@@ -20,7 +20,7 @@ from holdfast.domain.approvals.approval import ApprovalId
 from holdfast.domain.calls.call import Call, Status
 from holdfast.domain.turn.views import build_approval_view, build_whole_approval
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.util.digests import digest_canonical
+from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import escape_controls
 from holdfast.workers.gateway.access_log import AccessLog
 from holdfast.workers.gateway.auth import HEALTH_PATH, READY_PATH, TOKEN_KEY, Guard, HostNames

@@ -35,7 +35,7 @@ from holdfast.domain.calls.verdicts import Ask, Reject, Verdict
 from holdfast.domain.context import Context
 from holdfast.domain.modes import Mode
 from holdfast.errors import BadInput
-from holdfast.util.globs.text_globs import Glob
+from holdfast.util.globs import Glob
 from holdfast.workers.lookup.described_call import build_subject
 
 ForeseenDecision = Literal["allow", "ask", "deny", "reject"]

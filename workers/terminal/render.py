@@ -22,8 +22,15 @@ from holdfast.domain.calls.call import Call
 from holdfast.domain.calls.events import Event
 from holdfast.domain.content import exact, format_tool_name
 from holdfast.domain.turn.activity_io import LiveOutput
-from holdfast.util.cut_lines import count_changes, cut_diff
-from holdfast.util.text import drop_surrogates, escape_controls, shorten_text, strip_all_but_styles, strip_controls
+from holdfast.util.text import (
+    count_changes,
+    cut_diff,
+    drop_surrogates,
+    escape_controls,
+    shorten_text,
+    strip_all_but_styles,
+    strip_controls,
+)
 from holdfast.workers.terminal.layout import UNBOUNDED_WIDTH, Columns, Line, Prose
 from holdfast.workers.terminal.turn_board import Row
 

@@ -16,8 +16,8 @@ from holdfast.config.schema import McpServerSettings
 from holdfast.domain.base import Data
 from holdfast.domain.calls.tool import Effect
 from holdfast.errors import BadInput
-from holdfast.util.digests import digest_canonical
-from holdfast.util.globs.text_globs import Glob
+from holdfast.util.globs import Glob
+from holdfast.util.json_values import digest_canonical
 
 if TYPE_CHECKING:
     from mcp_types import Tool as ListedTool

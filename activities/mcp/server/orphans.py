@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from holdfast.activities.process.process_tree import MARKER, kill_tree
+from holdfast.activities.process.command import MARKER, kill_tree
 
 _MARK_PREFIX = "mcp/"
 

@@ -12,7 +12,7 @@ from holdfast.activities.registry.arguments import JsonSchema
 from holdfast.activities.registry.json_schema import CHECK_EXECUTOR, SchemaTooHard
 from holdfast.config.schema import McpServerSettings
 from holdfast.errors import BadInput
-from holdfast.util.globs.text_globs import Glob
+from holdfast.util.globs import Glob
 from holdfast.util.mcp_names import READ_TOOLS
 from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import exception_text, shorten_text

@@ -30,7 +30,7 @@ from holdfast.activities.mcp.tools.call_outcomes import (
     build_timed_out,
 )
 from holdfast.activities.mcp.transport.request_state import Exchange
-from holdfast.activities.process.process_tree import run_to_end
+from holdfast.activities.process.command import run_to_end
 from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
 from holdfast.domain.calls.tool import Run, ToolFailure
 from holdfast.domain.content import Result

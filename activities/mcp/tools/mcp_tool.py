@@ -33,7 +33,7 @@ from holdfast.domain.approvals.approval import Confirmation, ToolNotes
 from holdfast.domain.calls.tool import Declaration, Effect, Invocation, Run, Tool
 from holdfast.domain.content import Result, format_tool_name
 from holdfast.util.mcp_names import build_tool_name
-from holdfast.util.text import seen, shorten_text, strip_controls
+from holdfast.util.text import remove_invisible, shorten_text, strip_controls
 
 DESCRIPTION_LIMIT = 4_000
 """Characters of a description; all of it is in `holdfast tools show`."""
@@ -81,7 +81,7 @@ class McpTool(Tool):
         settings = server.settings
         self.name = build_tool_name(server.name, definition.name)
         self.display_name = shorten_text(strip_controls(definition.title), TITLE_LIMIT) if definition.title else None
-        self.description = seen(definition.description or f"{definition.name}, a tool of {server.name}")
+        self.description = remove_invisible(definition.description or f"{definition.name}, a tool of {server.name}")
         self.effect_judgement = judge_effect(definition, settings)
         self.effect = self.effect_judgement.effect
         self.asks_first = self.effect is not Effect.READ

@@ -24,7 +24,7 @@ from holdfast.activities.mcp.transport.jsonrpc import END_KEPT, MESSAGE_LIMIT, e
 from holdfast.activities.mcp.transport.server_log import ServerRemarks
 from holdfast.activities.mcp.transport.session_streams import IncomingStream, OutgoingStream
 from holdfast.activities.mcp.transport.wire_limits import Pace
-from holdfast.activities.process.process_tree import MARKER, kill_tree, run_to_end
+from holdfast.activities.process.command import MARKER, kill_tree, run_to_end
 from holdfast.errors import BadInput
 from holdfast.util.redaction import Redacted
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from holdfast.activities.policy.subject.ternary import Truth
-from holdfast.util.globs.charset import PatternError
-from holdfast.util.globs.text_globs import Glob, escape_glob
+from holdfast.util.globs import Glob, PatternError, escape_glob
 
 Words = Sequence[str | None]
 """Of a program; None stands for any number of words that nobody knows."""

@@ -37,7 +37,7 @@ from holdfast.domain.turn.update_bodies import (
     SubmitResult,
 )
 from holdfast.errors import BadInput, DecisionRefused
-from holdfast.util.digests import digest_canonical
+from holdfast.util.json_values import digest_canonical
 
 M = TypeVar("M", bound=Message)
 

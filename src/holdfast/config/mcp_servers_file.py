@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from holdfast.config.schema import McpServerSettings, McpSettings
 from holdfast.config.toml_document import read_content
 from holdfast.errors import BadInput
-from holdfast.util.globs.text_globs import Glob, escape_glob
+from holdfast.util.globs import Glob, escape_glob
 from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import shorten_text
 

@@ -192,7 +192,7 @@ def check_secret_reference(text: str) -> str:
 
 def check_glob(text: str) -> str:
     """A pattern for names of tools."""
-    from holdfast.util.globs.text_globs import Glob  # only here, as above
+    from holdfast.util.globs import Glob  # only here, as above
 
     Glob(text)
     return text

@@ -1,1 +1,1 @@
-"""Helpers that know nothing of Holdfast: text, digests, files, durations. Nothing of a call, a turn or Temporal."""
+"""Helpers that know nothing of Holdfast: text, JSON, globs, files, durations. Nothing of a call, a turn or Temporal."""

@@ -1,4 +1,4 @@
-"""Durations as people write them: `90s`, `15m`, `1h30m`, `7d`. Whole numbers, the larger unit first."""
+"""Durations as people write them: `90s`, `15m`, `1h30m`, `7d`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNIT_NAMES = {"d": "d", "h": "h", "m": "min", "s": "s"}
 
 
 def parse_duration(text: str) -> int:
-    """Read a duration; ValueError says what it must look like."""
+    """The seconds of a duration: whole numbers, the larger unit first. ValueError says what is expected."""
     found = _DURATION.fullmatch(text.strip())
     if not found or not any(found.groups()):
         raise ValueError("must be a duration such as 90s, 15m, 1h30m, 7d or 2w, the larger unit first")
@@ -22,7 +22,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration for a person: `1 h 30 min`, `7 d`; what is less than a second is left out."""
+    """A duration for a person: `1 h 30 min`, `7 d`. Fractions of a second are dropped."""
     left = max(0, int(seconds))
     parts = []
     for unit, word in _UNIT_NAMES.items():

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and locks that hold between the processes of a host."""
+"""Atomic replacement of files, and locks between the processes of a host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_SECONDS = 0.02
 
 @contextmanager
 def hold_lock(file: Path, seconds: float, busy: str) -> Iterator[None]:
-    """Hold the lock of a file. OSError when there can be none; HoldfastError, `busy`, when others hold it too long."""
+    """Hold the lock of a file for a block. OSError when it cannot be made, HoldfastError(`busy`) after `seconds`."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(file.with_suffix(".lock"), flags, 0o600)
     try:
@@ -40,7 +40,7 @@ def _wait_for_lock(descriptor: int, deadline: float, busy: str) -> None:
 
 @contextmanager
 def replace_file(file: Path) -> Iterator[BinaryIO]:
-    """A new file, for its owner alone, that takes this one's place when the block ends well."""
+    """A new file, readable by its owner alone, that replaces this one when the block ends without an exception."""
     descriptor, draft = tempfile.mkstemp(prefix=".new-", dir=file.parent)
     try:
         with cast(BinaryIO, os.fdopen(descriptor, "w+b")) as opened:
@@ -55,6 +55,6 @@ def replace_file(file: Path) -> Iterator[BinaryIO]:
 
 
 def write_whole(file: Path, data: bytes) -> None:
-    """Put this in the file's place."""
+    """Replace the file atomically by one with this content. OSError as the system raises it."""
     with replace_file(file) as opened:
         opened.write(data)

@@ -1,17 +1,31 @@
-"""Values from outside: which of them can be written down as JSON, and read again."""
+"""JSON values: one canonical encoding, digests over it, and checks on values from outside."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from typing import Any
 
 from pydantic import JsonValue
 
+
+def encode_canonical(value: Any) -> bytes:
+    """JSON with sorted keys and no white space, as UTF-8. ValueError for NaN and infinity."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def digest_canonical(value: Any) -> str:
+    """The SHA-256 of the canonical encoding, in hexadecimal. ValueError for NaN and infinity."""
+    return hashlib.sha256(encode_canonical(value)).hexdigest()
+
+
 MAX_DEPTH = 100
-"""Levels of a value. pydantic's reader gives up at 200, and what we put around a value takes some of that."""
+"""Levels of nesting. pydantic's parser gives up at 200, and the messages around a value take some of those."""
 
 
 def is_json_value(value: JsonValue) -> bool:
-    """Can JSON say it? Python also reads `NaN` and half a character as JSON."""
+    """Can it be encoded as strict JSON? Python's own reader also accepts `NaN` and lone surrogates."""
     if is_too_deep(value):
         return False
     try:
@@ -22,7 +36,7 @@ def is_json_value(value: JsonValue) -> bool:
 
 
 def is_too_deep(value: JsonValue) -> bool:
-    """Is it nested more deeply than anybody could read again?"""
+    """Is it nested deeper than `MAX_DEPTH` levels?"""
     level: list[JsonValue] = [value]
     for _ in range(MAX_DEPTH + 1):
         if not level:

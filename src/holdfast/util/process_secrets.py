@@ -1,11 +1,10 @@
-"""Keeps what this process was given in its environment out of what other processes of the same user can read.
+"""Hides the environment of this process from other processes of the same user.
 
-`/proc/PID/environ` and `ps e` show the memory in which a process got its environment, for as long as it lives. Every
-command that a tool runs can read that. So the command line moves its variables to memory of its own and blanks the
-original, hands them to its children through a socket, and refuses to be dumped or traced.
+`/proc/PID/environ` and `ps e` show the memory in which a process received its environment, for as long as it lives, and
+every command that a tool runs can read that. So our programs copy their variables, blank the original, pass them to
+their children through a socket, and refuse to be dumped or traced.
 
-Linux alone; elsewhere nothing happens. Not protected: the moment until `protect_process` runs, and anything from root,
-who reads the memory of every process.
+Linux only; elsewhere nothing happens. Not protected: the time until `protect_process` runs, and anything from root.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ if TYPE_CHECKING:
 
 PR_SET_DUMPABLE = 4
 ENVIRONMENT_VARIABLE = "HOLDFAST_ENVIRONMENT"
-"""Set for a child of ours that reads the rest of its environment from standard input."""
+"""Tells a child process that the rest of its environment is on standard input."""
 _OPEN_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "HOLDFAST_CALL")
-"""Variables that stay where they are: no secrets, needed before our code runs, or a mark that others look for."""
+"""Variables that stay visible: no secrets, needed before our code runs, or a mark that others look for."""
 _OPEN_PREFIXES = ("LC_", "LD_", "DYLD_", "PYTHON")
 _ENV_START, _ENV_END = 47, 48
-"""Fields of /proc/PID/stat, counted from the one behind the name."""
+"""Fields of /proc/PID/stat, counted from the one behind the name (proc(5): env_start, env_end)."""
 
 
 def protect_process() -> None:
-    """Take over the variables that a parent of ours hands over, blank the rest in memory, and refuse to be read.
+    """Receive variables from a parent process, blank the others in memory, and refuse to be dumped.
 
-    To be called once, before there are threads. A second call does nothing new.
+    To be called once, before any thread starts. A second call changes nothing.
     """
     refuse_dumps()
     if os.environ.pop(ENVIRONMENT_VARIABLE, None):
@@ -43,10 +42,10 @@ def protect_process() -> None:
 
 
 def refuse_dumps() -> None:
-    """Other processes of the same user may not read our memory, descriptors or environment, nor trace us.
+    """Let no other process of the same user read our memory, descriptors or environment, or trace us.
 
-    Until the next exec: what we start is open again. The files of /proc/self that only their owner may read become
-    root's. For root itself nothing changes.
+    An exec lifts this, so it does not extend to child processes. Files of /proc/self that only their owner may read
+    belong to root from then on. Root itself is not affected.
     """
     if sys.platform == "linux":
         import ctypes
@@ -55,14 +54,14 @@ def refuse_dumps() -> None:
 
 
 def open_environment() -> dict[str, str]:
-    """The variables of this process that everybody may see."""
+    """The variables of this process that are no secret."""
     return {name: value for name, value in os.environ.items() if _is_open(name)}
 
 
 def hand_over_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], socket.socket]:
-    """What a child of ours is started with, and the socket that is its standard input, with the rest of `environment`.
+    """The visible environment for a child process, and a socket with the rest of it to be its standard input.
 
-    A socket, since nobody can open one through /proc. To be closed here once the child has it.
+    A socket, because it cannot be opened through /proc. The caller closes it when the child has started.
     """
     import socket
     import threading
@@ -84,7 +83,7 @@ def _is_open(name: str) -> bool:
 
 
 def _receive_environment() -> dict[str, str]:
-    """What came on standard input, which is empty from here on."""
+    """The variables on standard input, which is /dev/null afterwards."""
     data = bytearray()
     while more := os.read(0, 1_000_000):
         data += more
@@ -95,7 +94,7 @@ def _receive_environment() -> dict[str, str]:
 
 
 def _blank_block() -> None:
-    """Overwrite every variable in the memory that /proc shows, once libc has a copy of it elsewhere."""
+    """Overwrite every secret variable in the memory that /proc shows, after libc has copied it."""
     import ctypes
 
     for address, entry in _list_entries():
@@ -107,7 +106,7 @@ def _blank_block() -> None:
 
 
 def _list_entries() -> Iterator[tuple[int, bytes]]:
-    """Each variable of the block as it was at the start, with its address; none where the kernel does not tell."""
+    """The address and text of each variable in the original block; none where the kernel does not show it."""
     import ctypes
 
     try:
@@ -125,7 +124,7 @@ def _list_entries() -> Iterator[tuple[int, bytes]]:
 
 
 def _is_writable(start: int, end: int) -> bool:
-    """Is this memory ours to write? Kernels that only look like Linux may say anything in `stat`."""
+    """Is this memory writable? Kernels that imitate Linux may give any numbers in `stat`."""
     with open("/proc/self/maps", "rb") as file:
         for line in file:
             where, rights = line.split()[:2]

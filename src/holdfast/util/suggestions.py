@@ -1,4 +1,4 @@
-"""Did you mean …? Names that are close to one that nobody has."""
+"""Known names that are close to an unknown one: `Did you mean …?`"""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rapidfuzz.distance import DamerauLevenshtein
 MAX_SUGGESTIONS = 3
 MIN_SIMILARITY = 0.5
 NAME_LIMIT = 200
-"""Characters of a name that are compared: nobody means a longer one."""
+"""Characters of a name that are compared."""
 
 
 def suggest_names(
     name: str, names: Iterable[str], most: int = MAX_SUGGESTIONS, *, similar: float = MIN_SIMILARITY
 ) -> list[str]:
-    """Up to three of `names` that are close to `name`, the closest first. `similar`: 1 for the same, 0 for nothing."""
+    """Up to `most` of the `names` that are close to `name`, the closest first. `similar` is between 0 and 1."""
     scorer = DamerauLevenshtein.normalized_similarity
     known = list(names)
     found = process.extract(name[:NAME_LIMIT], known, scorer=scorer, score_cutoff=similar, limit=most)
@@ -26,6 +26,6 @@ def suggest_names(
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A question to put behind an error; empty when nothing is close."""
+    """The question to append to an error; empty when no name is close."""
     found = " or ".join(f'"{near}"' for near in suggest_names(name, names))
     return f"Did you mean {found}?" if found else ""

@@ -1,7 +1,4 @@
-"""A replacement of text in a file, as `edit` makes it: applied to the whole, and found again in what somebody edited.
-
-Pure, and by bytes where it is applied: what is not touched stays as it is.
-"""
+"""Replacing text in a file, as the tool `edit` does: applied to a content, and derived from an edited one. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from itertools import takewhile
 from pydantic import JsonValue
 
 WHOLE_LIMIT = 100_000
-"""Characters of a file that travels to whoever may change the call in an editor; of a longer one its new text does."""
+"""Characters of a file that is shown whole to a person who edits the call; of a longer one, only the new text."""
 
 
 def fit_line_endings(content: bytes, old_text: str, new_text: str) -> tuple[bytes, bytes]:
-    """Both texts as bytes, with the line endings of the file where they hold none of their own."""
+    """Both texts as bytes, with the line endings of the file unless they hold carriage returns themselves."""
     old, new = (text.encode("utf-8", "surrogatepass") for text in (old_text, new_text))
     returns, newlines = content.count(b"\r\n"), content.count(b"\n")
     if b"\r" in old + new or returns == 0 or (returns < newlines and old in content):
@@ -24,16 +21,16 @@ def fit_line_endings(content: bytes, old_text: str, new_text: str) -> tuple[byte
 
 
 def apply_replacement(current: str, arguments: Mapping[str, JsonValue]) -> str:
-    """The whole file as a call of `edit` with these arguments would leave it."""
+    """The content of a file after a call of `edit` with these arguments."""
     content = current.encode()
     old, new = fit_line_endings(content, str(arguments["old_text"]), str(arguments["new_text"]))
     return content.replace(old, new).decode("utf-8", "replace")
 
 
 def find_replacement(current: str, wanted: str) -> dict[str, JsonValue]:
-    """The arguments of `edit` that make `wanted` of a file: whole lines, as few as occur in it once.
+    """The arguments of `edit` that turn `current` into `wanted`: whole lines, as few as occur exactly once.
 
-    Where the file has become another one meanwhile, they no longer fit.
+    They do not apply any more when the file changes meanwhile.
     """
     old, new = current.splitlines(keepends=True), wanted.splitlines(keepends=True)
     pairs = list(zip(old, new, strict=False))

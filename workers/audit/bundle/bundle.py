@@ -29,7 +29,7 @@ from temporalio.client import WorkflowHistory
 from holdfast.domain.base import Data, describe_problems
 from holdfast.errors import BadInput
 from holdfast.payloads.file_store import TOO_LARGE as PAYLOAD_LIMIT
-from holdfast.util.digests import encode_canonical
+from holdfast.util.json_values import encode_canonical
 from holdfast.util.text import shorten_text
 from holdfast.workers.audit.bundle.chain import digest_bytes
 from holdfast.workers.audit.bundle.tar import Container, inspect_container

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.util.digests import encode_canonical
+from holdfast.util.json_values import encode_canonical
 
 FIRST_LINK = "0" * 64
 """The link before the first."""

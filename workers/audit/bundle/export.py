@@ -16,8 +16,8 @@ from holdfast.client.signing_keys import Signer
 from holdfast.config.settings import Settings
 from holdfast.domain.approvals.signing import format_public_key
 from holdfast.errors import BadInput
-from holdfast.util.digests import encode_canonical
 from holdfast.util.files import replace_file
+from holdfast.util.json_values import encode_canonical
 from holdfast.workers.audit.bundle.bundle import (
     CHAIN,
     DECISIONS,

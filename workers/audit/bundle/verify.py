@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from holdfast.domain.approvals.signing import KEY_PREFIX, derive_key_id
 from holdfast.errors import BadInput
-from holdfast.util.digests import encode_canonical
+from holdfast.util.json_values import encode_canonical
 from holdfast.workers.audit.bundle.bundle import (
     CHAIN,
     FORMAT,

@@ -38,7 +38,7 @@ async def _examine_supervisors(around: CheckContext) -> list[Finding]:
 
 
 async def _examine_workspace(around: CheckContext) -> list[Finding]:
-    from holdfast.activities.files.safe_open import has_openat2
+    from holdfast.activities.files.workspace import has_openat2
 
     folder = around.settings.workspace
     if not await run_in_thread(folder.is_dir):

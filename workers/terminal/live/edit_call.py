@@ -20,7 +20,7 @@ from holdfast.domain.calls.call import Call
 from holdfast.domain.turn.update_bodies import DecisionResult
 from holdfast.domain.turn.views import ApprovalView
 from holdfast.errors import BadInput, DecisionRefused, HoldfastError
-from holdfast.util.digests import digest_canonical
+from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import shorten_text, strip_controls
 from holdfast.util.text_replacement import apply_replacement, find_replacement
 from holdfast.workers.lookup.approvals import PendingApproval

@@ -22,7 +22,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, JsonValue, field_vali
 from holdfast.domain.base import Data, Message, max_items
 from holdfast.domain.content import Text
 from holdfast.errors import BadInput
-from holdfast.util.digests import digest_canonical
+from holdfast.util.json_values import digest_canonical
 
 
 class DecisionAction(StrEnum):

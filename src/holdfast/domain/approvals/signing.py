@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from holdfast.domain.approvals.actors import Approver
 from holdfast.domain.approvals.approval import Decision
 from holdfast.errors import DecisionRefused
-from holdfast.util.digests import encode_canonical
+from holdfast.util.json_values import encode_canonical
 from holdfast.util.text import shorten_text
 
 SIGNED_PREFIX = b"holdfast-decision-v1\n"

@@ -31,7 +31,7 @@ from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer, Too
 from holdfast.domain.base import Data
 from holdfast.domain.content import Part, Result
 from holdfast.domain.context import Context, Dependence
-from holdfast.util.digests import digest_canonical
+from holdfast.util.json_values import digest_canonical
 
 
 class Effect(StrEnum):

@@ -32,8 +32,7 @@ from holdfast.domain.calls.verdicts import (
 )
 from holdfast.domain.content import CallError, Part, Response, TextPart
 from holdfast.domain.forms.validation import find_option, parse_answer
-from holdfast.util.cut_lines import count_changes
-from holdfast.util.text import shorten_text
+from holdfast.util.text import count_changes, shorten_text
 
 VALUE_LIMIT = 2_000
 """Characters of one value that are repeated."""

@@ -28,8 +28,15 @@ from holdfast.domain.modes import Confirming, Mode
 from holdfast.domain.turn.carryover import EarlierRun
 from holdfast.domain.turn.turn_io import TurnResult
 from holdfast.domain.turn.turn_state import TurnState
-from holdfast.util.cut_lines import count_changes, shorten_diff
-from holdfast.util.text import elide_middle, escape_controls, first_line, shorten_text, strip_controls
+from holdfast.util.text import (
+    count_changes,
+    elide_middle,
+    escape_controls,
+    first_line,
+    shorten_diff,
+    shorten_text,
+    strip_controls,
+)
 
 ARGUMENTS_LIMIT = 1_000
 DETAIL_LIMIT = 4_000

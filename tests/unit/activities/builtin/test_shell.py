@@ -230,7 +230,7 @@ ESCAPES = {
 async def test_S17_whole_process_tree_dies_with_its_call(
     shell: Shell, workspace: Path, run: Watched, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.activities.process.process_tree.TERM_SECONDS", 0.3)
+    monkeypatch.setattr("holdfast.activities.process.command.TERM_SECONDS", 0.3)
     task = asyncio.create_task(build(shell, workspace, command).execute(run))
     await until(lambda: run.output)
     await until(lambda: len(marked(run.key)) >= 2)  # in the middle of an exec a process has no environment to be seen
@@ -244,7 +244,7 @@ STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.05; done"
 async def test_S17_command_that_ignores_the_request_is_killed(
     shell: Shell, workspace: Path, run: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.activities.process.process_tree.TERM_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast.activities.process.command.TERM_SECONDS", 0.2)
     task = asyncio.create_task(build(shell, workspace, STUBBORN).execute(run))
     await until(lambda: run.output)
     assert await cancelled(task) >= 0.2
@@ -262,7 +262,7 @@ async def test_S17_command_is_asked_before_it_is_killed(shell: Shell, workspace:
 async def test_S17_second_request_to_stop_does_not_save_the_command(
     shell: Shell, workspace: Path, run: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.activities.process.process_tree.TERM_SECONDS", 0.3)
+    monkeypatch.setattr("holdfast.activities.process.command.TERM_SECONDS", 0.3)
     task = asyncio.create_task(build(shell, workspace, STUBBORN).execute(run))
     try:
         await until(lambda: run.output)

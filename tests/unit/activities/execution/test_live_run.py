@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from temporalio.testing import ActivityEnvironment
 
 from holdfast.activities.execution.live_run import LiveRun, LiveRuns
-from holdfast.activities.process.tail import Tail
 from holdfast.domain.content import TextPart
 from holdfast.domain.turn.activity_io import LiveOutput, RunningCall
-from holdfast.util.text import drop_surrogates, strip_controls
+from holdfast.util.text import Tail, drop_surrogates, strip_controls
 
 HOST = "holdfast-host-" + "x" * 50
 BEAT_LIMIT = 8_192

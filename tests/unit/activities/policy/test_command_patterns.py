@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.activities.policy.subject.command_patterns import parse_phrase
 from holdfast.activities.policy.subject.ternary import Truth
-from holdfast.util.globs.charset import PatternError
-from holdfast.util.globs.text_globs import Glob, escape_glob
+from holdfast.util.globs import Glob, PatternError, escape_glob
 
 letters = st.sampled_from(["a", "b", "c"])
 patterns = st.lists(letters | st.just("**"), min_size=1, max_size=4)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from holdfast.domain.approvals.approval import ApprovalId, Decision, DecisionAction, digest_call
 from holdfast.errors import BadInput
-from holdfast.util.digests import digest_canonical
+from holdfast.util.json_values import digest_canonical
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))

@@ -16,7 +16,7 @@ from holdfast.client.signing_keys import Signer
 from holdfast.domain.approvals.signing import format_public_key
 from holdfast.errors import BadInput
 from holdfast.payloads.converter import build_data_converter
-from holdfast.util.digests import encode_canonical
+from holdfast.util.json_values import encode_canonical
 from holdfast.workers.audit.bundle.bundle import CHAIN, MANIFEST, SIGNATURE, Manifest
 from holdfast.workers.audit.bundle.chain import Chain, Record, digest_bytes
 from holdfast.workers.audit.bundle.export import export_bundle, sign_manifest

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.util.cut_lines import LINE_LIMIT, count_changes, cut_diff, cut_lines
+from holdfast.util.text import LINE_LIMIT, count_changes, cut_diff, cut_lines
 from holdfast.workers.runtime.log_format import LineFormatter
 
 HEAD = ["--- a/file", "+++ b/file", "@@ -1,450 +1,3 @@"]
