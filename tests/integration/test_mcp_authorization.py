@@ -20,7 +20,7 @@ from temporalio.worker import Worker
 
 from holdfast import HoldfastPlugin, Response, TurnInput
 from holdfast.activities.mcp.auth.login_store import LoginFile, LoginFiles, NotAuthorized, read_clock
-from holdfast.activities.mcp.server.status import ServerState
+from holdfast.activities.mcp.server.lifecycle import ServerState
 from holdfast.config.schema import McpOauthSettings, McpServerSettings
 from holdfast.domain.calls.tool import Effect
 from holdfast.testing import build_request, decide_all, wait_until
@@ -191,7 +191,7 @@ import asyncio, sys
 from pathlib import Path
 from holdfast.activities.mcp.auth.bearer import ServerTokens
 from holdfast.activities.mcp.auth.login_store import LoginFiles
-from holdfast.activities.mcp.config.resolve import ResolvedServer
+from holdfast.activities.mcp.resolve import ResolvedServer
 from holdfast.config.schema import McpOauthSettings
 
 async def main():

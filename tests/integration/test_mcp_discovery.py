@@ -18,7 +18,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from holdfast import HoldfastPlugin, TextPart, Turn, TurnInput
-from holdfast.activities.mcp.server.status import ServerState
+from holdfast.activities.mcp.server.lifecycle import ServerState
 from holdfast.activities.mcp.servers import McpServers
 from holdfast.activities.registry.registry import Registry
 from holdfast.config.schema import McpServerSettings, McpSettings

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from holdfast import BlobPart, HoldfastPlugin, Response, TurnInput
-from holdfast.activities.mcp.server.status import ServerState
+from holdfast.activities.mcp.server.lifecycle import ServerState
 from holdfast.config.schema import McpServerSettings
 from holdfast.domain.calls.tool import Effect
 from holdfast.testing import build_request, decide_all, wait_until

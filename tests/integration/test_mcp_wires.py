@@ -20,7 +20,7 @@ from holdfast import Result
 from holdfast.activities.mcp.auth.bearer import LoginAuthorizer
 from holdfast.activities.mcp.auth.login_store import LoginFiles
 from holdfast.activities.mcp.server import server as looking_after
-from holdfast.activities.mcp.server.status import ServerState
+from holdfast.activities.mcp.server.lifecycle import ServerState
 from holdfast.activities.mcp.servers import McpServers
 from holdfast.activities.registry.registry import Registry
 from holdfast.config.schema import McpOauthSettings, McpServerSettings

@@ -23,7 +23,7 @@ from holdfast import HoldfastPlugin, Response, Settings, TurnInput
 from holdfast.activities.mcp.auth import shared_logins
 from holdfast.activities.mcp.auth.login_store import Login, LoginFile, NotAuthorized, read_clock
 from holdfast.activities.mcp.auth.shared_logins import SharedLogins, open_login_store
-from holdfast.activities.mcp.server.status import ServerState
+from holdfast.activities.mcp.server.lifecycle import ServerState
 from holdfast.config.sections import EncryptionSettings, KeySettings
 from holdfast.domain.calls.tool import Effect
 from holdfast.errors import HoldfastError
@@ -159,7 +159,7 @@ import asyncio, sys
 from pathlib import Path
 from holdfast import Settings
 from holdfast.activities.mcp.auth.bearer import ServerTokens
-from holdfast.activities.mcp.config.resolve import ResolvedServer
+from holdfast.activities.mcp.resolve import ResolvedServer
 from holdfast.activities.mcp.auth.shared_logins import open_login_store
 from holdfast.config.schema import McpOauthSettings
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from holdfast.activities.mcp.auth.bearer import LoginAuthorizer
 from holdfast.activities.mcp.auth.shared_logins import open_login_store
 from holdfast.activities.mcp.server.definitions import Definition
-from holdfast.activities.mcp.server.status import ServerState
+from holdfast.activities.mcp.server.lifecycle import ServerState
 from holdfast.activities.mcp.servers import McpServers
 from holdfast.config.mcp_servers_file import load_configured
 from holdfast.config.schema import McpSettings

@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from holdfast.activities.mcp.server.status import ServerStatus
+from holdfast.activities.mcp.server.lifecycle import ServerStatus
 from holdfast.activities.mcp.servers import McpServers
 from holdfast.util.text import shorten_text
 

@@ -15,10 +15,10 @@ from pydantic import JsonValue
 from holdfast.activities.mcp.auth.bearer import LoginAuthorizer
 from holdfast.activities.mcp.auth.login_store import Login, LoginStore, NotAuthorized
 from holdfast.activities.mcp.auth.shared_logins import open_login_store
-from holdfast.activities.mcp.config.resolve import ResolvedServer, resolve_server
+from holdfast.activities.mcp.resolve import ResolvedServer, resolve_server
 from holdfast.activities.mcp.secrets.command_display import format_place
 from holdfast.activities.mcp.secrets.redactor import Secret, Secrets
-from holdfast.activities.mcp.server.status import ServerStatus
+from holdfast.activities.mcp.server.lifecycle import ServerStatus
 from holdfast.activities.mcp.servers import McpServers
 from holdfast.activities.mcp.tools.mcp_tool import McpTool
 from holdfast.activities.mcp.tools.resource_tools import ReadingTool
@@ -232,7 +232,7 @@ async def log_out(settings: Settings, name: str) -> str | None:
 
 
 async def _revoke_remotely(login: Login, client_secret: str | None) -> str:
-    from holdfast.activities.mcp.auth.revoke import revoke_login
+    from holdfast.activities.mcp.auth.oauth import revoke_login
 
     try:
         await revoke_login(login, client_secret)

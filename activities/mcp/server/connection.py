@@ -28,12 +28,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from holdfast.activities.mcp.auth.login_store import NotAuthorized
-from holdfast.activities.mcp.config.resolve import ResolvedServer
+from holdfast.activities.mcp.resolve import ResolvedServer
 from holdfast.activities.mcp.sdk import build_client_info, quiet_logs
 from holdfast.activities.mcp.secrets.redactor import Secrets
 from holdfast.activities.mcp.server.elicitation import ElicitationHandler
-from holdfast.activities.mcp.server.orphans import build_mark
+from holdfast.activities.mcp.server.lifecycle import build_mark
 from holdfast.activities.mcp.transport.dispatcher import Traffic
+from holdfast.activities.mcp.transport.exchange import Exchange
 from holdfast.activities.mcp.transport.faults import (
     Failure,
     Fault,
@@ -43,7 +44,6 @@ from holdfast.activities.mcp.transport.faults import (
     is_unauthorized,
 )
 from holdfast.activities.mcp.transport.http_client import build_http_client
-from holdfast.activities.mcp.transport.request_state import Exchange
 from holdfast.activities.mcp.transport.server_log import ServerLog, ServerRemarks
 from holdfast.activities.mcp.transport.stdio import run_server_process
 from holdfast.activities.mcp.transport.streamable_http import open_streams

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from holdfast.activities.mcp.transport.server_log import redact_problem
+from holdfast.activities.process.command import MARKER, kill_tree
+from holdfast.domain.base import Data
 
 if TYPE_CHECKING:
     from holdfast.activities.mcp.server.connection import Connection
-
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 60.0
@@ -99,3 +104,80 @@ class ConnectionCloser:
         await connection.close()
         if connection.broken and not is_known:  # by the call that noticed it, and to nobody else
             _LOGGER.warning("MCP server %s: %s", connection.name, redact_problem(connection.reason))
+
+
+class ServerState(StrEnum):
+    """Where a server stands."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    WAITING = "waiting"
+    """It could not be reached, or was lost, and is tried again."""
+    UNAUTHORIZED = "unauthorized"
+    """We may not use it. It is tried again, and at once when somebody has logged in."""
+    REFUSED = "refused"
+    """It cannot be used as it is configured."""
+    CLOSED = "closed"
+
+
+class ServerStatus(Data):
+    """What is known of a server, for people."""
+
+    name: str
+    state: ServerState
+    place: str | None = None
+    protocol: str | None = None
+    server: str | None = None
+    """What it calls itself."""
+    tools: int = 0
+    problem: str | None = None
+    left_out: tuple[str, ...] = ()
+    """Why some of its tools are not there."""
+    remarks: tuple[str, ...] = ()
+    """What of the settings is about none of its tools."""
+
+
+class ServerUnavailable(Exception):
+    """A server that is not connected, and why."""
+
+
+_MARK_PREFIX = "mcp/"
+
+
+def build_mark(server: str) -> str:
+    """The mark of a server that this process starts now."""
+    pid = os.getpid()
+    return f"{_MARK_PREFIX}{pid}-{_read_start_time(pid)}/{server}/{uuid4().hex}"
+
+
+async def end_leftovers() -> int:
+    """End what workers left that are no more; how many servers that were."""
+    marks = {mark for mark in _list_marks() if not _is_worker_alive(mark)}
+    for mark in marks:
+        await kill_tree(-1, mark)
+    return len(marks)
+
+
+def _list_marks() -> Iterator[str]:
+    start = f"{MARKER}={_MARK_PREFIX}".encode()
+    for entry in os.scandir("/proc") if Path("/proc/self/environ").exists() else ():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                for one in Path(f"/proc/{entry.name}/environ").read_bytes().split(b"\0"):
+                    if one.startswith(start):
+                        yield one.decode("utf-8", "replace").partition("=")[2]
+
+
+def _is_worker_alive(mark: str) -> bool:
+    """Does the worker live that this mark names? One that names none is nobody's business."""
+    worker = mark.removeprefix(_MARK_PREFIX).partition("/")[0]
+    pid, _, began = worker.partition("-")
+    return not pid.isdigit() or _read_start_time(int(pid)) == began
+
+
+def _read_start_time(pid: int) -> str:
+    """When a process began, as its host counts; nothing when there is none."""
+    with suppress(OSError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return "" if fields[0] == b"Z" else fields[19].decode()
+    return ""

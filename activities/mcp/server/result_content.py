@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from holdfast.activities.mcp.part_limits import PARTS_LIMIT
 from holdfast.activities.mcp.secrets.redactor import Secrets
+from holdfast.activities.mcp.transport.exchange import PARTS_LIMIT
 from holdfast.activities.registry.json_schema import CHECK_EXECUTOR, CheckedSchema
 from holdfast.domain.content import BlobPart, DataPart, Part, Result, TextPart
 from holdfast.errors import BadInput

@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING
 
 from holdfast.activities.mcp.auth.bearer import Authorizer, BearerAuth, describe_remedy
 from holdfast.activities.mcp.auth.login_store import NotAuthorized
-from holdfast.activities.mcp.config.resolve import ResolvedServer, resolve_server
+from holdfast.activities.mcp.resolve import ResolvedServer, resolve_server
 from holdfast.activities.mcp.secrets.redactor import UNCUT, Secrets
-from holdfast.activities.mcp.server.definitions import Definition, is_wanted
-from holdfast.activities.mcp.server.lifecycle import ConnectionCloser, ListPauses, RetryPauses
-from holdfast.activities.mcp.server.status import ServerState, ServerStatus, ServerUnavailable
-from holdfast.activities.mcp.server.tool_listing import build_listing, drop_unusable
+from holdfast.activities.mcp.server.definitions import Definition, build_listing, drop_unusable, is_wanted
+from holdfast.activities.mcp.server.lifecycle import (
+    ConnectionCloser,
+    ListPauses,
+    RetryPauses,
+    ServerState,
+    ServerStatus,
+    ServerUnavailable,
+)
 from holdfast.activities.mcp.transport.server_log import ServerLog, redact_problem
 from holdfast.config.schema import McpServerSettings
 from holdfast.errors import BadInput
@@ -272,8 +277,10 @@ class Server:
 
     async def _read_list(self, connection: Connection, offers: frozenset[str] | None = None) -> None:
         """Take what it lists now; and what it offers besides, unless that is given."""
-        from holdfast.activities.mcp.server.requests import list_tools
-        from holdfast.activities.mcp.server.resources import find_offered  # as above
+        from holdfast.activities.mcp.server.requests import (
+            find_offered,  # as above
+            list_tools,
+        )
 
         found = await list_tools(connection)
         if offers is None:

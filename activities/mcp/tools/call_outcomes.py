@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.activities.mcp.auth.bearer import describe_remedy
 from holdfast.activities.mcp.server.definitions import Definition
+from holdfast.activities.mcp.server.lifecycle import ServerState
 from holdfast.activities.mcp.server.result_content import ResultSchema
 from holdfast.activities.mcp.server.server import Server
-from holdfast.activities.mcp.server.status import ServerState
 from holdfast.domain.calls.tool import Effect, OutcomeUnknown, Run, ToolFailure
 from holdfast.domain.content import Result, TextPart
 from holdfast.util.text import shorten_text, strip_controls

@@ -19,8 +19,8 @@ from holdfast.activities.mcp.server.elicitation_forms import (
     build_opening_carryover,
     read_carryover,
 )
+from holdfast.activities.mcp.server.lifecycle import ServerState, ServerUnavailable
 from holdfast.activities.mcp.server.result_content import ResultSchema, build_result
-from holdfast.activities.mcp.server.status import ServerState, ServerUnavailable
 from holdfast.activities.mcp.tools.call_outcomes import (
     WORDS_LIMIT,
     ToolRequest,
@@ -29,7 +29,7 @@ from holdfast.activities.mcp.tools.call_outcomes import (
     build_stopped,
     build_timed_out,
 )
-from holdfast.activities.mcp.transport.request_state import Exchange
+from holdfast.activities.mcp.transport.exchange import Exchange
 from holdfast.activities.process.command import run_to_end
 from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
 from holdfast.domain.calls.tool import Run, ToolFailure

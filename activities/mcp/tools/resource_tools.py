@@ -26,8 +26,8 @@ from holdfast.activities.mcp.server.definitions import (
     is_wanted,
     judge_effect,
 )
+from holdfast.activities.mcp.server.lifecycle import ServerState, ServerUnavailable
 from holdfast.activities.mcp.server.server import Server
-from holdfast.activities.mcp.server.status import ServerState, ServerUnavailable
 from holdfast.activities.mcp.tools.mcp_tool import GRACE_SECONDS, build_tool_confirmation, build_tool_notes
 from holdfast.config.schema import McpServerSettings
 from holdfast.domain.approvals.approval import Confirmation, ToolNotes
@@ -208,7 +208,7 @@ class _ReadInvocation(Invocation):
 
     async def _read_until_answered(self) -> Result:
         """Read it, and again when it was lost on the way."""
-        from holdfast.activities.mcp.server.resources import read_kind
+        from holdfast.activities.mcp.server.requests import read_kind
         from holdfast.activities.mcp.transport.faults import Failure, Fault  # they bring the mcp package along
 
         again = {Fault.NOT_SENT, Fault.SESSION, Fault.LOST}

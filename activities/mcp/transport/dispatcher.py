@@ -7,10 +7,14 @@ as it can be; a server that asks without end is left; and each request knows whe
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
-from contextvars import copy_context
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import Context, copy_context
+from types import TracebackType
+from typing import Self, TypeAlias
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     ErrorData,
@@ -22,11 +26,17 @@ from mcp_types import (
     RequestId,
 )
 
+from holdfast.activities.mcp.transport.exchange import Exchange, find_current_exchange
 from holdfast.activities.mcp.transport.faults import Failure, Fault, build_fault_error
-from holdfast.activities.mcp.transport.jsonrpc import MESSAGE_LIMIT, UnreadableMessage, find_answered_id, read_message
-from holdfast.activities.mcp.transport.request_state import Exchange, find_current_exchange
-from holdfast.activities.mcp.transport.session_streams import Envelope, IncomingStream, OutgoingStream
-from holdfast.activities.mcp.transport.wire_limits import MESSAGE_SECONDS, Pace, fit_result
+from holdfast.activities.mcp.transport.jsonrpc import (
+    MESSAGE_LIMIT,
+    MESSAGE_SECONDS,
+    Pace,
+    UnreadableMessage,
+    find_answered_id,
+    fit_result,
+    read_message,
+)
 
 UNASKED_LIMIT = 4_000_000
 """Bytes of a message that nobody waits for."""
@@ -200,3 +210,61 @@ def _coerce_id(id: object) -> RequestId | None:
     if isinstance(id, str) and id.isascii() and id.isdigit() and len(id) <= 15:
         return int(id)
     return id if isinstance(id, str | int) else None
+
+
+Envelope: TypeAlias = tuple[Context, SessionMessage]
+
+
+class _StreamEnd(ABC):
+    @abstractmethod
+    async def aclose(self) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class IncomingStream(_StreamEnd):
+    """Where it reads. `last_context` goes with the last message."""
+
+    def __init__(self, inner: MemoryObjectReceiveStream[Envelope]) -> None:
+        self._inner = inner
+        self.last_context: Context | None = None
+
+    async def receive(self) -> SessionMessage | Exception:
+        """The next message."""
+        self.last_context, item = await self._inner.receive()
+        return item
+
+    async def aclose(self) -> None:
+        """Read no more."""
+        self._inner.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+
+class OutgoingStream(_StreamEnd):
+    """Where it writes."""
+
+    def __init__(self, send: Callable[[SessionMessage], Awaitable[None]], close: Callable[[], None]) -> None:
+        self._send = send
+        self._close = close
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Returns when it was handed over."""
+        await self._send(item)
+
+    async def aclose(self) -> None:
+        """Write no more."""
+        self._close()

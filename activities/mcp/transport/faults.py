@@ -16,7 +16,7 @@ from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INTERNAL_ERROR, ErrorD
 from pydantic import ValidationError
 
 from holdfast.activities.mcp.secrets.redactor import UNCUT, Secrets
-from holdfast.activities.mcp.transport.request_state import Exchange
+from holdfast.activities.mcp.transport.exchange import Exchange
 from holdfast.errors import BadInput
 from holdfast.util.text import exception_text, shorten_text
 

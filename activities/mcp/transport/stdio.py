@@ -17,13 +17,11 @@ from pathlib import Path
 import anyio
 from mcp_types import JSONRPCRequest
 
-from holdfast.activities.mcp.config.resolve import ResolvedServer
-from holdfast.activities.mcp.transport.dispatcher import Traffic
+from holdfast.activities.mcp.resolve import ResolvedServer
+from holdfast.activities.mcp.transport.dispatcher import IncomingStream, OutgoingStream, Traffic
 from holdfast.activities.mcp.transport.faults import Failure, Fault
-from holdfast.activities.mcp.transport.jsonrpc import END_KEPT, MESSAGE_LIMIT, encode_message, find_answered_id
+from holdfast.activities.mcp.transport.jsonrpc import END_KEPT, MESSAGE_LIMIT, Pace, encode_message, find_answered_id
 from holdfast.activities.mcp.transport.server_log import ServerRemarks
-from holdfast.activities.mcp.transport.session_streams import IncomingStream, OutgoingStream
-from holdfast.activities.mcp.transport.wire_limits import Pace
 from holdfast.activities.process.command import MARKER, kill_tree, run_to_end
 from holdfast.errors import BadInput
 from holdfast.util.redaction import Redacted

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.activities.mcp.config.resolve import ResolvedServer, resolve_server
+from holdfast.activities.mcp.resolve import ResolvedServer, resolve_server
 from holdfast.activities.mcp.server.definitions import Definition, is_wanted
 from holdfast.config.mcp_servers_file import load_configured, load_disabled, load_servers
 from holdfast.config.schema import McpServerSettings, McpSettings, parse_configuration

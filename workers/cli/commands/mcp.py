@@ -177,7 +177,7 @@ def _find_hint(settings: Settings) -> str:
 
 
 def _to_exit_code(seen: SeenServer) -> int:
-    from holdfast.activities.mcp.server.status import ServerState
+    from holdfast.activities.mcp.server.lifecycle import ServerState
 
     if seen.status.state is ServerState.CONNECTED:
         return FAILED if seen.status.problem else 0

@@ -11,7 +11,7 @@ from holdfast.workers.doctor.check import Check, CheckContext
 from holdfast.workers.doctor.report import Finding, ok, problem, warning
 
 if TYPE_CHECKING:
-    from holdfast.activities.mcp.server.status import ServerStatus
+    from holdfast.activities.mcp.server.lifecycle import ServerStatus
     from holdfast.config.settings import Settings
 
 SERVERS_SECONDS = 20.0
@@ -52,7 +52,7 @@ def _examine_leftovers(settings: Settings) -> list[Finding]:
 
 
 def _judge_status(status: ServerStatus) -> Finding:
-    from holdfast.activities.mcp.server.status import ServerState
+    from holdfast.activities.mcp.server.lifecycle import ServerState
 
     look = f"holdfast mcp test {status.name}"
     if status.state is ServerState.CONNECTED and not status.problem:

@@ -25,7 +25,7 @@ from holdfast.activities.mcp.auth.endpoints import (
 )
 from holdfast.activities.mcp.auth.login_errors import Denied, build_denied, check_token_response, explain_refusal
 from holdfast.activities.mcp.auth.login_store import Login, LoginFile, NotAuthorized, list_logins
-from holdfast.activities.mcp.config.resolve import resolve_server
+from holdfast.activities.mcp.resolve import resolve_server
 from holdfast.activities.mcp.secrets.redactor import LATER_LIMIT, Secret, Secrets
 from holdfast.config.schema import McpOauthSettings, McpServerSettings, parse_configuration
 from holdfast.config.toml_document import FileContent

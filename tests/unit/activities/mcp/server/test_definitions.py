@@ -14,8 +14,12 @@ from mcp_types import Tool as ListedTool
 from mcp_types import ToolAnnotations
 
 from holdfast.activities.mcp.secrets.redactor import Secrets
-from holdfast.activities.mcp.server.definition_diff import describe_definition_change, diff_definitions
-from holdfast.activities.mcp.server.definition_pins import DefinitionChange, PinnedDefinitions
+from holdfast.activities.mcp.server.definition_pins import (
+    DefinitionChange,
+    PinnedDefinitions,
+    describe_definition_change,
+    diff_definitions,
+)
 from holdfast.activities.mcp.server.definitions import Definition, build_definition, find_effect
 from holdfast.activities.mcp.server.server import Server
 from holdfast.activities.mcp.tools.resource_tools import build_reading_tools, find_read_kind

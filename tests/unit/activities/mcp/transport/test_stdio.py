@@ -24,14 +24,19 @@ from holdfast.activities.mcp.secrets.redactor import Secret, Secrets
 from holdfast.activities.mcp.server.lifecycle import ListPauses
 from holdfast.activities.mcp.server.result_content import ResultSchema, build_result
 from holdfast.activities.mcp.transport.dispatcher import Traffic
+from holdfast.activities.mcp.transport.exchange import Exchange
 from holdfast.activities.mcp.transport.faults import Fault, build_failure, build_fault_error
-from holdfast.activities.mcp.transport.http_status import explain_status
-from holdfast.activities.mcp.transport.jsonrpc import END_KEPT, UnreadableMessage, has_too_many_values, read_message
-from holdfast.activities.mcp.transport.request_state import Exchange
+from holdfast.activities.mcp.transport.http_answers import StreamPosition, explain_status
+from holdfast.activities.mcp.transport.jsonrpc import (
+    END_KEPT,
+    Pace,
+    UnreadableMessage,
+    fit_result,
+    has_too_many_values,
+    read_message,
+)
 from holdfast.activities.mcp.transport.server_log import ServerLog, ServerRemarks
-from holdfast.activities.mcp.transport.sse import StreamPosition
 from holdfast.activities.mcp.transport.stdio import LineBuffer, OversizedLine
-from holdfast.activities.mcp.transport.wire_limits import Pace, fit_result
 from holdfast.domain.content import DataPart, Response, TextPart, build_function_response
 
 

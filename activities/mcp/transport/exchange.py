@@ -45,3 +45,6 @@ _CURRENT: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 def find_current_exchange() -> Exchange | None:
     """The request that this is done for."""
     return _CURRENT.get()
+
+
+PARTS_LIMIT = 1_000

@@ -1,1 +1,0 @@
-"""Which MCP servers the settings name, resolved for connecting. Nothing that connects."""
