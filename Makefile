@@ -4,8 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 4
 READY := .venv/.ready
+DOCS := .venv-docs
 
-.PHONY: setup packages demo test lint types lock histories bench chaos fuzz clean
+.PHONY: setup packages demo test lint types docs lock histories bench chaos fuzz clean
 
 setup: $(READY)
 
@@ -33,6 +34,15 @@ lint: setup
 types: setup
 	$(BIN)/mypy -n 2
 
+# The documentation as a site in build/site, with the references made from the code and every link checked.
+docs: setup $(DOCS)/.ready
+	$(BIN)/python -m tests.docs.build $(DOCS)/bin/zensical
+
+$(DOCS)/.ready: requirements-docs.lock
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	touch $@
+
 # Records the histories that tests/replay replays; old ones stay.
 histories: setup
 	$(BIN)/python -m tests.replay.record
@@ -54,12 +64,13 @@ fuzz: setup
 	$(BIN)/python -m tests.fuzz $(SECONDS:%=--seconds %) $(SEED:%=--seed %)
 
 # Pins every dependency with its hashes, and no address; then says which of them the image needs.
+COMPILE = $(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-header \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-annotate
 lock: setup
 	$(BIN)/python -m pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --extra dev --allow-unsafe --generate-hashes --strip-extras --no-header \
-		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-annotate \
-		--output-file requirements.lock pyproject.toml
+	$(COMPILE) --extra dev --output-file requirements.lock pyproject.toml
+	$(COMPILE) --output-file requirements-docs.lock requirements-docs.in
 	$(BIN)/python -m tests.deploy.packages
 
 clean:
-	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-docs .cache build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,6 +10,12 @@ _BLOCK = re.compile(r"<!-- test: (\w+) -->\n```\w*\n(.*?)```", re.DOTALL)
 _SAMPLE = re.compile(r"<!-- sample: (\w+) -->\n```\w*\n(.*?)```", re.DOTALL)
 
 
+def list_pages() -> list[Path]:
+    """Every page of the repository, relative to it."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+    return sorted(file.relative_to(ROOT) for file in found)
+
+
 def find_page(name: str) -> Path:
     """README.md, or the one page of docs/ with this name: `models/local` is docs/how-to/models/local.md."""
     if name == "README":

@@ -6,17 +6,23 @@ import importlib
 import os
 import pkgutil
 import re
-import subprocess
+import tomllib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.pages import ROOT, find_page
+import holdfast
+from tests.docs.commands import list_commands, render_commands
+from tests.docs.python_names import list_names, render_names
+from tests.support.pages import ROOT, find_page, list_pages
 
-FILES = [Path(name) for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()]
-PAGES = sorted(str(path) for path in FILES if path.suffix == ".md")
-CODE = [path for path in FILES if path.suffix in (".py", ".toml", ".yaml", ".sh", "") and "histories" not in path.parts]
+PAGES = [str(page) for page in list_pages()]
+EXAMPLES = {"docs/a.md", "docs/performance.md"}
+"""Of other people's repositories, in tests."""
+CODE = ("activities", "deploy", "src/holdfast", "tests", "workers", "workflows")
 LINK = re.compile(r"\]\(([^)\s:]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
@@ -39,8 +45,9 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_every_page_that_the_code_names_exists() -> None:
-    texts = [(ROOT / path).read_text() for path in CODE if (ROOT / path).is_file()]
-    named = {name for text in texts for name in re.findall(r"docs/[\w/-]+\.md", text)} - {"docs/a.md"}
+    files = [file for folder in CODE for kind in ("py", "toml", "yaml") for file in (ROOT / folder).rglob(f"*.{kind}")]
+    texts = [file.read_text() for file in files]
+    named = {name for text in texts for name in re.findall(r"docs/[\w/-]+\.md", text)} - EXAMPLES
     assert len(named) > 10
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
@@ -54,6 +61,31 @@ def test_names_of_pages_are_unique() -> None:
 def test_every_page_is_in_one_of_the_folders() -> None:
     folders = {os.path.relpath(path, ROOT / "docs").split(os.sep)[0] for path in (ROOT / "docs").rglob("*.md")}
     assert folders - {"index.md"} <= {"tutorial", "how-to", "reference", "explanation", "decisions"}
+
+
+def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
+    config = tomllib.loads((ROOT / "zensical.toml").read_text())
+    named = [page for entry in _leaves(config["project"]["nav"]) for page in ROOT.glob(entry)]
+    assert sorted(named) == [ROOT / page for page in PAGES]
+
+
+def _leaves(nav: Any) -> Iterator[str]:
+    for entry in nav.values() if isinstance(nav, dict) else nav:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            yield from _leaves(entry)
+
+
+def test_every_public_name_is_in_the_python_reference() -> None:
+    assert sorted(name for _, name in list_names()) == sorted(set(holdfast.__all__) - {"__version__"})
+    assert "Everything else" not in render_names()
+
+
+def test_every_command_is_in_the_reference_of_the_command_line() -> None:
+    text = render_commands()
+    assert len(list_commands()) > 50
+    assert [name for name in list_commands() if f"## `{name}`\n" not in text] == []
 
 
 def test_every_python_name_that_a_page_names_exists() -> None:
